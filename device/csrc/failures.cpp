@@ -71,7 +71,9 @@ void CommandStream::throw_failure(const ToldFailure& failure, std::optional<uint
   hear(failure);
   const bool at_once = own == failure.sequence && failure.code != FailureCode::kNeverMade;
   const std::string more = failure.code == FailureCode::kGeometry ? distrust(failure.op) : "";
-  throw_as(failure.code, at_once, at_once && more.empty() ? failure.message : late_text(device_, failure) + more);
+  const std::string text = at_once && more.empty() ? failure.message : late_text(device_, failure) + more;
+  if (failure.code == FailureCode::kDeviceLost && failure.generation == generation()) lose(failure.message);  // nothing would come of a lease
+  throw_as(failure.code, at_once, text);
 }
 
 // From here on the worker carries out again what it is told. Nothing that was recorded since the failing command has come about.

@@ -144,6 +144,7 @@ def test_lying_calls_end_no_worker_and_show_no_memory_but_their_arguments(
     assert not wrong, "\n".join(wrong)
 
 
+NOTHING = torch.zeros(0, dtype=torch.int64)
 ROWS = torch.randn(2, 2, 3, 8)
 COLUMNS = torch.randn(2, 2, 8, 3).transpose(2, 3)
 FLASH = aten._scaled_dot_product_flash_attention_for_cpu.default
@@ -174,6 +175,24 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         aten._embedding_bag.default,
         (ROWS[0, 0], torch.tensor([0, 1]), torch.tensor([0, 9]), False, 0, False, None, False, -1),
         "offsets holds 0 to 9",
+    ),
+    (
+        "indices where there is no bag",
+        aten._embedding_bag.default,
+        (ROWS[0, 0], torch.tensor([0, 1]), NOTHING, False, 0, False, torch.ones(2), False, 0),
+        "indices .* has elements, and offsets has none",
+    ),
+    (
+        "a result whose elements share their places",
+        aten._log_softmax.out,
+        (ROWS[0, 0], 1, False, torch.zeros(1).expand(3, 8)),
+        "out has several elements in one place",
+    ),
+    (
+        "one result of several whose elements share their places",
+        aten._foreach_abs.out,
+        ([ROWS[0, 0], ROWS[0, 1]], [torch.zeros(3, 8), torch.zeros(3, 1).expand(3, 8)]),
+        "out has several elements in one place",
     ),
     (
         "a pool's index beyond its plane",
@@ -386,6 +405,7 @@ VALID: list[tuple[str, Any, tuple[Any, ...]]] = [
     ("a batch's statistics", aten.batch_norm_update_stats.default, (PIXELS, torch.zeros(3), torch.ones(3), 0.1)),
     ("a batch's statistics alone", aten.batch_norm_update_stats.default, (PIXELS, None, None, 0.1)),
     ("bags", aten._embedding_bag.default, (TABLE, ENTRIES, BAGS, False, 1, False, None, False, -1)),
+    ("no bags", aten._embedding_bag.default, (TABLE, NOTHING, NOTHING, False, 1, False, None, False, -1)),
     ("bags with spaced weights", aten._embedding_bag.default, (TABLE, ENTRIES, BAGS, False, 0, False, SPACED, False, -1)),
     (
         "bags with spaced weights, without a gradient",
@@ -541,7 +561,7 @@ def test_every_term_names_an_argument_of_its_operator() -> None:
         packet = getattr(aten, name)
         known = {argument.name for kind in packet.overloads() for argument in getattr(packet, kind)._schema.arguments}
         for term in terms.split():
-            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^{}&|;@$'`?,])(.+)", term).groups()  # type: ignore[union-attr]
+            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^{}&|;@$'`?,(])(.+)", term).groups()  # type: ignore[union-attr]
             flag = what.partition(":")[2].lstrip("!").partition("=")[0]
             assert {argument} | ({flag} if flag else set()) <= known, f"{name}: {term}"
-            assert what.lstrip("0-").rstrip("!") in known or relation not in "<^{}&|;@$'`?", f"{name}: {term}"
+            assert what.lstrip("0-").rstrip("!") in known or relation not in "<^{}&|;@$'`?(", f"{name}: {term}"

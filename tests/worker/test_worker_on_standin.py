@@ -56,8 +56,8 @@ def test_a_wrong_value_is_told_at_the_next_sync_and_the_session_is_lost(client: 
     gather = client.template(Template(client.operator(aten.gather.default), arguments, (output,)))
     client.send(stream.Call(gather, (stream.View(good), stream.View(index), new)))
     told = client.sync()
-    assert isinstance(told, stream.Failure) and told.code == FailureCode.OPERATOR
-    assert "the device failed and this session's tensors are lost" in told.message
+    assert isinstance(told, stream.Failure) and told.code == FailureCode.DEVICE_LOST
+    assert "the device failed; the tensors on it are lost" in told.message
     assert "index 99 is out of bounds" in told.message
     client.send(stream.Read(client.request(), good, 0, 16))
     again = client.reply()

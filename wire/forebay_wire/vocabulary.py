@@ -73,6 +73,7 @@ class FailureCode(IntEnum):
     VALUE = 7
     TYPE = 8
     LINALG = 9
+    DEVICE_LOST = 10
 
 
 @dataclass(frozen=True)

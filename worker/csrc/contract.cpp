@@ -54,7 +54,7 @@ Term term_of(std::string_view text) {
       term.flag = term.flag.substr(0, is);
     }
   }
-  const size_t relation = text.find_first_of("=~<>#%^{}&|;@$'`?,");
+  const size_t relation = text.find_first_of("=~<>#%^{}&|;@$'`?,(");
   if (std::string_view("=~^{").find(text[relation]) != std::string_view::npos) {
     for (; text.find_last_of("/!+0^-") == text.size() - 1; text.remove_suffix(1)) {
       term.rows |= text.back() == '/';
@@ -166,7 +166,7 @@ class Check {
       std::string breach = term.each ? each(term) : one(term);
       if (!breach.empty()) return breach;
     }
-    return "";
+    return outputs();
   }
 
   // One overload may lack what another one has.
@@ -277,6 +277,8 @@ class Check {
         return alike(term, given);
       case '?':
         return pairs(term, given);
+      case '(':
+        return empty(term, given);
       case '%':
         return given.tag == Tag::kInt ? within(term, given) : "";
       case ',':
@@ -445,6 +447,25 @@ class Check {
     if (own == nullptr || whole == nullptr || whole->sizes.empty()) return "";
     const int64_t rows = whole->sizes.front();
     return own->numel == rows * (rows - 1) / 2 ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
+  }
+
+  // No elements where the other tensor has none.
+  std::string empty(const Term& term, const ArgumentPlan& given) const {
+    const Layout *own = layout_of(given), *other = layout_of(argument(term.what));
+    if (own == nullptr || other == nullptr || other->numel > 0 || own->numel == 0) return "";
+    return std::string(term.argument) + " " + text_of(own->sizes) + " has elements, and " + std::string(term.what) + " has none";
+  }
+
+  // Some kernels write to an "out" argument as if each element had a place of its own.
+  std::string outputs() const {
+    for (size_t index = 0; index < schema_.arguments().size(); ++index) {
+      if (!schema_.arguments()[index].is_out()) continue;
+      const ArgumentPlan& given = plan_.arguments[index];
+      const auto overlaps = [](const ArgumentPlan& tensor) { return tensor.tag == Tag::kTensor && tensor.layout->span < tensor.layout->numel; };
+      if (!overlaps(given) && std::none_of(given.items.begin(), given.items.end(), overlaps)) continue;
+      return schema_.arguments()[index].name() + " has several elements in one place, as expand() makes them; clone() it first";
+    }
+    return "";
   }
 
   // The length of a signal whose half spectrum the tensor holds along the last of the operator's dimensions.

@@ -21,7 +21,7 @@ using wire::Command;
 
 constexpr uint64_t kLongMessagesMax = 16384;  // of one session; storages that were never made keep the message that says why
 constexpr size_t kShortMessageBytes = 256;
-constexpr const char* kDeviceLost = "the device failed and this session's tensors are lost; restart the process for a new session: ";
+constexpr const char* kDeviceLost = "the device failed; the tensors on it are lost, and new ones get a new session: ";
 constexpr int64_t kPastCachesBytes = 4 << 20;  // storages that the caches of one processor do not hold
 
 bool waits_for_lease(Command command) {
@@ -284,7 +284,8 @@ Cause Session::stop_now(const std::string& op, uint64_t sequence, const Plan* pl
   bool by_device = false;
   const auto error = command_error_of_current_exception(by_device);
   const bool device_lost = by_device && !device_.recovers();
-  auto cause = stop({0, error.code, sequence, op, (device_lost ? kDeviceLost : "") + std::string(error.what()), plan == nullptr ? "" : inputs_of(*plan)});
+  const auto code = device_lost ? wire::FailureCode::kDeviceLost : error.code;
+  auto cause = stop({0, code, sequence, op, (device_lost ? kDeviceLost : "") + std::string(error.what()), plan == nullptr ? "" : inputs_of(*plan)});
   if (device_lost && !lost_) lost_ = cause;
   return cause;
 }

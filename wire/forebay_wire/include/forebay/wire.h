@@ -125,6 +125,7 @@ enum class FailureCode : uint8_t {
   kValue = 7,         // a wrong value,
   kType = 8,          // a wrong type,
   kLinalg = 9,        // a matrix that has no such decomposition
+  kDeviceLost = 10,   // as kOperator, and the device carries out nothing any more: all tensors are lost
 };
 
 enum class Tag : uint8_t {
