@@ -1,4 +1,4 @@
-"""A device that fails for good ends its session, not the program: a stand-in for a GPU, one of whose kernels finds an index that leads out."""
+"""A device that fails for good ends its session, not the program: a stand-in for a GPU, whose kernel finds an index that leads out."""
 
 from __future__ import annotations
 
