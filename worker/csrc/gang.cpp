@@ -428,13 +428,16 @@ void Gang::relieve(int place, int64_t bytes, const std::vector<uint64_t>& but) {
     if (entry.share() == nullptr && entry.holds_anything() && entry.home() == place && !std::binary_search(but.begin(), but.end(), item.id)) others.emplace_back(-item.bytes, item.id);
   }
   std::sort(others.begin(), others.end());
-  for (const auto& [minus, id] : others) {
-    if (bytes <= spare_room(place)) return;
-    const int target = roomiest();
-    if (target == place || -minus > spare_room(target)) continue;
-    const bool was_kept = storages_.at(id).is_kept();
-    bring(id, target);
-    if (was_kept) storages_.at(id).keep();
+  for (const bool spares : {true, false}) {  // room for what operators keep while they run is left where there is enough
+    const auto free = [&](int device) { return spares ? spare_room(device) : room(device); };
+    for (const auto& [minus, id] : others) {
+      if (bytes <= free(place)) return;
+      const int target = roomiest();
+      if (storages_.at(id).home() != place || target == place || -minus > free(target)) continue;
+      const bool was_kept = storages_.at(id).is_kept();
+      bring(id, target);
+      if (was_kept) storages_.at(id).keep();
+    }
   }
 }
 

@@ -57,7 +57,7 @@ std::vector<Owners::Part> Owners::parts_of(uint64_t number, Plan& plan, const wi
   return parts;
 }
 
-// Each item stays where it is kept; the others go, the largest first, where the fewest bytes are.
+// Each item stays where it is kept, as far as there is room for all that are; the others go, the largest first, where the fewest bytes are.
 std::vector<int> Owners::places_of(const std::vector<std::vector<uint64_t>>& items) const {
   std::vector<int> places(items.size(), -1);
   std::vector<int64_t> kept(gang_.size(), 0), bytes(items.size(), 0);
@@ -72,6 +72,12 @@ std::vector<int> Owners::places_of(const std::vector<std::vector<uint64_t>>& ite
     if (places[item] >= 0) kept[static_cast<size_t>(places[item])] += bytes[item];
   }
   std::stable_sort(order.begin(), order.end(), [&](size_t one, size_t other) { return bytes[one] > bytes[other]; });
+  const int64_t most = gang_.part_of(storages_.limit_bytes()) - spare_bytes();
+  for (const size_t item : order) {
+    if (places[item] < 0 || kept[static_cast<size_t>(places[item])] <= most) continue;
+    kept[static_cast<size_t>(places[item])] -= bytes[item];
+    places[item] = -1;
+  }
   for (const size_t item : order) {
     if (places[item] >= 0) continue;
     const auto least = std::min_element(kept.begin(), kept.end());
@@ -115,30 +121,42 @@ void Owners::prepare(const std::vector<Part>& parts) {
   }
   shares_.sum(sums);
   copy(shared);
+  std::vector<std::vector<uint64_t>> given;  // to each part
+  size_t most = 0;
   for (const auto& part : parts) {
-    const auto ids = Gang::storages_of(*part.call.plan, part.call.words);
+    const auto& ids = given.emplace_back(Gang::storages_of(*part.call.plan, part.call.words));
     sums.clear();
     std::copy_if(ids.begin(), ids.end(), std::back_inserter(sums), [&](uint64_t id) { return is_sum(storages_.at(id)); });
     shares_.sum_at(sums, part.place);
-    std::vector<uint64_t> elsewhere;
-    int64_t bytes = part.call.plan->new_bytes;
-    for (const uint64_t id : ids) {
-      const Entry& entry = storages_.at(id);
-      if (entry.is_untouched()) bytes += entry.bytes();
-      if (!is_home(entry) || entry.home() == part.place) continue;
-      elsewhere.push_back(id);
-      bytes += entry.bytes();
+    keep_written(part);
+    most = std::max(most, ids.size());
+  }
+  for (size_t index = 0; index < most; ++index) {  // by turns, so that devices with little room can exchange what they keep
+    for (size_t part = 0; part < parts.size(); ++part) {
+      if (index < given[part].size()) bring(given[part][index], parts[part].place, given[part]);
     }
-    make_room_at(part.place, bytes, ids);
-    gang_.gather(elsewhere, part.place);
+  }
+  for (size_t part = 0; part < parts.size(); ++part) {
+    int64_t bytes = parts[part].call.plan->new_bytes;
+    for (const uint64_t id : given[part]) {
+      bring(id, parts[part].place, given[part]);  // what another part had no room for
+      if (storages_.at(id).is_untouched()) bytes += storages_.at(id).bytes();
+    }
+    make_room_at(parts[part].place, bytes, given[part]);
   }
 }
 
+void Owners::bring(uint64_t id, int place, const std::vector<uint64_t>& with) {
+  const Entry& entry = storages_.at(id);
+  if (!is_home(entry) || entry.home() == place) return;
+  make_room_at(place, entry.bytes(), with);
+  gang_.bring(id, place);
+}
+
 void Owners::carry_out(std::vector<Part>& parts, uint64_t sequence) {
-  for (auto& [place, call] : parts) {
-    for (const uint64_t id : Gang::written_of(*call.plan, call.words)) {
-      if (is_copies(storages_.at(id))) keep(id, place);
-    }
+  for (auto& part : parts) {
+    auto& [place, call] = part;
+    keep_written(part);
     for (const uint64_t id : Gang::storages_of(*call.plan, call.words)) {
       Entry& entry = storages_.at(id);
       if (entry.is_untouched()) gang_.bring(id, place);
@@ -158,6 +176,12 @@ void Owners::carry_out(std::vector<Part>& parts, uint64_t sequence) {
     for (size_t index = 0; index < call.plan->words.size(); ++index) {
       if (call.plan->words[index] == wire::Word::kNew) storages_.at(call.words[index]).keep();
     }
+  }
+}
+
+void Owners::keep_written(const Part& part) {
+  for (const uint64_t id : Gang::written_of(*part.call.plan, part.call.words)) {
+    if (is_copies(storages_.at(id))) keep(id, part.place);
   }
 }
 

@@ -55,6 +55,10 @@ class Owners {
   // What several parts are given.
   std::vector<uint64_t> shared_by(const std::vector<Part>& parts) const;
   bool is_owned_together(uint64_t number, const Plan& plan, const wire::Words& words) const;
+  // Has a device keep what another one keeps, and make room for it without moving what is used with it.
+  void bring(uint64_t id, int place, const std::vector<uint64_t>& with);
+  // Leaves the copies that a part writes to to its device.
+  void keep_written(const Part& part);
   // Leaves a copy to one device.
   void keep(uint64_t id, int place);
   // Leaves copies and sums but these to one device each until there is room.
