@@ -10,8 +10,10 @@ import signal
 import struct
 import time
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from forebay_wire import messages as wire
@@ -67,14 +69,14 @@ class Computing:
         return time.monotonic_ns() - self._began_ns
 
     @classmethod
-    async def begin(cls, running: Any, who: str) -> Computing:
+    async def begin(cls, running: Any, who: str, flavor: str | None = None) -> Computing:
         client = await running.client(who)
-        return await cls.again(client)
+        return await cls.again(client, flavor)
 
     @classmethod
-    async def again(cls, client: Any) -> Computing:
+    async def again(cls, client: Any, flavor: str | None = None) -> Computing:
         """A new session on the same link."""
-        await client.hello()
+        await client.hello(flavor)
         await client.ask()
         granted = await client.hears(wire.Granted)
         reader, writer = await asyncio.open_unix_connection(granted.address.removeprefix("unix:"))
@@ -145,5 +147,32 @@ def test_a_cell_whose_worker_is_killed_is_free_and_the_next_cell_works(pool: Mak
             await running.until(lambda: len(running.records()) == 3)
             reasons = {record["lease"]: record["close_reason"] for record in running.records()}
             assert reasons == {victim.lease: "failed", again.lease: "drained", other.lease: "drained"}
+
+    asyncio.run(scenario())
+
+
+def test_a_device_that_no_longer_answers_ends_its_session_in_time_and_leaves_no_process(pool: Make) -> None:
+    """One of two, whose process is stopped: as a driver that hangs, or a call of the program's that goes on and on. Billed until then."""
+
+    async def scenario() -> None:
+        async with pool(**REAL, call_seconds_max=1.0) as running:
+            pair = {"memory_bytes": 2**30, "equivalents": [{"model": "cpu-dev", "count": 2}]}
+            assert (await running.call("PUT", "api/flavors/pair", body=pair)).code < HTTPStatus.BAD_REQUEST
+            victim = await Computing.begin(running, "ada", "pair")
+            worker = running.machine.sessions[victim.client.session].worker
+            first = psutil.Process(running.service.shell.launcher._pids[worker.id])
+            others = [process for process in psutil.process_iter(["cmdline"]) if f"{worker.id}.1.sock" in str(process.info["cmdline"])]
+            large = [command for storage in (8, 9) for command in (stream.Allocate(storage, 300 << 20), stream.Write(storage, 0, b"x"))]
+            victim.writer.write(stream.frame(body_of(*large, stream.Read(1, 9, 0, 1))))  # which one device cannot hold together
+            assert (await victim.replies(stream.Data)).data == b"x"
+            assert others
+            for other in others:
+                other.suspend()
+            victim.writer.write(stream.frame(body_of(stream.Read(2, 9, 0, 1))))
+            closed = await victim.client.hears(wire.LeaseClosed)
+            lost = await victim.client.hears(wire.SessionLost)
+            assert closed.lease == victim.lease and closed.duration_ns < victim.age_ns
+            assert "one call of copying between devices ran for more than 1 s" in lost.message
+            await running.until(lambda: not any(process.is_running() for process in (first, *others)))
 
     asyncio.run(scenario())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from hypothesis import strategies as st
 aten = torch.ops.aten
 MIB = 1 << 20
 GONE_SECONDS_MAX = 15
+DEATH_SECONDS_MAX = 0.5
 ELEMENTS = 8
 
 
@@ -160,6 +163,43 @@ def test_a_client_that_waits_for_nothing_hears_that_a_device_has_ended(start_wor
         os.kill(children_of(worker.process.pid)[1], signal.SIGKILL)
         assert re.fullmatch("device [23] of this session has ended; the session's tensors are lost", client.reply().message)
         assert worker.process.wait(GONE_SECONDS_MAX) == 1
+
+
+def train(client: Any, chance: random.Random) -> None:
+    """Products and sums of what is read and kept now and then, for as long as the worker lives."""
+    storages = [client.upload(torch.randn(ELEMENTS, ELEMENTS)) for _ in range(8)]
+    while True:
+        target, source = chance.sample(range(8), 2)
+        match chance.choice(["add", "product", "product", "read", "upload"]):
+            case "add":
+                call(client, aten.add_.Tensor, SAME, storages[target], storages[source], scalars=(1,))
+            case "product":
+                storages[target] = call(client, aten.mm.default, NEW, storages[target], storages[source])
+            case "read":
+                client.read(storages[source], SQUARE_BYTES)
+            case "upload":
+                storages[target] = client.upload(torch.randn(ELEMENTS, ELEMENTS))
+
+
+def test_a_device_that_ends_at_any_moment_ends_all_in_time_and_leaves_nothing(start_worker: Callable[..., Any], full_sweep: bool) -> None:
+    """The first one's process, or another device's, while a program runs."""
+    for seed in range(200 if full_sweep else 4):
+        chance = random.Random(seed)
+        worker = start_worker(device="cpu:0,cpu:0,cpu:0" if chance.random() < 0.5 else "cpu:0+cpu:0", python=sys.executable)
+        processes = [worker.process.pid, *children_of(worker.process.pid)]
+        victim = chance.choice(processes)
+        client = worker.connect()
+        with client.socket:
+            client.hello()
+            death = threading.Timer(chance.random() * DEATH_SECONDS_MAX, os.kill, (victim, signal.SIGKILL))
+            death.start()
+            client.socket.settimeout(GONE_SECONDS_MAX)
+            with pytest.raises((OSError, AssertionError, AttributeError)) as ended:
+                train(client, chance)
+            assert not isinstance(ended.value, TimeoutError), seed
+        assert worker.process.wait(GONE_SECONDS_MAX) in (1, -signal.SIGKILL), seed
+        assert all(gone(process) for process in processes[1:]), seed
+        death.join()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

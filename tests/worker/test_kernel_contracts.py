@@ -144,6 +144,9 @@ def test_lying_calls_end_no_worker_and_show_no_memory_but_their_arguments(
     assert not wrong, "\n".join(wrong)
 
 
+CTC, CTC_BACKWARD = aten._ctc_loss.default, aten._ctc_loss_backward.default
+SPOKEN = torch.randn(3, 2, 5).log_softmax(2)
+LABELS = torch.tensor([[1, 2], [3, 1]])
 NOTHING = torch.zeros(0, dtype=torch.int64)
 ROWS = torch.randn(2, 2, 3, 8)
 COLUMNS = torch.randn(2, 2, 8, 3).transpose(2, 3)
@@ -175,6 +178,32 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         aten._embedding_bag.default,
         (ROWS[0, 0], torch.tensor([0, 1]), torch.tensor([0, 9]), False, 0, False, None, False, -1),
         "offsets holds 0 to 9",
+    ),
+    (
+        "a bag that begins before the one before it",
+        aten._embedding_bag.default,
+        (ROWS[0, 0], torch.tensor([0, 1, 2]), torch.tensor([0, 3, 1]), False, 0, False, torch.ones(3), False, -1),
+        "offsets holds a number below the one before it",
+    ),
+    ("a label that is not there", CTC, (SPOKEN, torch.tensor([[1, 9], [2, 1]]), [3, 3], [2, 2], 0), "targets holds 1 to 9"),
+    ("more labels than there are", CTC, (SPOKEN, torch.tensor([1, 2, 1]), [3, 3], [2, 2], 0), "target_lengths holds 4 together"),
+    (
+        "a gradient of more labels than states",
+        CTC_BACKWARD,
+        (torch.ones(2), SPOKEN, LABELS, [3, 3], [2, 2], torch.ones(2), torch.zeros(2, 3, 3), 0),
+        "target_lengths holds 2, and 1 is the most",
+    ),
+    (
+        "a gradient of lengths in a tensor that lead out",
+        aten._ctc_loss_backward.Tensor,
+        (torch.ones(2), SPOKEN, LABELS, torch.tensor([3, 90]), torch.tensor([2, 2]), torch.ones(2), torch.zeros(2, 3, 5), 0),
+        "input_lengths holds 3 to 90",
+    ),
+    (
+        "a gradient of a blank that is not there",
+        CTC_BACKWARD,
+        (torch.ones(2), SPOKEN, LABELS, [3, 3], [2, 2], torch.ones(2), torch.zeros(2, 3, 5), 7),
+        "blank is 7",
     ),
     (
         "indices where there is no bag",
@@ -405,6 +434,13 @@ VALID: list[tuple[str, Any, tuple[Any, ...]]] = [
     ("a batch's statistics", aten.batch_norm_update_stats.default, (PIXELS, torch.zeros(3), torch.ones(3), 0.1)),
     ("a batch's statistics alone", aten.batch_norm_update_stats.default, (PIXELS, None, None, 0.1)),
     ("bags", aten._embedding_bag.default, (TABLE, ENTRIES, BAGS, False, 1, False, None, False, -1)),
+    ("spoken labels", CTC, (SPOKEN, LABELS, [3, 2], [2, 1], 0)),
+    ("spoken labels, one after the other", CTC, (SPOKEN, LABELS[0].repeat(2)[:3], [3, 2], [2, 1], 0)),
+    (
+        "their gradient",
+        CTC_BACKWARD,
+        (torch.ones(2), SPOKEN, LABELS, [3, 2], [2, 1], *aten._ctc_loss(SPOKEN, LABELS, [3, 2], [2, 1]), 0),
+    ),
     ("no bags", aten._embedding_bag.default, (TABLE, NOTHING, NOTHING, False, 1, False, None, False, -1)),
     ("bags with spaced weights", aten._embedding_bag.default, (TABLE, ENTRIES, BAGS, False, 0, False, SPACED, False, -1)),
     (
@@ -561,7 +597,7 @@ def test_every_term_names_an_argument_of_its_operator() -> None:
         packet = getattr(aten, name)
         known = {argument.name for kind in packet.overloads() for argument in getattr(packet, kind)._schema.arguments}
         for term in terms.split():
-            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^{}&|;@$'`?,(])(.+)", term).groups()  # type: ignore[union-attr]
+            argument, relation, what = re.fullmatch(r"(\w+?)(?:\[\])?([=~<>#%^{}&|;@$'`?,()])(.+)", term).groups()  # type: ignore[union-attr]
             flag = what.partition(":")[2].lstrip("!").partition("=")[0]
             assert {argument} | ({flag} if flag else set()) <= known, f"{name}: {term}"
             assert what.lstrip("0-").rstrip("!") in known or relation not in "<^{}&|;@$'`?(", f"{name}: {term}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import fork_server
+import psutil
 import pytest
 import torch
 from conftest import STANDIN_FINDING
@@ -251,6 +252,31 @@ def test_heartbeats_tell_which_operator_a_call_is_in_that_lasts(pool: Pool, link
     client.reply()
     while pool.expect(messages.Heartbeat).operator:
         pass
+
+
+@pytest.mark.parametrize("device", [TWO_DEVICES])
+def test_heartbeats_tell_that_a_device_waits_for_another_one(
+    pool: Pool, start_linked: StartLinked, make_client: Callable[[str], Any]
+) -> None:
+    worker = start_linked(python=sys.executable)
+    client = make_client(assign(pool).address)
+    with client.socket:
+        client.hello()
+        open_lease(pool, 1)
+        storages = [client.upload(torch.ones(4)) for _ in range(2)]
+        assert isinstance(client.sync(), stream.Done)
+        (other,) = psutil.Process(worker.pid).children()
+        other.suspend()
+        client.send(*(stream.Read(request, storage, 0, 16) for request, storage in enumerate(storages, 7)))
+        seconds = []
+        while len(seconds) < 2:
+            beat = pool.expect(messages.Heartbeat)
+            if beat.operator:
+                assert beat.operator == "copying between devices"
+                seconds.append(beat.operator_seconds)
+        assert 0 < seconds[0] < seconds[1]
+        other.resume()
+        assert [client.reply().data for _ in storages] == [bytes(torch.ones(4).view(torch.uint8).tolist())] * 2
 
 
 @pytest.mark.everywhere

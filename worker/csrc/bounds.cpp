@@ -6,6 +6,8 @@
 
 #include <ATen/ops/abs.h>
 #include <ATen/ops/aminmax.h>
+#include <ATen/ops/any.h>
+#include <ATen/ops/diff.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/lt.h>
 #include <ATen/ops/masked_fill.h>
@@ -26,6 +28,7 @@ struct Extent {
   int64_t least = std::numeric_limits<int64_t>::max();
   int64_t most = std::numeric_limits<int64_t>::min();
   int64_t last = 0;  // kLengths: the largest sum of a row; kBags: how many lie below; else as most
+  bool goes_down = false;  // kAscending
 };
 
 // Absolute values wrap: the least number of all stays negative, and is refused as such.
@@ -40,6 +43,7 @@ Extent extent_here(const at::Tensor& numbers, const Bound& bound) {
   int64_t sum = 0;
   for (int64_t index = 0; index < count; ++index) {
     const int64_t number = bound.kind == Bound::Kind::kBlocks ? distance(begin[index]) : begin[index];
+    extent.goes_down = extent.goes_down || (index > 0 && begin[index] < begin[index - 1]);
     if (bound.kind == Bound::Kind::kClasses && number == bound.other) continue;
     extent.least = std::min(extent.least, number);
     extent.most = std::max(extent.most, number);
@@ -66,6 +70,7 @@ Extent extent_by_pytorch(const at::Tensor& numbers, const Bound& bound) {
     const bool wraps = extent.most > kSumMax / numbers.size(-1);
     extent.last = wraps ? kSumMax : numbers.sum(-1).max().item().toLong();
   }
+  if (bound.kind == Bound::Kind::kAscending) extent.goes_down = numbers.diff().lt(0).any().item().toBool();
   if (bound.kind == Bound::Kind::kBags) extent.last = numbers.lt(bound.other).sum().item().toLong();
   return extent;
 }
@@ -111,6 +116,7 @@ void check_bounds(const Plan& plan, const torch::jit::Stack& stack) {
     if (extent.least > extent.most) continue;  // none leads anywhere
     TORCH_CHECK_INDEX(extent.least >= (from_one ? 1 : 0) && extent.most < bound.end && extent.last < bound.end, name(), " holds ", extent.least,
                       " to ", extent.last, ", which leads out of the other arguments");
+    TORCH_CHECK_INDEX(bound.kind != Bound::Kind::kAscending || !extent.goes_down, name(), " holds a number below the one before it");
     TORCH_CHECK_INDEX(bound.kind != Bound::Kind::kBlocks || are_paired(numbers), name(), " holds a number below 0 that is not one of a pair");
   }
 }

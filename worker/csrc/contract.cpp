@@ -1,6 +1,7 @@
 #include "contract.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -14,6 +15,8 @@ namespace forebay::worker {
 namespace {
 
 using wire::Tag;
+
+constexpr int64_t kLengthMax = int64_t{1} << 60;
 
 struct Contract {
   std::string_view name;   // after "aten::", of all overloads; "… sparse" where they are given sparse tensors
@@ -54,7 +57,7 @@ Term term_of(std::string_view text) {
       term.flag = term.flag.substr(0, is);
     }
   }
-  const size_t relation = text.find_first_of("=~<>#%^{}&|;@$'`?,(");
+  const size_t relation = text.find_first_of("=~<>#%^{}&|;@$'`?,()");
   if (std::string_view("=~^{").find(text[relation]) != std::string_view::npos) {
     for (; text.find_last_of("/!+0^-") == text.size() - 1; text.remove_suffix(1)) {
       term.rows |= text.back() == '/';
@@ -208,7 +211,11 @@ class Check {
       return size < 0 ? std::nullopt : std::optional(Bound{index, size, other, Bound::Kind::kClasses});
     }
     if (end.front() == '<') return Bound{index, size_of(end[1]) + 1, size_of(end[2]), Bound::Kind::kBags};
-    const bool includes_end = end.back() == '+' || kind != Bound::Kind::kOffsets;
+    if (end.front() == '/') {
+      kind = Bound::Kind::kAscending;
+      end.remove_prefix(1);
+    }
+    const bool includes_end = end.back() == '+' || kind == Bound::Kind::kPivots || kind == Bound::Kind::kBlocks;
     if (end.back() == '+') end.remove_suffix(1);
     int64_t size = 1;
     if (end.size() == 1 || end[1] == '*') {
@@ -237,6 +244,20 @@ class Check {
     if (layout.numel == 0) return false;
     const bool rows_apart = !layout.sizes.empty() && layout.sizes.back() != 1 && layout.strides.back() != 1;
     return (term.rows && rows_apart) || (term.dense && layout.span != layout.numel);
+  }
+
+  // The longest sequence that "x)n" allows; of "x)y" the longest one of labels.
+  int64_t longest(const Term& term) const {
+    if (term.what.size() == 1) return size_of(term.what.front());
+    const Layout* labels = layout_of(argument(term.what));
+    const int64_t states = std::max<int64_t>(size_of('l') - 1, 0) / 2;  // a label and a blank each, and one blank more
+    return size_of('l') < 0 ? std::numeric_limits<int64_t>::max() : labels->sizes.size() == 2 ? std::min(states, labels->sizes[1]) : states;
+  }
+
+  // How long all of them may be together.
+  int64_t all_together(const Term& term) const {
+    const Layout* labels = term.what.size() == 1 ? nullptr : layout_of(argument(term.what));
+    return labels == nullptr || labels->sizes.size() != 1 ? std::numeric_limits<int64_t>::max() : labels->sizes[0];
   }
 
   // Of the other tensor, along the operator's dimension "axis".
@@ -279,6 +300,8 @@ class Check {
         return pairs(term, given);
       case '(':
         return empty(term, given);
+      case ')':
+        return lengths(term, given);
       case '%':
         return given.tag == Tag::kInt ? within(term, given) : "";
       case ',':
@@ -356,8 +379,9 @@ class Check {
     return "";
   }
 
-  static std::string within(const Term& term, const ArgumentPlan& given) {
-    const int64_t number = given.prototype.toInt(), end = term.what.front() - '0';
+  std::string within(const Term& term, const ArgumentPlan& given) const {
+    const char what = term.what.front();
+    const int64_t number = given.prototype.toInt(), end = what >= '0' && what <= '9' ? what - '0' : size_of(what);
     return number >= 0 && number < end ? "" : std::string(term.argument) + " is " + std::to_string(number);
   }
 
@@ -456,6 +480,21 @@ class Check {
     return std::string(term.argument) + " " + text_of(own->sizes) + " has elements, and " + std::string(term.what) + " has none";
   }
 
+  // How long the sequences of a batch are: a list or a tensor of a number for each, which check_bounds looks at.
+  std::string lengths(const Term& term, const ArgumentPlan& given) const {
+    const Layout* own = layout_of(given);
+    const int64_t count = own != nullptr ? own->numel : static_cast<int64_t>(numbers(given).size());
+    const int64_t most = longest(term);
+    const std::string name(term.argument);
+    if (count != size_of('n')) return name + " has " + std::to_string(count) + " numbers for a batch of " + std::to_string(size_of('n'));
+    int64_t sum = 0;
+    for (const int64_t length : numbers(given)) {
+      if (length < 0 || length > most) return name + " holds " + std::to_string(length) + ", and " + std::to_string(most) + " is the most";
+      sum += length;
+    }
+    return sum <= all_together(term) ? "" : name + " holds " + std::to_string(sum) + " together, and there are " + std::to_string(all_together(term));
+  }
+
   // Some kernels write to an "out" argument as if each element had a place of its own.
   std::string outputs() const {
     for (size_t index = 0; index < schema_.arguments().size(); ++index) {
@@ -512,6 +551,9 @@ void note_bounds(Plan& plan, bool of_elements) {
     if (term.relation == '%') {
       if (!term.flag.empty() && !check.flag_holds(term)) continue;
       if (const auto bound = check.bound(term, index)) plan.bounds.push_back(*bound);
+    } else if (term.relation == ')') {
+      plan.bounds.push_back({index, std::min(check.longest(term), kLengthMax) + 1, 0, Bound::Kind::kOffsets});
+      plan.bounds.push_back({index, std::min(check.all_together(term), kLengthMax) + 1, 0, Bound::Kind::kLengths});
     } else if (term.relation == '@' || term.relation == '$') {
       plan.bounds.push_back({index, check.size_along_axis(term) + 1, 0, term.relation == '@' ? Bound::Kind::kOffsets : Bound::Kind::kLengths});
     }

@@ -52,6 +52,7 @@ struct SparseArgument {
 struct Bound {
   enum class Kind {
     kOffsets,  // from 0 to below the end
+    kAscending,  // as kOffsets, and none is below the one before
     kPivots,   // from 1 to below the end
     kBlocks,   // from 1 to below the end, or below 0 as far, two neighbours of a row at a time
     kLengths,  // not below 0, and below the end as sums over the last dimension

@@ -21,6 +21,7 @@ namespace forebay::worker {
 namespace {
 
 constexpr auto kMeetingPatience = std::chrono::seconds(120);  // an accelerator's libraries are loaded meanwhile
+constexpr auto kSilenceMax = std::chrono::minutes(10);  // of another host that acknowledges nothing
 constexpr auto kKnock = std::chrono::milliseconds(20);
 constexpr size_t kBatchBytes = size_t{64} << 10;  // commands sent together
 constexpr size_t kFreedTogether = 4096;
@@ -49,8 +50,8 @@ void Rank::connect() {
       std::this_thread::sleep_for(kKnock);
     }
   }
-  const int on = 1;
-  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // a Unix socket has no such option
+  const unsigned patience_ms = std::chrono::milliseconds(kSilenceMax).count();
+  ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &patience_ms, sizeof(patience_ms));  // a Unix socket has no such option
   out_.command(wire::Command::kHello);
   out_.raw(&wire::kMagic, sizeof(wire::kMagic));
   out_.varint(wire::kVersion);

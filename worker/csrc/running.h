@@ -11,19 +11,23 @@ namespace forebay::worker {
 
 class Running {
  public:
-  // A call, for as long as it lives. `name` outlives the process's last call, as those of schemas do.
+  // A call, for as long as it lives; nothing within another one. `name` outlives the process's last call, as those of schemas do.
   class Call {
    public:
-    Call(Running& running, const std::string& name) : running_(running) {
+    Call(Running& running, const std::string& name) : running_(running), is_outer_(running.steps_.load(std::memory_order_relaxed) % 2 == 0) {
+      if (!is_outer_) return;
       running_.name_.store(&name, std::memory_order_relaxed);
       running_.step();
     }
-    ~Call() { running_.step(); }
+    ~Call() {
+      if (is_outer_) running_.step();
+    }
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
    private:
     Running& running_;
+    bool is_outer_;
   };
 
   // The number of the call that runs now, and its operator.

@@ -23,6 +23,7 @@ constexpr size_t kWriteHeaderBytesMax = 1 + 3 * 10;
 constexpr auto kBusyPoll = std::chrono::milliseconds(1);  // how often an accelerator is asked whether it is done
 constexpr auto kGoesOn = std::chrono::milliseconds(1);  // so soon after an answer its client says what comes next
 constexpr auto kLinger = std::chrono::seconds(2);
+const std::string kBetweenDevices = "copying between devices";  // where an operator would be told
 constexpr auto kForGood = std::chrono::hours(24 * 365);
 
 uint64_t nanoseconds(Clock::duration duration) {
@@ -142,6 +143,7 @@ void Server::join_others() {
 
 // False where this worker is to end. Orders wait, since the session is in the middle of a command.
 bool Server::wait_for_other(int socket, short events) {
+  const Running::Call waiting(session_.running(), kBetweenDevices);
   std::array<pollfd, 2> polled{{{socket, events, 0}, {end_bell_.get(), POLLIN, 0}}};
   ::poll(polled.data(), polled.size(), socket < 0 ? 0 : -1);
   return !(polled[1].revents & POLLIN);

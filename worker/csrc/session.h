@@ -55,6 +55,7 @@ class Session {
   void settle_gang();
 
   const Running& running() const { return std::as_const(caller_).running(); }
+  Running& running() { return caller_.running(); }
 
   // Whether what `execute` does next runs only under a lease; `in` is what it will read.
   bool is_device_work(wire::Reader in) const;

@@ -22,6 +22,17 @@ constexpr int kBacklog = 16;
 
 [[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
+// Small messages of a TCP connection go at once, and where the other side answers nothing any more, as after a cut of the network, an idle
+// connection ends after a minute and a half (tcp(7)).
+void prepare_tcp(int socket) {
+  const auto set = [socket](int level, int option, int value) { ::setsockopt(socket, level, option, &value, sizeof(value)); };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 6);
+}
+
 }  // namespace
 
 Descriptor::~Descriptor() {
@@ -77,9 +88,7 @@ void Listener::listen_tcp(const std::string& host_and_port) {
 
 Descriptor Listener::accept() const {
   Descriptor peer(::accept4(get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (!peer || !path_.empty()) return peer;
-  const int on = 1;
-  ::setsockopt(peer.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  if (peer && path_.empty()) prepare_tcp(peer.get());
   return peer;
 }
 
@@ -112,6 +121,7 @@ Descriptor begin_connect_tcp(const std::string& host_and_port) {
   const int error = ::getaddrinfo(host_and_port.substr(0, colon).c_str(), host_and_port.c_str() + colon + 1, &hints, &found);
   if (error != 0) throw std::invalid_argument("an address \"tcp:" + host_and_port + "\": " + ::gai_strerror(error));
   Descriptor peer(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (peer) prepare_tcp(peer.get());
   const bool begun = peer && (::connect(peer.get(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
   ::freeaddrinfo(found);
   if (!begun) fail("reaching tcp:" + host_and_port);
