@@ -115,6 +115,38 @@ def test_a_flavor_is_chosen_in_the_panel_by_keyboard(notebook: NotebookPage) -> 
     assert "needs 1 MI250" in panel.locator("details").inner_text(), "why others cannot be had"
 
 
+LINE = """line => {
+    const parts = [line, line.closest('table'), line.parentElement.previousElementSibling];
+    const [box, table, row] = parts.map(part => part.getBoundingClientRect());
+    return {
+        text: line.innerText,
+        width: box.width / table.width,
+        below: box.top >= row.bottom - 1,
+        height: line.querySelector('code').getBoundingClientRect().height,
+        font: parseFloat(getComputedStyle(line.querySelector('code')).fontSize),
+        cut: line.scrollWidth > line.clientWidth,
+        wider: table.width - line.closest('section').clientWidth,
+    };
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_the_first_line_of_a_cell_has_the_whole_width_of_the_panels_table(notebook: NotebookPage, width: int) -> None:
+    notebook.open_panel()
+    notebook.run(LOOK)
+    try:
+        notebook.page.set_viewport_size({"width": width, "height": 900})
+        notebook.panel.locator(".forebay-cell-line").first.wait_for()
+        shown = [line.evaluate(LINE) for line in notebook.panel.locator(".forebay-cell-line td").all()]
+        assert {line["text"] for line in shown} >= {"x.sum().item()"}
+        for line in shown:
+            assert line["width"] > 0.99 and line["below"] and line["wider"] < 1, line
+            assert line["height"] >= line["font"] >= 11, line
+            assert line["text"] != "x.sum().item()" or not line["cut"], "what has room is not cut"
+    finally:
+        notebook.page.set_viewport_size({"width": 1440, "height": 900})
+
+
 def test_the_panel_says_where_one_of_two_devices_did_most_and_what_such_a_flavor_is(browser: Any, server: Any, cloud: Any) -> None:
     cloud.make_pair()
     work = "x = torch.ones(1200, 1200, device='cuda')\nfor _ in range(40): y = (x @ x) / 1200\ny[0, 0].item()"
