@@ -364,7 +364,7 @@ def running(installation: Installation, *names: str) -> Iterator[Installation]:
     assert not any(statuses), statuses
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
     """Waits until ``condition`` holds, or fails after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():
