@@ -309,7 +309,7 @@ def test_workers_on_ray_are_taken_over_by_the_pool_that_leads_next(on_ray: Calla
             granted = await client.hears(wire.Granted)
             process = worker_process(granted.worker)
             await first.until(lambda: first.machine.sessions[client.session].lease.confirmed_ns > 0)
-            await asyncio.sleep(1.0)  # the lease is on disk
+            await first.until(lambda: first.rows("open_leases") and first.rows("workers"))  # its successor knows of them
             await first.service.leave()
             assert process.is_running()
             async with on_ray(port=port, resume_seconds=30.0) as second:
