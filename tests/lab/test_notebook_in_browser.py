@@ -262,7 +262,7 @@ def korean(server: Any) -> Iterator[None]:
     setting.unlink()
 
 
-def test_texts_are_korean_where_jupyter_is(browser: Any, server: Any, korean: None) -> None:
+def test_texts_are_korean_where_jupyter_is(browser: Any, server: Any, cloud: Any, korean: None) -> None:
     server.write("korean.ipynb", *CELLS)
     page = NotebookPage(browser, server, "lab", "korean.ipynb")
     try:
@@ -272,5 +272,19 @@ def test_texts_are_korean_where_jupyter_is(browser: Any, server: Any, korean: No
         page.await_status("상주")
         page.open_panel()
         assert "플레이버" in page.panel.inner_text()
+        page.panel.locator("summary").click()
+        absent = page.panel.locator("details li", has_text="medium.128gb").inner_text()
+        assert re.search(r"medium\.128gb에는 .*가 필요하지만, 이 환경에는 .*가 있습니다", absent), absent
+        with cloud.device_held():
+            page.start(LOOK)
+            page.await_status("대기")
+            waiting = page.cell(LOOK).locator(".forebay-waiting")
+            waiting.wait_for()
+            reason = page.panel.locator(".forebay-reason")
+            reason.wait_for()
+            title = page.page.locator(".forebay-status-button").get_attribute("title") or ""
+            for said in (waiting.inner_text(), reason.inner_text(), title):
+                assert "사용 중입니다" in said and not re.search("[a-z]{2,} [a-z]{2,} [a-z]{2,}", said), said
+        assert "250000.0" in page.ended(LOOK)
     finally:
         page.close()
