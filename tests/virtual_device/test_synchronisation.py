@@ -148,7 +148,7 @@ def wakes_of_the_sender(step: Callable[[], object]) -> int:
 
 def test_nobody_wakes_up_to_send_while_the_program_waits_for_a_number() -> None:
     """While it records, slowed down, the sender may go to sleep after each command: there are few of them, and the wait is long."""
-    matrix, steps = torch.rand(1000, 1000, device="cuda"), 10
+    matrix, steps = torch.rand(1000, 1000, device="cuda"), 6
     matrix.sum().item()
 
     def long_wait() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Literal
 
 from forebay_wire import messages as wire
@@ -39,6 +40,11 @@ class Cause(str):
         cause.code, cause.values, cause.parts = code, values, parts
         return cause
 
+    @cached_property
+    def told(self) -> wire.Cause:
+        """As it is sent to clients: many may wait for the same."""
+        return wire.Cause(code=self.code, values=dict(self.values), parts=tuple(told(part) for part in self.parts))
+
     def __getnewargs_ex__(self) -> tuple[tuple[str, ...], dict[str, Value]]:
         """So that it can be copied, and sent from node to node."""
         return (self.code, *self.parts), dict(self.values)
@@ -55,6 +61,4 @@ def heard(cause: wire.Cause) -> Cause | None:
 
 def told(why: str) -> wire.Cause:
     """As it is sent to clients."""
-    if isinstance(why, Cause):
-        return wire.Cause(code=why.code, values=dict(why.values), parts=tuple(told(part) for part in why.parts))
-    return wire.Cause(code="text", values={"text": why})
+    return why.told if isinstance(why, Cause) else wire.Cause(code="text", values={"text": why})
