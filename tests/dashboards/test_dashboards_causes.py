@@ -18,7 +18,7 @@ from forebay_pool import errors as pool
 from forebay_pool import http
 from forebay_pool.model import health
 from forebay_pool.model.causes import Cause as Sentence
-from forebay_pool.model.causes import CauseCode, WaitDetail
+from forebay_pool.model.causes import CauseCode, FlavorCode, WaitDetail
 from forebay_pool.model.health import Reading, judge
 from forebay_pool.views.rows import cause_row
 from forebay_service.causes import _TEXTS, Cause, told, why_budget_stops
@@ -146,6 +146,10 @@ def test_why_a_flavor_is_not_served_is_told_in_the_readers_language_with_its_fig
     assert sorted(re.findall(r"\d+(?:\.\d+)?", korean)) == sorted(re.findall(r"\d+(?:\.\d+)?", sentence))
     old = {**row, "cause": None, "equivalents": [{"model": "T4", "count": 2}]}
     assert unserved(Flavor.model_validate(old)).said("ko") == "2 T4 필요, 이 환경에는 없음"
+
+
+def test_every_reason_for_which_a_flavor_is_not_served_is_tried_here() -> None:
+    assert {sentence.code for sentence in WHY_NOT} == set(get_args(FlavorCode))
 
 
 BUDGET = {"id": 1, "tenant": "acme", "user": "ada", "notebook": "a.ipynb", "currency": "USD", "period": "2026-11", "on_limit": "drain"}

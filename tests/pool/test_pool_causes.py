@@ -11,6 +11,7 @@ import pytest
 from forebay_pool.billing.client import _BudgetRow
 from forebay_pool.http.links import causes_in
 from forebay_pool.model.causes import Cause, heard, told
+from forebay_pool.model.types import Equivalent, Flavor
 from forebay_wire import messages as wire
 from tornado.httputil import HTTPHeaders
 
@@ -100,3 +101,11 @@ def test_a_budget_is_told_by_billings_code_and_values_and_by_an_older_billings_s
     cause = _BudgetRow.model_validate({**row, "code": "used_up", "origin": "owner", "period": "2026-11"}).budget.cause
     assert isinstance(cause, Cause) and cause.code == "budget_month_used"
     assert cause == "The budget of 2026-11 for ada of acme is used up; the tenant's owner can raise it."
+
+
+def test_a_refusal_of_a_flavor_fits_a_message_however_many_there_are(world: Make) -> None:
+    many = [Flavor(f"{number:03}.{'x' * 60}", 2**30, (Equivalent("cpu-dev"),)) for number in range(200)]
+    w = world(flavors=many)
+    w.join("s", "y" * 128)
+    assert isinstance(w.last("s"), wire.Refused) and w.last("s").code == "unknown_flavor"
+    assert w.last("s").message.endswith("019." + "x" * 60 + ", ….")

@@ -9,6 +9,9 @@ from forebay_pool.model.types import Flavor, Session, tensor_bytes
 from forebay_pool.placement.capacity import equivalents_for
 from forebay_pool.placement.fleet import Fleet
 
+FLAVORS_NAMED_MAX = 20
+"""A refusal names so many: a message has room for 2,048 characters."""
+
 
 def shutting_down(number: int | None = None) -> Refused:
     why = Cause("shutting_down")
@@ -23,12 +26,10 @@ def too_many_sessions(most: int) -> Refused:
     return limit(Cause("sessions_limit", most=most))
 
 
-def no_flavor(name: str, fleet: Fleet) -> Cause:
-    return Cause("unknown_flavor", flavor=f"{name!r}", flavors=", ".join(sorted(fleet.flavors)))
-
-
 def unknown_flavor(name: str, fleet: Fleet) -> Refused:
-    why = no_flavor(name, fleet)
+    known = sorted(fleet.flavors)
+    flavors = ", ".join(known[:FLAVORS_NAMED_MAX]) + (", …" if len(known) > FLAVORS_NAMED_MAX else "")
+    why = Cause("unknown_flavor", flavor=f"{name!r}", flavors=flavors)
     return Refused(code="unknown_flavor", message=why, cause=told(why))
 
 
