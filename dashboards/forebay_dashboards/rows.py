@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated, Any, Literal
 
+from forebay_service.causes import Cause
 from forebay_service.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -67,6 +68,7 @@ class Flavor(Row):
     """How many resident sessions of it a device may carry; None: as many as its memory holds."""
     servable: bool = False
     reason: str | None = None
+    cause: Cause | None = None
 
     @property
     def several(self) -> bool:
@@ -147,8 +149,9 @@ class Session(Row):
     code: str | None = None
     """Of the reason: a word for programs."""
     detail: str | None = None
-    """Which of the code's reasons, and what stands in its sentence."""
+    """Which of the code's causes, and what stands in its sentence."""
     values: dict[str, Any] = {}
+    parts: tuple[Cause, ...] = ()
     estimate_seconds: float | None = None
     """Until the grant, where anybody knows: half of those who are told so wait for less."""
     estimate_low_seconds: float | None = None
@@ -175,14 +178,6 @@ class Fault(Row):
 
     code: str
     field: str | None = None
-    values: dict[str, Any] = {}
-
-
-class Cause(Row):
-    """Why a device or a node is closed, or to be looked at; ``code`` is None where somebody typed it."""
-
-    message: str
-    code: str | None = None
     values: dict[str, Any] = {}
 
 
@@ -502,6 +497,8 @@ class BudgetRow(Row):
     forecast_nano: int | None
     state: str = "open"
     """What it does: nothing, while it is open."""
+    code: str | None = None
+    """Why it stops somebody; ``sentence`` says it in English."""
     sentence: str | None = None
 
     @property

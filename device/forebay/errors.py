@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from forebay_wire.messages import Cause
+
 
 class ForebayError(RuntimeError):
     """Base of all errors of this package. A RuntimeError, as PyTorch's own device errors are."""
+
+    cause: Cause | None = None
+    """What a service gave as the reason, to be said in another language; the message is its English."""
 
 
 class NotConfigured(ForebayError):
@@ -18,13 +26,26 @@ class PoolUnreachable(ForebayError):
 class PoolRefused(ForebayError):
     """The pool answered, and will not do it. ``code`` is the machine-readable reason."""
 
-    def __init__(self, message: str, code: str = "") -> None:
+    def __init__(self, message: str, code: str = "", cause: Cause | None = None) -> None:
         super().__init__(message)
         self.code = code
+        self.cause = cause
 
 
 class SessionEnded(ForebayError):
     """The session is over, and its tensors are gone with it."""
+
+    def __init__(self, message: str, cause: Cause | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+class NotServable(ForebayError):
+    """A flavor that nothing here can serve was chosen."""
+
+    def __init__(self, message: str, cause: Cause | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
 
 
 class ForkedProcess(ForebayError):

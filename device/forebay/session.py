@@ -41,7 +41,7 @@ RESUME_SECONDS_MAX = 5.0
 """How long one pool may take to answer a client that is back."""
 RETRY_SECONDS = 0.2
 """Between attempts to make a broken link again."""
-AWAY = "The pool does not answer; its connection broke, and is being made again."
+AWAY = messages.Cause(code="pool_away")
 CLOSE_SECONDS_MAX = 2.0
 POOLS_OWN_REQUEST = 0
 """Number of a request that the pool makes itself, when the worker finds work in the stream after the lease was closed as idle."""
@@ -411,7 +411,7 @@ class Session:
             return False
         with self._changed:
             if link.request is not None:
-                link.request.queued = messages.Queued(request=link.request.number, position=0, reason=AWAY)
+                link.request.queued = messages.Queued(request=link.request.number, position=0, cause=AWAY)
                 self._page.told(link.request.queued, link.span)
                 self._changed.notify_all()
         deadline = time.monotonic() + opened.resume_seconds
@@ -431,7 +431,7 @@ class Session:
             connection.send(resume.encode())
             answer = messages.to_client(connection.recv(RESUME_SECONDS_MAX))
             if isinstance(answer, messages.Refused):
-                raise SessionEnded(answer.message)
+                raise SessionEnded(answer.said(), answer.cause)
             with self._changed:
                 if link.over is not None:
                     return False
@@ -474,8 +474,7 @@ class Session:
             case messages.Granted():
                 self._take_grant(link, message)
             case messages.Revoking():
-                ends = f"the lease is taken back in {short(message.seconds)} s, and the work waits again"
-                self._new_line().warn(f"{ends}: {message.reason}")
+                self._new_line().revoking(message)
             case messages.LeaseClosed():
                 self._take_close(link, message)
             case messages.Leave():
@@ -483,7 +482,7 @@ class Session:
             case messages.Refused():
                 self._take_refusal(link, message)
             case messages.SessionLost():
-                raise SessionEnded(message.message)
+                raise SessionEnded(message.said(), message.cause)
 
     def _take_opened(self, link: _Link, opened: messages.SessionOpened) -> None:
         with self._changed:
@@ -513,7 +512,7 @@ class Session:
                 link.request, request.error = None, error
                 request.granted = granted if error is None else None
                 self._changed.notify_all()
-        self._finish_line(link, "granted")
+        self._end_line(link).finish("granted")
         if request is None and error is None and link.worker == granted.worker:
             self._stream.lease_opened(granted.epoch, granted.flavor.memory_bytes)
 
@@ -530,7 +529,7 @@ class Session:
             self._stream.lease_closed()
 
     def _take_refusal(self, link: _Link, refused: messages.Refused) -> None:
-        error = PoolRefused(refused.message, refused.code)
+        error = PoolRefused(refused.said(), refused.code, refused.cause)
         with self._changed:
             request = link.request
             if request is not None and refused.request == request.number:
@@ -539,11 +538,12 @@ class Session:
                 link.refused, link.choice = error, None
             self._changed.notify_all()
         if refused.request == POOLS_OWN_REQUEST:
-            self._finish_line(link, f"recorded work cannot go on: {refused.message} Interrupt it; it waited")
+            self._end_line(link).stuck(refused)
 
-    def _finish_line(self, link: _Link, outcome: str) -> None:
+    def _end_line(self, link: _Link) -> WaitingLine:
+        """The line of a wait that the pool began by itself, for its last words."""
         line, link.line = link.line or self._new_line(), None
-        line.finish(outcome)
+        return line
 
     def _finish(self, link: _Link, error: ForebayError) -> None:
         with self._changed:
@@ -587,7 +587,7 @@ def _connect_to(service: Service, open_seconds: float) -> ClientConnection:
     try:
         connection = connect(
             service.session_url,
-            additional_headers={"Authorization": service.authorization},
+            additional_headers={"Authorization": service.authorization, messages.CAUSES_HEADER: str(messages.CAUSES)},
             proxy=None if service.is_loopback else True,
             compression=None,
             open_timeout=open_seconds,
@@ -607,8 +607,3 @@ def _connect_to(service: Service, open_seconds: float) -> ClientConnection:
         raise service.unreachable(f"it answered with HTTP status {status}") from None
     except (OSError, InvalidHandshake, InvalidURI) as error:
         raise service.unreachable(error or type(error).__name__) from None
-
-
-def short(seconds: float) -> str:
-    """As people say it: to a tenth, below a second to a hundredth."""
-    return f"{round(seconds, 1 if seconds >= 1 else 2):g}"

@@ -32,6 +32,11 @@ def about(seconds: float) -> str:
     return f"{round(seconds / 60)} min" if seconds < 7_200 else f"{round(seconds / 3600)} h"
 
 
+def short(seconds: float) -> str:
+    """As people say it: to a tenth, below a second to a hundredth."""
+    return f"{round(seconds, 1 if seconds >= 1 else 2):g}"
+
+
 def clock(seconds: float) -> str:
     """A duration that goes on, for people."""
     minutes, rest = divmod(int(seconds), 60)
@@ -94,7 +99,7 @@ class WaitingLine:
         over = left is not None and left.over
         repeats = queued is known and over == self._was_over
         self._was_over = over
-        text = f"forebay: waiting for {flavor}{place}: {queued.reason}{'' if left is None else f' {in_words(left)}'}"
+        text = f"forebay: waiting for {flavor}{place}: {queued.said()}{'' if left is None else f' {in_words(left)}'}"
         if text != self._text and not (repeats and not self._over_itself):
             self._write(text, last=False)
 
@@ -103,6 +108,15 @@ class WaitingLine:
         if queued is not self._queued:
             self._queued, self._told = queued, time.monotonic()
         return left(queued.estimate, time.monotonic() - self._told)
+
+    def revoking(self, message: messages.Revoking) -> None:
+        """Says that a lease is taken back, and why, on a line of its own."""
+        ends = f"the lease is taken back in {short(message.seconds)} s, and the work waits again"
+        self.warn(f"{ends}: {message.said()}")
+
+    def stuck(self, refused: messages.Refused) -> None:
+        """Ends the line of a wait that the pool began itself: what is recorded cannot be done."""
+        self.finish(f"recorded work cannot go on: {refused.said()} Interrupt it; it waited")
 
     def warn(self, text: str) -> None:
         """Says something on a line of its own."""

@@ -5,6 +5,8 @@ import * as amounts from './amounts';
 import { Cell } from './protocol';
 import { Texts } from './texts';
 
+const COLUMNS = 4;
+
 export function Cells({ cells, texts }: { cells: Cell[]; texts: Texts }): JSX.Element {
   return (
     <section>
@@ -23,15 +25,21 @@ export function Cells({ cells, texts }: { cells: Cell[]; texts: Texts }): JSX.El
           </thead>
           <tbody>
             {cells.map((cell, index) => (
-              <tr key={index}>
-                <th scope="row" title={cell.first_line ?? undefined}>
-                  {cell.cell === null ? texts.say('between') : `[${cell.cell}]`}
-                  {cell.first_line && <code className="forebay-cell-line">{cell.first_line}</code>}
-                </th>
-                <td>{cell.open ? '…' : amounts.seconds(cell.device_ns)}</td>
-                <td>{amounts.seconds(cell.waited_ns)}</td>
-                <td>{cell.open ? '…' : amounts.cost(cell.cost, texts)}</td>
-              </tr>
+              <React.Fragment key={index}>
+                <tr>
+                  <th scope="row">{cell.cell === null ? texts.say('between') : `[${cell.cell}]`}</th>
+                  <td>{cell.open ? '…' : amounts.seconds(cell.device_ns)}</td>
+                  <td>{amounts.seconds(cell.waited_ns)}</td>
+                  <td>{cell.open ? '…' : amounts.cost(cell.cost, texts)}</td>
+                </tr>
+                {cell.first_line && (
+                  <tr className="forebay-cell-line">
+                    <td colSpan={COLUMNS} title={cell.first_line}>
+                      <code>{cell.first_line}</code>
+                    </td>
+                  </tr>
+                )}
+              </React.Fragment>
             ))}
           </tbody>
         </table>

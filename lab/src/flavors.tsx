@@ -61,7 +61,7 @@ export function Flavors({ texts, flavors, present, waits, choose }: Props): JSX.
           <ul>
             {others.map(flavor => (
               <li key={flavor.name}>
-                <strong>{flavor.name}</strong>, {amounts.rate(flavor, texts)}: {flavor.reason ?? more(flavor, texts)}
+                <strong>{flavor.name}</strong>, {amounts.rate(flavor, texts)}: {texts.reason(flavor.cause, flavor.reason ?? more(flavor, texts))}
               </li>
             ))}
           </ul>

@@ -15,6 +15,7 @@ export function LineSetting({ on, label, set }: Props): JSX.Element {
       <input
         type="checkbox"
         checked={wanted ?? on}
+        aria-busy={wanted !== null}
         onChange={event => {
           want(event.target.checked);
           set(event.target.checked);

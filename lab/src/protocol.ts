@@ -1,4 +1,5 @@
 // What kernel and front end say to each other on the comm `forebay`: docs/reference/notebook.md.
+import { Cause } from './causes';
 
 export const TARGET = 'forebay';
 /** Id of the comm on which the kernel tells all pages; nobody opens it, so that a page which is loaded while a cell runs hears it at once. */
@@ -28,7 +29,10 @@ export interface Estimate {
 export interface Queued {
   /** 1 is next; 0: nobody knows. */
   position: number;
+  /** As the kernel says it; a front end that knows the cause says it in the reader's language. */
   reason: string;
+  /** Absent from kernels of older releases, and of pools of older ones. */
+  cause?: Cause | null;
   code: string;
   ahead: number;
   estimate: Estimate | null;
@@ -74,7 +78,9 @@ export interface Budget {
   left_nano: number | null;
   limit_nano: number | null;
   currency: string;
+  /** Why it stops somebody, as the kernel says it. */
   sentence: string | null;
+  cause?: Cause | null;
 }
 
 export interface State {
@@ -112,6 +118,8 @@ export interface Offer extends Flavor {
   equivalents: Equivalent[];
   servable: boolean;
   reason: string | null;
+  /** Absent where the pool is of an older release. */
+  cause?: Cause | null;
   chosen: boolean;
   /** How long one who asks now would wait; absent where the pool does not say. */
   wait_seconds?: number | null;

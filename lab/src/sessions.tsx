@@ -29,7 +29,7 @@ export function Sessions({ texts, sessions, release }: Props): JSX.Element | nul
             <li key={session.session}>
               <span className="forebay-session-what" title={session.process}>{what}</span>
               <span className="forebay-session-more">
-                {[session.flavor, session.state, amounts.memory(session.memory_bytes)].join(' · ')}
+                {[session.flavor, texts.state(session.state), amounts.memory(session.memory_bytes)].join(' · ')}
               </span>
               {asked === session.session ? (
                 <span className="forebay-ask" role="group" aria-label={texts.say('release_label', { what })}>

@@ -36,7 +36,9 @@ export function Standing({ link, state, texts }: Props): JSX.Element {
         )}
       </dl>
       {state.problem && <p className="forebay-problem">{state.problem}</p>}
-      {budget !== null && budget.sentence !== null && <p className="forebay-problem">{budget.sentence}</p>}
+      {budget !== null && budget.sentence !== null && (
+        <p className="forebay-problem">{texts.reason(budget.cause, budget.sentence)}</p>
+      )}
     </section>
   );
 }
@@ -86,7 +88,6 @@ function aloneOf({ devices, percent, causes }: Alone, texts: Texts): string {
 }
 
 function reason(link: Link, device: Device, texts: Texts): string {
-  const { reason: why, code } = device.queued!;
-  const meaning = texts.language === 'en' ? '' : texts.code(code);
-  return `${meaning === '' ? '' : `${meaning}. `}${why} ${leftOf(link, device, texts)}`.trimEnd();
+  const { reason: sent, cause } = device.queued!;
+  return `${texts.reason(cause, sent)} ${leftOf(link, device, texts)}`.trimEnd();
 }

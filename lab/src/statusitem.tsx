@@ -56,7 +56,7 @@ export class StatusItem extends ReactWidget {
           data-state={device.state}
           aria-label={label}
           aria-haspopup="dialog"
-          title={device.queued?.reason ?? label}
+          title={device.queued === null ? label : texts.reason(device.queued.cause, device.queued.reason)}
           onClick={this._open}
         >
           <span className="forebay-status-dot" aria-hidden="true" />

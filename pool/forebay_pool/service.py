@@ -233,7 +233,7 @@ class Service:
         """Tells the state machine which nodes came and which are gone; one that came back after a restart is another."""
         now = {node.id: node for node in nodes}
         for node in [node for node in self._nodes.values() if node.id not in now]:
-            self.shell.apply(NodeLost(node.name, Cause("ray_dead", "Ray counts it among the dead")))
+            self.shell.apply(NodeLost(node.name, Cause("ray_dead")))
         for node in [node for node in now.values() if node.id not in self._nodes]:
             devices = devices_of(node, self.settings.devices)
             if devices:

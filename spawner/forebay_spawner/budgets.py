@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from forebay_service.causes import why_budget_stops
 from forebay_service.languages import Text, as_sent
 from pydantic import TypeAdapter
 
@@ -13,6 +14,7 @@ from forebay_spawner.flavors import Answer, amount
 class Budget(Answer):
     """One entry of billing's ``GET api/budgets``; amounts are None where they are not for the user."""
 
+    tenant: str | None = None
     user: str | None = None
     notebook: str | None = None
     currency: str
@@ -21,6 +23,8 @@ class Budget(Answer):
     left_nano: int | None = None
     state: str
     """``open`` while it stops nobody."""
+    code: str | None = None
+    origin: str = "operator"
     sentence: str | None = None
 
     @property
@@ -38,10 +42,11 @@ class Budget(Answer):
 
     @property
     def stops(self) -> Text | None:
-        """Why it stops somebody, if it does: in English as billing says it, in other languages as its state says."""
+        """Why it stops somebody, if it does: in English as billing says it, in other languages by its code, else as its state says."""
         if self.state == "open" or not self.sentence:
             return None
-        return as_sent(self.sentence, _STOPPED.get(self.state))
+        why = why_budget_stops(self.code, self.tenant, self.user, self.notebook, self.period, self.origin)
+        return as_sent(self.sentence, why or _STOPPED.get(self.state))
 
     @property
     def _name(self) -> Text:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from forebay_service.causes import Cause, told
 from forebay_service.languages import Text, as_sent, either, in_context, listed, plural
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -46,6 +47,7 @@ class Offer(Answer):
     servable: bool
     equivalents: tuple[Equivalent, ...] = ()
     reason: str | None = None
+    cause: Cause | None = None
     price_nano_per_hour: int | None = None
     currency: str | None = None
     waiting: int = 0
@@ -75,11 +77,12 @@ class Offer(Answer):
 
     @property
     def refusal(self) -> Text:
-        """Why it cannot be served: in English as the pool says it, in other languages by what it would need."""
+        """Why it cannot be served: in English as the pool says it, in other languages by the cause's code, else by what it would need."""
         if not self.reason:
             return Text("no device fits it")
+        known = None if self.cause is None else told(self.cause.code, self.cause.values, self.cause.parts)
         needs = Text("needs %(devices)s, which is not here", devices=either([str(one) for one in self.equivalents]))
-        return as_sent(self.reason, needs if self.equivalents else None)
+        return as_sent(self.reason, known or (needs if self.equivalents else None))
 
     @property
     def wait(self) -> Text:

@@ -222,7 +222,7 @@ class Process:
         """Ends it as JupyterHub does; the exit status."""
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -247,16 +247,16 @@ class Installation:
     def get(self, who: str | None, path: str, **options: Any) -> httpx.Response:
         """A page of the dashboards, asked for with a token."""
         headers = {**({"Authorization": f"token {self.hub.tokens[who]}"} if who else {}), **options.pop("headers", {})}
-        return httpx.get(self.urls["dashboards"] + path, headers=headers, timeout=20, **options)
+        return httpx.get(self.urls["dashboards"] + path, headers=headers, timeout=60, **options)
 
     def post(self, who: str, path: str, data: dict[str, Any], fragment: bool = True) -> httpx.Response:
         headers = {"Authorization": f"token {self.hub.tokens[who]}", **({"HX-Request": "true"} if fragment else {})}
-        return httpx.post(self.urls["dashboards"] + path, data=data, headers=headers, timeout=20)
+        return httpx.post(self.urls["dashboards"] + path, data=data, headers=headers, timeout=60)
 
     def ask(self, service: str, who: str, method: str, path: str, **options: Any) -> Any:
         """An endpoint of pool or billing."""
         headers = {"Authorization": f"token {self.hub.tokens[who]}"}
-        response = httpx.request(method, self.urls[service] + path, headers=headers, timeout=20, **options)
+        response = httpx.request(method, self.urls[service] + path, headers=headers, timeout=60, **options)
         response.raise_for_status()
         return response.json()
 
@@ -277,7 +277,7 @@ class Installation:
         url = self.urls["pool"].replace("http", "ws", 1) + "api/session"
         with connect(url, additional_headers={"Authorization": f"token {self.hub.tokens[who]}"}) as link:
             link.send(wire.Hello(process="ipykernel", pid=1, torch="2.13.0", flavor=flavor).encode())
-            opened = wire.to_client(link.recv(timeout=10))
+            opened = wire.to_client(link.recv(timeout=60))
             assert isinstance(opened, wire.SessionOpened), opened
             yield Session(link)
 
@@ -293,7 +293,7 @@ class Session:
         """A lease for a cell, or for a process where ``cell`` is None."""
         self.ask(label, cell)
         while True:
-            answer = wire.to_client(self.link.recv(timeout=20))
+            answer = wire.to_client(self.link.recv(timeout=60))
             if isinstance(answer, wire.Granted):
                 return answer
             assert isinstance(answer, wire.Queued), answer
@@ -307,7 +307,7 @@ class Session:
 
     def release(self, epoch: int) -> wire.LeaseClosed:
         self.link.send(wire.Release(epoch=epoch).encode())
-        closed = wire.to_client(self.link.recv(timeout=10))
+        closed = wire.to_client(self.link.recv(timeout=60))
         assert isinstance(closed, wire.LeaseClosed), closed
         return closed
 
@@ -364,7 +364,7 @@ def running(installation: Installation, *names: str) -> Iterator[Installation]:
     assert not any(statuses), statuses
 
 
-def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
     """Waits until ``condition`` holds, or fails after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():

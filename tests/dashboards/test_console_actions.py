@@ -130,9 +130,9 @@ def test_a_lease_is_taken_back_by_the_button_of_its_row_and_waits_again(console:
         console.focus("dialog button.main")
         console.keyboard.press("Enter")
         console.wait_for_selector("dialog .saved")
-        heard = [wire.to_client(session.link.recv(timeout=20)) for _ in range(2)]
+        heard = [wire.to_client(session.link.recv(timeout=60)) for _ in range(2)]
         while not isinstance(heard[-1], wire.Granted):
-            heard.append(wire.to_client(session.link.recv(timeout=20)))
+            heard.append(wire.to_client(session.link.recv(timeout=60)))
     assert isinstance(heard[0], wire.Revoking) and heard[0].epoch == granted.epoch
     assert isinstance(heard[1], wire.LeaseClosed) and heard[1].reason == "revoked"
     assert isinstance(heard[-1], wire.Granted) and heard[-1].epoch > granted.epoch, "it waited at its old place, and nobody else was there"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 from browsing import mishaps, sign_in
 from dashboards_installation import PEOPLE, Hub, Installation, eventually, person
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, Route
 
 
 @pytest.fixture(params=[1440, 390])
@@ -112,6 +113,32 @@ def test_a_budget_is_set_changed_and_removed_by_keyboard(page: Page, cloud: Inst
     eventually(lambda: focused(page) in ("saved", "edit-budget"))
     actions = [entry["action"] for entry in cloud.ask("billing", "operator", "GET", "api/audit", params={"limit": 3})["entries"]]
     assert actions == ["budget.remove", "budget.set", "budget.set"]
+
+
+@pytest.mark.parametrize("form_first", [True, False], ids=["form, then list", "list, then form"])
+def test_terms_that_are_read_anew_while_a_form_opens_leave_the_form_alone(page: Page, form_first: bool) -> None:
+    """The list was asked for before, and comes at last when the form is there, or is on its way."""
+    held: dict[str, Route] = {}
+    of = lambda route: urlsplit(route.request.url).path.rsplit("/", 1)[1]  # noqa: E731 - reads better
+    page.route(re.compile(r"/terms(/quota/edit)?(\?|$)"), lambda route: held.__setitem__(of(route), route))
+    page.evaluate("document.body.dispatchEvent(new Event('live-tenants'))")
+    page.focus("#edit-quota")
+    page.keyboard.press("Enter")
+    eventually(lambda: page.evaluate("true") and held.keys() == {"terms", "edit"})
+    read_anew = "document.body.addEventListener('htmx:afterRequest', event => { window.readAnew ||= event.detail.target.id === 'terms'; })"
+    page.evaluate(read_anew)
+    if form_first:
+        held["edit"].continue_()
+        page.wait_for_selector("#term-quota[data-editing]")
+    held["terms"].continue_()
+    eventually(lambda: page.evaluate("window.readAnew"))
+    if not form_first:
+        held["edit"].continue_()
+    page.wait_for_selector("#term-quota[data-editing]")
+    eventually(lambda: focused(page) == "quota-devices")
+    type_over(page, "2.5")
+    page.unroute_all()
+    assert "2.5 devices at a time" in saved(page, "quota")
 
 
 def test_a_credit_is_granted_by_keyboard_and_stands_below_without_a_reload(page: Page, cloud: Installation, tenant: str) -> None:

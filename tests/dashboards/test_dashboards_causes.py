@@ -6,20 +6,22 @@ import json
 import re
 from collections import defaultdict
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from forebay_billing import errors as billing
-from forebay_dashboards.rows import Cause, Fault, Session
+from forebay_dashboards.rows import BudgetRow, Fault, Flavor, Session
 from forebay_dashboards.text.causes import _CAUSES, _REFUSED, cause, refusal
-from forebay_dashboards.text.codes import why
+from forebay_dashboards.text.codes import consequence, unserved, why
 from forebay_dashboards.text.waits import _DETAILS, waiting
 from forebay_pool import errors as pool
 from forebay_pool import http
 from forebay_pool.model import health
-from forebay_pool.model.causes import CauseCode, WaitDetail
+from forebay_pool.model.causes import Cause as Sentence
+from forebay_pool.model.causes import CauseCode, FlavorCode, WaitDetail
 from forebay_pool.model.health import Reading, judge
 from forebay_pool.views.rows import cause_row
+from forebay_service.causes import _TEXTS, Cause, told, why_budget_stops
 
 
 def as_read(*sentences: str) -> list[Cause]:
@@ -89,17 +91,18 @@ def test_every_code_that_has_a_text_is_one_that_pool_or_billing_sends() -> None:
         assert re.search("[가-힣]", refusal(code, "x").said("ko")), code
 
 
-def test_every_detail_of_a_wait_has_a_text_but_a_budget_whose_sentence_is_billings() -> None:
-    assert set(_DETAILS) == set(get_args(WaitDetail)) - {"budget"}
+def test_every_detail_of_a_wait_has_a_text() -> None:
+    assert set(_DETAILS) | set(_TEXTS) >= set(get_args(WaitDetail)) and not set(_DETAILS) & set(_TEXTS)
     for detail in _DETAILS:
         told = waiting(detail, defaultdict(lambda: 7))
         assert told is not None and re.search("[가-힣]", told.said("ko")), detail
         assert waiting(detail, {}) is None or not re.search(r"\d", told), detail
 
 
-def waits(detail: str | None, **values: object) -> Session:
+def waits(detail: str | None, *parts: object, **values: object) -> Session:
     row = {"session": "s", "tenant": "acme", "user": "ada", "flavor": "dev.1gb", "state": "queued", "since_ns": 0}
-    return Session.model_validate({**row, "reason": "It waits.", "code": "shortage", "detail": detail, "values": values})
+    why = {"reason": "It waits.", "code": "shortage", "detail": detail, "values": values, "parts": parts}
+    return Session.model_validate({**row, **why})
 
 
 def test_a_wait_is_told_by_its_detail_with_its_values_and_else_by_its_code() -> None:
@@ -109,3 +112,69 @@ def test_a_wait_is_told_by_its_detail_with_its_values_and_else_by_its_code() -> 
     assert re.search("[가-힣]", of_the_code) and of_the_code != told
     assert of_the_code == why(waits("made_up")).said("ko") == why(waits("all_held")).said("ko")
     assert why(waits("all_held", count=4, flavor="dev.1gb")) == "It waits."
+
+
+def pools(sentence: Sentence) -> Cause:
+    """As the pool's row has it."""
+    return as_read(sentence)[0]
+
+
+WHY_NOT = [
+    Sentence("flavor_absent", Sentence("way", count=2, model="T4"), flavor="f", found="1 cpu-dev"),
+    Sentence("flavor_absent", Sentence("way_share", percent="25", model="L4"), Sentence("way_unnamed"), flavor="f", found="1 cpu-dev"),
+    Sentence("flavor_absent", Sentence("way_unnamed"), Sentence("ways_more", more=4), flavor="f", found="1 cpu-dev"),
+    Sentence("flavor_no_devices", Sentence("way", count=2, model="T4"), flavor="f"),
+    *(
+        Sentence("flavor_unfit", part, Sentence("none_here", "T4", "L4", Sentence("models_more", more=2)), flavor="f")
+        for part in (
+            Sentence("kept_for_others", model="L40S"),
+            *(Sentence(code, takes=2, model="L40S", found=1) for code in ("too_few", "too_few_in_node", "too_few_under_switch")),
+            Sentence("too_small", model="L40S", device_bytes=2**30, flavor_bytes=2**31),
+            Sentence("too_small_together", takes=2, model="L40S", devices_bytes=2**20, flavor_bytes=2**31),
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("sentence", WHY_NOT)
+def test_why_a_flavor_is_not_served_is_told_in_the_readers_language_with_its_figures(sentence: Sentence) -> None:
+    row = {"name": "f", "memory_bytes": 2**31, "servable": False, "reason": sentence, "cause": json.loads(json.dumps(cause_row(sentence)))}
+    text = unserved(Flavor.model_validate(row))
+    assert text == sentence
+    korean = text.said("ko")
+    assert re.search("[가-힣]", korean) and not re.search("[a-z]{2,} [a-z]{2,}", korean), korean
+    assert sorted(re.findall(r"\d+(?:\.\d+)?", korean)) == sorted(re.findall(r"\d+(?:\.\d+)?", sentence))
+    old = {**row, "cause": None, "equivalents": [{"model": "T4", "count": 2}]}
+    assert unserved(Flavor.model_validate(old)).said("ko") == "2 T4 필요, 이 환경에는 없음"
+
+
+def test_every_reason_for_which_a_flavor_is_not_served_is_tried_here() -> None:
+    assert {sentence.code for sentence in WHY_NOT} == set(get_args(FlavorCode))
+
+
+BUDGET = {"id": 1, "tenant": "acme", "user": "ada", "notebook": "a.ipynb", "currency": "USD", "period": "2026-11", "on_limit": "drain"}
+AMOUNTS = dict.fromkeys(("limit_nano", "spent_nano", "running_nano", "left_nano", "forecast_nano"))
+
+
+@pytest.mark.parametrize("code", ["used_up", "nearly_used_up"])
+@pytest.mark.parametrize("who", [{}, {"notebook": None}, {"notebook": None, "user": None}])
+@pytest.mark.parametrize("window", [{}, {"window": "total", "period": "total"}])
+def test_why_a_budget_stops_somebody_is_told_by_its_code_and_an_older_billings_by_its_state(code: str, who: Any, window: Any) -> None:
+    row = {**BUDGET, **AMOUNTS, **who, **window, "state": "drain", "origin": "owner", "code": code, "sentence": "As billing says it."}
+    text = consequence(BudgetRow.model_validate(row))
+    assert text == "As billing says it."
+    korean = text.said("ko")
+    assert ("거의" in korean) == (code == "nearly_used_up") and ("2026-11" in korean) == (not window)
+    assert "테넌트 소유자" in korean and all(str(value) in korean for value in who.values() if value) and "acme" in korean
+    assert consequence(BudgetRow.model_validate({**row, "code": None})).said("ko").startswith("예산을 모두 썼습니다.")
+    assert why_budget_stops("made_up", "acme", None, None, "2026-11", "owner") is None
+
+
+def test_who_waits_for_a_budget_is_told_which() -> None:
+    whom, raiser = Sentence("whom_user", user="ada", tenant="acme"), Sentence("raised_by_owner")
+    used = Sentence("budget_month_used", whom, raiser, period="2026-11")
+    row = json.loads(json.dumps(cause_row(used)))
+    korean = why(waits("budget_month_used", *row["parts"], **row["values"])).said("ko")
+    assert "2026-11" in korean and "ada" in korean and "테넌트 소유자" in korean
+    assert told("no_budget", {}, (pools(Sentence("account_notebook", notebook="a.ipynb", user="ada")),)) is not None
+    assert told("no_budget", {}, ()) is None and told(None, {}, ()) is None

@@ -28,9 +28,12 @@ Answer = Callable[[messages.FromClient], list[messages.Message]]
 
 
 class ScriptedPool:
-    """Answers Hello with a session, and everything else by ``answer``. Records what it received."""
+    """Answers Hello with a session, and everything else by ``answer``. Records what it received.
+
+    It tells causes as a pool of today does where ``tells_causes``, and else as one that knows of none."""
 
     def __init__(self) -> None:
+        self.tells_causes = False
         self.answer: Answer = lambda message: []
         self.received: list[messages.FromClient] = []
         self.connections: list[ServerConnection] = []
@@ -46,7 +49,7 @@ class ScriptedPool:
     def send(self, *sent: messages.Message) -> None:
         """Sends on the newest session link."""
         for message in sent:
-            self.connections[-1].send(message.encode())
+            self._tell(self.connections[-1], message)
 
     def of(self, kind: type[messages.Message], count: int = 1) -> list[messages.Message]:
         """All received messages of one kind, once there are as many as ``count``."""
@@ -58,6 +61,13 @@ class ScriptedPool:
     def stop(self) -> None:
         self._server.shutdown()
         self._thread.join()
+
+    def _tell(self, connection: ServerConnection, message: messages.Message) -> None:
+        if self.tells_causes and isinstance(message, messages.Explained):
+            offered = connection.request.headers[messages.CAUSES_HEADER] if connection.request is not None else "0"
+            connection.send(message.encode(int(offered)))
+        else:
+            connection.send(message.encode())
 
     def _count(self, kind: type[messages.Message]) -> int:
         return sum(isinstance(message, kind) for message in self.received)
@@ -81,7 +91,7 @@ class ScriptedPool:
                 if isinstance(message, messages.Hello) and not answers:
                     answers = [messages.SessionOpened(session="s-1", flavor=FLAVOR, heartbeat_seconds=5.0)]
                 for answer in answers:
-                    connection.send(answer.encode())
+                    self._tell(connection, answer)
         except ConnectionClosed:
             pass
 

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from forebay.errors import ForebayError, PoolRefused
 from forebay.gang_work import OF_NO_OPERATOR, GangWork, LoneWork, Work
-from forebay.journal import Entry
-from forebay.notebook import amounts, notice
+from forebay.journal import Entry, Journal
+from forebay.notebook import amounts, notice, status
 from forebay.notebook.magics import wish
 from forebay.notebook.texts import LANGUAGES, Texts, catalogue, language_here, language_of
 from forebay.waiting import Left, in_words
@@ -49,7 +50,7 @@ def test_no_text_is_left_that_nothing_says(part: str, folder: str, kinds: str) -
     built = {"kernel": {"granted", "not granted", "stopped waiting", *CAUSES}, "extension": {f"alone_{cause}" for cause in CAUSES}}[part]
     states = {"idle", "queued", "starting", "restoring", "computing", "resident", "moving"}
     unsaid = {key for key in catalogues()[part]["en"] if not re.search(rf"[\"']{key}[\"']", source)} - built - states
-    assert {key for key in unsaid if not key.startswith("code_")} == set()
+    assert {key for key in unsaid if not key.startswith(("code_", "state_", "refused_"))} == set()
 
 
 def test_every_reason_of_the_pool_has_a_short_word() -> None:
@@ -125,6 +126,37 @@ def test_a_stretch_of_several_devices_is_what_came_since_the_look_before() -> No
     assert more.since(before).alone == (LoneWork("aten::mm", Alone.NO_BATCH, Work(3, 2)), LoneWork("aten::mm", Alone.RESULTS, Work(1, 1)))
     assert more.since(before).divided == Work(2, 3)
     assert before.since(more) is before, "a session that began anew"
+
+
+def test_the_reason_of_a_wait_and_of_a_refusal_is_in_the_readers_language() -> None:
+    held = messages.Cause(code="one_held", values={"device": "a/cpu:0", "flavor": "dev.1gb"})
+    queued, korean = messages.Queued(request=1, position=1, cause=held), Texts("ko")
+    english = notice.waiting("dev.1gb", queued, None, ENGLISH)["text/plain"]
+    assert english.endswith("next in line: a/cpu:0, the one device that serves dev.1gb, is held.")
+    assert notice.waiting("dev.1gb", queued, None, korean)["text/plain"].endswith(f"다음 차례: {held.said('ko')}")
+    refused = PoolRefused("The pool is shutting down; try again in a minute.", "shutting_down", messages.Cause(code="shutting_down"))
+    assert korean.error(refused) == "풀이 종료되는 중입니다. 잠시 뒤에 다시 시도하십시오." and ENGLISH.error(refused) == str(refused)
+    assert korean.error(ForebayError("Of our own.")) == "Of our own."
+    gone = PoolRefused("There is no such session among those you may end.", "no_session")
+    assert korean.error(gone) == "그런 세션이 더 이상 없습니다." and ENGLISH.error(gone) == str(gone)
+    assert korean.error(PoolRefused("It is new.", "made_up")) == "It is new."
+    old = messages.Queued(request=1, position=1, reason="It waits.")
+    assert notice.waiting("dev.1gb", old, None, korean)["text/plain"].endswith("다음 차례: It waits.")
+
+
+def test_a_front_end_gets_causes_beside_what_the_kernel_says_of_them() -> None:
+    journal = Journal()
+    page = journal.page(0)
+    held = messages.Cause(code="one_held", values={"device": "a/cpu:0", "flavor": "dev.1gb"})
+    page.told(messages.Queued(request=1, position=1, cause=held), None)
+    budget = {"tenant": "acme", "user": "ada", "notebook": None, "period": "2026-11", "origin": "owner", "code": "used_up", "left_nano": 0}
+    korean = status.snapshot(journal, None, budget, False, Texts("ko"))
+    queued = korean["devices"][0]["queued"]
+    assert queued["reason"] == held.said("ko") and queued["cause"]["code"] == "one_held" and queued["cause"]["values"] == held.values
+    assert korean["budget"]["sentence"] == "acme의 ada의 2026-11 예산을 모두 썼습니다. 테넌트 소유자가 늘릴 수 있습니다."
+    assert korean["budget"]["cause"]["code"] == "budget_month_used"
+    old = status.snapshot(journal, None, {"sentence": "The budget is used up.", "left_nano": 0}, False, Texts("ko"))
+    assert (old["budget"]["sentence"], old["budget"]["cause"]) == ("The budget is used up.", None)
 
 
 def test_what_the_pool_says_cannot_bring_markup_into_a_page() -> None:

@@ -156,6 +156,44 @@ def test_a_lease_that_another_thread_got_in_the_meantime_is_shared(case: Case) -
     assert case.stream.names() == ["connect", "lease_opened", "lease_opened"]
 
 
+HELD = messages.Cause(code="one_held", values={"device": "a/cpu:0", "flavor": "dev.1gb"})
+HELD_ENGLISH = "a/cpu:0, the one device that serves dev.1gb, is held."
+
+
+@pytest.mark.parametrize("tells_causes", [True, False], ids=["pool of today", "pool without causes"])
+def test_people_read_the_pools_reasons_whether_they_come_as_causes_or_in_english(scripted_pool: Any, tells_causes: bool) -> None:
+    scripted_pool.tells_causes = tells_causes
+    case = Case(scripted_pool, 0.05)
+    thread, errors = case.in_thread()
+    request = case.pool.of(messages.Acquire)[0].request
+    case.pool.send(messages.Queued(request=request, position=1, reason=HELD_ENGLISH, cause=HELD))
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while HELD_ENGLISH not in case.stderr.getvalue():
+        assert time.monotonic() < deadline, case.stderr.getvalue()
+        time.sleep(0.01)
+    unfit = messages.Cause(code="holds_too_much", values={"held_bytes": 2**31, "flavor": "dev.1gb", "flavor_bytes": 2**30})
+    case.pool.send(messages.Refused(request=request, code="not_servable", message=str(unfit.said()), cause=unfit))
+    thread.join(WAIT_SECONDS_MAX)
+    (error,) = errors
+    assert isinstance(error, PoolRefused) and error.code == "not_servable"
+    assert str(error) == "This session holds 2.0 GiB, and dev.1gb has 1.0 GiB; free tensors first."
+    assert error.cause == (unfit if tells_causes else None)
+    case.session.close()
+
+
+@pytest.mark.parametrize("tells_causes", [True, False], ids=["pool of today", "pool without causes"])
+def test_a_session_that_is_lost_ends_with_the_pools_reason(scripted_pool: Any, tells_causes: bool) -> None:
+    scripted_pool.tells_causes = tells_causes
+    case = Case(scripted_pool)
+    case.grants()
+    case.session.acquire(WORK)
+    ended = messages.Cause(code="ended_by_operator", values={"operator": "olga"})
+    case.pool.send(messages.SessionLost(message="An operator (olga) ended this session.", cause=ended))
+    case.stream.expect(lambda names: "lose" in names)
+    assert case.stream.calls[-1] == ("lose", "An operator (olga) ended this session.")
+    case.session.close()
+
+
 def test_threads_that_wait_at_the_same_time_share_one_request(case: Case) -> None:
     first, first_errors = case.in_thread()
     request = case.pool.of(messages.Acquire)[0].request

@@ -91,7 +91,7 @@ def test_every_forebay_command_line_that_is_shown_is_accepted(manual: Any) -> No
 
 def test_every_error_that_the_page_of_troubles_quotes_is_one_that_the_code_says(manual: Any, checkout: Path) -> None:
     """Each part between the dots of a quoted sentence stands in the source as it is, string literals joined."""
-    files = [path for folder in PRODUCT for kind in ("*.py", "*.cpp", "*.h") for path in (checkout / folder).rglob(kind)]
+    files = [path for folder in PRODUCT for kind in ("*.py", "*.cpp", "*.h", "en.json") for path in (checkout / folder).rglob(kind)]
     source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text(encoding="utf-8") for path in files))
     rows = [line for line in manual.pages["docs/users/troubleshooting.md"].splitlines() if line.startswith("| `")]
     quoted = [part.strip() for row in rows for quote in re.findall(r"`([^`]+)`", row.split("|")[1]) for part in quote.split("…")]

@@ -26,7 +26,7 @@ PACKAGES = ("service", "pool", "billing", "hub")
 """What has nothing compiled in it; the rest is where the tests' own Python finds it."""
 EXTENSION = "forebay-lab"
 USER = "acme-member"
-START_SECONDS = 120
+START_SECONDS = 300
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Cloud:
 
     def ask(self, service: str, who: str, method: str, path: str, **options: Any) -> Any:
         headers = {"Authorization": f"token {self.hub.tokens[who]}"}
-        response = httpx.request(method, self.urls[service] + path, headers=headers, timeout=20, **options)
+        response = httpx.request(method, self.urls[service] + path, headers=headers, timeout=60, **options)
         response.raise_for_status()
         return response.json() if response.content else None
 
@@ -60,7 +60,7 @@ class Cloud:
         url = self.urls["pool"].replace("http", "ws", 1) + "api/session"
         with connect(url, additional_headers={"Authorization": f"token {self.hub.tokens[USER]}"}) as link:
             link.send(wire.Hello(process=process, pid=1, torch=torch_version(), flavor=flavor).encode())
-            opened = wire.to_client(link.recv(timeout=10))
+            opened = wire.to_client(link.recv(timeout=60))
             assert isinstance(opened, wire.SessionOpened), opened
             yield Session(link)
 
@@ -184,7 +184,7 @@ def jupyter(cloud: Cloud, home: Path) -> Iterator[Jupyter]:
         yield Jupyter(url, token, home, server.pid)
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(120)
 
 
 def _await(url: str, server: subprocess.Popen[bytes], log: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lab_installation import Jupyter
@@ -15,6 +17,8 @@ STATUS = """pattern => {
     const boxes = [...button.children].map(part => part.getBoundingClientRect()).filter(box => box.width);
     return {text: button.innerText, label: button.ariaLabel, places: boxes.map(box => [box.x - boxes[0].x, box.y])};
 }"""
+GATED = "while not os.path.exists('gate'): (x @ x).sum().item()"
+"""A cell that computes until the test lets it end."""
 PRESS_AGAIN_SECONDS = 5.0
 """A key that is pressed before the kernel has settled is lost."""
 
@@ -32,8 +36,12 @@ class NotebookPage:
         self.open()
 
     def open(self) -> None:
-        """Opens the page, and waits for the kernel: its indicator says "idle" before there is one, too."""
+        """Opens the page, and waits for the kernel."""
         self.page.goto(self._address)
+        self.await_kernel()
+
+    def await_kernel(self) -> None:
+        """Until there is one, and it is idle: its indicator says "idle" before there is one, too."""
         deadline = time.monotonic() + WAIT_MS / 1000
         while not self._has_kernel():
             assert time.monotonic() < deadline, f"{self._notebook} gets no kernel"
@@ -73,6 +81,23 @@ class NotebookPage:
                 pressed = time.monotonic()
             self.page.wait_for_timeout(50)
         return self.output(number)
+
+    def shut_gate(self) -> None:
+        """A GATED cell that is started computes on until its gate is opened."""
+        (self._server.home / "work" / "gate").unlink(missing_ok=True)
+
+    def open_gate(self) -> None:
+        (self._server.home / "work" / "gate").touch()
+
+    @contextmanager
+    def computing(self, number: int) -> Iterator[None]:
+        """A GATED cell computes meanwhile; in the end it is over."""
+        self.shut_gate()
+        self.start(number)
+        self.await_status("computing")
+        yield
+        self.open_gate()
+        self.ended(number)
 
     def _press(self, number: int) -> None:
         dialogs = self.page.locator(".jp-Dialog:visible").all_inner_texts()

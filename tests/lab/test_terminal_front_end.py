@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ pytestmark = [pytest.mark.slow]
 
 START_SECONDS = 120
 CELL_SECONDS = 120
-LEAVE_SECONDS = 10
 LINE = r"forebay: device \d+\.\d+ s · waited \d+\.\d+ s · (< )?\d\.\d+ USD · dev\.\dgb"
 
 
@@ -60,9 +58,7 @@ def test_a_wait_is_told_in_words_and_ctrl_c_leaves_the_queue(console: Any, cloud
     with cloud.device_held():
         console.sendline("int(x.sum())")
         console.expect("waiting for dev.1gb, next in line: ")
-        began = time.monotonic()
         console.sendintr()
         console.expect("KeyboardInterrupt")
-        console.expect(r"In \[\d+\]: ")
-        assert time.monotonic() - began < LEAVE_SECONDS
+        console.expect(r"In \[\d+\]: ")  # while the device is held yet
     assert "250000" in enter(console, "int(x.sum())"), "the tensor is still there"

@@ -268,9 +268,10 @@ class Pool:
         self.machine = service.shell.machine
         self._clients: list[Client] = []
 
-    async def client(self, who: str = "ada") -> Client:
+    async def client(self, who: str = "ada", **more: str) -> Client:
+        """``more`` are headers."""
         url = self.service.url.replace("http", "ws", 1) + "api/session"
-        headers = {"Authorization": f"token {who}"}
+        headers = {"Authorization": f"token {who}", **more}
         link = await connect(url, additional_headers=headers, compression=None, proxy=None, ping_interval=None)
         self._clients.append(Client(link))
         return self._clients[-1]
@@ -305,6 +306,11 @@ class Pool:
         with self.service.store.engine.connect() as connection:
             rows = connection.exec_driver_sql("select * from lease_segments where parked_bytes is null order by started_at_unix_ns")
             return [dict(row._mapping) for row in rows]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """What a table of the pool's database holds."""
+        with self.service.store.engine.connect() as connection:
+            return [dict(row._mapping) for row in connection.exec_driver_sql(f"select * from {table}")]  # noqa: S608 - our own names
 
     def parked_records(self) -> list[dict[str, Any]]:
         """The segments of parked time on disk."""

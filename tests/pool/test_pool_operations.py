@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.model.causes import Cause
+from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import WorkerGone
 from forebay_pool.model.health import Reading, judge
 from forebay_pool.model.instructions import Note
@@ -262,22 +262,44 @@ def test_rows_tell_causes_by_codes_and_values_and_what_was_typed_without(world: 
     seat = w.machine.fleet.seats["a/cpu:0"]
     assert device_row(seat)["causes"] == []
     w.do(DeviceHealth(Reading("a/cpu:0", 87)))
-    hot = {"message": "it is at 87 °C", "code": "hot", "values": {"celsius": 87}}
+    hot = {"message": "it is at 87 °C", "code": "hot", "values": {"celsius": 87}, "parts": []}
     assert (device_row(seat)["cause"], device_row(seat)["causes"]) == ("it is at 87 °C", [hot])
     w.do(DeviceSet("a/cpu:0", True, "it is at 5 °C"))
     w.do(DeviceHealth(Reading("a/cpu:0", 99)))
-    typed = {"message": "it is at 5 °C", "code": None, "values": {}}
-    hotter = {"message": "it is at 99 °C", "code": "hot", "values": {"celsius": 99}}
+    typed = {"message": "it is at 5 °C", "code": None, "values": {}, "parts": []}
+    hotter = {"message": "it is at 99 °C", "code": "hot", "values": {"celsius": 99}, "parts": []}
     assert (device_row(seat)["cause"], device_row(seat)["causes"]) == ("it is at 5 °C; it is at 99 °C", [typed, hotter])
-    w.do(NodeLost("a", Cause("ray_dead", "Ray counts it among the dead")))
-    assert node_row(seat.node)["causes"] == [{"message": "Ray counts it among the dead", "code": "ray_dead", "values": {}}]
+    w.do(NodeLost("a", Cause("ray_dead")))
+    assert node_row(seat.node)["causes"] == [{"message": "Ray counts it among the dead", "code": "ray_dead", "values": {}, "parts": []}]
 
 
 @pytest.mark.parametrize("another", [copy.deepcopy, lambda cause: pickle.loads(pickle.dumps(cause))], ids=["copied", "sent"])  # noqa: S301 - our own
 def test_a_cause_keeps_its_code_and_values(another: Callable[[Cause], Cause]) -> None:
-    cause = Cause("hot", "it is at %(celsius)s °C, 5 %% above the bound", celsius=99)
+    cause = Cause("device_closed", Cause("hot", celsius=99), "100 % {broken}", device="a/cpu:0")
     same = another(cause)
-    assert (same, same.code, same.values) == ("it is at 99 °C, 5 % above the bound", "hot", {"celsius": 99})
+    assert (same, same.code, same.values) == ("a/cpu:0 is closed (it is at 99 °C; 100 % {broken})", "device_closed", {"device": "a/cpu:0"})
+    assert same.parts == cause.parts and told(same) == told(cause)
+
+
+def test_a_cause_without_a_sentence_in_the_catalogue_cannot_be_made() -> None:
+    for code, values in (("made_up", {}), ("hot", {}), ("hot", {"fahrenheit": 99})):
+        with pytest.raises(LookupError, match=code):
+            Cause(code, **values)
+
+
+def test_a_closed_device_is_told_with_what_it_is_closed_for(world: Make) -> None:
+    w = world(cpus("a"))
+    w.do(DeviceSet("a/cpu:0", True, "a fan is loud"))
+    w.do(DeviceHealth(Reading("a/cpu:0", 99)))
+    w.join("s")
+    w.acquire("s")
+    fan, hot = wire.Cause(code="text", values={"text": "a fan is loud"}), wire.Cause(code="hot", values={"celsius": 99})
+    closed = wire.Cause(code="device_closed", values={"device": "a/cpu:0"}, parts=(fan, hot))
+    assert w.last("s").cause == wire.Cause(code="all_closed", values={"count": 1, "flavor": "dev.1gb"}, parts=(closed,))
+    assert "a fan is loud; 현재 99 °C입니다" in w.last("s").cause.said("ko")
+    row = session_row(w.machine.sessions["s"])
+    assert [part["code"] for part in row["parts"]] == ["device_closed"]
+    assert [part["code"] for part in row["parts"][0]["parts"]] == [None, "hot"]
 
 
 def test_rows_tell_waits_by_details_and_values(world: Make) -> None:

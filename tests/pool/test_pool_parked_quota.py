@@ -112,10 +112,13 @@ def test_where_the_quota_says_so_the_session_ends_and_its_process_is_told_why(wo
     resident(w, "one", "acme", 3 * GIB)
     w.join("new", "dev.8gb", tenant="globex")
     w.acquire("new")
-    assert w.last("one") == wire.SessionLost(
-        message="This session ended with its tensors (3.0 GiB): its device was needed while it did not compute, and Tenant acme may keep "
-        "1.0 GiB parked. End sessions that are not needed, or ask an operator for more."
+    told = w.last("one")
+    assert (type(told), told.message) == (
+        wire.SessionLost,
+        "This session ended with its tensors (3.0 GiB): its device was needed while it did not compute, and Tenant acme may keep "
+        "1.0 GiB parked. End sessions that are not needed, or ask an operator for more.",
     )
+    assert told.cause.values == {"held_bytes": 3 * GIB, "parked_bytes": GIB}
     assert "one" not in w.machine.sessions
     assert [record.close_reason for record in w.records] == ["drained"]
 

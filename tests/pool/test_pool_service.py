@@ -21,6 +21,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 Make = Callable[..., Any]
+PATIENCE_SECONDS = 40
 
 
 def test_a_lease_opens_closes_and_its_usage_is_on_disk(pool: Make) -> None:
@@ -493,19 +494,24 @@ def test_events_show_each_what_they_may_see_and_its_end(pool: Make) -> None:
             client = await running.client("ada")
             await client.hello()
             await client.acquire()
-            await asyncio.sleep(0.3)
+            seen = {"ada": await _heard(streams["ada"][0], lambda events: "lease" in {name for name, _ in events})}
             await client.close()
             await running.until(lambda: not running.machine.sessions)
-            await asyncio.sleep(0.3)
-            seen = {token: _events(await _heard(reader)) for token, (reader, _) in streams.items()}
+            later = await running.client("ben")
+            mark = (await later.hello()).session  # it comes last, so that who has heard it has heard all before
+            for token in ("operator", "ben"):
+                seen[token] = await _heard(streams[token][0], lambda events: mark in {row.get("session") for _, row in events})
+            ends = lambda events: {name for name, row in events if row.get("removed")}  # noqa: E731 - reads better
+            seen["ada"] += await _heard(streams["ada"][0], lambda events: ends(events) == {"lease", "session"})
             for _, writer in streams.values():
                 writer.close()
             assert {name for name, _ in seen["operator"]} == {"lease", "session", "device"}
             assert {name for name, _ in seen["ada"]} == {"lease", "session"}
-            assert seen["ben"] == []
+            assert {row["session"] for _, row in seen["ben"]} == {mark}
             for name in ("lease", "session"):
                 last = [row for kind, row in seen["ada"] if kind == name][-1]
                 assert last["removed"] is True
+            assert mark not in {row["session"] for _, row in seen["ada"]}
             await running.until(lambda: not running.service.shell.board._watchers)
 
     asyncio.run(scenario())
@@ -518,19 +524,16 @@ async def _listen(running: Any, token: str) -> tuple[asyncio.StreamReader, async
     return reader, writer
 
 
-async def _heard(reader: asyncio.StreamReader) -> str:
-    """All that came so far."""
-    parts = []
-    while True:
-        try:
-            parts.append(await asyncio.wait_for(reader.read(2**16), 0.1))
-        except TimeoutError:
-            return b"".join(parts).decode()
+async def _heard(reader: asyncio.StreamReader, enough: Callable[[list[tuple[str, Any]]], bool]) -> list[tuple[str, Any]]:
+    """What comes on the stream, until it is enough."""
+    found: list[tuple[str, Any]] = []
+    while not enough(found):
+        text = (await asyncio.wait_for(reader.readuntil(b"\n\n"), PATIENCE_SECONDS)).decode()
+        lines = text.splitlines()
+        found += [(line[7:], json.loads(after[6:])) for line, after in pairwise(lines) if line.startswith("event: ")]
+    return found
 
 
-def _events(text: str) -> list[tuple[str, Any]]:
-    lines = text.splitlines()
-    return [(line[7:], json.loads(after[6:])) for line, after in pairwise(lines) if line.startswith("event: ")]
 
 
 @pytest.mark.parametrize("path", ["api/session", "api/worker"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import (
     SessionDismissed,
     SessionLeft,
@@ -273,8 +274,10 @@ def test_a_worker_that_does_not_end_is_killed_after_its_grace(world: Make) -> No
 def test_a_dismissed_session_hears_who_ended_it(world: Make) -> None:
     w = world()
     w.lease("s")
-    w.do(SessionDismissed("s", "revoked", "An operator ended this session."))
-    assert w.last("s") == wire.SessionLost(message="An operator ended this session.")
+    w.do(SessionDismissed("s", "revoked", Cause("ended_by_operator", operator="olga")))
+    told = w.last("s")
+    assert (type(told), told.message) == (wire.SessionLost, "An operator (olga) ended this session.")
+    assert told.cause == wire.Cause(code="ended_by_operator", values={"operator": "olga"})
     assert w.records[0].close_reason == "revoked"
 
 

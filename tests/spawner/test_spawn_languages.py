@@ -53,6 +53,20 @@ def test_the_whole_form_is_in_the_visitors_language(spawner: LocalVirtualGpuSpaw
         assert re.findall('value="([^"]*)"', korean) == re.findall('value="([^"]*)"', english)
 
 
+def test_why_a_flavor_is_not_served_and_a_budget_stops_is_told_by_codes_and_values(spawner: LocalVirtualGpuSpawner, pool: Any) -> None:
+    offers = json.loads(pool.body)
+    way = {"message": "2 MI250", "code": "way", "values": {"count": 2, "model": "MI250"}, "parts": []}
+    values = {"flavor": "small.64gb", "found": "1 cpu-dev"}
+    offers[2]["cause"] = {"message": offers[2]["reason"], "code": "flavor_absent", "values": values, "parts": [way]}
+    stops = {**BUDGETS[1], "tenant": "acme", "origin": "owner", "code": "used_up"}
+    pool.body, pool.budgets = json.dumps(offers).encode(), json.dumps([stops]).encode()
+    spawner.handler = asked_by("ko", "")
+    korean = asyncio.run(spawner.flavor_form())
+    assert "small.64gb에는 2 MI250가 필요하지만, 이 환경에는 1 cpu-dev가 있습니다." in korean
+    assert "테넌트 acme의 2026-11 예산을 모두 썼습니다. 테넌트 소유자가 늘릴 수 있습니다." in korean
+    assert latin(korean) == ["acme"]
+
+
 def test_a_refusal_is_told_in_the_visitors_language_and_logged_in_english(spawner: LocalVirtualGpuSpawner, user: Any) -> None:
     user.groups = []
     spawner.handler = asked_by("ko", "")

@@ -9,14 +9,22 @@ Every time is an integer of nanoseconds, every amount of money an integer of nan
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from forebay_wire.sentences import ENGLISH, sentence
 from forebay_wire.texts import MendedLabel, MendedLine, MendedName, Name
 
 PROTOCOL = 2
 """Version of both links. A peer with another version is refused with one sentence naming both."""
+
+CAUSES = 1
+"""Version of the catalogue of causes (:mod:`forebay_wire.sentences`). A client that knows it says so as it connects."""
+
+CAUSES_HEADER = "Forebay-Causes"
+"""Of the request that opens the session link: the version of the catalogue that the client has. A client without sends none, and a pool
+without does not look."""
 
 MESSAGE_BYTES_MAX = 64 * 1024
 """Longest message either side accepts."""
@@ -44,6 +52,39 @@ class Message(BaseModel):
     def encode(self) -> str:
         """The message as one line of JSON."""
         return self.model_dump_json()
+
+
+class Cause(Message):
+    """Why something is so, for whoever makes a sentence of it: a code of the catalogue, and what stands in its places."""
+
+    code: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,63}$")]
+    values: dict[str, Annotated[int, Field(gt=-(2**63), lt=2**63)] | Text] = {}
+    parts: tuple[Cause, ...] = ()
+    """Causes that stand in its sentence, such as what is wrong with the device that is closed."""
+
+    def said(self, language: str = ENGLISH) -> str | None:
+        """The sentence in one of the catalogue's languages; None for a cause that it does not know."""
+        parts = [part.said(language) for part in self.parts]
+        return sentence(self.code, self.values, [part for part in parts if part is not None], language) if None not in parts else None
+
+
+class Explained(Message):
+    """Base of what the pool says with a reason: a cause for a client that knows the catalogue, and the cause's English for others."""
+
+    explanation: ClassVar[str]
+    """The field that has the English; empty where the cause alone was sent."""
+    cause: Cause | None = None
+
+    def encode(self, causes: int = 0) -> str:
+        """For a client that has so late a catalogue; 0: for one that has none, and would not understand the field."""
+        if self.cause is None or not causes:
+            return self.model_dump_json(exclude={"cause"})
+        return self.model_dump_json(exclude={self.explanation} if causes >= CAUSES else None)
+
+    def said(self, language: str = ENGLISH) -> str:
+        """The reason in one of the catalogue's languages; as it was sent where the cause is missing, or unknown."""
+        sent: str = getattr(self, self.explanation)
+        return (None if self.cause is None else self.cause.said(language)) or sent or (self.cause.code if self.cause is not None else "")
 
 
 class Span(Message):
@@ -201,14 +242,16 @@ class Estimate(Message):
     """For how long the oldest of them has run."""
 
 
-class Queued(Message):
+class Queued(Explained):
     """The span waits. Sent at once when it must wait, and again whenever something in it changed."""
+
+    explanation = "reason"
 
     type: Literal["queued"] = "queued"
     request: Count
     position: Count
     """1 is next."""
-    reason: Text
+    reason: Text = ""
     code: WaitCode = "shortage"
     ahead: Count = 0
     """Requests that come before it and may take what it may take."""
@@ -238,14 +281,16 @@ class Granted(Message):
     flavor: Flavor
 
 
-class Revoking(Message):
+class Revoking(Explained):
     """The lease is taken back after so long, at a command's boundary, unless it drains before. What is unexecuted then is executed
     under a lease that the pool acquires on the session's behalf (request 0)."""
+
+    explanation = "reason"
 
     type: Literal["revoking"] = "revoking"
     epoch: Count
     seconds: Annotated[float, Field(ge=0)]
-    reason: Text
+    reason: Text = ""
 
 
 class LeaseClosed(Message):
@@ -268,15 +313,19 @@ class Leave(Message):
     type: Literal["leave"] = "leave"
 
 
-class SessionLost(Message):
+class SessionLost(Explained):
     """The session's tensors are gone (its worker died). A new :class:`Hello` begins afresh."""
 
+    explanation = "message"
+
     type: Literal["lost"] = "lost"
-    message: Text
+    message: Text = ""
 
 
-class Refused(Message):
-    """A request that cannot be served; ``message`` is a sentence for the user that says what to do."""
+class Refused(Explained):
+    """A request that cannot be served; its reason says to the user what to do."""
+
+    explanation = "message"
 
     type: Literal["refused"] = "refused"
     request: Count | None = None
@@ -292,7 +341,7 @@ class Refused(Message):
         "no_session",
         "shutting_down",
     ]
-    message: Text
+    message: Text = ""
 
 
 # Worker link, worker to pool

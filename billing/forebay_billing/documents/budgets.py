@@ -38,7 +38,8 @@ def standing_json(found: Standing, identity: Identity) -> dict[str, Any]:
         "period": found.period,
         **amounts,
         "state": found.state,
-        "sentence": found.sentence if found.state != "open" else None,
+        "code": found.code,
+        "sentence": found.sentence,
     }
     if not may_know_amounts(identity, found.budget.subject):
         row |= dict.fromkeys(_HIDDEN)
@@ -53,7 +54,9 @@ def verdict_json(found: Verdict) -> dict[str, Any]:
         "user": found.subject.user,
         "span": found.subject.notebook,
         "state": found.state,
-        "sentence": found.sentence if found.state != "open" else "",
+        "code": stands.code,
+        "origin": stands.budget.origin,
+        "sentence": stands.sentence or "",
         "grace_seconds": found.grace_ns / SECOND_NS,
         "currency": stands.budget.currency,
         "period": stands.period,

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from forebay_billing.model.types import Span
 from forebay_billing.reads.invoices import Cell, CreditNote, Issuer, Settlement
+from forebay_billing.rules.budgets import StopCode
 from forebay_billing.rules.invoices import Profile
 
 
@@ -74,7 +75,10 @@ class VerdictRow(TypedDict):
     user: str | None
     span: str | None
     state: str
+    code: StopCode | None
+    origin: Literal["operator", "owner"]
     sentence: str
+    """The code in English; empty while it stops nobody."""
     grace_seconds: float
     currency: str
     period: str
@@ -455,6 +459,8 @@ class BudgetStanding(BudgetRow):
     left_nano: int | None
     forecast_nano: int | None
     state: str
+    code: StopCode | None
+    """Why it stops somebody, which with what stands here makes the sentence."""
     sentence: str | None
 
 

@@ -38,6 +38,8 @@ Window = Literal["month", "total"]
 OnLimit = Literal["notify", "refuse", "drain"]
 State = Literal["open", "wait", "refuse", "drain"]
 Origin = Literal["operator", "owner"]
+StopCode = Literal["used_up", "nearly_used_up"]
+"""Why a budget stops somebody; a drain begins before its end."""
 _STRICTNESS: tuple[State, ...] = ("open", "wait", "refuse", "drain")
 
 
@@ -143,13 +145,21 @@ class Standing:
         return max(0, self.budget.limit_grains - self.used_grains)
 
     @property
-    def sentence(self) -> str:
-        """What stands in the way of those whom it stops; without amounts, which are not for everybody."""
+    def code(self) -> StopCode | None:
+        """Why it stops somebody; None while it does not."""
+        if self.state == "open":
+            return None
+        return "used_up" if self.used_grains >= self.budget.limit_grains else "nearly_used_up"
+
+    @property
+    def sentence(self) -> str | None:
+        """The code in English, for callers that know it not; without amounts, which are not for everybody."""
+        if self.code is None:
+            return None
         budget = self.budget
         whose = f"The budget{f' of {self.period}' if budget.window == 'month' else ''} for {budget.subject}"
         asked = "an operator" if budget.origin == "operator" else "the tenant's owner"
-        used = "used up" if self.used_grains >= budget.limit_grains else "nearly used up"
-        return f"{whose} is {used}; {asked} can raise it."
+        return f"{whose} is {self.code.replace('_', ' ')}; {asked} can raise it."
 
 
 @dataclass(frozen=True)
@@ -169,7 +179,6 @@ class Verdict:
     subject: Subject
     state: State
     grace_ns: int
-    sentence: str
     standing: Standing
     """The tag of that budget."""
 
@@ -252,7 +261,7 @@ def verdicts(standings: Iterable[Standing]) -> list[Verdict]:
         if known is None or _severity(candidate) > _severity(known):
             strictest[candidate.budget.subject] = candidate
     found = sorted(strictest.items(), key=lambda item: (item[0].tenant, item[0].user or "", item[0].notebook or ""))
-    return [Verdict(subject, worst.state, worst.grace_ns, worst.sentence, worst) for subject, worst in found]
+    return [Verdict(subject, worst.state, worst.grace_ns, worst) for subject, worst in found]
 
 
 def _severity(found: Standing) -> tuple[int, int, int]:

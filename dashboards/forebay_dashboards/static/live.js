@@ -101,14 +101,25 @@
 
   let rowsBefore = new Set();
   let edited = null;
+  let opening = 0;
+  // A list that is read anew must not take away a form in it, nor the row that a form is on its way to.
+  const keeps = (list) => list.hasAttribute("data-keep-while-editing") && (opening > 0 || list.querySelector("[data-editing]") !== null);
   const opened = new WeakSet(document.querySelectorAll("[data-editing]"));
   body.addEventListener("htmx:beforeRequest", (event) => {
     const element = event.detail.elt;
     const row = element.closest("[data-editing]");
     if (row) edited = row.dataset.editing;
-    if (element.hasAttribute("data-keep-while-editing") && element.querySelector("[data-editing]")) event.preventDefault();
+    if (keeps(element)) event.preventDefault();
+    else if (element.hasAttribute("data-edits")) opening += 1;
+  });
+  body.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.requestConfig.elt.hasAttribute("data-edits")) opening -= 1;
   });
   body.addEventListener("htmx:beforeSwap", (event) => {
+    if (keeps(event.detail.target)) {
+      event.detail.shouldSwap = false;
+      return;
+    }
     rowsBefore = new Set([...event.detail.target.querySelectorAll("[data-fresh] tbody tr")].map((row) => row.id));
   });
   body.addEventListener("htmx:afterSwap", (event) => {

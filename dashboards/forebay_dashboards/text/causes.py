@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from forebay_service.causes import Cause
 from forebay_service.languages import Text, as_sent
 
-from forebay_dashboards.rows import Cause, Fault
+from forebay_dashboards.rows import Fault
 from forebay_dashboards.text.fields import faulty
 
 _REFUSED = {

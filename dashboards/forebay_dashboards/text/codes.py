@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from forebay_service.causes import told, why_budget_stops
 from forebay_service.languages import Text, as_sent, either, in_context
 
 from forebay_dashboards.errors import SERVICES
@@ -93,19 +94,23 @@ def why(session: Session) -> Text:
     """Why a session waits: in English as the pool says it, in other languages by its detail and values, else as its code says."""
     if session.reason is None:
         return Text("no reason given")
-    return as_sent(session.reason, waiting(session.detail, session.values) or _WHY.get(session.code or ""))
+    known = waiting(session.detail, session.values) or told(session.detail, session.values, session.parts)
+    return as_sent(session.reason, known or _WHY.get(session.code or ""))
 
 
 def unserved(flavor: Flavor) -> Text:
-    """Why a flavor cannot be served here: in English as the pool says it, in other languages by what it would need."""
+    """Why a flavor cannot be served here: in English as the pool says it, in other languages by the cause's code, else by what it needs."""
+    known = None if flavor.cause is None else told(flavor.cause.code, flavor.cause.values, flavor.cause.parts)
     needs = [f"{one.amount} {one.model}" for one in flavor.equivalents]
-    return as_sent(flavor.reason or "", Text("needs %(devices)s, which is not here", devices=either(needs)) if needs else None)
+    lacks = Text("needs %(devices)s, which is not here", devices=either(needs)) if needs else None
+    return as_sent(flavor.reason or "", known or lacks)
 
 
 def consequence(budget: BudgetRow) -> Text:
     """What a budget does now, or would at its limit."""
     if budget.sentence:
-        return as_sent(budget.sentence, _STOPPED.get(budget.state))
+        why = why_budget_stops(budget.code, budget.tenant, budget.user, budget.notebook, budget.period, budget.origin)
+        return as_sent(budget.sentence, why or _STOPPED.get(budget.state))
     return _ON_LIMIT[budget.on_limit]
 
 

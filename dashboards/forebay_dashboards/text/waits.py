@@ -31,6 +31,9 @@ _DETAILS: Mapping[str, Callable[[Values], Text]] = {
         "%(device)s, the one device that serves %(flavor)s, is held.", device=given["device"], flavor=given["flavor"]
     ),
     "all_held": lambda given: Text("All %(count)s devices that serve %(flavor)s are held.", count=given["count"], flavor=given["flavor"]),
+    "all_held_more": lambda given: Text(
+        "All %(count)s devices that serve %(flavor)s are held.", count=given["count"], flavor=given["flavor"]
+    ),
     "not_parkable": lambda given: Text(
         "%(device)s is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up.",
         device=given["device"],

@@ -14,10 +14,10 @@ from forebay.notebook.gangs import Gangs
 from forebay.notebook.output import NOWHERE, Header, Output
 from forebay.notebook.texts import Texts
 from forebay.spans import Work
-from forebay.waiting import WaitingLine
+from forebay.waiting import WaitingLine, short
 
 if TYPE_CHECKING:
-    from forebay_wire.messages import Queued
+    from forebay_wire.messages import Queued, Refused, Revoking
 
 SETTLE_SECONDS = 0.1
 """How long a cell's end waits for its lease to be closed, so that the first line is the last one: mostly the work is done by then."""
@@ -116,6 +116,12 @@ class DisplayLine(WaitingLine):
         elif data != self._data:
             self._output.change(self._name, data, self._header)
         self._data = data
+
+    def revoking(self, message: Revoking) -> None:
+        self.warn(self._texts("revoking", seconds=short(message.seconds), reason=self._texts.reason(message)))
+
+    def stuck(self, refused: Refused) -> None:
+        self.finish(self._texts("stuck", reason=self._texts.reason(refused)))
 
     def finish(self, outcome: str) -> None:
         if self._name is None:

@@ -107,13 +107,15 @@ def _in_one_sentence() -> Iterator[None]:
 
 
 def _flavor(name: str, presenter: Presenter) -> None:
+    from forebay_wire.causes import cause_of
+
     from forebay.notebook import service_calls
     from forebay.toolkit.flavor import text
 
     if not name:
         devices = presenter.journal.devices()
         held = devices[0].flavor.name if 0 in devices and devices[0].flavor is not None else None
-        rows = service_calls.flavors()
+        rows = [{**row, "reason": presenter.texts.cause(cause_of(row.get("cause")), row.get("reason"))} for row in service_calls.flavors()]
         print(text(rows, held or next((str(row["name"]) for row in rows if row["chosen"]), None)))
         return
     presenter.home = row = service_calls.choose(name)

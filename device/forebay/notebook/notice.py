@@ -46,7 +46,7 @@ def waiting(flavor: str, queued: Queued, left: Left | None, texts: Texts) -> Bun
     key = "waiting"
     if queued.position and queued.code not in OPENING:
         key = "waiting_next" if queued.position == 1 else "waiting_place"
-    text = texts(key, flavor=flavor, position=queued.position, reason=queued.reason)
+    text = texts(key, flavor=flavor, position=queued.position, reason=texts.reason(queued))
     if left is not None:
         text += " " + _estimate(left, texts)
     return _bundle(f"forebay: {text}", "forebay-waiting")

@@ -71,7 +71,7 @@ class Presenter:
 
     def snapshot(self) -> status.Snapshot:
         """How all stands now."""
-        state = status.snapshot(self.journal, self.home, self.budget if self.budget_known else None, self.lines.quiet)
+        state = status.snapshot(self.journal, self.home, self.budget if self.budget_known else None, self.lines.quiet, self.texts)
         return {**state, "budget_known": self.budget_known, "problem": self.problem}
 
     def hush(self, quiet: bool) -> None:
@@ -92,7 +92,7 @@ class Presenter:
         except NotConfigured as error:  # a pool of this process's own that did not start yet
             log.info("flavors are not known yet: %s", error, extra={"action": "look"})
         except ForebayError as error:
-            return str(error)
+            return self.texts.error(error)
         return None
 
     def _look_at_budgets(self) -> str | None:
@@ -102,7 +102,7 @@ class Presenter:
             self.budget, self.budget_known = service_calls.tightest(service_calls.budgets()), True
         except ForebayError as error:
             self.budget_known = False
-            return self.texts("budget_unknown", why=str(error))
+            return self.texts("budget_unknown", why=self.texts.error(error))
         return None
 
     # Front ends
@@ -164,7 +164,7 @@ class Presenter:
             try:
                 value = self._value(said)
             except ForebayError as error:
-                answer({"type": "answer", "id": said.get("id"), "error": str(error)})
+                answer({"type": "answer", "id": said.get("id"), "error": self.texts.error(error)})
             except Exception as error:
                 log.exception("a front end got no answer", extra={"action": said.get("ask")})
                 answer({"type": "answer", "id": said.get("id"), "error": f"{type(error).__name__}: {error}"})

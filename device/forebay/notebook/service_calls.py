@@ -6,8 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from forebay_wire.causes import cause_of
+
 from forebay import process
-from forebay.errors import ForebayError, NotConfigured
+from forebay.errors import ForebayError, NotConfigured, NotServable
 from forebay.service import FLAVOR_VARIABLE, Service
 from forebay.toolkit import pool
 from forebay.toolkit.billing import billing
@@ -79,7 +81,9 @@ def choose(name: str, index: int = 0) -> dict[str, Any]:
     if name not in rows:
         raise ForebayError(unknown(name, list(rows)))
     if not rows[name]["servable"]:
-        raise ForebayError(str(rows[name].get("reason") or f"{name}: no device serves it."))
+        cause = cause_of(rows[name].get("cause"))
+        sent = rows[name].get("reason") or f"{name}: no device serves it."
+        raise NotServable((None if cause is None else cause.said()) or str(sent), cause)
     devices = process.installed
     if devices is not None:
         devices.choose_flavor(index, name)

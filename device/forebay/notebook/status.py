@@ -16,40 +16,51 @@ if TYPE_CHECKING:
     from forebay_wire.messages import Flavor, Queued
 
     from forebay.gang_work import GangWork
+    from forebay.notebook.texts import Texts
 
 CELLS_SHOWN = 10
-BUDGET = ("left_nano", "limit_nano", "currency", "sentence", "user")
+BUDGET = ("left_nano", "limit_nano", "currency", "user")
 
 Snapshot = dict[str, Any]
 
 
-def snapshot(journal: Journal | None, home: Mapping[str, Any] | None, budget: Mapping[str, Any] | None, quiet: bool) -> Snapshot:
+def snapshot(
+    journal: Journal | None, home: Mapping[str, Any] | None, budget: Mapping[str, Any] | None, quiet: bool, texts: Texts
+) -> Snapshot:
     """``home`` is the flavor that a device begins with, a row of api/flavors; ``budget`` a row of api/budgets."""
     now_ns = time.monotonic_ns()
     devices = {} if journal is None else journal.devices()
-    first = _device(0, devices.get(0, Device(since_ns=now_ns)), home, now_ns)
+    first = _device(0, devices.get(0, Device(since_ns=now_ns)), home, now_ns, texts)
     money, device_ns = ({}, 0) if journal is None else journal.spent()
     return {
         "type": "state",
         "configured": configured() is not None,
         "failure": process.failure,
-        "devices": [first, *(_device(index, device, home, now_ns) for index, device in sorted(devices.items()) if index)],
+        "devices": [first, *(_device(index, device, home, now_ns, texts) for index, device in sorted(devices.items()) if index)],
         "spent": _money(money),
         "device_ns": device_ns,
         "cells": [] if journal is None else [_entry(entry) for entry in journal.entries() if entry.leases][:CELLS_SHOWN],
-        "budget": None if budget is None else {name: budget.get(name) for name in BUDGET},
+        "budget": None if budget is None else _budget(budget, texts),
         "quiet": quiet,
     }
 
 
-def _device(index: int, device: Device, home: Mapping[str, Any] | None, now_ns: int) -> Snapshot:
+def _budget(budget: Mapping[str, Any], texts: Texts) -> Snapshot:
+    from forebay_wire.causes import cause_of_budget
+
+    cause = cause_of_budget(budget)
+    known = {name: budget.get(name) for name in BUDGET}
+    return {**known, "sentence": texts.cause(cause, budget.get("sentence")), "cause": None if cause is None else cause.model_dump()}
+
+
+def _device(index: int, device: Device, home: Mapping[str, Any] | None, now_ns: int, texts: Texts) -> Snapshot:
     return {
         "device": index,
         "session": device.session,
         "flavor": _flavor(device.flavor, home if index == 0 else None),
         "state": device.state,
         "since_ns": now_ns - device.since_ns,
-        "queued": None if device.queued is None else _queued(device.queued, (now_ns - device.queued_ns) / 1e9),
+        "queued": None if device.queued is None else _queued(device.queued, (now_ns - device.queued_ns) / 1e9, texts),
         "model": device.model,
         "running": [_price(lease) for lease in device.leases.values() if lease.price_nano_per_hour is not None],
         "memory_bytes": _memory_bytes(index) if device.session is not None else 0,
@@ -79,9 +90,11 @@ def _flavor(flavor: Flavor | None, home: Mapping[str, Any] | None) -> Snapshot |
     return {"name": name, "memory_bytes": None, "price_nano_per_hour": None, "currency": None} if name else None
 
 
-def _queued(queued: Queued, passed_seconds: float) -> Snapshot:
-    """``estimate``: what is left of it by now, in seconds; below zero where the wait is longer than that."""
-    estimate, known = queued.estimate, {name: getattr(queued, name) for name in ("position", "reason", "code", "ahead")}
+def _queued(queued: Queued, passed_seconds: float, texts: Texts) -> Snapshot:
+    """``reason`` is for front ends that make no sentence of ``cause``. ``estimate``: what is left by now, in seconds; below zero where the
+    wait is longer than that."""
+    estimate, known = queued.estimate, {name: getattr(queued, name) for name in ("position", "code", "ahead")}
+    known |= {"reason": texts.reason(queued), "cause": None if queued.cause is None else queued.cause.model_dump()}
     if estimate is None:
         return known | {"estimate": None}
     low, high = estimate.low_seconds - passed_seconds, estimate.high_seconds - passed_seconds

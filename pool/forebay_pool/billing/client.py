@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from forebay_wire.causes import cause_of_budget
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
 from forebay_pool.billing.heartbeats import Budget
 from forebay_pool.errors import BillingRefused, BillingUnavailable
+from forebay_pool.model.causes import heard
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import BudgetState
 
@@ -51,8 +53,18 @@ class _BudgetRow(BaseModel):
     user: str | None
     span: str | None
     state: BudgetState
-    sentence: str
+    sentence: str = ""
     grace_seconds: float = 0.0
+    period: str | None = None
+    origin: str | None = None
+    code: str | None = None
+    """Whether it is used up, or nearly; a billing of an older release says so in ``sentence`` alone."""
+
+    @property
+    def budget(self) -> Budget:
+        cause = cause_of_budget({**self.model_dump(), "notebook": self.span})
+        why = self.sentence if cause is None else heard(cause) or self.sentence
+        return Budget(self.tenant, self.user, self.span, self.state, why, self.grace_seconds)
 
 
 class _HeartbeatAnswer(BaseModel):
@@ -86,7 +98,7 @@ class BillingClient:
             answer = _HeartbeatAnswer.model_validate_json(response.body)
         except ValidationError as error:
             raise BillingUnavailable(f"billing's budgets cannot be read: {error}") from None
-        return [Budget(row.tenant, row.user, row.span, row.state, row.sentence, row.grace_seconds) for row in answer.budgets]
+        return [row.budget for row in answer.budgets]
 
     async def tariff(self) -> Tariff:
         """What flavors and models of devices cost today, and what tenants are billed in. Raises BillingUnavailable."""

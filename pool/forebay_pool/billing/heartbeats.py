@@ -31,7 +31,7 @@ class Budget:
     user: str | None
     span: str | None
     state: BudgetState
-    sentence: str
+    cause: str
     """Says why, to the people whom it concerns."""
     grace_seconds: float = 0.0
     """How long open leases may go on after a drain."""
@@ -117,7 +117,7 @@ class Heartbeats:
     def take(self, budgets: Sequence[Budget]) -> None:
         """The one place where the pool hears of budgets: ``budgets`` has all that are not open."""
         now = {
-            (one.tenant, one.user, one.span): BudgetSet(one.tenant, one.user, one.state, one.span, one.sentence, one.grace_seconds)
+            (one.tenant, one.user, one.span): BudgetSet(one.tenant, one.user, one.state, one.span, one.cause, one.grace_seconds)
             for one in budgets
             if one.state != "open"
         }

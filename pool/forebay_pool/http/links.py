@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from forebay_service.handler import token_in
 from forebay_service.identity import COMPUTE, IdentityRefused, IdentityUnavailable
 from forebay_wire import messages as wire
+from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketProtocol
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api, Context
 from forebay_pool.machine.messages import resume_key
+from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import ClientSaid, SessionAway, SessionDismissed, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
 
 if TYPE_CHECKING:
@@ -29,10 +31,11 @@ PENDING_MESSAGES_MAX = 1_000
 CLOSE_POLICY = 1008
 CLOSE_GOING_AWAY = 1001
 CLOSE_TOO_BIG = 1009
-TEXT_CHARACTERS_MAX = 2048
+PROBLEM_CHARACTERS_MAX = 1024
+"""Of what is wrong with a message that cannot be read."""
+VERSION_DIGITS_MAX = 9
 WEBSOCKET_VERSION = "13"
 """RFC 6455's, the only one that there is."""
-SIGN_IN_AGAIN = "The token of this process has expired or was revoked, and its session ended with it; sign in again."
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +96,7 @@ class _LinkHandler(WebSocketHandler, Api):
         if self._over:
             return
         try:
-            sent: Future[None] = self.write_message(message.encode())
+            sent: Future[None] = self.write_message(self.encoded(message))
         except WebSocketClosedError:
             return
         self._pending += 1
@@ -101,6 +104,10 @@ class _LinkHandler(WebSocketHandler, Api):
         if self._pending > PENDING_MESSAGES_MAX:
             self.end(CLOSE_POLICY, "too many messages unread")
             IOLoop.current().add_callback(self.stalled)
+
+    def encoded(self, message: wire.Message) -> str:
+        """The message as this peer reads it."""
+        return message.encode()
 
     def _sent(self, future: Future[None]) -> None:
         self._pending -= 1
@@ -116,6 +123,12 @@ class _LinkHandler(WebSocketHandler, Api):
     def end(self, code: int, why: str) -> None:
         self._over = True
         self.close(code, why)
+
+
+def causes_in(headers: HTTPHeaders) -> int:
+    """The version of the catalogue of causes that a client says it has; 0 where it says none, or nothing that we understand."""
+    offered = headers.get(wire.CAUSES_HEADER, "")
+    return int(offered) if offered.isascii() and offered.isdigit() and len(offered) <= VERSION_DIGITS_MAX else 0
 
 
 def _without_first_line(message: wire.FromClient) -> wire.FromClient:
@@ -134,6 +147,7 @@ class SessionLink(_LinkHandler):
             raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
         self.tenant = self.identity.tenant
         self.session: str | None = None
+        self._causes = causes_in(self.request.headers)
         self._silent = True
         self._heard = self.shell.clock_ns() / 1e9
 
@@ -141,9 +155,12 @@ class SessionLink(_LinkHandler):
         super().open(*args, **kwargs)
         IOLoop.current().call_later(HELLO_SECONDS_MAX, self._check_hello)
 
+    def encoded(self, message: wire.Message) -> str:
+        return message.encode(self._causes) if isinstance(message, wire.Explained) else message.encode()
+
     def _check_hello(self) -> None:
         if self._silent and not self._over:
-            self._refuse("bad_message", f"Nothing was said within {HELLO_SECONDS_MAX:g} s.")
+            self._refuse("bad_message", Cause("said_nothing", seconds=f"{HELLO_SECONDS_MAX:g}"))
 
     def on_message(self, text: str | bytes) -> None:
         self._silent = False
@@ -151,7 +168,7 @@ class SessionLink(_LinkHandler):
         try:
             message = wire.from_client(text)
         except wire.MessageError as error:
-            self._refuse("bad_message", f"The pool cannot read a message of this process: {error}.")
+            self._refuse("bad_message", Cause("unreadable", problem=str(error)[:PROBLEM_CHARACTERS_MAX]))
             return
         if not self.context.settings.cell_lines:
             message = _without_first_line(message)
@@ -160,21 +177,20 @@ class SessionLink(_LinkHandler):
         elif isinstance(message, wire.ResumeSession):
             self._resume(message)
         elif self.session is None:
-            self._refuse("bad_message", "Say hello first.")
+            self._refuse("bad_message", Cause("no_hello"))
         else:
             self.shell.apply(ClientSaid(self.session, message))
 
     def _speaks_as_we_do(self, protocol: int) -> bool:
         if protocol != wire.PROTOCOL:
-            versions = f"This process speaks protocol {protocol}, the pool {wire.PROTOCOL}"
-            self._refuse("protocol", f"{versions}; install the forebay package of the pool's release.")
+            self._refuse("protocol", Cause("protocol", theirs=protocol, ours=wire.PROTOCOL))
         return protocol == wire.PROTOCOL
 
     def _hello(self, hello: wire.Hello) -> None:
         if not self._speaks_as_we_do(hello.protocol):
             return
         if self.session in self.shell.machine.sessions:
-            self._refuse("bad_message", "Hello was said already.")
+            self._refuse("bad_message", Cause("hello_twice"))
             return
         self._forget()
         self.session = secrets.token_hex(16)
@@ -198,10 +214,10 @@ class SessionLink(_LinkHandler):
         session = self.shell.machine.sessions.get(message.session)
         mine = session is not None and (session.tenant, session.user) == (self.tenant, self.identity.name)
         if session is None or not mine or not hmac.compare_digest(resume_key(session), message.key):
-            self._refuse("no_session", "This session is over, and its tensors are gone; run your code from where it made them.")
+            self._refuse("no_session", Cause("session_gone"))
             return
         if self.session in self.shell.machine.sessions and self.session != session.id:
-            self._refuse("bad_message", "This link has a session already.")
+            self._refuse("bad_message", Cause("link_taken"))
             return
         before = self.shell.clients.get(session.id)
         if isinstance(before, SessionLink):
@@ -212,11 +228,11 @@ class SessionLink(_LinkHandler):
         self.shell.clients[session.id] = self
         self.shell.apply(ClientSaid(session.id, message))
 
-    def _refuse(self, code: Any, sentence: str) -> None:
+    def _refuse(self, code: Any, cause: Cause) -> None:
         """Says why, and closes the link: that ends this session alone."""
         self.shell.metrics.bad_messages.labels("session").inc()
-        log.warning("%s", sentence, extra={"action": "bad_message", "user": self.identity.name, "session": self.session})
-        self.send(wire.Refused(code=code, message=sentence[:TEXT_CHARACTERS_MAX]))
+        log.warning("%s", cause, extra={"action": "bad_message", "user": self.identity.name, "session": self.session})
+        self.send(wire.Refused(code=code, message=cause, cause=told(cause)))
         self.end(CLOSE_POLICY, code)
         self._leave()
 
@@ -242,7 +258,7 @@ class SessionLink(_LinkHandler):
         if await self._still_allowed() or self.session is None:
             return
         log.warning("the token of session %s is no longer good", self.session, extra={"action": "token_ended", "session": self.session})
-        self.shell.apply(SessionDismissed(self.session, "revoked", SIGN_IN_AGAIN))
+        self.shell.apply(SessionDismissed(self.session, "revoked", Cause("sign_in_again")))
         self.end(CLOSE_POLICY, "token")
         self._leave()
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api, owns, sees_all
 from forebay_pool.machine.eviction import fate
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import LeaseRevoked, QuotaSet, SessionMoved, SessionParked
 from forebay_pool.model.types import PRIORITY_MAX, Quota, Worker
 from forebay_pool.placement.room import residents
@@ -110,7 +111,7 @@ class Revocation(Api):
         if lease is None or lease.state != "open":
             raise RequestRefused(409, "no_lease", "This session holds no open lease.")
         await self.append_audit(identity, "session.revoke", session, {"lease": lease.id})
-        self.shell.apply(LeaseRevoked(name, f"An operator ({identity.name}) takes the lease back."))
+        self.shell.apply(LeaseRevoked(name, Cause("operator_takes", operator=identity.name)))
         fields = {"action": "lease_revoked", "session": name, "lease": lease.id, "tenant": session.tenant, "user": identity.name}
         log.info("lease %s revoked by %s", lease.id, identity.name, extra=fields)
         self.set_status(202)

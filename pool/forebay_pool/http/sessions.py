@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api, owns, sees_all
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import SessionDismissed
 from forebay_pool.views.rows import lease_row, session_row
 
@@ -52,8 +53,8 @@ class SessionItem(Api):
         mine = owns(identity, session)
         if not mine:
             await self.append_audit(identity, "session.end", session, {"ended": True})
-        sentence = "You ended this session." if mine else f"An operator ({identity.name}) ended this session."
-        self.shell.apply(SessionDismissed(name, "released" if mine else "revoked", sentence))
+        cause = Cause("ended_by_user") if mine else Cause("ended_by_operator", operator=identity.name)
+        self.shell.apply(SessionDismissed(name, "released" if mine else "revoked", cause))
         fields = {"action": "session_dismissed", "session": name, "tenant": session.tenant, "user": identity.name}
         log.info("session %s ended by %s", name, identity.name, extra=fields)
         self.set_status(204)

@@ -11,7 +11,6 @@ from typing import Literal, NamedTuple
 
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.types import Seat, Session, Worker
-from forebay_pool.placement.capacity import gib
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import by_use, residents
 from forebay_pool.queue.accounts import Account, Accounts
@@ -91,16 +90,7 @@ def eviction(seat: Seat, surplus_bytes: int, fleet: Fleet, accounts: Accounts, b
     return Eviction(parked, ended, surplus_bytes <= 0)
 
 
-def ended_sentence(worker: Worker, account: Account) -> str:
+def why_ended(worker: Worker, account: Account) -> Cause:
     """What the process is told whose session ended because it could not be parked."""
-    return (
-        f"This session ended with its tensors ({gib(worker.memory_bytes)}): its device was needed while it did not compute, and "
-        f"{account.name} may keep {gib(account.quota.parked_bytes or 0)} parked. "
-        "End sessions that are not needed, or ask an operator for more."
-    )
-
-
-def stays_sentence(seat: Seat) -> Cause:
-    """What somebody is told who waits for room that nobody may make."""
-    sentence = "%(device)s is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up."
-    return Cause("not_parkable", sentence, device=seat.device.id)
+    sizes = {"held_bytes": worker.memory_bytes, "parked_bytes": account.quota.parked_bytes or 0}
+    return Cause("parked_full", account.name, **sizes)

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from forebay_wire import messages as wire
 
+from forebay_pool.model.causes import told
 from forebay_pool.model.types import Flavor, Kind, Lease, Limits, Price, Session, Worker
 
 END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
@@ -66,6 +67,10 @@ def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits)
         heartbeat_seconds=limits.heartbeat_seconds,
         source=None if session.image is None else session.image.source,
     )
+
+
+def lost(cause: str) -> wire.SessionLost:
+    return wire.SessionLost(message=cause, cause=told(cause))
 
 
 def granted(lease: Lease, worker: Worker) -> wire.Granted:

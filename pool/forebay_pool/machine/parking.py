@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
-from forebay_pool.machine.eviction import Fate, ended_sentence, fate, fullness
+from forebay_pool.machine.eviction import Fate, fate, fullness, why_ended
 from forebay_pool.machine.leases import Leases
 from forebay_pool.model.instructions import Forget, Keep, MeterParked, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
@@ -38,7 +38,7 @@ class ParkedSessions(Leases):
         if full is not None and session is not None:
             self._note("parking_full", session=session.id, tenant=session.tenant, bytes=worker.memory_bytes, then=what)
             if what == "end":
-                self._overfull[session.id] = ended_sentence(worker, full)
+                self._overfull[session.id] = why_ended(worker, full)
         return what
 
     def _less_is_parked(self, session: Session) -> None:

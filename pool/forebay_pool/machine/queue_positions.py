@@ -9,9 +9,10 @@ from operator import itemgetter
 
 from forebay_wire import messages as wire
 
-from forebay_pool.machine.eviction import fate, stays_sentence
+from forebay_pool.machine.eviction import fate
 from forebay_pool.machine.messages import flavor_message, resume_key
 from forebay_pool.machine.parking import ParkedSessions
+from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import Look
 from forebay_pool.model.types import Request, Seat, Session, Standing
 from forebay_pool.placement.room import residents
@@ -107,7 +108,7 @@ class QueuePositions(ParkedSessions):
         estimate = None
         if ahead_ns is not None and why.code not in UNESTIMATED:
             estimate = self._foresee().estimate(request.lane, ahead, ahead_ns)
-        return Standing(1 + ahead, why.code, why.sentence, ahead_tenant, estimate)
+        return Standing(1 + ahead, why.code, why.cause, ahead_tenant, estimate)
 
     def _foresee(self) -> Foresight:
         """What the present state lets expect; that of a moment ago where many are told at a time."""
@@ -136,7 +137,7 @@ class QueuePositions(ParkedSessions):
         """Whether somebody who may not be parked is in the way wherever something is free."""
         seats = self.fleet.free_for(session) if self.accounts.bound_parking else []
         crowded = [seat for seat in seats if seat.is_open and self._is_crowded(seat)]
-        return Why("shortage", stays_sentence(crowded[0])) if crowded and len(crowded) == len(seats) else None
+        return Why("shortage", Cause("not_parkable", device=crowded[0].device.id)) if crowded and len(crowded) == len(seats) else None
 
     def _is_crowded(self, seat: Seat) -> bool:
         return any(fate(worker, self.fleet, self.accounts) == "stay" for worker in residents(seat))
@@ -156,15 +157,16 @@ class QueuePositions(ParkedSessions):
 
 def queued(request: Request) -> wire.Queued:
     """What the client is told; it must have been told something before."""
-    told = request.told or Standing(1, "starting", "")
-    estimate = told.estimate
+    standing = request.told or Standing(1, "starting", "")
+    estimate = standing.estimate
     return wire.Queued(
         request=request.number,
-        position=told.position,
-        reason=told.reason,
-        code=told.code,
-        ahead=told.position - 1,
-        ahead_tenant=told.ahead_tenant,
+        position=standing.position,
+        reason=standing.reason,
+        cause=told(standing.reason),
+        code=standing.code,
+        ahead=standing.position - 1,
+        ahead_tenant=standing.ahead_tenant,
         estimate=None if estimate is None else wire_estimate(estimate),
         since_ns=max(0, request.arrived_unix_ns),
     )

@@ -10,6 +10,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.machine.messages import assignment, is_ticket
 from forebay_pool.machine.sessions import Sessions
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import Restored, SessionAway, WorkerAway
 from forebay_pool.model.history import Spent
 from forebay_pool.model.instructions import Confirm, Forget, Kill, Meter, Show, TellWorker
@@ -100,7 +101,7 @@ class Resuming(Sessions):
         session.away_ns, session.stalled = None, False
         at = {holder.id for holder in (worker, session.image) if holder is not None} | {session.left}
         if message.worker is not None and message.worker not in at:
-            self._end(session, "failed", f"The worker {message.worker} that held this session's tensors is gone.")
+            self._end(session, "failed", Cause("worker_unknown", worker=message.worker))
             return
         if worker is not None and worker.id == message.worker and not worker.opened:
             self._resume_opened(worker, session)
@@ -171,7 +172,7 @@ class Resuming(Sessions):
         if message.left is not None:
             self._left(message.left)
         elif message.client_gone:
-            self._end(session, "released", "The process's connection to its worker ended, and the session with it.")
+            self._end(session, "released", Cause("connection_ended"))
         elif message.starved:
             self._starve(session)
 

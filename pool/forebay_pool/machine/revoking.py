@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from forebay_wire import messages as wire
 
 from forebay_pool.machine.offering import Offering
+from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import LeaseRevoked
 from forebay_pool.model.instructions import Show
 from forebay_pool.model.metering import SECOND_NS as SECOND
@@ -20,31 +21,31 @@ class Revoking(Offering):
     def _lease_revoked(self, event: LeaseRevoked) -> None:
         session = self.sessions.get(event.session)
         if session is not None and session.lease is not None:
-            self._revoke(session.lease, event.sentence)
+            self._revoke(session.lease, event.cause)
 
-    def _revoke(self, lease: Lease, sentence: str, grace_seconds: float | None = None) -> None:
+    def _revoke(self, lease: Lease, cause: str, grace_seconds: float | None = None) -> None:
         """Takes the lease back after so long, or as the pool's settings say; what was told before stands, unless this is earlier."""
         if lease.state != "open":
             return
         seconds = self.limits.revoke_grace_seconds if grace_seconds is None else grace_seconds
         revoke_ns = self._now + int(seconds * SECOND)
         if lease.revoked_for is None or (grace_seconds is not None and revoke_ns < lease.revoke_ns - SECOND):
-            lease.revoked_for, lease.revoke_ns = sentence, revoke_ns
+            lease.revoked_for, lease.revoke_ns = cause, revoke_ns
             self._revocable.discard(lease)
             self._revoked[lease.id] = lease
             session = lease.session
-            self._tell(session.id, wire.Revoking(epoch=lease.epoch, seconds=seconds, reason=sentence))
-            self._note("lease_revoking", session=session.id, tenant=session.tenant, lease=lease.id, cause=sentence)
+            self._tell(session.id, wire.Revoking(epoch=lease.epoch, seconds=seconds, reason=cause, cause=told(cause)))
+            self._note("lease_revoking", session=session.id, tenant=session.tenant, lease=lease.id, cause=cause)
             self._out.append(Show(lease))
         if grace_seconds is not None and seconds <= 0:
             self._give_back(lease, "revoked")
 
     def _drain(self, account: Account, grace_seconds: float) -> None:
         """Takes back all leases that count for the account, whose budget is used up."""
-        sentence = account.why("budget", 0, self._now)
+        cause = account.why("budget", 0, self._now)
         for lease in list(self.accounts.of(account.tenant, account.user).leases.values()):
             if account.notebook in (None, lease.span.label):
-                self._revoke(lease, sentence, grace_seconds)
+                self._revoke(lease, cause, grace_seconds)
 
     def _check_revocations(self) -> None:
         """Closes the leases whose grace is over, and revokes those of accounts that have used up their device time."""
@@ -82,7 +83,7 @@ class Revoking(Offering):
             request.preempts[lease.id] = lease
             chosen.append(lease)
         for lease in chosen:
-            self._revoke(lease, f"A request of priority {request.priority} takes the device; this lease has priority {lease.priority}.")
+            self._revoke(lease, Cause("priority_takes", priority=request.priority, own=lease.priority))
 
     def _victims(self, request: Request, priority_max: int) -> Iterator[Lease]:
         """The open leases of such priorities on devices that the request may take, the lowest and latest first."""

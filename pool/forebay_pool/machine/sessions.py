@@ -7,6 +7,7 @@ from forebay_wire import messages as wire
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine import refusals
 from forebay_pool.machine.workers import Workers
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import BudgetSet, ClientSaid, QuotaSet, SessionDismissed, SessionJoined, SessionLeft
 from forebay_pool.model.types import Request, Session
 
@@ -50,12 +51,12 @@ class Sessions(Workers):
         if flavor is None:
             return refusals.unknown_flavor(event.flavor, self.fleet)
         why = self.fleet.why_not(flavor, event.tenant)
-        return None if why is None else refusals.not_servable(f"{why} Choose another flavor (`forebay flavor list`).")
+        return None if why is None else refusals.not_servable(Cause("choose_another", why))
 
     def _session_over(self, event: SessionLeft | SessionDismissed) -> None:
         session = self.sessions.get(event.session)
         if session is not None and isinstance(event, SessionDismissed):
-            self._end(session, event.reason, event.sentence)
+            self._end(session, event.reason, event.cause)
         elif session is not None:
             self._end(session, "released", None)
 
@@ -124,7 +125,7 @@ class Sessions(Workers):
         self._refuse_hopeless(event)
 
     def _budget_set(self, event: BudgetSet) -> None:
-        account, changed = self.accounts.set_budget(event.tenant, event.user, event.notebook, event.state, event.sentence)
+        account, changed = self.accounts.set_budget(event.tenant, event.user, event.notebook, event.state, event.cause)
         if event.state == "drain":
             self._drain(account, event.grace_seconds)
         if changed:

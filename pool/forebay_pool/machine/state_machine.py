@@ -8,6 +8,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine.operations import Operations
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import (
     BudgetSet,
     ClientSaid,
@@ -149,7 +150,7 @@ class StateMachine(Operations):
     def _shut_down(self, event: ShutDown) -> None:
         self.stopping = True
         for session in list(self.sessions.values()):
-            self._end(session, "revoked", "The pool is shutting down; its sessions end with it.")
+            self._end(session, "revoked", Cause("pool_ends"))
         for worker in list(self.fleet.workers.values()):
             if worker.state != "ending":
                 self._dismiss(worker, drains_milli=0)

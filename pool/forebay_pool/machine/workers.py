@@ -7,6 +7,7 @@ from forebay_wire import messages as wire
 from forebay_pool.machine import refusals
 from forebay_pool.machine.draining import Draining
 from forebay_pool.machine.eviction import fate
+from forebay_pool.machine.messages import lost
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import SessionMoved, SessionParked, WorkerGone, WorkerSaid, WorkerUnlinked
 from forebay_pool.model.instructions import Kill, Show, TellWorker
@@ -39,11 +40,11 @@ class Workers(Draining):
         self._set_state(session, state)
         self._keep(session)
 
-    def _lose(self, session: Session, sentence: str) -> None:
+    def _lose(self, session: Session, cause: Cause) -> None:
         """The session's tensors are gone with its worker."""
         self._forget_request(session)
-        self._tell(session.id, wire.SessionLost(message=sentence))
-        self._note("session_lost", session=session.id, tenant=session.tenant, cause=sentence)
+        self._tell(session.id, lost(cause))
+        self._note("session_lost", session=session.id, tenant=session.tenant, cause=cause)
         self._bury(session, "lost")
 
     def _worker_said(self, event: WorkerSaid) -> None:
@@ -102,8 +103,7 @@ class Workers(Draining):
         seat = self.fleet.seats[worker.device.id]
         seat.lies += 1
         if seat.lies >= LIES_MAX:
-            sentence = "%(count)s workers in a row said that they hold more memory than they may"
-            self._cordon(seat, Cause("workers_over_memory", sentence, count=seat.lies), drains=False, lasting=True)
+            self._cordon(seat, Cause("workers_over_memory", count=seat.lies), drains=False, lasting=True)
         self._fail(worker, f"it says that it holds {memory_bytes} bytes where it may hold {worker.reserved_bytes}")
         return True
 
@@ -188,8 +188,7 @@ class Workers(Draining):
     def _go_back(self, session: Session, lease: Lease, cause: str) -> None:
         """The worker died before the client sent it anything: another one fetches the tensors from where they still are."""
         if lease.attempts + 1 >= self.limits.worker_attempts_max:
-            why = f"{lease.attempts + 1} workers in a row died as this session moved to them ({cause}); tell an operator."
-            self._end(session, "failed", why)
+            self._end(session, "failed", Cause("workers_died_moving", cause, attempts=lease.attempts + 1))
             return
         self._request(session, lease.number, lease.span, lease.priority, lease.order)
         if session.request is not None:
@@ -237,7 +236,7 @@ class Workers(Draining):
     def _client_gone(self, message: wire.ClientGone) -> None:
         session = self._worker.session
         if session is not None:
-            self._end(session, "released", "The process's connection to its worker ended, and the session with it.")
+            self._end(session, "released", Cause("connection_ended"))
 
     def _worker_unlinked(self, event: WorkerUnlinked) -> None:
         worker = self.fleet.workers.get(event.worker)
@@ -295,7 +294,7 @@ class Workers(Draining):
         elif kept is not None:
             if kept.worker is not None:
                 self._dismiss(kept.worker, drains_milli=0)
-            self._lose(kept, f"The worker on {worker.device.id} that held this session's tensors is gone ({cause}).")
+            self._lose(kept, Cause("worker_gone", cause, device=worker.device.id))
         elif session is None:
             wanting = in_want(seat, worker.devices)
             request = wanting[-1].request if len(wanting) > len(spares_for(seat, worker.devices)) else None
@@ -304,7 +303,7 @@ class Workers(Draining):
         elif opened and session.image is not None and lease is not None and not self.stopping:
             self._go_back(session, lease, cause)
         elif opened:
-            self._lose(session, f"The worker on {worker.device.id} that held this session's tensors is gone ({cause}).")
+            self._lose(session, Cause("worker_gone", cause, device=worker.device.id))
         elif session.request is not None:
             self._retry(session.request, cause)
 
@@ -367,7 +366,7 @@ class Workers(Draining):
         elif taken_back and lease.ending == "revoked" and not self.stopping and not session.stalled:
             self._request(session, 0, lease.span, lease.priority, lease.order)
 
-    def _end(self, session: Session, reason: CloseReason, sentence: str | None) -> None:
+    def _end(self, session: Session, reason: CloseReason, cause: str | None) -> None:
         """Ends the session; its open lease is billed until now, or as far as it was confirmed where its worker is away. Its device waits
         until the worker is gone."""
         lease, worker = session.lease, session.worker
@@ -381,8 +380,8 @@ class Workers(Draining):
         for holder in (worker, session.image):
             if holder is not None and holder.state != "ending":
                 self._dismiss(holder, lease.place.share_milli if lease is not None and holder is worker else 0)
-        if sentence is not None:
-            self._tell(session.id, wire.SessionLost(message=sentence))
+        if cause is not None:
+            self._tell(session.id, lost(cause))
         self._bury(session, "ended")
         if worker is not None:
             self._show_and_settle(worker)
@@ -390,10 +389,10 @@ class Workers(Draining):
     def _end_overfull(self) -> None:
         """Ends the sessions whose device is needed, and that may not be parked."""
         overfull, self._overfull = self._overfull, {}
-        for name, sentence in overfull.items():
+        for name, cause in overfull.items():
             session = self.sessions.get(name)
             if session is not None and session.lease is None:
-                self._end(session, "released", sentence)
+                self._end(session, "released", cause)
 
     def _check_workers(self) -> None:
         """Fails workers that are silent or late, and kills those that do not end."""

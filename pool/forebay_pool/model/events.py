@@ -51,11 +51,11 @@ class SessionAway:
 
 @dataclass(frozen=True, slots=True)
 class SessionDismissed:
-    """A person ended the session; ``sentence`` tells its process who."""
+    """A person ended the session; ``cause`` tells its process who."""
 
     session: str
     reason: Literal["released", "revoked"]
-    sentence: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class BudgetSet:
     state: BudgetState
     notebook: str | None = None
     """The label: a notebook's path, or a script's command line."""
-    sentence: str = ""
+    cause: str = ""
     """Says why, to those whom it stops."""
     grace_seconds: float = 0.0
     """How long open leases may go on after a drain."""
@@ -139,10 +139,10 @@ class BudgetSet:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRevoked:
-    """A person takes the session's lease back, with grace; ``sentence`` tells its process who."""
+    """A person takes the session's lease back, with grace; ``cause`` tells its process who."""
 
     session: str
-    sentence: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)

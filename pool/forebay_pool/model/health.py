@@ -59,18 +59,16 @@ GOOD = Verdict("good")
 def judge(reading: Reading, errors_known: int) -> Verdict:
     """The gravest that follows from the reading; ``errors_known`` uncorrectable errors were there when an operator last looked."""
     if reading.lost is not None:
-        return Verdict("drain", Cause("device_lost", "the driver lost the device: %(reason)s", reason=reading.lost), lasting=True)
+        return Verdict("drain", Cause("device_lost", reason=reading.lost), lasting=True)
     if reading.xid is not None and reading.xid not in APPLICATION_XIDS:
-        return Verdict("drain", Cause("xid", "the driver reported Xid %(number)s", number=reading.xid), lasting=True)
+        return Verdict("drain", Cause("xid", number=reading.xid), lasting=True)
     errors = reading.uncorrectable_errors
     if errors is not None and errors > errors_known:
-        uncorrected = Cause("memory_errors", "%(count)s memory errors were not corrected (ECC)", count=errors - errors_known)
-        return Verdict("drain", uncorrected, lasting=True)
+        return Verdict("drain", Cause("memory_errors", count=errors - errors_known), lasting=True)
     celsius = reading.temperature_celsius
     if celsius is not None and celsius >= WARN_CELSIUS:
         level: Level = "drain" if celsius >= DRAIN_CELSIUS else "cordon" if celsius >= CORDON_CELSIUS else "warning"
-        return Verdict(level, Cause("hot", "it is at %(celsius)s °C", celsius=celsius))
+        return Verdict(level, Cause("hot", celsius=celsius))
     if reading.xid is not None:
-        sentence = "the driver reported Xid %(number)s, which programs cause"
-        return Verdict("warning", Cause("xid_of_programs", sentence, number=reading.xid))
+        return Verdict("warning", Cause("xid_of_programs", number=reading.xid))
     return GOOD

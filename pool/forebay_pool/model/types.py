@@ -385,7 +385,7 @@ class Lease:
     attempts: int = 0
     """Workers that died before its client was at one."""
     revoked_for: str | None = None
-    """Why it is being taken back, in a sentence; None while it is not."""
+    """Why it is being taken back; None while it is not."""
     revoke_ns: int = 0
     """When it is taken back, if it is still open then."""
 

@@ -1,11 +1,12 @@
-"""What the devices can serve at all, and the sentence where they cannot. Kept until devices, flavors or policies change."""
+"""What the devices can serve at all, and why where they cannot. Kept until devices, flavors or policies change."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import WHOLE_MILLI, Device, Equivalent, Flavor, Seat
 from forebay_pool.placement.free_index import FreeIndex, Group
@@ -33,13 +34,13 @@ class Capacity:
 
     def __init__(self, estate: Estate) -> None:
         self._estate = estate
-        self._answers: dict[tuple[str, frozenset[str]], str | None] = {}
+        self._answers: dict[tuple[str, frozenset[str]], Cause | None] = {}
 
     def forget(self) -> None:
         """Devices, flavors or policies have changed."""
         self._answers.clear()
 
-    def why_not(self, flavor: Flavor, tenant: str | None) -> str | None:
+    def why_not(self, flavor: Flavor, tenant: str | None) -> Cause | None:
         """Why nothing here can ever serve the flavor, to the tenant if one is named; None if something can."""
         policy = self._estate.policy
         barred = NO_MODELS
@@ -50,7 +51,7 @@ class Capacity:
             self._answers[key] = self._judge(flavor, barred)
         return self._answers[key]
 
-    def _judge(self, flavor: Flavor, barred: frozenset[str]) -> str | None:
+    def _judge(self, flavor: Flavor, barred: frozenset[str]) -> Cause | None:
         indexes = self._estate.indexes
         here = [e for e in flavor.equivalents if e.model in indexes]
         absent = [e for e in flavor.equivalents if e.model not in indexes]
@@ -61,30 +62,33 @@ class Capacity:
                 return None
             reasons.append(reason)
         if reasons:
-            reasons += [f"there is no {_some([e.model for e in absent], 'other models')} here"] if absent else []
-            return f"{flavor.name} cannot be served: " + "; ".join(reasons) + "."
-        wanted = _some([wants(e) for e in absent], "other ways") or "a device that nobody named"
+            reasons += [Cause("none_here", *_some([e.model for e in absent], "models_more"))] if absent else []
+            return Cause("flavor_unfit", *reasons, flavor=flavor.name)
+        wanted = _some([way(e) for e in absent], "ways_more") or [Cause("way_unnamed")]
         counts = {model: sum(len(group.seats) for group in index.groups.values()) for model, index in indexes.items()}
-        found = ", ".join(f"{count} {model}" for model, count in sorted(counts.items())) or "no device"
-        return f"{flavor.name} needs {wanted}; this installation has {found}."
+        found = ", ".join(f"{count} {model}" for model, count in sorted(counts.items()))
+        if not found:
+            return Cause("flavor_no_devices", *wanted, flavor=flavor.name)
+        return Cause("flavor_absent", *wanted, flavor=flavor.name, found=found)
 
-    def _why_not_by(self, flavor: Flavor, equivalent: Equivalent, index: FreeIndex, barred: frozenset[str]) -> str | None:
+    def _why_not_by(self, flavor: Flavor, equivalent: Equivalent, index: FreeIndex, barred: frozenset[str]) -> Cause | None:
         model, count = equivalent.model, equivalent.count
         if model in barred:
-            return f"{model} is kept for other tenants"
+            return Cause("kept_for_others", model=model)
         devices = [seat.device for group in index.groups.values() for seat in group.seats]
         fitting = sum(suits(device, flavor, equivalent) for device in devices)
         if fitting < count:
             if fitting or len(devices) < count:
-                return f"it takes {count} {model} together, and there are {fitting or len(devices)}"
+                return Cause("too_few", takes=count, model=model, found=fitting or len(devices))
             most = max(device.memory_bytes for device in devices)
             if count > 1:
-                return f"{count} {model} together have {gib(count * most)}, the flavor {gib(flavor.memory_bytes)}"
-            return f"a {model} here has {gib(most)}, the flavor {gib(flavor.memory_bytes)}"
+                sizes = {"devices_bytes": count * most, "flavor_bytes": flavor.memory_bytes}
+                return Cause("too_small_together", takes=count, model=model, **sizes)
+            return Cause("too_small", model=model, device_bytes=most, flavor_bytes=flavor.memory_bytes)
         together = _most_together(index, flavor, equivalent, self._estate.policy)
         if together < count:
-            where = "in one node" if self._estate.policy.gang_spread == "node" else "under one switch"
-            return f"it takes {count} {model} {where}, and there are {together}"
+            code = "too_few_in_node" if self._estate.policy.gang_spread == "node" else "too_few_under_switch"
+            return Cause(code, takes=count, model=model, found=together)
         return None
 
 
@@ -118,20 +122,15 @@ def part_of(memory_bytes: int, count: int) -> int:
     return -(-memory_bytes // count)
 
 
-def _some(names: list[str], others: str) -> str:
-    """``one or two``, and of many how many more there are."""
+def _some(names: Sequence[str], others: str) -> list[str]:
+    """The choice among these; of many, some and a cause of the code ``others`` for how many more there are."""
     if len(names) <= NAMED_MAX:
-        return " or ".join(names)
-    return f"{', '.join(names[:NAMED_MAX])} or one of {len(names) - NAMED_MAX} {others}"
+        return list(names)
+    return [*names[:NAMED_MAX], Cause(others, more=len(names) - NAMED_MAX)]
 
 
-def wants(equivalent: Equivalent) -> str:
+def way(equivalent: Equivalent) -> Cause:
     """The equivalent for people."""
     if equivalent.share_milli < WHOLE_MILLI:
-        return f"{equivalent.share_milli / 10:g} % of a {equivalent.model}"
-    return f"{equivalent.count} {equivalent.model}"
-
-
-def gib(count: int) -> str:
-    """Bytes for people."""
-    return f"{count / 2**20:.1f} MiB" if 0 < count < 2**30 // 10 else f"{count / 2**30:.1f} GiB"
+        return Cause("way_share", percent=f"{equivalent.share_milli / 10:g}", model=equivalent.model)
+    return Cause("way", count=equivalent.count, model=equivalent.model)

@@ -7,12 +7,14 @@ from itertools import islice
 from typing import NamedTuple
 
 from forebay_wire import messages as wire
+from forebay_wire.sentences import gib
 
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Make, Node, Place, Seat, Session, Worker
-from forebay_pool.placement.capacity import Capacity, equivalents_for, gib, part_of, suits
+from forebay_pool.placement.capacity import Capacity, equivalents_for, part_of, suits
 from forebay_pool.placement.choice import UNBOUND, Bounds, Placement
 from forebay_pool.placement.expected_ends import Ends
 from forebay_pool.placement.fragmentation import Demand
@@ -38,8 +40,12 @@ class Census(NamedTuple):
     @property
     def names(self) -> str:
         """Some of the devices' ids for people."""
-        rest = self.total - len(self.some)
-        return ", ".join(seat.device.id for seat in self.some) + (f" and {rest} more" if rest else "")
+        return ", ".join(seat.device.id for seat in self.some)
+
+    @property
+    def more(self) -> int:
+        """How many devices are not among those."""
+        return self.total - len(self.some)
 
 
 class Fleet:
@@ -382,7 +388,7 @@ class Fleet:
                 self._give_free(seat, -drains_milli)
             self.changed(seat)
 
-    def why_not(self, flavor: Flavor, tenant: str | None = None) -> str | None:
+    def why_not(self, flavor: Flavor, tenant: str | None = None) -> Cause | None:
         """Why nothing here can ever serve the flavor, to this tenant if one is named; None if something can."""
         return self.capacity.why_not(flavor, tenant)
 
@@ -392,23 +398,24 @@ def computes_on(worker: Worker) -> bool:
     return worker.session is not None and worker.session.lease is not None and worker.session.lease.state == "closing"
 
 
-def lateness(worker: Worker, limits: Limits) -> str:
+def lateness(worker: Worker, limits: Limits) -> Cause:
     """What a worker whose deadline passed did not do in time."""
     if worker.session is not None and worker.session.lease is not None:
-        return f"it computed on for {limits.close_seconds:g} s after its lease was taken back{f', in {worker.call}' if worker.call else ''}"
+        seconds = f"{limits.close_seconds:g}"
+        return Cause("late_closing_in", seconds=seconds, operator=worker.call) if worker.call else Cause("late_closing", seconds=seconds)
     if worker.parking:
-        return f"it did not move its tensors to host memory within {limits.park_seconds:g} s"
+        return Cause("late_parking", seconds=f"{limits.park_seconds:g}")
     if worker.restoring:
-        return f"it did not bring its tensors back within {limits.park_seconds:g} s"
-    return f"it was not ready within {limits.worker_start_seconds:g} s"
+        return Cause("late_restoring", seconds=f"{limits.park_seconds:g}")
+    return Cause("late_starting", seconds=f"{limits.worker_start_seconds:g}")
 
 
-def why_closed(seat: Seat) -> str | None:
-    """Why no lease opens on the device, for people; None if they do."""
+def why_closed(seat: Seat) -> Cause | None:
+    """Why no lease opens on the device; None if they do."""
     if seat.node.lost is not None:
-        return f"Node {seat.node.name} is lost ({seat.node.lost})"
+        return Cause("node_lost", seat.node.lost, node=seat.node.name)
     if seat.node.drains:
-        return f"Node {seat.node.name} is being emptied"
+        return Cause("node_emptied", node=seat.node.name)
     if seat.unsure:
-        return f"{seat.device.id} waits for its workers to link up again"
-    return None if seat.cordon is None else f"{seat.device.id} is closed ({seat.cordon.cause})"
+        return Cause("relinking", device=seat.device.id)
+    return None if seat.cordon is None else Cause("device_closed", *seat.cordon.causes, device=seat.device.id)

@@ -93,7 +93,7 @@ class Account:
         self.weight_log = 0.0
         """log2 of the quota's weight."""
         self.budget: BudgetState = "open"
-        self.budget_sentence = ""
+        self.budget_cause = ""
         """What billing says to those whom it stops."""
         self.held_milli = 0
         """Claimed or leased now."""
@@ -105,10 +105,13 @@ class Account:
         self._benched: dict[Spot, int] = {}
 
     @property
-    def name(self) -> str:
+    def name(self) -> Cause:
+        """Whose it is, as a part of a cause."""
+        if self.user is None:
+            return Cause("account_tenant", tenant=self.tenant)
         if self.notebook is not None:
-            return f"{self.notebook} of {self.user}"
-        return f"Tenant {self.tenant}" if self.user is None else f"{self.user} of {self.tenant}"
+            return Cause("account_notebook", notebook=self.notebook, user=self.user)
+        return Cause("whom_user", user=self.user, tenant=self.tenant)
 
     @property
     def device_time_max(self) -> int:
@@ -168,27 +171,24 @@ class Account:
         """Whether its device time within the window is used up."""
         return self.window is not None and self.window.used(now_ns) >= self.device_time_max
 
-    def never_fits(self, demand_milli: int) -> str | None:
+    def never_fits(self, demand_milli: int) -> Cause | None:
         """Why it can never hold so much, with the quota that it has; None if it can."""
-        if self.quota.devices_milli is not None and demand_milli > self.quota.devices_milli:
-            most, needed = devices_text(self.quota.devices_milli), devices_text(demand_milli)
-            return f"It takes {needed}, and the quota of {self.name} is {most} at a time; choose another flavor, or ask an operator."
-        if self.quota.device_seconds == 0:
-            return f"The quota of {self.name} is 0 device-seconds; ask an operator."
-        return None
+        most_milli = self.quota.devices_milli
+        if most_milli is not None and demand_milli > most_milli:
+            return Cause("quota_small", self.name, needed_milli=demand_milli, most_milli=most_milli)
+        return Cause("quota_zero", self.name) if self.quota.device_seconds == 0 else None
 
     def why(self, bar: Bar, demand_milli: int, now_ns: int) -> Cause:
-        """The bar, in a sentence."""
+        """Why the bar is there."""
         if bar == "budget":
-            sentence = self.budget_sentence or f"{self.name} has no budget left; work goes on once there is."
-            return Cause("budget", "%(sentence)s", sentence=sentence)
-        room, whom = self.room_milli, {"name": self.name, "whom": self.user or self.tenant}
+            cause = self.budget_cause
+            return cause if isinstance(cause, Cause) else Cause("text", text=cause) if cause else Cause("no_budget", self.name)
+        room, whom = self.room_milli, self.user or self.tenant
         if room is not None and demand_milli > room:
             most_milli = self.quota.devices_milli or 0
-            sentence = f"%(name)s holds {devices_text(self.held_milli)} of its quota of {devices_text(most_milli)}."
-            return Cause("quota_held", sentence, **whom, held_milli=self.held_milli, most_milli=most_milli)
-        bounds = {"seconds": self.quota.device_seconds or 0, "window": self.quota.window_seconds or 0}
-        return Cause("quota_used", "%(name)s has used its %(seconds)s device-seconds within %(window)s s.", **whom, **bounds)
+            return Cause("quota_held", self.name, whom=whom, held_milli=self.held_milli, most_milli=most_milli)
+        seconds, window = self.quota.device_seconds or 0, self.quota.window_seconds or 0
+        return Cause("quota_used", self.name, whom=whom, seconds=seconds, window=window)
 
     # The bench
 
@@ -225,11 +225,6 @@ class Account:
     def benched(self) -> dict[Spot, int]:
         """The spots on the bench with what each needs."""
         return self._benched
-
-
-def devices_text(milli: int) -> str:
-    """Thousandths of devices for people."""
-    return f"{milli / 1000:g} device{'' if milli == 1000 else 's'}"
 
 
 class Accounts:
@@ -290,7 +285,7 @@ class Accounts:
         return found
 
     def set_budget(
-        self, tenant: str, user: str | None, notebook: str | None, state: BudgetState, sentence: str
+        self, tenant: str, user: str | None, notebook: str | None, state: BudgetState, cause: str
     ) -> tuple[Account, bool]:
         """The account that the budget is for, and whether it lets in, or keeps out, other requests than before."""
         if notebook is None or user is None:
@@ -302,7 +297,7 @@ class Accounts:
             if state == "open":
                 del self._notebooks[key]
         changed = account.budget != state
-        account.budget, account.budget_sentence = state, sentence
+        account.budget, account.budget_cause = state, cause
         return account, changed
 
     def notebook_of(self, session: Session, span: wire.Span) -> Account | None:

@@ -64,6 +64,15 @@ class LeaseRow(TypedDict):
     currency: str | None
 
 
+class CauseRow(TypedDict):
+    """``message`` is its English; ``code`` is None where somebody typed it. ``parts`` are causes that stand in its sentence."""
+
+    message: str
+    code: str | None
+    values: dict[str, str | int]
+    parts: list[CauseRow]
+
+
 class StandingRow(TypedDict):
     """How a session that waits stands; all None while it does not."""
 
@@ -71,8 +80,9 @@ class StandingRow(TypedDict):
     reason: str | None
     code: WaitCode | None
     detail: str | None
-    """Which of the sentences that the code may have, with its values."""
+    """Which of the causes that the code may have, with its values and parts."""
     values: dict[str, str | int]
+    parts: list[CauseRow]
     ahead: int | None
     ahead_tenant: int | None
     estimate_seconds: float | None
@@ -128,14 +138,6 @@ class QuotaRow(TypedDict):
     used_device_seconds: float
     decayed_device_seconds: float
     budget: BudgetState
-
-
-class CauseRow(TypedDict):
-    """``code`` is None where an operator typed it."""
-
-    message: str
-    code: str | None
-    values: dict[str, str | int]
 
 
 class DeviceRow(TypedDict):
@@ -200,6 +202,8 @@ class FlavorRow(TypedDict):
     residents_max: int | None
     servable: bool
     reason: str | None
+    """In English."""
+    cause: CauseRow | None
     price_nano_per_hour: int | None
     currency: str | None
     waiting: int
@@ -279,6 +283,7 @@ def _standing(session: Session) -> StandingRow:
         "code": None if told is None else told.code,
         "detail": why["code"],
         "values": why["values"],
+        "parts": why["parts"],
         "ahead": None if told is None else told.position - 1,
         "ahead_tenant": None if told is None else told.ahead_tenant,
         "estimate_seconds": None if estimate is None else estimate.middle,
@@ -339,10 +344,10 @@ def device_of(session: Session) -> str | None:
     return None if place is None else place.devices[0].model
 
 
-def cause_row(sentence: str) -> CauseRow:
-    if isinstance(sentence, Cause):
-        return {"message": sentence, "code": sentence.code, "values": dict(sentence.values)}
-    return {"message": sentence, "code": None, "values": {}}
+def cause_row(why: str) -> CauseRow:
+    if isinstance(why, Cause):
+        return {"message": why, "code": why.code, "values": dict(why.values), "parts": [cause_row(part) for part in why.parts]}
+    return {"message": why, "code": None, "values": {}, "parts": []}
 
 
 def _causes(seat: Seat) -> tuple[str, ...]:
@@ -414,6 +419,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
         "residents_max": flavor.residents_max,
         "servable": why_not is None,
         "reason": why_not,
+        "cause": None if why_not is None else cause_row(why_not),
         "price_nano_per_hour": None if price is None else price.nano_per_hour,
         "currency": None if price is None else price.currency,
         "waiting": outlook.waiting,

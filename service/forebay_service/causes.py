@@ -1,0 +1,150 @@
+"""Why a flavor is not served, and why a budget stops somebody, in the reader's language: by codes and values of pool and billing.
+
+Both are told on the pages of the dashboards and on JupyterHub's spawn page. No I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from forebay_service.languages import Text, as_sent, plural
+
+TOTAL = "total"
+"""The period of a budget that is for all time; others are months."""
+WHOLE_MIB = 2**30 // 10
+"""Less than that is told in MiB."""
+
+Values = Mapping[str, Any]
+Parts = Sequence[Text]
+
+
+class Cause(BaseModel):
+    """A cause in a row of the pool; ``code`` is None where somebody typed ``message``. ``parts`` stand in its sentence."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    message: str = ""
+    code: str | None = None
+    values: dict[str, Any] = {}
+    parts: tuple[Cause, ...] = ()
+
+
+def _memory(given: Values, name: str) -> str:
+    size = int(given[name])
+    return f"{size / 2**20:.1f} MiB" if 0 < size < WHOLE_MIB else f"{size / 2**30:.1f} GiB"
+
+
+def _choice(parts: Parts) -> Text:
+    found = parts[0]
+    for part in parts[1:]:
+        found = Text("%(one)s or %(other)s", one=found, other=part)
+    return found
+
+
+def _together(parts: Parts) -> Text:
+    return Text.made("; ".join(parts), lambda language: "; ".join(part.said(language) for part in parts))
+
+
+_TEXTS: Mapping[str, Callable[[Values, Parts], Text]] = {
+    "text": lambda given, parts: as_sent(str(given["text"])),
+    "flavor_absent": lambda given, parts: Text(
+        "%(flavor)s needs %(ways)s; this installation has %(found)s.", flavor=given["flavor"], ways=_choice(parts), found=given["found"]
+    ),
+    "flavor_no_devices": lambda given, parts: Text(
+        "%(flavor)s needs %(ways)s; this installation has no device.", flavor=given["flavor"], ways=_choice(parts)
+    ),
+    "flavor_unfit": lambda given, parts: Text("%(flavor)s cannot be served: %(why)s.", flavor=given["flavor"], why=_together(parts)),
+    "way": lambda given, parts: as_sent(f"{given['count']} {given['model']}"),
+    "way_share": lambda given, parts: Text("%(percent)s %% of a %(model)s", percent=given["percent"], model=given["model"]),
+    "way_unnamed": lambda given, parts: Text("a device that nobody named"),
+    "ways_more": lambda given, parts: plural("%(count)s other", "%(count)s others", int(given["more"])),
+    "models_more": lambda given, parts: plural("%(count)s other", "%(count)s others", int(given["more"])),
+    "kept_for_others": lambda given, parts: Text("%(model)s is kept for other tenants", model=given["model"]),
+    "too_few": lambda given, parts: Text(
+        "it takes %(takes)s %(model)s together, and there are %(found)s", takes=given["takes"], model=given["model"], found=given["found"]
+    ),
+    "too_few_in_node": lambda given, parts: Text(
+        "it takes %(takes)s %(model)s in one node, and there are %(found)s",
+        takes=given["takes"],
+        model=given["model"],
+        found=given["found"],
+    ),
+    "too_few_under_switch": lambda given, parts: Text(
+        "it takes %(takes)s %(model)s under one switch, and there are %(found)s",
+        takes=given["takes"],
+        model=given["model"],
+        found=given["found"],
+    ),
+    "too_small": lambda given, parts: Text(
+        "a %(model)s here has %(device)s, the flavor %(flavor)s",
+        model=given["model"],
+        device=_memory(given, "device_bytes"),
+        flavor=_memory(given, "flavor_bytes"),
+    ),
+    "too_small_together": lambda given, parts: Text(
+        "%(takes)s %(model)s together have %(devices)s, the flavor %(flavor)s",
+        takes=given["takes"],
+        model=given["model"],
+        devices=_memory(given, "devices_bytes"),
+        flavor=_memory(given, "flavor_bytes"),
+    ),
+    "none_here": lambda given, parts: Text("there is no %(ways)s here", ways=_choice(parts)),
+    "budget_month_used": lambda given, parts: Text(
+        "The budget of %(period)s for %(whom)s is used up; %(raiser)s can raise it.", period=given["period"], whom=parts[0], raiser=parts[1]
+    ),
+    "budget_month_nearly": lambda given, parts: Text(
+        "The budget of %(period)s for %(whom)s is nearly used up; %(raiser)s can raise it.",
+        period=given["period"],
+        whom=parts[0],
+        raiser=parts[1],
+    ),
+    "budget_total_used": lambda given, parts: Text(
+        "The budget for %(whom)s is used up; %(raiser)s can raise it.", whom=parts[0], raiser=parts[1]
+    ),
+    "budget_total_nearly": lambda given, parts: Text(
+        "The budget for %(whom)s is nearly used up; %(raiser)s can raise it.", whom=parts[0], raiser=parts[1]
+    ),
+    "raised_by_operator": lambda given, parts: Text("an operator"),
+    "raised_by_owner": lambda given, parts: Text("the tenant's owner"),
+    "whom_tenant": lambda given, parts: Text("tenant %(tenant)s", tenant=given["tenant"]),
+    "whom_user": lambda given, parts: Text("%(user)s of %(tenant)s", user=given["user"], tenant=given["tenant"]),
+    "whom_notebook": lambda given, parts: Text(
+        "notebook %(notebook)s of %(user)s (%(tenant)s)", notebook=given["notebook"], user=given["user"], tenant=given["tenant"]
+    ),
+    "account_tenant": lambda given, parts: Text("tenant %(tenant)s", tenant=given["tenant"]),
+    "account_notebook": lambda given, parts: Text("%(notebook)s of %(user)s", notebook=given["notebook"], user=given["user"]),
+    "no_budget": lambda given, parts: Text("%(whom)s has no budget left; work goes on once there is.", whom=parts[0]),
+}
+
+
+def told(code: str | None, values: Values, parts: Sequence[Cause]) -> Text | None:
+    """The text of a cause; None for one that is none of these, is new, or lacks a value."""
+    make = _TEXTS.get(code or "")
+    texts = [_part(part) for part in parts]
+    try:
+        return make and make(values, texts)
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def _part(part: Cause) -> Text:
+    return as_sent(part.message, told(part.code, part.values, part.parts))
+
+
+def why_budget_stops(
+    code: str | None, tenant: str | None, user: str | None, notebook: str | None, period: str, origin: str
+) -> Text | None:
+    """Of billing's row of a budget: None while it stops nobody, and where billing is of a release that says why in English alone."""
+    use = {"used_up": "used", "nearly_used_up": "nearly"}.get(code or "")
+    if use is None or tenant is None:
+        return None
+    whom = Cause(code="whom_notebook" if notebook else "whom_user" if user else "whom_tenant", values=_given(tenant, user, notebook))
+    parts = (whom, Cause(code=f"raised_by_{origin}"))
+    return told(f"budget_{'total' if period == TOTAL else 'month'}_{use}", {"period": period}, parts)
+
+
+def _given(tenant: str, user: str | None, notebook: str | None) -> dict[str, str | None]:
+    return {"tenant": tenant, "user": user, "notebook": notebook}
