@@ -6,6 +6,8 @@ needs GPUs), and its dropouts draw each process's own mask: less work than ours.
 
 ``sharded`` is a model whose weights, gradients and states are 192 MiB, on two devices of 108 MiB, against FSDP2 (`fully_shard`
 of each layer), whose processes hold a half each, too. Bar: at most 1.10 of FSDP2's time. A device that wanted more would fail.
+
+With ``--ranks`` the same DistributedDataParallel script runs in two processes that have a virtual device each, over "nccl", instead.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -139,29 +142,47 @@ def said(process: subprocess.Popen[str]) -> float:
     return float(json.loads(out.splitlines()[-1]))
 
 
-def native(name: str, steps: int) -> float:
+def free_port() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+        return str(free.getsockname()[1])
+
+
+def native(name: str, steps: int) -> float:
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
     return max(map(said, [run_program(name, steps, "native", RANK=str(rank), **meeting) for rank in range(2)]))
 
 
-def virtual(name: str, steps: int, devices: int) -> float:
+@contextmanager
+def worker(name: str, devices: int) -> Iterator[tuple[str, str]]:
+    """Address and ticket."""
     with tempfile.TemporaryDirectory() as folder:
         address, ticket = f"unix:{folder}/worker.sock", secrets.token_hex(32)
         several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
         memory_mib = 108 if name == SHARDED and devices > 1 else 2048
         limits = ["--memory", str(devices * memory_mib * MIB), "--threads", "1"]
         command = [sys.executable, "-m", "forebay_worker", "--standalone", address, "--ticket", ticket]
-        worker = subprocess.Popen([*command, *limits, *several], stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([*command, *limits, *several], stdout=subprocess.PIPE, text=True)
         try:
-            assert worker.stdout is not None
-            assert "ready" in worker.stdout.readline()
-            return said(run_program(name, steps, "virtual", WORKER_ADDRESS=address, WORKER_TICKET=ticket))
+            assert process.stdout is not None
+            assert "ready" in process.stdout.readline()
+            yield address, ticket
         finally:
-            worker.terminate()
-            worker.communicate()
+            process.terminate()
+            process.communicate()
+
+
+def virtual(name: str, steps: int, devices: int) -> float:
+    with worker(name, devices) as (address, ticket):
+        return said(run_program(name, steps, "virtual", WORKER_ADDRESS=address, WORKER_TICKET=ticket))
+
+
+def ranks(name: str, steps: int) -> float:
+    """Of two processes with a virtual device each."""
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    with worker(name, 1) as first, worker(name, 1) as second:
+        meeting["FOREBAY_TEST_WORKERS"] = json.dumps([first, second])
+        return max(map(said, [run_program(name, steps, "ranks", RANK=str(rank), LOCAL_RANK=str(rank), **meeting) for rank in range(2)]))
 
 
 def program(name: str, steps: int, mode: str) -> float:
@@ -173,6 +194,14 @@ def program(name: str, steps: int, mode: str) -> float:
         torch.distributed.destroy_process_group()
         return found
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "device"))
+    if mode == "ranks":
+        import process_group_programs as programs
+
+        programs.attach(*json.loads(os.environ["FOREBAY_TEST_WORKERS"])[programs.RANK])
+        programs.group()
+        found = milliseconds(name, "cuda", steps, 2)
+        programs.dist.destroy_process_group()
+        return found
     from operator_sweep import attach
 
     attach(os.environ["WORKER_ADDRESS"], os.environ["WORKER_TICKET"])
@@ -183,22 +212,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1, help="turns a figure is the median of")
     parser.add_argument("--steps", type=int, default=20, help="steps in a turn")
-    parser.add_argument("--program", choices=("native", "virtual"), help=argparse.SUPPRESS)
+    parser.add_argument("--ranks", action="store_true", help="two processes with a virtual device each")
+    parser.add_argument("--program", choices=("native", "virtual", "ranks"), help=argparse.SUPPRESS)
     parser.add_argument("models", nargs="*", help=f"of {' '.join(NAMES)}; all by default")
     options = parser.parse_args()
     if options.program:
         print(json.dumps(program(options.models[0], options.steps, options.program)))
         return
-    rows = []
-    for name in options.models or NAMES:
-        measures = (lambda name, steps: virtual(name, steps, 2), lambda name, steps: virtual(name, steps, 1), native)
-        turns = [[measure(name, options.steps) for measure in measures] for _ in range(options.rounds)]
-        two, one, by_hand = (statistics.median(column) for column in zip(*turns, strict=True))
-        ratio = statistics.median(turn[0] / turn[2] for turn in turns)
-        rows.append({"model": name, "two devices ms": two, "one device ms": one, "by hand ms": by_hand, "ratio": ratio})
-    for row in rows:
-        row["bar"] = 1.10 if row["model"] == SHARDED else 1.05
-    report("many", rows, largest_ratio=max(float(str(row["ratio"])) for row in rows))
+    rows = [in_ranks(name, options) if options.ranks else on_two_devices(name, options) for name in options.models or NAMES]
+    largest = max(float(str(row["ratio"])) for row in rows)
+    report("ranks" if options.ranks else "many", rows, largest_ratio=largest)
+
+
+def on_two_devices(name: str, options: argparse.Namespace) -> dict[str, object]:
+    measures = (lambda name, steps: virtual(name, steps, 2), lambda name, steps: virtual(name, steps, 1), native)
+    turns = [[measure(name, options.steps) for measure in measures] for _ in range(options.rounds)]
+    two, one, by_hand = (statistics.median(column) for column in zip(*turns, strict=True))
+    ratio = statistics.median(turn[0] / turn[2] for turn in turns)
+    return {"model": name, "two devices ms": two, "one device ms": one, "by hand ms": by_hand, "ratio": ratio, "bar": 1.10 if name == SHARDED else 1.05}
+
+
+def in_ranks(name: str, options: argparse.Namespace) -> dict[str, object]:
+    turns = [(ranks(name, options.steps), native(name, options.steps)) for _ in range(options.rounds)]
+    ours, gloo = (statistics.median(column) for column in zip(*turns, strict=True))
+    return {"model": name, "nccl ms": ours, "gloo ms": gloo, "ratio": statistics.median(turn[0] / turn[1] for turn in turns)}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-// Collective operations of torch.distributed: a process group (gloo, mpi) reads and writes a tensor's address, which is no memory here,
-// so they work on copies in host memory. They are done when the call returns.
+// Collective operations of torch.distributed. Ours (nccl) are recorded. Other process groups (gloo, mpi) read and write a tensor's address, which is
+// no memory here, so they work on copies in host memory, and are done when the call returns.
 #include <ATen/ATen.h>
 #include <ATen/core/List.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "kernel_table.h"
+#include "process_group.h"
 #include "registration.h"
 
 namespace forebay {
@@ -97,6 +100,35 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   }
 }
 
+class CollectiveKernel final : public c10::OperatorKernel {
+ public:
+  CollectiveKernel(const c10::OperatorHandle& op, size_t group) : native_(op.getComputedKernelForDispatchKey(c10::DispatchKey::CUDA)), group_(group) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    if (!is_ours(torch::jit::peek(*stack, group_, op.schema().arguments().size()))) return run_on_host(op, stack);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    native_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  static bool is_ours(const c10::IValue& value) {
+    const auto group = value.toCustomClass<c10d::ProcessGroup>();
+    const auto types = group->getDeviceTypes();
+    return std::find(types.begin(), types.end(), c10::kCUDA) != types.end() && group->getBackend(c10::kCUDA)->getBackendName() == ProcessGroup::kName;
+  }
+
+  c10::SafeKernelFunction native_;  // which calls the process group's back end
+  size_t group_;                    // the argument
+};
+
+// Which argument is the process group.
+std::optional<size_t> group_argument(const c10::OperatorHandle& op) {
+  const auto& arguments = op.schema().arguments();
+  for (size_t index = 0; index < arguments.size(); ++index) {
+    if (arguments[index].type()->str().find("c10d.ProcessGroup") != std::string::npos) return index;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void register_collectives(KernelTable& table) {
@@ -108,7 +140,9 @@ void register_collectives(KernelTable& table) {
     const auto op = dispatcher.findOp(name);
     if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CUDA)) continue;
     const std::string local = name.name.substr(6) + (name.overload_name.empty() ? "" : "." + name.overload_name);
-    table.impl("c10d", local, torch::CppFunction::makeFromBoxedFunction<&run_on_host>());
+    if (const auto group = group_argument(*op)) {
+      table.impl("c10d", local, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<CollectiveKernel>(*op, *group)));
+    }
   }
 }
 

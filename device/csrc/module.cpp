@@ -1,8 +1,10 @@
 // forebay._C: what Python may ask of the virtual device; device/forebay/_C.pyi says it with types.
+#include <pybind11/chrono.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/Storage.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
 #include <mutex>
@@ -12,6 +14,7 @@
 #include "devices.h"
 #include "generator.h"
 #include "known_calls.h"
+#include "process_group.h"
 #include "profile.h"
 #include "recorder.h"
 #include "registration.h"
@@ -114,12 +117,26 @@ void resize(const py::handle& storage, int64_t bytes) {
   resize_storage(THPStorage_Unpack(storage.ptr()), bytes);
 }
 
+// As torch.distributed.ProcessGroupNCCL, whose place it takes.
+void bind_process_group(py::module& module) {
+  py::class_<ProcessGroup, c10d::Backend, c10::intrusive_ptr<ProcessGroup>> group(module, "ProcessGroup");
+  py::class_<ProcessGroup::Options, c10d::Backend::Options, c10::intrusive_ptr<ProcessGroup::Options>>(module, "ProcessGroupOptions", py::dynamic_attr())
+      .def(py::init([] { return c10::make_intrusive<ProcessGroup::Options>(); }));
+  group.def(py::init([](const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, const c10::intrusive_ptr<ProcessGroup::Options>& options) {
+              return c10::make_intrusive<ProcessGroup>(store, rank, size, options);
+            }),
+            "store"_a, "rank"_a, "size"_a, "options"_a);
+  group.def("_set_default_timeout", &ProcessGroup::setTimeout, "timeout"_a);
+  group.def("_options", [](ProcessGroup& self) { return self.getBackendOptions(); });
+}
+
 }  // namespace
 }  // namespace forebay
 
 PYBIND11_MODULE(_C, module) {
   using forebay::CommandStream, forebay::of_device, forebay::stream_of;
   const auto device = py::arg("device") = 0;
+  forebay::bind_process_group(module);
   module.attr("DEVICES_MAX") = static_cast<int>(forebay::kDevicesMax);
   module.def("install", &forebay::install, py::arg("devices") = 1);
   module.def("withdraw", &forebay::withdraw_devices);

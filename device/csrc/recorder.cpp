@@ -357,6 +357,8 @@ Recorder& Recorder::of(const OperatorInfo& info, const Stack& stack) {
 }
 
 // Outside the lock: sends what is due, and waits where it is not known whether the worker carries the call out.
+bool Recorder::waits_for_each_call() { return launch_blocking; }
+
 void Recorder::finish_call(const Sent& sent, bool overlapping) {
   stream_.send_if_due();
   if (sent.known && !overlapping && !launch_blocking) [[likely]] return;

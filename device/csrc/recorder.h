@@ -59,6 +59,9 @@ class Recorder {
   // Of the device that a call is for: that of its first tensor, else the one it names, else the current one.
   static Recorder& of(const OperatorInfo& info, const torch::jit::Stack& stack);
 
+  // Whether FOREBAY_LAUNCH_BLOCKING has each call wait for its worker.
+  static bool waits_for_each_call();
+
   // Records the call whose arguments are on the stack, and puts its results there.
   void record(OperatorInfo& info, torch::jit::Stack& stack);
 

@@ -463,7 +463,7 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
   });
 }
 
-void CommandStream::ask_aside(Command command, const std::function<void(wire::Reader&)>& take) {
+void CommandStream::ask_aside(Command command, const std::function<void(wire::Reader&)>& take, const std::function<void(wire::Writer&)>& append) {
   const WithoutGil free;
   const WaitClock clock(waited_ns_);
   const auto receive_lock = lock_to_receive();
@@ -473,10 +473,14 @@ void CommandStream::ask_aside(Command command, const std::function<void(wire::Re
     open_frame();
     pending_.command(command);
     pending_.varint(request);
+    if (append) append(pending_);
     appended();
   }
   flush(Wait::kYes);
-  receive(request, [&](Reply, wire::Reader& body) { take(body); });
+  receive(request, [&](Reply reply, wire::Reader& body) {
+    check_failure(reply, body);
+    take(body);
+  });
 }
 
 std::vector<wire::Segment> CommandStream::segments() {

@@ -47,6 +47,14 @@ struct StreamStatistics {
   uint64_t bytes_known;  // of uploads that were not sent, because the worker held them
 };
 
+// Where a worker lets in the others of a process group, and what they show it.
+struct GroupDoor {
+  uint64_t group = 0;
+  uint64_t generation = 0;  // of the session
+  std::string address{};
+  std::string ticket{};
+};
+
 class CommandStream {
  public:
   static CommandStream& of(c10::DeviceIndex device);
@@ -147,14 +155,21 @@ class CommandStream {
   // new one.
   std::unique_lock<std::mutex> lock_for(uint64_t generation);
 
+  // Process groups: groups.cpp. Asks the worker to become a member, under a lease.
+  GroupDoor open_door(uint64_t rank, uint64_t size, std::chrono::milliseconds patience);
+  void tell_member(uint64_t generation, uint64_t group, uint64_t member, const std::string& address, const std::string& ticket);
+  void leave_group(uint64_t generation, uint64_t group);
+  // Records a collective, which `append` writes under the lock.
+  void collect(uint64_t generation, const std::function<void(wire::Writer&)>& append);
+
   StreamStatistics statistics() const;
 
  private:
   friend struct Streams;
 
   void await(std::optional<uint64_t> own);
-  // Asks by a command that has nothing but the number of its answer, and needs no lease.
-  void ask_aside(wire::Command command, const std::function<void(wire::Reader&)>& take);
+  // Asks by a command that needs no lease, and has nothing but the number of its answer and what `append` adds to it.
+  void ask_aside(wire::Command command, const std::function<void(wire::Reader&)>& take, const std::function<void(wire::Writer&)>& append = {});
   [[noreturn]] void refuse_generation();
   [[noreturn]] void fail_connection(const std::string& what);
   void abandon(const std::string& message);
@@ -255,6 +270,7 @@ class CommandStream {
   std::atomic<uint64_t> generation_{1};
   std::atomic<uint64_t> next_storage_{1};
   std::atomic<uint64_t> next_request_{1};
+  std::atomic<uint64_t> next_group_{1};
   std::function<void()> lease_callback_;
   std::mutex lease_mutex_;
   std::atomic<uint64_t> epoch_{0};

@@ -43,6 +43,7 @@ void take_over(KernelTable& ours, KernelTable& autograd) {
     const size_t colons = full.name.find("::");
     const std::string local = full.name.substr(colons + 2) + (full.overload_name.empty() ? "" : "." + full.overload_name);
     const std::string space = full.name.substr(0, colons);
+    if (space == "fsdp") continue;  // in Python, made of PyTorch's operators
     ours.impl(space, local, substitute(*op, unoccupied));
     // With a kernel the operator has a derivative of its own, which asks for another kernel; without, its parts have theirs.
     const bool in_parts = functionality == c10::DispatchKey::Dense && op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);

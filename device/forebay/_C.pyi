@@ -1,9 +1,22 @@
 """The C++ half of the virtual device: kernels, guard, hooks and allocator for the CUDA key, and the command stream."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TypedDict
 
 import torch
+from torch._C._distributed_c10d import Store
+
+class ProcessGroupOptions:
+    """Of a process group: ``torch.distributed.Backend.Options``."""
+
+    _timeout: timedelta
+    def __init__(self) -> None: ...
+
+class ProcessGroup:
+    """``torch.distributed.ProcessGroupNCCL`` of virtual devices."""
+
+    def __init__(self, store: Store, rank: int, size: int, options: ProcessGroupOptions) -> None: ...
 
 class Welcome(TypedDict):
     torch: str

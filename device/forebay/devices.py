@@ -1,4 +1,4 @@
-"""How many virtual devices a process has, and of which flavors: FOREBAY_DEVICES, else what `forebay device` saved."""
+"""How many virtual devices a process has, and of which flavors: FOREBAY_DEVICES, else what `forebay device` saved, and torchrun wants."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from forebay.errors import NotConfigured
 
 DEVICES_VARIABLE = "FOREBAY_DEVICES"
+PROCESSES_VARIABLE = "LOCAL_WORLD_SIZE"
+"""How many processes torchrun started on this host; each computes on the device of its number, ``cuda:LOCAL_RANK``."""
 DEVICES_MAX = 16
 """As many as the extension has streams for (``forebay._C.DEVICES_MAX``)."""
 
@@ -20,7 +22,15 @@ Flavors = list[str | None]
 def wanted(environment: Mapping[str, str] = os.environ) -> Flavors:
     """The devices of a process that starts now. Raises NotConfigured where what is set cannot be read."""
     text = environment.get(DEVICES_VARIABLE, "").strip()
-    return _checked(_parse(text), f"{DEVICES_VARIABLE} is {text!r}") if text else saved(environment)
+    if text:
+        return _checked(_parse(text), f"{DEVICES_VARIABLE} is {text!r}")
+    return _one_a_process(saved(environment), environment.get(PROCESSES_VARIABLE, ""))
+
+
+def _one_a_process(flavors: Flavors, processes: str) -> Flavors:
+    """As many devices as there are processes at least: the further ones are like the last. Each is a session only where it is used."""
+    wanted_count = int(processes) if processes.isdecimal() else 1
+    return _checked([*flavors, *[flavors[-1]] * (wanted_count - len(flavors))], f"{PROCESSES_VARIABLE} is {processes!r}")
 
 
 def saved(environment: Mapping[str, str] = os.environ) -> Flavors:

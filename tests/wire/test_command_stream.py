@@ -7,7 +7,7 @@ import struct
 import tracemalloc
 
 import pytest
-from forebay_wire import stream
+from forebay_wire import stream, vocabulary
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,6 +115,12 @@ def conversations(draw: st.DrawFn) -> list[stream.Command]:
     return commands
 
 
+TICKETS = st.binary(min_size=32, max_size=32)
+RANKS = st.integers(0, 1024)
+SPANS = st.builds(vocabulary.Span, UNSIGNED, st.integers(0, 2**46), st.integers(0, 2**46))
+PARCELS = st.lists(st.builds(vocabulary.Parcel, RANKS, SPANS), max_size=4).map(tuple)
+
+
 def plain_commands() -> st.SearchStrategy[stream.Command]:
     sizes = st.integers(0, 2**46)
     return st.one_of(
@@ -143,6 +149,19 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         st.builds(stream.WriteShared, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),
         st.builds(stream.ReadShared, UNSIGNED, UNSIGNED, UNSIGNED, st.integers(0, stream.CHUNK_BYTES_MAX), UNSIGNED),
         st.builds(stream.Copy, UNSIGNED, UNSIGNED, UNSIGNED, UNSIGNED, sizes),
+        st.builds(vocabulary.OpenDoor, UNSIGNED, UNSIGNED, st.integers(0, 1023), st.integers(0, 1024), st.integers(0, 10**8)),
+        st.builds(vocabulary.Member, UNSIGNED, RANKS, TEXT, TICKETS),
+        st.builds(vocabulary.Exchange, UNSIGNED, st.sampled_from(vocabulary.Collective), PARCELS, PARCELS),
+        st.builds(
+            vocabulary.Reduce,
+            UNSIGNED,
+            st.sampled_from(vocabulary.Collective),
+            st.integers(0, 255),
+            st.sampled_from(vocabulary.Reduction),
+            SPANS,
+            SPANS,
+        ),
+        st.builds(vocabulary.Part, UNSIGNED),
     )
 
 
@@ -182,6 +201,7 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Times, UNSIGNED, UNSIGNED, CALL_TIMES),
     st.builds(stream.Segments, UNSIGNED, SEGMENTS),
     st.builds(stream.GangWork, UNSIGNED, UNSIGNED, WORK, WORK, LONE_WORK),
+    st.builds(vocabulary.Door, UNSIGNED, TEXT, TICKETS),
     st.builds(stream.Outputs, UNSIGNED, st.lists(PRODUCED, max_size=4).map(tuple)),
     st.builds(stream.Failure, UNSIGNED, UNSIGNED, st.sampled_from(stream.FailureCode), UNSIGNED, TEXT, TEXT, TEXT),
 )

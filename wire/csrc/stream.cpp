@@ -144,6 +144,8 @@ void bind_limits(py::module_& module) {
   module.attr("STEP_WORDS_MAX") = wire::kStepWordsMax;
   module.attr("TIMES_MAX") = wire::kTimesMax;
   module.attr("SETTINGS_MAX") = wire::kSettingsMax;
+  module.attr("MEMBERS_MAX") = wire::kMembersMax;
+  module.attr("PATIENCE_MS_MAX") = wire::kPatienceMsMax;
   module.attr("STORAGE_BYTES_MAX") = wire::kStorageBytesMax;
 }
 

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from forebay_wire import _stream
 from forebay_wire._stream import Reader, WireError, Writer
-from forebay_wire.vocabulary import Alone, GangWork, LoneWork, TellGang, Work
-
-
-def put_gang_command(out: Writer, command: TellGang) -> None:
-    """Appends the command with its opcode."""
-    out.u8(28)
-    out.varint(command.request)
+from forebay_wire.vocabulary import Alone, GangWork, LoneWork, Work
 
 
 def put_gang_work(out: Writer, reply: GangWork) -> None:

@@ -6,16 +6,10 @@ from dataclasses import astuple
 
 from forebay_wire import _stream
 from forebay_wire._stream import Reader, Writer
-from forebay_wire.vocabulary import Segment, Segments, TellSegments
+from forebay_wire.vocabulary import Segment, Segments
 
 COUNTS = 7
 """Whole numbers behind a segment's identity."""
-
-
-def put_segments_command(out: Writer, command: TellSegments) -> None:
-    """Appends the command with its opcode."""
-    out.u8(27)
-    out.varint(command.request)
 
 
 def put_segments(out: Writer, reply: Segments) -> None:

@@ -24,7 +24,7 @@ from forebay_wire._stream import (
     WireError,
     Writer,
 )
-from forebay_wire.gang_work import get_gang_work, put_gang_command, put_gang_work
+from forebay_wire.gang_work import get_gang_work, put_gang_work
 from forebay_wire.images import OPCODES as IMAGE_OPCODES
 from forebay_wire.images import (
     ImageBytes,
@@ -35,7 +35,9 @@ from forebay_wire.images import (
     get_image_reply,
     put_image_reply,
 )
-from forebay_wire.segments import get_segments, put_segments, put_segments_command
+from forebay_wire.process_groups import OPCODES as GROUP_OPCODES
+from forebay_wire.process_groups import get_door, get_group_command, put_door, put_group_command
+from forebay_wire.segments import get_segments, put_segments
 from forebay_wire.storages import get_storage_command, put_numbers, put_storage_command
 from forebay_wire.timing import get_times, get_timing_command, put_times, put_timing_command
 from forebay_wire.traces import get_trace_command, put_trace_command
@@ -55,6 +57,7 @@ from forebay_wire.vocabulary import (
     Data,
     DefineTemplate,
     Done,
+    Door,
     Failure,
     FailureCode,
     Fetch,
@@ -63,6 +66,7 @@ from forebay_wire.vocabulary import (
     Free,
     GangWork,
     Geometry,
+    GroupCommand,
     Heard,
     Hello,
     Leave,
@@ -276,13 +280,13 @@ class CommandWriter:
                 put_trace_command(out, command)
             case Time() | TellTimes():
                 put_timing_command(out, command)
-            case TellSegments():
-                put_segments_command(out, command)
-            case TellGang():
-                put_gang_command(out, command)
+            case TellSegments() | TellGang():
+                put_numbers(out, 27 if isinstance(command, TellSegments) else 28, command.request)
             case Settings():
                 out.u8(26)
                 out.varint(command.bits)
+            case _ if isinstance(command, GroupCommand):
+                put_group_command(out, command)
             case _:
                 put_storage_command(out, command)
 
@@ -471,11 +475,9 @@ class CommandReader:
                 return get_timing_command(reader, opcode)
             case 26:
                 return Settings(reader.bounded(SETTINGS_MAX, "the settings"))
-            case 27:
-                return TellSegments(reader.varint())
-            case 28:
-                return TellGang(reader.varint())
-        return get_storage_command(reader, opcode)
+            case 27 | 28:
+                return (TellSegments if opcode == 27 else TellGang)(reader.varint())
+        return get_group_command(reader, opcode) if opcode in GROUP_OPCODES else get_storage_command(reader, opcode)
 
     def _bound(self, reader: Reader) -> tuple[int, tuple[Binding, ...], Random | None]:
         number = reader.varint()
@@ -592,6 +594,8 @@ def encode_reply(reply: Reply) -> bytes:
             put_segments(out, reply)
         case GangWork():
             put_gang_work(out, reply)
+        case Door():
+            put_door(out, reply)
         case _:
             put_image_reply(out, reply)
     return out.bytes()
@@ -657,8 +661,8 @@ def _reply(reader: Reader) -> Reply:
             return get_times(reader)
         case 77:
             return get_segments(reader)
-        case 78:
-            return get_gang_work(reader)
+        case 78 | 79:
+            return get_gang_work(reader) if opcode == 78 else get_door(reader)
     if opcode in IMAGE_OPCODES:
         return get_image_reply(reader, opcode)
     raise WireError(f"an unknown reply {opcode}")

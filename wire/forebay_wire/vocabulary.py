@@ -357,6 +357,93 @@ class Limit:
     bytes: int
 
 
+class Collective(IntEnum):
+    """What members of a process group carry out together."""
+
+    BROADCAST = 1
+    ALL_REDUCE = 2
+    REDUCE = 3
+    ALL_GATHER = 4
+    GATHER = 5
+    SCATTER = 6
+    REDUCE_SCATTER = 7
+    ALL_TO_ALL = 8
+    MESSAGE = 9
+    BARRIER = 10
+
+
+class Reduction(IntEnum):
+    SUM = 0
+    AVERAGE = 1
+    PRODUCT = 2
+    MIN = 3
+    MAX = 4
+
+
+@dataclass(frozen=True)
+class OpenDoor:
+    """The session becomes a member of a process group; answered by :class:`Door`."""
+
+    request: int
+    group: int
+    rank: int
+    size: int
+    patience_ms: int
+
+
+@dataclass(frozen=True)
+class Member:
+    """Where another member of the group is let in."""
+
+    group: int
+    member: int
+    address: str
+    ticket: bytes
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes of a storage."""
+
+    storage: int
+    offset_bytes: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """For a member, or from it."""
+
+    member: int
+    span: Span
+
+
+@dataclass(frozen=True)
+class Exchange:
+    group: int
+    what: Collective
+    sent: tuple[Parcel, ...]
+    received: tuple[Parcel, ...]
+
+
+@dataclass(frozen=True)
+class Reduce:
+    group: int
+    what: Collective
+    dtype: int
+    reduction: Reduction
+    input: Span
+    result: Span
+
+
+@dataclass(frozen=True)
+class Part:
+    """The session leaves the group."""
+
+    group: int
+
+
+GroupCommand = OpenDoor | Member | Exchange | Reduce | Part
 StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Heard | Share | WriteShared | ReadShared | Copy | Leave | Limit
 Command = (
     Hello
@@ -374,6 +461,7 @@ Command = (
     | TellSegments
     | TellGang
     | Settings
+    | GroupCommand
     | StorageCommand
 )
 
@@ -535,4 +623,13 @@ class GangWork:
     alone: tuple[LoneWork, ...]
 
 
-Reply = Welcome | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | GangWork | ImageReply
+@dataclass(frozen=True)
+class Door:
+    """Where a process group's members are let in, and what they show."""
+
+    request: int
+    address: str
+    ticket: bytes
+
+
+Reply = Door | Welcome | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | GangWork | ImageReply

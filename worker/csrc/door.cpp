@@ -1,9 +1,11 @@
 #include "door.h"
 
+#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <system_error>
 
 namespace forebay::worker {
 
@@ -11,16 +13,32 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr size_t kPeersMax = 16;
-constexpr size_t kHelloBytesMax = wire::kFrameHeaderBytes + 1 + 4 + 10 + wire::kTicketBytes + 10 + wire::kStringBytesMax;
+constexpr size_t kHelloBytesMax = wire::kFrameHeaderBytes + 1 + 4 + 10 + wire::kTicketBytes + 10 + wire::kStringBytesMax + 10;
 
-// Takes as long wherever the first difference is.
-bool same(const uint8_t* one, const Ticket& other) {
+}  // namespace
+
+Ticket fresh_ticket() {
+  Ticket ticket;
+  if (::getrandom(ticket.data(), ticket.size(), 0) != static_cast<ssize_t>(ticket.size())) throw std::system_error(errno, std::generic_category(), "a ticket");
+  return ticket;
+}
+
+bool same_ticket(const uint8_t* one, const Ticket& other) {
   uint8_t difference = 0;
   for (size_t index = 0; index < other.size(); ++index) difference |= static_cast<uint8_t>(one[index] ^ other[index]);
   return difference == 0;
 }
 
-}  // namespace
+std::vector<uint8_t> Door::banner() {
+  wire::Writer body;
+  body.reply(wire::Reply::kMeeting);
+  body.raw(&wire::kMagic, sizeof(wire::kMagic));
+  body.varint(wire::kVersion);
+  std::vector<uint8_t> frame(wire::kFrameHeaderBytes);
+  wire::put_frame_header(frame.data(), body.size());
+  frame.insert(frame.end(), body.bytes().begin(), body.bytes().end());
+  return frame;
+}
 
 void Door::add_to(std::vector<pollfd>& polled) const {
   polled.push_back({listener_.get(), POLLIN, 0});
@@ -32,14 +50,14 @@ std::optional<Clock::time_point> Door::deadline() const {
   return std::min_element(peers_.begin(), peers_.end(), [](const Peer& one, const Peer& other) { return one.deadline < other.deadline; })->deadline;
 }
 
-std::optional<Descriptor> Door::hear(Clock::time_point now) {
+std::optional<Guest> Door::hear(Clock::time_point now) {
   admit_peers(now);
   for (size_t index = 0; index < peers_.size();) {
     const Verdict verdict = hear(peers_[index], now);
     if (verdict == Verdict::kWelcome) {
-      Descriptor client = std::move(peers_[index].socket);
-      peers_.clear();
-      return client;
+      Guest guest{std::move(peers_[index].socket), peers_[index].rank};
+      peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index));
+      return guest;
     }
     if (verdict == Verdict::kGone) {
       peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index));
@@ -58,6 +76,10 @@ void Door::admit_peers(Clock::time_point now) {
     Descriptor socket = listener_.accept();
     if (!socket) return;
     if (peers_.size() == kPeersMax) peers_.erase(peers_.begin());
+    if (greeting_ == wire::Command::kMeet) {
+      const auto said = banner();
+      if (::send(socket.get(), said.data(), said.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(said.size())) continue;
+    }
     peers_.push_back({std::move(socket), now + kPatience, {}});
   }
 }
@@ -78,7 +100,7 @@ Door::Verdict Door::hear(Peer& peer, Clock::time_point now) {
   return Verdict::kGone;
 }
 
-bool Door::is_greeting(const Peer& peer) const {
+bool Door::is_greeting(Peer& peer) const {
   if (peer.heard.size() < wire::kFrameHeaderBytes) return false;
   const size_t size = wire::get_frame_header(peer.heard.data());
   if (size > kHelloBytesMax - wire::kFrameHeaderBytes) throw wire::WireError("the first frame is not a " + name());
@@ -94,14 +116,18 @@ bool Door::is_greeting(const Peer& peer) const {
     throw wire::WireError("the other side speaks version " + std::to_string(version) + " of the command stream, the worker version " +
                           std::to_string(wire::kVersion) + "; install the same release on both sides");
   }
-  if (!same(in.raw(wire::kTicketBytes), ticket_)) throw wire::WireError("the ticket is not this session's");
+  if (!same_ticket(in.raw(wire::kTicketBytes), ticket_)) throw wire::WireError("the ticket is not this session's");
   in.string();
+  if (greeting_ == wire::Command::kMeet) peer.rank = static_cast<size_t>(in.bounded(wire::kMembersMax, "a rank"));
   if (!in.done()) throw wire::WireError("a " + name() + " comes alone in its frame");
   if (heard > size) throw wire::WireError("commands before the WELCOME");
   return true;
 }
 
-std::string Door::name() const { return greeting_ == wire::Command::kHello ? "HELLO" : "FETCH"; }
+std::string Door::name() const {
+  if (greeting_ == wire::Command::kMeet) return "MEET";
+  return greeting_ == wire::Command::kHello ? "HELLO" : "FETCH";
+}
 
 void Door::refuse(const Peer& peer, const std::string& sentence) {
   wire::Writer body;

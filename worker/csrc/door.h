@@ -1,4 +1,4 @@
-// Lets in the one peer who shows the ticket: a client with a HELLO, or the worker that a session moves to with a FETCH.
+// Lets in who shows the ticket: a client with a HELLO, the worker that a session moves to with a FETCH, or a process group's members with a MEET.
 #pragma once
 
 #include <poll.h>
@@ -19,6 +19,16 @@ namespace forebay::worker {
 using Clock = std::chrono::steady_clock;
 using Ticket = std::array<uint8_t, wire::kTicketBytes>;
 
+Ticket fresh_ticket();
+// Takes as long wherever the first difference is.
+bool same_ticket(const uint8_t* one, const Ticket& other);
+
+// Who has shown the ticket.
+struct Guest {
+  Descriptor socket;
+  size_t rank = 0;  // as it says, of a process group's member
+};
+
 class Door {
  public:
   Door(Listener& listener, const Ticket& ticket, wire::Command greeting) : listener_(listener), ticket_(ticket), greeting_(greeting) {}
@@ -27,8 +37,11 @@ class Door {
   void add_to(std::vector<pollfd>& polled) const;
   std::optional<Clock::time_point> deadline() const;
 
-  // Hears the peers that have something to say; returns the one that has shown the ticket. Whoever else is turned away.
-  std::optional<Descriptor> hear(Clock::time_point now);
+  // Hears the peers that have something to say; returns one that has shown the ticket. Whoever else is turned away.
+  std::optional<Guest> hear(Clock::time_point now);
+
+  // What a process group's door says to whoever comes.
+  static std::vector<uint8_t> banner();
 
   // Sentences about peers that were turned away since the last call.
   std::vector<std::string> take_refusals();
@@ -38,13 +51,14 @@ class Door {
     Descriptor socket;
     Clock::time_point deadline;
     std::vector<uint8_t> heard;
+    size_t rank = 0;
   };
   enum class Verdict { kListening, kGone, kWelcome };
 
   void admit_peers(Clock::time_point now);
   Verdict hear(Peer& peer, Clock::time_point now);
   // Throws wire::WireError. True if the greeting is complete and right.
-  bool is_greeting(const Peer& peer) const;
+  bool is_greeting(Peer& peer) const;
   void refuse(const Peer& peer, const std::string& sentence);
   std::string name() const;
 

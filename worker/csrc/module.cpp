@@ -96,8 +96,8 @@ PYBIND11_MODULE(_executor, module) {
       .def("assign",
            [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds,
               const std::optional<std::pair<std::string, std::string>>& source) {
-             std::optional<Source> from;
-             if (source) from = Source{source->first, ticket_of(source->second)};
+             std::optional<ImageSource> from;
+             if (source) from = ImageSource{source->first, ticket_of(source->second)};
              self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(from));
            },
            py::arg("ticket"), py::arg("limit_bytes"), py::arg("idle_release_seconds"), py::arg("source") = py::none())

@@ -1,5 +1,4 @@
 // A session leaves this worker for another, or comes here from one.
-#include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -17,12 +16,6 @@ namespace {
 
 constexpr auto kConnectPatience = std::chrono::seconds(10);
 
-Ticket fresh_ticket() {
-  Ticket ticket;
-  if (::getrandom(ticket.data(), ticket.size(), 0) != static_cast<ssize_t>(ticket.size())) throw std::system_error(errno, std::generic_category(), "a ticket");
-  return ticket;
-}
-
 std::string hex(const Ticket& ticket) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
@@ -31,12 +24,6 @@ std::string hex(const Ticket& ticket) {
     text += kDigits[byte & 15];
   }
   return text;
-}
-
-// Where the image is fetched: as the client's door, but for the port.
-std::string image_address(const std::string& address) {
-  if (address.rfind("tcp:", 0) != 0) return address;
-  return address.substr(0, address.rfind(':')) + ":0";
 }
 
 }  // namespace
@@ -48,6 +35,7 @@ void Server::leave(wire::Reader& frame) {
   const uint64_t request = frame.varint();
   if (!frame.done()) throw wire::WireError("commands after a LEAVE");
   session_.cut();
+  session_.end_groups("its session moved to another device");
   session_.settle();
   rest();
   gate_.shut();
@@ -67,7 +55,7 @@ void Server::hold() {
   if (!session_.is_parked()) spilled = session_.park(ParkingSpace(), spill_directory_);
   account();
   const Ticket ticket = fresh_ticket();
-  Listener listener(image_address(door_address_));
+  Listener listener(any_port_of(door_address_));
   const auto held = static_cast<uint64_t>(session_.used_bytes());
   tell({Event::Kind::kLeft, 0, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket)});
   while (true) {
@@ -85,7 +73,7 @@ void Server::hold() {
 
 // Coming.
 
-void Server::fetch(const Source& source) {
+void Server::fetch(const ImageSource& source) {
   client_ = begin_connect(source.address);
   wire::Writer greeting;
   greeting.command(wire::Command::kFetch);

@@ -47,7 +47,7 @@ Server::Server(Device device, const std::string& address, std::optional<int> thr
       others_(std::move(others)),
       homes_(homes),
       listener_(address),
-      session_(device_, *this) {
+      session_(device_, *this, *this) {
   outlive_integer_divisions();
 }
 
@@ -58,7 +58,7 @@ Server::~Server() {
 
 // Orders.
 
-void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<Source> source) {
+void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source) {
   if (thread_.joinable()) throw std::logic_error("this worker serves a session already");
   idle_release_ = seconds(idle_release_seconds);
   thread_ = std::thread([this, ticket, limit_bytes, source = std::move(source)] { run(ticket, limit_bytes, source); });
@@ -111,7 +111,7 @@ void Server::tell(Event event) {
 
 // The thread.
 
-void Server::run(const Ticket& ticket, int64_t limit_bytes, const std::optional<Source>& source) {
+void Server::run(const Ticket& ticket, int64_t limit_bytes, const std::optional<ImageSource>& source) {
   try {
     device_.enter(threads_);
     join_others();
@@ -157,11 +157,13 @@ void Server::serve(const Ticket& ticket) {
     refuse(error.what());
     throw;
   } catch (const wire::WireError& error) {
+    session_.end_groups(std::string("its session ended: ") + error.what());
     refuse(error.what());
   } catch (const ClientLost&) {
   } catch (const Left&) {
     hold();
   }
+  session_.end_groups("its program ended");
   rest();
   client_ = Descriptor();
   tell({Event::Kind::kClientGone});
@@ -187,7 +189,7 @@ Descriptor Server::hear(Door& door) {
     poll(polled, until);
     auto peer = door.hear(Clock::now());
     for (auto& sentence : door.take_refusals()) tell({Event::Kind::kRefused, 0, 0, 0, std::move(sentence)});
-    if (peer) return std::move(*peer);
+    if (peer) return std::move(peer->socket);
   }
 }
 
@@ -304,12 +306,7 @@ void Server::upload_directly() {
       throw ClientLost();
     }
   }
-  while (!gate_.is_open()) {  // the lease ended meanwhile
-    if (gate_.starve()) tell({Event::Kind::kStarved});
-    wait(0);
-  }
-  work();
-  touched_ = true;
+  wait_for_lease();  // it may have ended meanwhile
   session_.finish_upload(*upload);
   commands_.store(commands_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
@@ -387,6 +384,34 @@ void Server::shut(Event::Kind kind, uint64_t number) {
   const auto epoch = gate_.shut();
   epoch_.store(-1);
   if (epoch) tell({kind, *epoch, number});
+}
+
+// Process groups.
+
+std::string Server::door_address() {
+  const bool is_tcp = listener_.address().rfind("tcp:", 0) == 0;
+  return is_tcp ? any_port_of(door_address_) : door_address_ + "." + std::to_string(++doors_);
+}
+
+// As long as nothing comes this is no work: the lease of who waits in vain ends.
+void Server::wait_for(std::vector<pollfd>& polled, Clock::time_point until) {
+  rest();
+  if (const auto idle = idle_check()) until = std::min(until, *idle);
+  const size_t count = polled.size();
+  polled.push_back({client_.get(), POLLRDHUP, 0});
+  poll(polled, until);
+  if (polled.back().revents != 0) throw ClientLost();
+  work();
+  touched_ = std::any_of(polled.begin(), polled.begin() + static_cast<std::ptrdiff_t>(count), [](const pollfd& one) { return one.revents != 0; });
+}
+
+void Server::wait_for_lease() {
+  while (!gate_.is_open()) {
+    if (gate_.starve()) tell({Event::Kind::kStarved});
+    wait(0);
+  }
+  work();
+  touched_ = true;
 }
 
 // Device work begins or goes on.

@@ -20,6 +20,7 @@
 #include "door.h"
 #include "gate.h"
 #include "inbox.h"
+#include "process_group.h"
 #include "session.h"
 #include "socket.h"
 
@@ -36,7 +37,7 @@ struct Event {
 };
 
 // Where the image of a session lies that moves here.
-struct Source {
+struct ImageSource {
   std::string address;
   Ticket ticket;
 };
@@ -48,7 +49,7 @@ struct Statistics {
   uint64_t commands;
 };
 
-class Server final : private Replies {
+class Server final : private Replies, private GroupHost {
  public:
   // Listens at once; peers wait until `assign`. Nothing is spilled where `spill_directory` is empty. `others`: the workers of the session's other
   // devices, which are this one's alone; it computes on all.
@@ -58,7 +59,7 @@ class Server final : private Replies {
   const std::string& address() const { return listener_.address(); }
 
   // Orders, from any thread; carried out at the next command boundary, in order.
-  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<Source> source);  // starts the thread; once
+  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source);  // starts the thread; once
   void open(uint64_t epoch, int64_t limit_bytes);
   void close(uint64_t epoch);
   void park(int64_t host_bytes, int64_t spill_bytes);
@@ -87,7 +88,7 @@ class Server final : private Replies {
   struct Left {};        // the session left this worker, which holds its image from now on
 
   void order(Order order);
-  void run(const Ticket& ticket, int64_t limit_bytes, const std::optional<Source>& source);
+  void run(const Ticket& ticket, int64_t limit_bytes, const std::optional<ImageSource>& source);
   void join_others();
   bool wait_for_other(int socket, short events);
   void serve(const Ticket& ticket);
@@ -108,7 +109,7 @@ class Server final : private Replies {
   // Answers FETCHes until the pool ends this worker.
   void hold();
   // Brings the session here. Throws wire::WireError, CommandError, std::exception.
-  void fetch(const Source& source);
+  void fetch(const ImageSource& source);
   void fetch_frame();
   void fetch_bytes(size_t bytes);
 
@@ -122,6 +123,9 @@ class Server final : private Replies {
   void poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until);
   bool is_busy();
   std::optional<Clock::time_point> idle_check();
+  std::string door_address() override;
+  void wait_for(std::vector<pollfd>& polled, Clock::time_point until) override;
+  void wait_for_lease() override;
   void work();
   void account();
   void rest();
@@ -155,6 +159,7 @@ class Server final : private Replies {
   Spinner bulk_spinner_;              // waits for a piece of bulk data
   Clock::time_point answered_at_{};   // when the client was last sent something
   bool holding_ = false;              // the image of a session that left
+  uint64_t doors_ = 0;                // of process groups, so far
 
   // Shared.
   mutable std::mutex mutex_;

@@ -34,6 +34,8 @@ bool waits_for_lease(Command command) {
     case Command::kWriteShared:
     case Command::kReadShared:
     case Command::kCopy:
+    case Command::kExchange:
+    case Command::kReduce:
       return true;
     default:
       return false;
@@ -55,7 +57,8 @@ const std::vector<uint8_t>& zeros() {
 
 }  // namespace
 
-Session::Session(Device& device, Replies& replies) : device_(device), replies_(replies), storages_(device), caller_(device, storages_), timing_(device) {}
+Session::Session(Device& device, Replies& replies, GroupHost& group_host)
+    : device_(device), replies_(replies), group_host_(group_host), storages_(device), caller_(device, storages_), timing_(device) {}
 
 bool Session::is_device_work(wire::Reader in) const {
   const wire::Step* step = traces_.likely();
@@ -129,6 +132,16 @@ void Session::execute(wire::Reader& in) {
       return forget();
     case Command::kHeard:
       return heard(in);
+    case Command::kDoor:
+      return open_door(in);
+    case Command::kMember:
+      return member(in);
+    case Command::kExchange:
+      return exchange(in);
+    case Command::kReduce:
+      return reduce(in);
+    case Command::kPart:
+      return part(in);
     default:
       throw wire::WireError("an unknown command " + std::to_string(opcode));
   }

@@ -8,6 +8,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -23,6 +25,7 @@
 #include "gang.h"
 #include "gang_work.h"
 #include "plan.h"
+#include "process_group.h"
 #include "shared_memory.h"
 #include "storage.h"
 #include "timing.h"
@@ -42,9 +45,16 @@ class Replies {
   virtual uint64_t busy_ns() = 0;
 };
 
+// Bytes of a storage.
+struct StorageRange {
+  uint64_t id = 0;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
 class Session {
  public:
-  Session(Device& device, Replies& replies);
+  Session(Device& device, Replies& replies, GroupHost& group_host);
 
   // Computes on other devices, too; of a session that has done nothing yet.
   void join(std::vector<std::unique_ptr<Rank>> others, Homes homes);
@@ -67,6 +77,8 @@ class Session {
   bool is_following() const { return following_ > 0; }
   // Whether what was carried out last went through the shared area: the next piece is near.
   bool moves_bulk() const { return moves_bulk_; }
+  // Leaves its process groups: the others' collectives fail, and say why.
+  void end_groups(const std::string& why);
   // A segment of the traces ended.
   void cut() { traces_.cut(); }
 
@@ -140,6 +152,19 @@ class Session {
   void allocate(uint64_t id, int64_t bytes);
   void call(uint64_t number);
 
+  // Process groups: session_groups.cpp.
+  class HostRange;
+  void open_door(wire::Reader& in);
+  void member(wire::Reader& in);
+  void exchange(wire::Reader& in);
+  void reduce(wire::Reader& in);
+  void part(wire::Reader& in);
+  StorageRange range_of(wire::Reader& in);
+  std::vector<std::pair<size_t, StorageRange>> parcels_of(wire::Reader& in);
+  std::vector<HostRange> host_ranges(const std::vector<StorageRange>& ranges);
+  void collect(wire::Collective what, uint64_t number, const std::vector<StorageRange>& ranges,
+               const std::function<void(ProcessGroup&, const std::vector<HostRange>&)>& carry_out);
+
   // With several devices: gang.h.
   void call_in_gang(uint64_t number, uint64_t sequence);
   // Where a batch was found: by all devices, or by this one.
@@ -198,6 +223,7 @@ class Session {
 
   Device& device_;
   Replies& replies_;
+  GroupHost& group_host_;
   static const std::string kNoOperator;
   const std::string* sent_operator_ = &kNoOperator;  // of the last call that another device was sent
   std::unique_ptr<Gang> gang_;  // where there are several devices; outlives the storages, which may lie on them
@@ -225,6 +251,7 @@ class Session {
   Cause stopped_;          // the last failure, until the client has heard of it
   Cause lost_;             // why the device computes no more
   std::unique_ptr<Arrival> image_;
+  std::unordered_map<uint64_t, std::unique_ptr<ProcessGroup>> groups_;
 };
 
 }  // namespace forebay::worker

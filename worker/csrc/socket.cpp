@@ -136,6 +136,11 @@ Descriptor begin_connect(const std::string& address) {
   throw std::invalid_argument("an address \"" + address + "\"; a worker listens at unix:/path or tcp:host:port");
 }
 
+std::string any_port_of(const std::string& address) {
+  if (address.rfind("tcp:", 0) != 0) return address;
+  return address.substr(0, address.rfind(':')) + ":0";
+}
+
 Bell::Bell() : descriptor_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   if (!descriptor_) fail("an eventfd");
 }

@@ -54,6 +54,9 @@ class Listener {
 // A socket that begins to connect to such an address, without blocking: it is writable once it has. Throws as Listener does.
 Descriptor begin_connect(const std::string& address);
 
+// The same address, but any port of TCP: for another door beside the first.
+std::string any_port_of(const std::string& address);
+
 // An eventfd: wakes a thread that polls it.
 class Bell {
  public:

@@ -20,6 +20,7 @@ from forebay.facade import (
     legacy_types,
     libraries,
     memory,
+    process_groups,
     profiling,
     refusals,
     replication,
@@ -39,6 +40,7 @@ def install(devices: VirtualDevices) -> None:
     storages.install()
     legacy_types.install()
     replication.install()
+    process_groups.install()
     profiling.install()
     compiling.install()
     libraries.install()

@@ -18,7 +18,7 @@ _HISTORY = "the worker allocates; torch.cuda.memory_stats() and memory_summary()
 _HANDLES = "a library handle lives on a physical GPU; call PyTorch's own operators."
 _KERNELS = "the make of the physical device is open, so only PyTorch's own operators run; write it with them."
 _TUNING = "the worker chooses its kernels; leave tuning out."
-_PEERS = "there is one virtual device per process; torch.distributed with gloo joins processes."
+_PEERS = "devices of one process have no NCCL between them; torch.distributed joins processes (torchrun)."
 _BUILD = "it belongs to a GPU of this machine, which is not in use."
 _GRAPHS = "a graph has no handle of the CUDA runtime here; CUDAGraph.debug_dump() writes the captured operators."
 _PINNED = "pinned host memory is ordinary memory here and is not counted."
@@ -104,7 +104,6 @@ REFUSED_BELOW: Mapping[str, str] = MappingProxyType(
         "_cuda_tunableop_set_rotating_buffer_size": _TUNING,
         "_cuda_tunableop_get_rotating_buffer_size": _TUNING,
         "_cuda_tunableop_set_numerical_check_tolerances": _TUNING,
-        "_nccl_version": _PEERS,
         "_nccl_unique_id": _PEERS,
         "_nccl_init_rank": _PEERS,
         "_broadcast_out": _PEERS,

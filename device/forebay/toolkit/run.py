@@ -1,10 +1,11 @@
-"""``forebay run``: a program on the virtual device, without any change to it."""
+"""``forebay run``: a program on the virtual device, or a command that starts such programs, without any change to it."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "run",
         help="run a script or module on a virtual device",
         description=DESCRIPTION,
-        usage="forebay run [-h] [--flavor NAME] (script.py | -m module) [arguments ...]",
+        usage="forebay run [-h] [--flavor NAME] (script.py | -m module | torchrun) [arguments ...]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_program_to(command)
@@ -35,12 +36,12 @@ def add_program_to(command: argparse.ArgumentParser) -> None:
     """Adds what names a program and its device."""
     command.add_argument("--flavor", metavar="NAME", help="flavor of the device; see `forebay flavor list`")
     command.add_argument("-m", dest="module", action="store_true", help="what follows is a module's name, as in `python -m`")
-    command.add_argument("program", help="the script, or the module after -m")
+    command.add_argument("program", help="the script, the module after -m, or a command on PATH, such as torchrun")
     command.add_argument("arguments", nargs=argparse.REMAINDER, help="given to the program as they are")
 
 
-def environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """What the program runs with. Raises ForebayError where it cannot."""
+def environment(arguments: argparse.Namespace, command: str | None = None) -> dict[str, str]:
+    """What the program runs with, or the command in its place. Raises ForebayError where it cannot."""
     found = dict(os.environ)
     url = configured() or LOCAL
     check_url(url)
@@ -50,7 +51,7 @@ def environment(arguments: argparse.Namespace) -> dict[str, str]:
             f"install it, or set {URL_VARIABLE} to the address of a pool."
         )
     found[URL_VARIABLE] = url
-    if not arguments.module and not Path(arguments.program).exists():
+    if not arguments.module and command is None and not Path(arguments.program).exists():
         raise ForebayError(f"There is no file {arguments.program}; give a script's path, or -m and a module's name.")
     if arguments.flavor:
         _check_flavor(arguments.flavor)
@@ -66,9 +67,16 @@ def _check_flavor(name: str) -> None:
         raise ForebayError(f"{reason} Choose another flavor (`forebay flavor list`).")
 
 
+def _command(name: str) -> str | None:
+    """Where a command is that is no path: beside this interpreter first, as in an environment that is not activated."""
+    folders = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    return None if os.sep in name else shutil.which(name, path=os.pathsep.join(folders))
+
+
 def perform(arguments: argparse.Namespace) -> int:
     """Becomes the program: the same process, so that its signals and exit status are the program's own."""
-    kept = environment(arguments)
-    program = ["-m", arguments.program] if arguments.module else [arguments.program]
+    command = None if arguments.module or Path(arguments.program).exists() else _command(arguments.program)
+    kept = environment(arguments, command)
+    program = [command] if command else [sys.executable, *(["-m"] if arguments.module else []), arguments.program]
     sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, *program, *arguments.arguments], kept)  # noqa: S606 no shell is the point
+    os.execve(program[0], [*program, *arguments.arguments], kept)  # noqa: S606 no shell is the point

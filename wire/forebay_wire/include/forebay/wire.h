@@ -43,6 +43,9 @@ constexpr size_t kStepChildrenMax = 1024;          // that follow one step
 constexpr size_t kFreedKeptMax = 4096;             // storages freed before one step; a longer list is not kept
 constexpr size_t kTimesMax = size_t{1} << 19;       // calls whose times are noted before they are told
 constexpr size_t kLoneWorkMax = 65536;              // operators, each with a reason, that ran on one device of several
+constexpr size_t kGroupsMax = 256;                  // process groups of a session
+constexpr size_t kMembersMax = 1024;                // of a process group
+constexpr size_t kPatienceMsMax = size_t{7} * 24 * 3600 * 1000;  // of its members with each other
 constexpr int64_t kStorageBytesMax = int64_t{1} << 46;
 constexpr int64_t kSparsePlacesMax = int64_t{1} << 61;  // of a sparse tensor, filled or not
 
@@ -77,6 +80,12 @@ enum class Command : uint8_t {
   kTellSegments = 27,
   kTellGang = 28,
   kLimit = 29,  // of a gang's first worker to the others
+  kDoor = 30,
+  kMember = 31,
+  kExchange = 32,
+  kReduce = 33,
+  kPart = 34,
+  kMeet = 35,  // of another member's worker: comes first and alone at a process group's door
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
@@ -113,7 +122,26 @@ enum class Reply : uint8_t {
   kTimes = 76,
   kSegments = 77,
   kGang = 78,
+  kDoor = 79,
+  kMeeting = 80,  // at a process group's door: before a MEET, and in answer to it
+  kMet = 81,
 };
+
+// What members of a process group carry out together.
+enum class Collective : uint8_t {
+  kBroadcast = 1,
+  kAllReduce = 2,
+  kReduce = 3,
+  kAllGather = 4,
+  kGather = 5,
+  kScatter = 6,
+  kReduceScatter = 7,
+  kAllToAll = 8,
+  kMessage = 9,  // a send and the receive of it
+  kBarrier = 10,
+};
+
+enum class Reduction : uint8_t { kSum = 0, kAverage = 1, kProduct = 2, kMin = 3, kMax = 4 };
 
 enum class FailureCode : uint8_t {
   kOperator = 1,      // the operator itself failed
