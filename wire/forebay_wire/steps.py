@@ -150,6 +150,10 @@ class StepReader:
     """Since the last step."""
     _all_told: bool = False
 
+    def template(self, number: int) -> Template:
+        """Of those that are defined now."""
+        return self._templates[number][0]
+
     def read(self, body: bytes) -> list[Event]:
         """All that one body says. Raises WireError."""
         events: list[Event] = []
