@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 from typing import NamedTuple
 
 from forebay_wire.steps import Called, Event, Freed, Made
-from forebay_wire.stream import Geometry, Resize
+from forebay_wire.stream import Resize, Geometry
 
 from forebay.errors import ForebayError
 from forebay.planner.calls import HALVES, OVERWRITING, CallShape, CallShapes, TensorUse
@@ -16,10 +17,10 @@ from forebay.planner.rows import pitch_of, result_dimension, rows_dimension
 from forebay.planner.step import Block, Domain, Part, Step, StepCall
 
 
-def analyse(events: Sequence[Event], iteration: Iteration, shapes: CallShapes) -> Step:
-    """The step of a recording. Raises ForebayError where no rows can be followed."""
+def analyse(events: Sequence[Event], iteration: Iteration, shapes: CallShapes, rows: int | None = None) -> Step:
+    """The step of a recording, whose batch has so many rows where that is told. Raises ForebayError where none can be followed."""
     within = events[iteration.start : iteration.end]
-    rows = _rows_of(within, shapes)
+    rows = rows or _rows_of(within, shapes)
     before = _alive(events[: iteration.start], shapes)
     uploaded = {event.storage for event in within if uploaded_bytes(event) is not None}  # type: ignore[union-attr]
     analysis = _Analysis(shapes, before, uploaded, rows)
@@ -48,21 +49,24 @@ def _alive(events: Sequence[Event], shapes: CallShapes) -> dict[int, int]:
 
 
 def _rows_of(events: Sequence[Event], shapes: CallShapes) -> int:
-    """The first dimension of the largest upload, as it is used first. Raises ForebayError without one."""
-    uploads: dict[int, int] = {}
-    seen: dict[int, Geometry] = {}
+    """What divides the first dimension of every use of an upload, and of attention's queries: uses may be flat, or parts.
+
+    Raises ForebayError where no upload is used."""
+    uploads: set[int] = set()
+    rows = 0
     for event in events:
-        size = uploaded_bytes(event)
-        if size is not None:
-            storage: int = event.storage  # type: ignore[union-attr]
-            uploads[storage] = uploads.get(storage, 0) + size
+        if uploaded_bytes(event) is not None:
+            uploads.add(event.storage)  # type: ignore[union-attr]
         elif isinstance(event, Called):
-            for use in shapes.of(event).tensors:
+            shape = shapes.of(event)
+            for use in shape.tensors:
                 if event.words[use.word] in uploads and use.geometry.sizes:
-                    seen.setdefault(event.words[use.word], use.geometry)
-    if not seen:
+                    rows = gcd(rows, use.geometry.sizes[0])
+            if rows and shape.name.startswith("_scaled_dot_product"):
+                rows = gcd(rows, shape.tensors[0].geometry.sizes[0])
+    if not rows:
         raise ForebayError("No upload of the step is used as a batch of rows, so nothing can be divided among devices.")
-    return seen[max(seen, key=lambda storage: uploads[storage])].sizes[0]
+    return rows
 
 
 class _Given(NamedTuple):

@@ -26,6 +26,7 @@ from forebay_wire.stream import (
     Share,
     Shared,
     Sync,
+    Tag,
     TellSegments,
     Welcome,
     encode_reply,
@@ -33,12 +34,17 @@ from forebay_wire.stream import (
     read_frame,
 )
 
+from forebay.planner.calls import HALVES
+
 KIND, MODEL = "cuda", "null"
 """It stands for a GPU, so that programs take the ways that they take on one: fused attention for instance."""
 MEMORY_BYTES = 1 << 46
 """As large as a storage can be."""
 UNKNOWN = "the null device of `forebay plan` computes nothing, so it cannot tell the sizes of this operator's result"
-VALUES = {OutputTag.INT: 0, OutputTag.DOUBLE: 0.0, OutputTag.BOOL: False, OutputTag.COMPLEX: 0j}
+TRUTHS = {"aten::equal": True, "aten::allclose": True, "aten::is_nonzero": False}
+"""Zeros are equal to each other."""
+FLASH, EFFICIENT = 1, 2
+"""PyTorch's numbers of ways to compute attention: what a GPU would take for half precision without a mask, and for all else."""
 
 
 class NullDevice:
@@ -80,8 +86,12 @@ class NullDevice:
 
     def _told(self, ask: Ask) -> Reply:
         template = self._reader.template(ask.template)
-        if all(output.tag in VALUES for output in template.outputs):
-            return Outputs(ask.request, tuple(Produced(output.tag, value=VALUES[output.tag]) for output in template.outputs))
-        self._failures += 1
         operator = self._reader.operators[template.op].name
+        if operator in TRUTHS:
+            return Outputs(ask.request, (Produced(OutputTag.BOOL, value=TRUTHS[operator]),))
+        if operator == "aten::_fused_sdp_choice":
+            query, mask = template.arguments[0].geometry, template.arguments[3]
+            flash = query is not None and query.dtype in HALVES and mask.tag == Tag.NONE
+            return Outputs(ask.request, (Produced(OutputTag.INT, value=FLASH if flash else EFFICIENT),))
+        self._failures += 1
         return Failure(ask.request, self._failures, FailureCode.UNSUPPORTED, 0, operator, UNKNOWN)

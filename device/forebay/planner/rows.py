@@ -58,6 +58,8 @@ def result_dimension(shape: CallShape, output: int, made: Geometry, place: int, 
     product = _product_dimension(shape, place, dimension)
     if product is not False:
         return product
+    if shape.name == "cat":
+        return dimension if len(made.sizes) == len(use.geometry.sizes) else None
     if shape.name in REDUCTIONS:
         return _left_over(shape.arguments, use.geometry, made, dimension)
     return _same_dimension(use.geometry.sizes, made.sizes, dimension)
