@@ -14,7 +14,6 @@ from forebay_wire.vocabulary import (
     Allocate,
     Argument,
     Ask,
-    Binding,
     Call,
     Command,
     Copy,
@@ -47,7 +46,13 @@ CUTTING = (Ask, Copy, Leave, Mark, Read, ReadShared, Resize, Settings, Sync, Wri
 """What ends a segment, beside CUT and FORGET."""
 _FLOATS = frozenset({5, 6, 7, 15, *range(23, 27), 44, 45})
 _COMPLEX = frozenset({8, 9, 10})
-_SCALAR_KINDS = {Tag.DOUBLE: (BITS,), Tag.SCALAR_DOUBLE: (BITS,), Tag.SCALAR_INT: (NUMBER,), Tag.SCALAR_COMPLEX: (BITS, BITS), Tag.SCALAR_BOOL: (BYTE,)}
+_SCALAR_KINDS = {
+    Tag.DOUBLE: (BITS,),
+    Tag.SCALAR_DOUBLE: (BITS,),
+    Tag.SCALAR_INT: (NUMBER,),
+    Tag.SCALAR_COMPLEX: (BITS, BITS),
+    Tag.SCALAR_BOOL: (BYTE,),
+}
 
 
 class Made(NamedTuple):

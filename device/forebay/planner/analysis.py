@@ -7,7 +7,7 @@ from math import gcd
 from typing import NamedTuple
 
 from forebay_wire.steps import Called, Event, Freed, Made
-from forebay_wire.stream import Resize, Geometry
+from forebay_wire.stream import Geometry, Resize
 
 from forebay.errors import ForebayError
 from forebay.planner.calls import HALVES, OVERWRITING, CallShape, CallShapes, TensorUse
@@ -220,7 +220,9 @@ class _Analysis:
             size = use.bytes * (2 if use.written else 1)
             rows_bytes, other_bytes = (rows_bytes + size, other_bytes) if name in self._pitch else (rows_bytes, other_bytes + size)
         for made in shape.made:
-            rows_bytes, other_bytes = (rows_bytes + made.storage_bytes, other_bytes) if domain is Domain.ROWS else (rows_bytes, other_bytes + made.storage_bytes)
+            rows_bytes, other_bytes = (
+                (rows_bytes + made.storage_bytes, other_bytes) if domain is Domain.ROWS else (rows_bytes, other_bytes + made.storage_bytes)
+            )
         half = any(use.geometry.dtype in HALVES for use in shape.tensors)
         read = () if domain is Domain.UPDATE else tuple(name for name in names if self._blocks[name].born < 0)
         return StepCall(index, shape.name, domain, flops_of(shape), half, rows_bytes, other_bytes, read, shape.number)

@@ -195,8 +195,9 @@ def gathers_of(profile: StepProfile, layout: Layout) -> list[int]:
     """For each stretch the group of weights that is gathered for it, -1 for none: those of the last groups are still there."""
     if layout.sharding < Sharding.WEIGHTS:
         return [-1] * len(profile.stretches)
-    kept, whole, found = kept_groups(profile, layout), [], []
-    gathered: set[int] = set()
+    kept, gathered = kept_groups(profile, layout), set[int]()
+    whole: list[int] = []
+    found: list[int] = []
     for stretch in profile.stretches:
         group = stretch.group
         there = group < 0 or group in whole or (group in kept and group in gathered)

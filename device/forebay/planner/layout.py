@@ -1,7 +1,7 @@
 """How a step may be spread over devices: a mesh with named axes, and what lies in parts along which.
 
-Today's axes are ``copy`` (devices that hold the same parts) and ``shard`` (devices that hold different ones); a batch's rows are divided over both.
-Tensor and pipeline axes would come after them.
+Today's axes are ``copy`` (devices that hold the same parts) and ``shard`` (devices that hold different ones); a batch's rows are divided
+over both. Tensor and pipeline axes would come after them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Layout:
     @property
     def name(self) -> str:
         if self.sharding is Sharding.NONE:
-            return f"{NAMES[self.sharding]} × {self.devices}" if self.devices > 1 else "one device"
+            return f"{NAMES[self.sharding]} x {self.devices}" if self.devices > 1 else "one device"
         copies = f", {self.copies} copies of that" if self.copies > 1 else ""
         kept = f", {self.kept_tenths * 10} % kept gathered" if self.kept_tenths else ""
         return f"{NAMES[self.sharding]} over {self.shards}{copies}{kept}"

@@ -55,6 +55,8 @@ class StepProfile:
     stacks: tuple[Stack, ...]
     groups: tuple[int, ...]
     """Bytes of weights that are gathered together, in the order of their first use."""
+    group_of: dict[int, int]
+    """The number of each weight's group."""
     stretches: tuple[Stretch, ...]
     update: tuple[StepCall, ...]
     """The calls of updates."""
@@ -70,6 +72,7 @@ def prepare(step: Step) -> StepProfile:
         tuple(_largest(_alive(step))),
         stacks,
         groups,
+        group_of,
         tuple(_stretches(step, work, group_of)),
         tuple(call for call in step.calls if call.domain is Domain.UPDATE),
     )
@@ -156,10 +159,10 @@ def _groups(step: Step, work: Sequence[StepCall], stacks: Sequence[Stack]) -> tu
         for weight in call.weights:
             if weight in group_of:
                 continue
-            layer = layer_of.get(index)
-            if not sizes or layer != at or (layer is None and sizes[-1] >= LAYER_BYTES):
+            place = layer_of.get(index)
+            if not sizes or place != at or (place is None and sizes[-1] >= LAYER_BYTES):
                 sizes.append(0)
-                at = layer
+                at = place
             group_of[weight] = len(sizes) - 1
             sizes[-1] += step.blocks[weight].bytes
     return tuple(sizes), group_of

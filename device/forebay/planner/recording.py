@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forebay_wire.steps import Event, StepReader
-from forebay_wire.stream import Operator, WireError, Write, WriteShared, Writer
+from forebay_wire.stream import Operator, WireError, Write, Writer, WriteShared
 
 from forebay.errors import ForebayError
 

@@ -15,12 +15,11 @@ from forebay.toolkit import table
 
 BAR_CHARACTERS = 40
 REJECTED_SHOWN = 12
-TODAY = (
-    "What the product does of it today: it divides the rows, sums gradients where they are used, has each optimizer state kept and each weight\n"
-    "updated by one device (as ZeRO-1 does), and where memory is short leaves weights to one device each and copies them when a layer needs\n"
-    "them (as ZeRO-3 does). It decides so by itself, call by call, and reads no plan: copies among some devices alone, and\n"
-    "collectives beside computing, are this plan's and not yet the product's. `forebay profile` tells what it did."
-)
+TODAY = """\
+What the product does of it today: it divides the rows, sums gradients where they are used, has each optimizer state kept and each
+weight updated by one device (as ZeRO-1 does), and where memory is short leaves weights to one device each and copies them when a
+layer needs them (as ZeRO-3 does). It decides so by itself, call by call, and reads no plan: parts among some devices alone with copies
+among others, and collectives beside computing, are this plan's and not yet the product's. `forebay profile` tells what it did."""
 PREDICTED = "Everything here is predicted from the recorded calls; nothing was computed, and nothing measured."
 
 
@@ -30,7 +29,7 @@ def text(profile: StepProfile, plan: Plan) -> str:
     parts = [
         f"Plan for {devices_of(plan.machine)}: {chosen.layout.name}",
         f"  why: {plan.why}",
-        f"  mesh: {' × '.join(f'{name} {size}' for name, size in chosen.layout.axes)}; {_collectives(chosen)}",
+        f"  mesh: {' x '.join(f'{name} {size}' for name, size in chosen.layout.axes)}; {_collectives(chosen)}",
         "",
         *(f"  {line}" for line in step_lines(profile)),
         "",
@@ -52,7 +51,7 @@ def text(profile: StepProfile, plan: Plan) -> str:
 
 def devices_of(machine: Machine) -> str:
     hosts = -(-machine.devices // machine.per_host)
-    several = f"{machine.devices} × {machine.model.name}" if machine.devices > 1 else f"one {machine.model.name}"
+    several = f"{machine.devices} x {machine.model.name}" if machine.devices > 1 else f"one {machine.model.name}"
     return f"{several} of {machine.memory_bytes / GIB:.0f} GiB on {hosts} host{'s' if hosts > 1 else ''}"
 
 
@@ -63,7 +62,13 @@ def _collectives(one: Candidate) -> str:
     if one.layout.sharding < Sharding.WEIGHTS:
         return f"gradients are summed {bucket}"
     kept = one.layout.kept_tenths
-    again = "kept gathered for it" if kept == 10 else f"gathered again, but for the last {kept * 10} % of the layers" if kept else "gathered again"
+    again = (
+        "kept gathered for it"
+        if kept == 10
+        else f"gathered again, but for the last {kept * 10} % of the layers"
+        if kept
+        else "gathered again"
+    )
     return f"gradients are summed {bucket}; for the backward pass weights are {again}"
 
 
@@ -72,7 +77,7 @@ def step_lines(profile: StepProfile) -> list[str]:
     step = profile.step
     weights = sum(step.blocks[number].bytes for number in step.trained)
     rows = sum(call.domain is Domain.ROWS for call in step.calls)
-    layers = ", ".join(f"{stack.layers} × {stack.calls} calls" for stack in profile.stacks if stack.layers > 1) or "none found"
+    layers = ", ".join(f"{stack.layers} x {stack.calls} calls" for stack in profile.stacks if stack.layers > 1) or "none found"
     return [
         f"step: {len(step.calls):,} calls, {rows:,} of them on the {step.rows:,} rows of the batch; {step.flops / 1e12:,.3g} TFLOP",
         f"weights: {_size(step.total(Part.WEIGHT))}, {_size(weights)} of them trained; optimizer states: {_size(step.total(Part.STATE))}; "
@@ -128,7 +133,7 @@ def assumptions(machine: Machine) -> list[str]:
     model = machine.model
     return [
         f"{model.name}: {model.half_flops / 1e12:g} TFLOP/s in bfloat16, {model.single_flops / 1e12:g} in float32, "
-        f"{model.bytes_per_second / 1e12:g} TB/s ({model.source}); of that {FLOPS_SHARE:.0%} and {BANDWIDTH_SHARE:.0%} are assumed to be reached, "
+        f"{model.bytes_per_second / 1e12:g} TB/s ({model.source}); {FLOPS_SHARE:.0%} and {BANDWIDTH_SHARE:.0%} of that are assumed, "
         f"and {CALL_SECONDS * 1e6:g} µs a call",
         f"network: {machine.network.source}; {machine.per_host} devices a host; workspace: up to {_size(WORKSPACE_BYTES)}, assumed",
         f"a plan may take {MEMORY_SHARE:.0%} of a device's memory",

@@ -1,8 +1,8 @@
 """Which dimension of a tensor the batch's rows lie along, followed through calls by geometry.
 
-A storage that holds rows has a *pitch*: how many elements lie from one row to the next. In any view a dimension holds the rows if its stride
-divides the pitch's way through it: ``stride <= pitch < stride * size``. What an operator does with that dimension follows from the sizes of
-what it is given and makes; matrix products, reductions and backward passes that sum over the rows have rules of their own.
+A storage that holds rows has a *pitch*: how many elements lie from one row to the next. In any view a dimension holds the rows if its
+stride divides the pitch's way through it: ``stride <= pitch < stride * size``. What an operator does with that dimension follows from the sizes
+of what it is given and makes; matrix products, reductions and backward passes that sum over the rows have rules of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from forebay_wire.stream import Argument, Geometry, Tag
 
 from forebay.planner.calls import CallShape
 
-REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "prod", "var", "std", "var_mean", "linalg_vector_norm", "norm", "argmax", "any", "all"})
+REDUCTIONS = frozenset(
+    {"sum", "mean", "amax", "amin", "prod", "var", "std", "var_mean", "linalg_vector_norm", "norm", "argmax", "any", "all"}
+)
 FIRST_RESULT_ALONE = frozenset(
     {
         "convolution_backward",
@@ -32,7 +34,9 @@ FIRST_RESULT_ALONE = frozenset(
     }
 )
 """Their other results are sums over the rows."""
-SUMMING = frozenset({"embedding_dense_backward", "_embedding_bag_dense_backward", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "dot"})
+SUMMING = frozenset(
+    {"embedding_dense_backward", "_embedding_bag_dense_backward", "nll_loss_forward", "nll_loss2d_forward", "mse_loss", "dot"}
+)
 
 
 def rows_dimension(geometry: Geometry, pitch: int) -> int | None:
@@ -65,7 +69,7 @@ def result_dimension(shape: CallShape, output: int, made: Geometry, place: int, 
     return _same_dimension(use.geometry.sizes, made.sizes, dimension)
 
 
-def _product_dimension(shape: CallShape, place: int, dimension: int) -> int | None | bool:
+def _product_dimension(shape: CallShape, place: int, dimension: int) -> int | bool | None:
     """Of matrix products, and of gradients with regard to weights; False where the call is none."""
     argument = shape.tensors[place].argument
     match shape.name:

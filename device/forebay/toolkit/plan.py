@@ -36,14 +36,24 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("--devices", type=int, metavar="N", help="how many; without it as many as your flavor's")
-    command.add_argument("--device", metavar="MODEL", help=f"{', '.join(model.name for model in MODELS.values())}; else your flavor's, or {DEFAULT_MODEL}")
+    command.add_argument(
+        "--device", metavar="MODEL", help=f"{', '.join(model.name for model in MODELS.values())}; else your flavor's, or {DEFAULT_MODEL}"
+    )
     command.add_argument("--memory", metavar="SIZE", help="of each device, as 64GiB; else the model's")
     command.add_argument("--per-host", type=int, default=PER_HOST_DEFAULT, metavar="N", help="devices of one host (%(default)s)")
-    command.add_argument("--network", type=Path, metavar="FILE", help="measured latency and bandwidth as JSON; else assumed ones, which are told")
+    command.add_argument(
+        "--network", type=Path, metavar="FILE", help="measured latency and bandwidth as JSON; else assumed ones, which are told"
+    )
     command.add_argument("--rows", type=int, metavar="N", help="rows of the batch, where they are not found")
-    command.add_argument("--iterations", type=int, default=ITERATIONS_DEFAULT, metavar="N", help="steps after which the program is ended (%(default)s)")
-    command.add_argument("--seconds", type=float, default=SECONDS_DEFAULT, metavar="S", help="how long it may take until then (%(default)s)")
-    command.add_argument("--stream", type=Path, metavar="FILE", help="plan from what was recorded there; record it there first if there is no such file")
+    command.add_argument(
+        "--iterations", type=int, default=ITERATIONS_DEFAULT, metavar="N", help="steps after which the program is ended (%(default)s)"
+    )
+    command.add_argument(
+        "--seconds", type=float, default=SECONDS_DEFAULT, metavar="S", help="how long it may take until then (%(default)s)"
+    )
+    command.add_argument(
+        "--stream", type=Path, metavar="FILE", help="plan from what was recorded there; record it there first if there is no such file"
+    )
     command.add_argument("--json", action="store_true", help="write the plan as JSON")
     command.add_argument("--html", type=Path, metavar="FILE", help="also write it there as a page")
     command.add_argument("-m", dest="module", action="store_true", help="what follows is a module's name, as in `python -m`")
@@ -120,7 +130,9 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
         name = name or found
     model = MODELS.get((name or DEFAULT_MODEL).lower())
     if model is None:
-        raise ForebayError(f"There is no model {name!r}; there are {', '.join(one.name for one in MODELS.values())}. Give --memory for another's.")
+        raise ForebayError(
+            f"There is no model {name!r}; there are {', '.join(one.name for one in MODELS.values())}. Give --memory for another's."
+        )
     for value, option in ((devices, "--devices"), (arguments.per_host, "--per-host"), (arguments.rows or 1, "--rows")):
         if not 1 <= value <= DEVICES_MAX:
             raise ForebayError(f"{option} is {value}; it must be from 1 to {DEVICES_MAX:,}.")
