@@ -24,6 +24,7 @@ def analyse(events: Sequence[Event], iteration: Iteration, shapes: CallShapes, r
     before = _alive(events[: iteration.start], shapes)
     uploaded = {event.storage for event in within if uploaded_bytes(event) is not None}  # type: ignore[union-attr]
     analysis = _Analysis(shapes, before, uploaded, rows)
+    analysis.note_zeroed(within)
     for index, event in enumerate(within):
         analysis.take(index, event)
     if not analysis.gradients:
@@ -93,6 +94,13 @@ class _Analysis:
         self._kept_written: set[int] = set()
         self._read: set[int] = set()
         self._calls: list[StepCall] = []
+
+    def note_zeroed(self, events: Sequence[Event]) -> None:
+        """What was there before and the step sets to zero is a gradient that stays from step to step."""
+        for event in events:
+            if isinstance(event, Called) and (shape := self._shapes.of(event)).name in ("zero_", "_foreach_zero_"):
+                names = (event.words[use.word] for use in shape.tensors)
+                self._summed |= {name: -1 for name in names if name in self._blocks}
 
     def take(self, index: int, event: Event) -> None:
         match event:
@@ -201,8 +209,6 @@ class _Analysis:
             self._summed.pop(name, None)
             others = [one for one in given if one.place != place]
             self._hold(index, shape, name, (0, geometry), others, domain, sums)
-            if not others and not sums and self._blocks[name].born < 0 and shape.name in ("zero_", "_foreach_zero_"):
-                self._summed[name] = index  # a gradient that is kept from step to step, before anything is added to it
             return
         if name in self._pitch:
             return

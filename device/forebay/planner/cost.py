@@ -110,7 +110,7 @@ def memory_of(profile: StepProfile, layout: Layout, machine: Machine) -> Memory:
         return Memory(
             weights=_part(weights, weight_parts),
             states=_part(states, state_parts),
-            gradients=_part(alive.gradients, gradient_parts),
+            gradients=alive.sums + _part(alive.gradients, gradient_parts),
             activations=_part(alive.rows, layout.devices),
             update=_part(alive.update, state_parts),
             copies=alive.copies,
@@ -139,14 +139,10 @@ def kept_groups(profile: StepProfile, layout: Layout) -> frozenset[int]:
 
 
 def _buckets(profile: StepProfile, layout: Layout) -> int:
-    """One bucket fills while another is summed; where gradients stay in parts, the largest is whole for a moment."""
+    """One fills while another is summed."""
     if layout.devices == 1:
         return 0
-    sizes = [size for stretch in profile.stretches for size in stretch.gradients]
-    filled = 2 * min(layout.bucket_bytes, sum(sizes))
-    largest = max(sizes, default=0)
-    whole = largest - largest // layout.shards if layout.sharding >= Sharding.GRADIENTS else 0
-    return filled + whole
+    return 2 * min(layout.bucket_bytes, sum(size for stretch in profile.stretches for size in stretch.gradients))
 
 
 def call_seconds(call: StepCall, machine: Machine, rows_parts: int, other_parts: int) -> float:

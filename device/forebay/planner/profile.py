@@ -20,9 +20,17 @@ class Alive(NamedTuple):
     """Bytes that are alive at one time, beside weights and states."""
 
     rows: int
+    sums: int
+    """Gradients that more is to be added to, and other sums over the rows: whole on each device."""
     gradients: int
+    """Those that are complete."""
     update: int
     copies: int
+
+
+FIELDS = {Part.ROWS: 0, Part.GRADIENT: 2, Part.UPDATE: 3, Part.COPY: 4}
+SUMS = 1
+"""Places among the fields of what is alive."""
 
 
 @dataclass(frozen=True)
@@ -79,21 +87,33 @@ def prepare(step: Step) -> StepProfile:
 
 
 def _alive(step: Step) -> list[Alive]:
-    """After each event that makes or frees something."""
-    field = {Part.ROWS: 0, Part.GRADIENT: 1, Part.UPDATE: 2, Part.COPY: 3}
+    """After each event that makes or frees something, or completes a gradient."""
     changes: dict[int, list[int]] = {}
+
+    def change(event: int, field: int, size: int) -> None:
+        changes.setdefault(event, [0] * len(Alive._fields))[field] += size
+
     for block in step.blocks.values():
-        place = field.get(block.part)
-        if place is None:
+        field = FIELDS.get(block.part)
+        if field is None:
             continue
-        changes.setdefault(block.born, [0] * 4)[place] += block.bytes
+        complete = step.gradients.get(block.number)
+        if block.part is Part.GRADIENT and (complete is not None or block.born >= 0):
+            change(block.born, SUMS, block.bytes)
+            if complete is not None:
+                change(complete + 1, SUMS, -block.bytes)
+                change(complete + 1, field, block.bytes)
+            else:
+                field = SUMS
+        else:
+            change(block.born, field, block.bytes)
         if block.freed is not None:
-            changes.setdefault(block.freed, [0] * 4)[place] -= block.bytes
-    now, found = [0] * 4, []
+            change(block.freed, field, -block.bytes)
+    now, found = [0] * len(Alive._fields), []
     for event in sorted(changes):
         now = [one + other for one, other in zip(now, changes[event], strict=True)]
         found.append(Alive(*now))
-    return found or [Alive(0, 0, 0, 0)]
+    return found or [Alive(*now)]
 
 
 def _largest(times: Sequence[Alive]) -> Iterator[Alive]:

@@ -1,8 +1,8 @@
 """Which dimension of a tensor the batch's rows lie along, followed through calls by geometry.
 
-A storage that holds rows has a *pitch*: how many elements lie from one row to the next. In any view a dimension holds the rows if its
-stride divides the pitch's way through it: ``stride <= pitch < stride * size``. What an operator does with that dimension follows from the sizes
-of what it is given and makes; matrix products, reductions and backward passes that sum over the rows have rules of their own.
+A storage that holds rows has a *pitch*: how many elements lie from one row to the next. In any view a dimension holds the rows where
+``stride <= pitch < stride * size``. What an operator does with that dimension follows from the sizes of what it is given and makes; matrix
+products, reductions and backward passes that sum over the rows have rules of their own.
 """
 
 from __future__ import annotations
