@@ -1,6 +1,7 @@
-"""One device of many that carry out a step by a layout: event by event, each storage's bytes in a ledger, each collective as moves of a ring.
+"""One device of many that carry out a step by a layout: event by event, each storage in a ledger, each collective as moves of a ring.
 
-It knows the step's events and what the layout says, and none of the planner's sums: a check of them. All devices do alike, so one stands for all.
+It knows the step's events and what the layout says, and none of the planner's sums: a check of them. All devices do alike, so one
+stands for all.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class _Device:
     def flush(self) -> None:
         size = sum(self._profile.step.blocks[one].bytes for one in self._bucket)
         if size and self._layout.devices > 1:
-            packed = 2 * size if self._layout.bucket_bytes and size <= 2 * self._layout.bucket_bytes else 0
+            packed = min(size, self._layout.bucket_bytes)
             self._take(packed)
             self._scatter(size, self._shard)
             part = share(size, self._layout.shards)

@@ -215,10 +215,17 @@ class _Analysis:
         if given:
             self._hold(index, shape, name, (0, geometry), given, domain, sums)
         elif name in self._summed:
-            self._summed[name] = index
+            if self._is_added_to(shape, place, names):
+                self._summed[name] = index
         elif domain is Domain.UPDATE and self._blocks[name].born < 0:
             self._kept_written.add(name)
             self._of_updates.add(name)
+
+    def _is_added_to(self, shape: CallShape, place: int, names: Sequence[int]) -> bool:
+        """Whether the call gives a sum another one of its size, not a factor alone, as clipping and scaling do."""
+        target = shape.tensors[place]
+        others = (use for use, name in zip(shape.tensors, names, strict=True) if not use.written and name in self._summed)
+        return any(use.item == target.item and use.elements == target.elements for use in others)
 
     def _costs(self, index: int, shape: CallShape, names: Sequence[int], domain: Domain) -> StepCall:
         rows_bytes = other_bytes = 0

@@ -11,8 +11,6 @@ from forebay.planner.layout import Layout, Sharding, layouts
 from forebay.planner.machine import GIB, MEMORY_SHARE, Machine
 from forebay.planner.profile import StepProfile
 
-TIE = 0.02
-"""Plans whose steps differ by less than this part are as fast as each other: the one that sends least is taken."""
 DEVICES_TRIED_MAX = 65_536
 WITH = {Sharding.NONE: "nothing", Sharding.STATES: "states", Sharding.GRADIENTS: "gradients", Sharding.WEIGHTS: "weights"}
 
@@ -51,9 +49,7 @@ def choose(profile: StepProfile, machine: Machine) -> Plan:
     fitting = [one for one in candidates if one.cost.memory.total <= machine.budget_bytes]
     if not fitting:
         raise Infeasible(_too_small(profile, machine, candidates))
-    fastest = min(one.cost.time.total for one in fitting)
-    near = [one for one in fitting if one.cost.time.total <= fastest * (1 + TIE)]
-    chosen = min(near, key=lambda one: (one.cost.link_seconds, one.cost.time.total, one.cost.memory.total))
+    chosen = min(fitting, key=lambda one: (one.cost.time.total, one.cost.link_seconds, one.cost.memory.total))
     return Plan(machine, chosen, _why(chosen, fitting), tuple(_rejections(chosen, candidates, machine)))
 
 
@@ -107,10 +103,7 @@ def _why(chosen: Candidate, fitting: list[Candidate]) -> str:
     if not others:
         return f"the fastest that fits; nothing fits without {WITH[chosen.layout.sharding]} in parts"
     best = min(others, key=lambda one: one.cost.time.total)
-    slower = best.cost.time.total / chosen.cost.time.total - 1
-    if slower > TIE:
-        return f"the fastest that fits; {best.layout.name} would take {slower:.0%} longer"
-    return f"of those that are as fast, within {TIE:.0%}, it sends least ({best.layout.name} would do as well)"
+    return f"the fastest that fits; {best.layout.name} is {_slower(best, chosen)}"
 
 
 def _rejections(chosen: Candidate, candidates: list[Candidate], machine: Machine) -> Iterator[Rejection]:

@@ -14,6 +14,8 @@ LAYER_BYTES = 512 << 20
 STACKS_MAX = 8
 """Runs of repeated layers that are looked for, as an encoder and a decoder."""
 PERIODS_TRIED = 24
+ALIVE_STEPS = 128
+"""To as many parts of the most that is alive are bytes rounded up."""
 
 
 class Alive(NamedTuple):
@@ -117,8 +119,11 @@ def _alive(step: Step) -> list[Alive]:
 
 
 def _largest(times: Sequence[Alive]) -> Iterator[Alive]:
+    """Those of which no one is at least as large in everything, their bytes rounded up, so that they are few."""
+    steps = [max(1, max(column) // ALIVE_STEPS) for column in zip(*times, strict=True)]
+    rounded = {Alive(*(-(-size // step) * step for size, step in zip(time, steps, strict=True))) for time in times}
     kept: list[Alive] = []
-    for time in sorted(set(times), key=sum, reverse=True):
+    for time in sorted(rounded, key=sum, reverse=True):
         if not any(all(one >= other for one, other in zip(known, time, strict=True)) for known in kept):
             kept.append(time)
             yield time

@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 from forebay_wire.steps import Event, StepReader
-from forebay_wire.stream import Operator, WireError, Write, Writer, WriteShared
+from forebay_wire.stream import Operator, WireError, Write, WriteShared
 
 from forebay.errors import ForebayError
 
 MAGIC = b"FBAYPLAN1\n"
 LENGTH_BYTES = 4
+PACKING_LEVEL = 1
+CONTENTS_BYTES = 32
+"""Shorter uploads are found nowhere in a frame for certain, and are kept as they are."""
 STREAM_BYTES_MAX = 1 << 30
 """Of a file's frames, unpacked."""
 
 
-@dataclass
 class Recording:
-    """Events in their order, and the operators that their templates number."""
+    """Events in their order, without what uploads contain, and the operators that their templates number."""
 
-    events: list[Event] = field(default_factory=list)
-    operators: list[Operator] = field(default_factory=list)
-    _frames: list[bytes] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.operators: list[Operator] = []
+        self._packing = zlib.compressobj(PACKING_LEVEL)
+        self._packed: list[bytes] = [MAGIC]
 
-    def add(self, body: bytes, events: list[Event]) -> None:
+    def add(self, body: bytes, events: Sequence[Event]) -> None:
         """A frame, with what it says."""
-        self.events += events
         self.operators += [event for event in events if isinstance(event, Operator)]
-        self._frames.append(_without_contents(body, events))
+        self.events += [_without_contents(event) for event in events]
+        kept = _with_zeros(body, events)
+        self._packed += [self._packing.compress(len(kept).to_bytes(LENGTH_BYTES, "little")), self._packing.compress(kept)]
 
     def save(self, path: Path) -> None:
-        """Writes the frames, without the contents of uploads that have one of their own. Raises OSError."""
-        packed = zlib.compressobj(6)
-        parts = [MAGIC]
-        for body in self._frames:
-            parts += [packed.compress(len(body).to_bytes(LENGTH_BYTES, "little")), packed.compress(body)]
-        path.write_bytes(b"".join([*parts, packed.flush()]))
+        """Writes the frames, with zeros for what uploads contain. Nothing can be added afterwards. Raises OSError."""
+        path.write_bytes(b"".join([*self._packed, self._packing.flush()]))
 
 
 def load(path: Path) -> Recording:
@@ -70,13 +71,17 @@ def _bodies(packed: bytes) -> list[bytes]:
     return bodies
 
 
-def _without_contents(body: bytes, events: list[Event]) -> bytes:
-    """A frame that is one upload, told as one whose bytes lie elsewhere."""
-    if len(events) != 1 or not isinstance(events[0], Write):
-        return body
-    write, out = events[0], Writer()
-    events[0] = WriteShared(write.storage, write.offset_bytes, len(write.data), 0)
-    out.u8(15)
-    for number in (write.storage, write.offset_bytes, len(write.data), 0):
-        out.varint(number)
-    return out.bytes()
+def _without_contents(event: Event) -> Event:
+    """An upload as one whose bytes lie elsewhere."""
+    return WriteShared(event.storage, event.offset_bytes, len(event.data), 0) if isinstance(event, Write) else event
+
+
+def _with_zeros(body: bytes, events: Sequence[Event]) -> bytes:
+    """The frame, with zeros for the contents of uploads that are longer than a few numbers."""
+    kept, place = bytearray(body), 0
+    for event in events:
+        if isinstance(event, Write) and len(event.data) >= CONTENTS_BYTES:
+            place = body.index(event.data, place)
+            kept[place : place + len(event.data)] = bytes(len(event.data))
+            place += len(event.data)
+    return bytes(kept)
