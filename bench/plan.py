@@ -1,6 +1,6 @@
 """How long `forebay plan` takes, in processor seconds of all its processes, by part: recorded anew, and from a stream that is known.
 
-T5-11B of transformers on 160 devices and a GPT of 20 billion parameters on 64: `bench/planning`. Bars: less than 20 s by the wall when it is
+T5-11B of transformers on 160 devices and a GPT of 20 billion parameters on 64 (`bench/planning`). Bars: under 20 s by the wall when it is
 recorded anew on two cores, imports included; when known, nothing is recorded.
 """
 
