@@ -9,7 +9,7 @@ setup(
             "forebay_wire._stream",
             ["csrc/stream.cpp"],
             include_dirs=["forebay_wire/include"],
-            depends=["forebay_wire/include/forebay/wire.h"],
+            depends=["forebay_wire/include/forebay/wire.h", "forebay_wire/include/forebay/traces.h"],
             cxx_std=17,
         )
     ]

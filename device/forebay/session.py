@@ -562,9 +562,7 @@ class Session:
 
 
 def _span(work: Work) -> messages.Span:
-    return messages.Span(
-        id=work.id, kind=work.kind, label=work.label, cell=work.cell, cell_id=work.cell_id, first_line=work.first_line
-    )
+    return messages.Span(id=work.id, kind=work.kind, label=work.label, cell=work.cell, cell_id=work.cell_id, first_line=work.first_line)
 
 
 def _ended(service: Service, why: object) -> SessionEnded:

@@ -97,7 +97,6 @@ class VirtualDevices:
         known_calls.keep()
         atexit.register(self.close)
 
-
     def _show(self, presenter: Presenter) -> None:
         self.journal, self._new_line = presenter.journal, presenter.new_line
         self.spans.follower = presenter.lines

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <forebay/traces.h>
 #include <forebay/wire.h>
 
 namespace py = pybind11;
@@ -123,6 +124,50 @@ void bind_reader(py::module_& module) {
       .def("template", [](BytesReader& self) { return describe(wire::get_template(self.reader())); });
 }
 
+// The steps of a stream, as both of its ends keep them.
+class Steps {
+ public:
+  void come(uint64_t key, const std::vector<uint8_t>& kinds, const wire::Words& words, const wire::Words& freed) {
+    if (kinds.size() != words.size()) throw wire::WireError("a step has a kind for each word");
+    std::vector<wire::Word> known;
+    for (const uint8_t kind : kinds) {
+      if (kind > static_cast<uint8_t>(wire::Word::kCounter)) throw wire::WireError("a word of unknown kind");
+      known.push_back(static_cast<wire::Word>(kind));
+    }
+    traces_.come(key, known, words, freed);
+  }
+
+  // The step that came last here, or the one of this number, comes again: its key, its words, and what it frees beyond what was told.
+  py::tuple again(std::optional<uint64_t> child, const std::vector<std::pair<size_t, uint64_t>>& changed, wire::Words freed, bool all_told) {
+    wire::Step* step = child ? traces_.child(*child) : traces_.likely();
+    if (step == nullptr) throw wire::WireError("a step that did not come before");
+    std::vector<wire::Change> changes;
+    for (const auto& [index, word] : changed) {
+      if (index >= step->slots.size() || (!changes.empty() && index <= changes.back().index)) throw wire::WireError("a change of a word that a step does not have");
+      changes.push_back({index, word});
+    }
+    wire::Words words;
+    traces_.expect(*step, changes, words);
+    const size_t told = freed.size();
+    if (!all_told && traces_.expects_more_freed(*step, freed)) traces_.expect_freed(*step, told, freed);
+    const uint64_t key = step->key;
+    traces_.take(*step, words, freed);
+    return py::make_tuple(key, words, wire::Words(freed.begin() + static_cast<std::ptrdiff_t>(told), freed.end()));
+  }
+
+  void cut(bool forget) {
+    if (forget) traces_.clear();
+    traces_.cut();
+  }
+
+ private:
+  wire::Traces traces_;
+};
+
+void bind_steps(py::module_& module) {
+  py::class_<Steps>(module, "Steps").def(py::init<>()).def("come", &Steps::come).def("again", &Steps::again).def("cut", &Steps::cut);
+}
+
 void bind_limits(py::module_& module) {
   module.attr("MAGIC") = wire::kMagic;
   module.attr("VERSION") = wire::kVersion;
@@ -156,6 +201,7 @@ PYBIND11_MODULE(_stream, module) {
   py::register_exception<wire::WireError>(module, "WireError", PyExc_ValueError);
   bind_writer(module);
   bind_reader(module);
+  bind_steps(module);
   bind_limits(module);
   module.def("frame_size", [](std::string_view header) {
     if (header.size() != wire::kFrameHeaderBytes) throw wire::WireError("a frame header has four bytes");

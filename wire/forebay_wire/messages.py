@@ -557,9 +557,7 @@ class End(Message):
 FromClient = Annotated[
     Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | ChoosePriority | Arrived | Unreached | Release, Field(discriminator="type")
 ]
-ToClient = Annotated[
-    SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | SessionLost | Refused, Field(discriminator="type")
-]
+ToClient = Annotated[SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | SessionLost | Refused, Field(discriminator="type")]
 FromWorker = Annotated[
     Ready | ResumeWorker | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Restored | Left | Closed | ClientGone,
     Field(discriminator="type"),

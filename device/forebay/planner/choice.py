@@ -1,0 +1,132 @@
+"""Which layout is taken, which are rejected and why, and what would do where none fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from forebay.errors import ForebayError
+from forebay.planner.cost import Cost, Pace, cost_of, memory_of
+from forebay.planner.layout import Layout, Sharding, layouts
+from forebay.planner.machine import GIB, MEMORY_SHARE, Machine
+from forebay.planner.profile import StepProfile
+
+DEVICES_TRIED_MAX = 65_536
+WITH = {Sharding.NONE: "nothing", Sharding.STATES: "states", Sharding.GRADIENTS: "gradients", Sharding.WEIGHTS: "weights"}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    layout: Layout
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Of a layout, with its best cost: of its kind the one that lacks least, or is slower least."""
+
+    candidate: Candidate
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    machine: Machine
+    chosen: Candidate
+    why: str
+    rejected: tuple[Rejection, ...]
+
+
+class Infeasible(ForebayError):
+    """Nothing fits; the message has the numbers that would do."""
+
+
+def choose(profile: StepProfile, machine: Machine) -> Plan:
+    """The fastest layout that fits. Raises Infeasible."""
+    _check_rows(profile, machine)
+    pace = Pace(profile, machine)
+    candidates = [Candidate(layout, cost_of(profile, layout, machine, pace)) for layout in layouts(machine)]
+    fitting = [one for one in candidates if one.cost.memory.total <= machine.budget_bytes]
+    if not fitting:
+        raise Infeasible(_too_small(profile, machine, candidates))
+    chosen = min(fitting, key=lambda one: (one.cost.time.total, one.cost.link_seconds, one.cost.memory.total))
+    return Plan(machine, chosen, _why(chosen, fitting), tuple(_rejections(chosen, candidates, machine)))
+
+
+def _check_rows(profile: StepProfile, machine: Machine) -> None:
+    rows, devices = profile.step.rows, machine.devices
+    if rows % devices == 0:
+        return
+    fewer = max((count for count in range(1, min(rows, devices) + 1) if rows % count == 0), default=1)
+    more = -(-rows // devices) * devices
+    less = rows // devices * devices
+    sizes = f"{less} or {more} rows" if less else f"{more} rows"
+    raise Infeasible(
+        f"The batch has {rows} rows, which {devices} devices cannot have equal parts of, and a plan changes no batch: "
+        f"{sizes} would do, or {_devices(fewer)}."
+    )
+
+
+def _devices(count: int) -> str:
+    return f"{count} device" + ("s" if count != 1 else "")
+
+
+def _too_small(profile: StepProfile, machine: Machine, candidates: list[Candidate]) -> str:
+    least = min(candidates, key=lambda one: one.cost.memory.total)
+    memory = least.cost.memory
+    part, size = max(memory.__dict__.items(), key=lambda item: item[1])
+    needed = -(-int(memory.total / MEMORY_SHARE) // GIB)
+    return (
+        f"No layout fits {_devices(machine.devices)} of {machine.memory_bytes / GIB:.0f} GiB: {least.layout.name} needs least, "
+        f"{memory.total / GIB:.1f} GiB of the {machine.budget_bytes / GIB:.1f} GiB that may be taken of each, most of it {part} "
+        f"({size / GIB:.1f} GiB). {_what_would_do(profile, machine, needed)}"
+    )
+
+
+def _what_would_do(profile: StepProfile, machine: Machine, needed_gib: int) -> str:
+    enough = f"{_devices(machine.devices)} of {needed_gib} GiB would do"
+    rows = profile.step.rows
+    for count in range(machine.devices + 1, min(rows, DEVICES_TRIED_MAX) + 1):
+        if rows % count == 0 and _fits(profile, replace(machine, devices=count)):
+            return f"{enough}, or {count} devices of {machine.memory_bytes / GIB:.0f} GiB."
+    return f"{enough}; with {rows} rows no number of devices of {machine.memory_bytes / GIB:.0f} GiB does."
+
+
+def _fits(profile: StepProfile, machine: Machine) -> bool:
+    """Whether what takes least memory does."""
+    shards = (("copy", 1), ("shard", machine.devices))
+    return memory_of(profile, Layout(shards, Sharding.WEIGHTS, 0), machine).total <= machine.budget_bytes
+
+
+def _why(chosen: Candidate, fitting: list[Candidate]) -> str:
+    others = [one for one in fitting if one.layout.sharding is not chosen.layout.sharding]
+    if not others:
+        return f"the fastest that fits; nothing fits without {WITH[chosen.layout.sharding]} in parts"
+    best = min(others, key=lambda one: one.cost.time.total)
+    return f"the fastest that fits; {best.layout.name} is {_slower(best, chosen)}"
+
+
+def _rejections(chosen: Candidate, candidates: list[Candidate], machine: Machine) -> Iterator[Rejection]:
+    """The best of each other level, and of each other mesh of the chosen one's."""
+    kinds: dict[tuple[Sharding, object], list[Candidate]] = {}
+    for one in candidates:
+        same = one.layout.sharding is chosen.layout.sharding
+        kinds.setdefault((one.layout.sharding, one.layout.axes if same else None), []).append(one)
+    for (sharding, axes), members in kinds.items():
+        if (sharding, axes) == (chosen.layout.sharding, chosen.layout.axes):
+            continue
+        fitting = [one for one in members if one.cost.memory.total <= machine.budget_bytes]
+        if fitting:
+            best = min(fitting, key=lambda one: one.cost.time.total)
+            yield Rejection(best, _slower(best, chosen))
+        else:
+            best = min(members, key=lambda one: one.cost.memory.total)
+            yield Rejection(best, f"needs {best.cost.memory.total / GIB:.1f} GiB of {machine.budget_bytes / GIB:.1f} GiB")
+
+
+def _slower(one: Candidate, chosen: Candidate) -> str:
+    slower = one.cost.time.total / chosen.cost.time.total - 1
+    if slower > 0.0005:
+        return f"{slower:.1%} slower"
+    more = one.cost.link_seconds / chosen.cost.link_seconds - 1 if chosen.cost.link_seconds else 0.0
+    return f"as fast, and sends {more:.0%} more" if more > 0.0005 else "no better in anything"

@@ -1,0 +1,235 @@
+"""What a layout costs each device: memory by part, time by part, and bytes over each axis of the network. Predictions, all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forebay.planner.layout import Layout, Sharding
+from forebay.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, Group, Machine
+from forebay.planner.profile import Alive, StepProfile
+from forebay.planner.step import Domain, Part, StepCall
+
+WORKSPACE_BYTES = 256 << 20
+"""Of libraries, for matrix products and convolutions. Assumed, not measured; at most a hundredth of the device's memory."""
+WORKSPACE_SHARE = 100
+GATHERED_AHEAD = 2
+"""Groups of weights that are there whole at a time: the one in use and the next."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on each device where most is alive."""
+
+    weights: int
+    states: int
+    gradients: int
+    activations: int
+    update: int
+    copies: int
+    gathered: int
+    """Weights of others, for a layer's time, and buckets of gradients under way."""
+    workspace: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.__dict__.values())
+
+
+@dataclass(frozen=True)
+class Time:
+    """Seconds of a step."""
+
+    compute: float
+    """Forward and backward."""
+    update: float
+    exposed: float
+    """Waiting for collectives."""
+    hidden: float
+    """Collectives beside computing: in no sum."""
+
+    @property
+    def total(self) -> float:
+        return self.compute + self.update + self.exposed
+
+
+@dataclass(frozen=True)
+class Cost:
+    memory: Memory
+    time: Time
+    traffic: dict[str, float]
+    """Bytes that each device sends in a step, by axis."""
+    link_seconds: float
+    """What that takes at the links' full rates, one after the other: traffic, weighed by what it costs."""
+
+
+class Pace:
+    """How long the calls of a step take on each of a machine's devices: the same for all layouts but for updates, which may be in parts."""
+
+    def __init__(self, profile: StepProfile, machine: Machine) -> None:
+        rows = {Domain.ROWS: machine.devices}
+        self.computing = [
+            sum(call_seconds(call, machine, rows.get(call.domain, 1), 1) for call in stretch.calls) for stretch in profile.stretches
+        ]
+        self._update: dict[int, float] = {}
+        self._profile, self._machine = profile, machine
+
+    def update(self, parts: int) -> float:
+        """Seconds of all updates, of which a device has one of so many parts."""
+        if parts not in self._update:
+            self._update[parts] = sum(call_seconds(call, self._machine, parts, parts) for call in self._profile.update)
+        return self._update[parts]
+
+
+def cost_of(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace | None = None) -> Cost:
+    """Of one step."""
+    traffic = _traffic(profile, layout, machine)
+    links = machine.network.links()
+    return Cost(
+        memory_of(profile, layout, machine),
+        _time(profile, layout, machine, pace or Pace(profile, machine)),
+        traffic,
+        sum(sent / links[axis].bytes_per_second for axis, sent in traffic.items()),
+    )
+
+
+def _part(size: int, parts: int) -> int:
+    return -(-size // parts)
+
+
+def memory_of(profile: StepProfile, layout: Layout, machine: Machine) -> Memory:
+    """Where most is alive."""
+    step, shards = profile.step, layout.shards
+    weights, states = step.total(Part.WEIGHT), step.total(Part.STATE)
+    weight_parts = shards if layout.sharding >= Sharding.WEIGHTS else 1
+    state_parts = shards if layout.sharding >= Sharding.STATES else 1
+    gradient_parts = shards if layout.sharding >= Sharding.GRADIENTS else 1
+    gathered = _gathered(profile, layout) + _buckets(profile, layout)
+
+    def at(alive: Alive) -> Memory:
+        return Memory(
+            weights=_part(weights, weight_parts),
+            states=_part(states, state_parts),
+            gradients=alive.sums + _part(alive.gradients, gradient_parts),
+            activations=_part(alive.rows, layout.devices),
+            update=_part(alive.update, state_parts),
+            copies=alive.copies,
+            gathered=gathered,
+            workspace=min(WORKSPACE_BYTES, machine.memory_bytes // WORKSPACE_SHARE),
+        )
+
+    return max((at(alive) for alive in profile.peaks), key=lambda memory: memory.total)
+
+
+def _gathered(profile: StepProfile, layout: Layout) -> int:
+    """Of weights that lie in parts: others' parts of the groups that are whole."""
+    if layout.sharding < Sharding.WEIGHTS:
+        return 0
+    groups = profile.groups
+    kept = kept_groups(profile, layout)
+    ahead = max((sum(groups[place : place + GATHERED_AHEAD]) for place in range(len(groups))), default=0)
+    whole = min(sum(groups), sum(groups[group] for group in kept) + ahead)
+    return whole - whole // layout.shards
+
+
+def kept_groups(profile: StepProfile, layout: Layout) -> frozenset[int]:
+    """Groups of weights that stay whole from the forward pass on: the last ones, which are used again first."""
+    count = len(profile.groups)
+    return frozenset(range(count - count * layout.kept_tenths // 10, count)) if layout.sharding is Sharding.WEIGHTS else frozenset()
+
+
+def _buckets(profile: StepProfile, layout: Layout) -> int:
+    """One fills while another is summed."""
+    if layout.devices == 1:
+        return 0
+    return 2 * min(layout.bucket_bytes, sum(size for stretch in profile.stretches for size in stretch.gradients))
+
+
+def call_seconds(call: StepCall, machine: Machine, rows_parts: int, other_parts: int) -> float:
+    """Of a call, where what holds rows is in so many parts, and all else in so many."""
+    model = machine.model
+    rate = (model.half_flops if call.half else model.single_flops) * FLOPS_SHARE
+    moved = call.rows_bytes / rows_parts + call.other_bytes / other_parts
+    return max(CALL_SECONDS, call.flops / max(rows_parts, other_parts) / rate, moved / (model.bytes_per_second * BANDWIDTH_SHARE))
+
+
+def _time(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace) -> Time:
+    compute = sum(pace.computing)
+    finished, spent = _timeline(profile, layout, machine, pace.computing)
+    waited, after = max(0.0, finished - compute), _after_update(profile, layout, machine)
+    update = pace.update(layout.shards if layout.sharding >= Sharding.STATES else 1)
+    return Time(compute, update, waited + after, max(0.0, spent - waited))
+
+
+def _timeline(profile: StepProfile, layout: Layout, machine: Machine, computing: Sequence[float]) -> tuple[float, float]:
+    """When the last gradient is summed, and how long collectives took; one goes on at a time, and weights come one group ahead."""
+    gathers = gathers_of(profile, layout)
+    shard = layout.group("shard", machine)
+    waiting = [shard.seconds(profile.groups[group], machine.network) if group >= 0 else 0.0 for group in gathers]
+    now = wire = spent = 0.0
+    filled = 0
+    if waiting:
+        wire = spent = waiting[0]
+    arrived = wire
+    for place, seconds in enumerate(computing):
+        begins = max(now, arrived)
+        if place + 1 < len(waiting):
+            wire = max(wire, begins) + waiting[place + 1]
+            spent += waiting[place + 1]
+            arrived = wire if waiting[place + 1] else arrived
+        now = begins + seconds
+        for size in profile.stretches[place].gradients:
+            filled += size
+            if filled >= layout.bucket_bytes:
+                took = _sum_seconds(filled, layout, machine)
+                wire, spent, filled = max(wire, now) + took, spent + took, 0
+    took = _sum_seconds(filled, layout, machine) if filled else 0.0
+    return max(now, max(wire, now) + took if took else wire), spent + took
+
+
+def gathers_of(profile: StepProfile, layout: Layout) -> list[int]:
+    """For each stretch the group of weights that is gathered for it, -1 for none: those of the last groups are still there."""
+    if layout.sharding < Sharding.WEIGHTS:
+        return [-1] * len(profile.stretches)
+    kept, gathered = kept_groups(profile, layout), set[int]()
+    whole: list[int] = []
+    found: list[int] = []
+    for stretch in profile.stretches:
+        group = stretch.group
+        there = group < 0 or group in whole or (group in kept and group in gathered)
+        found.append(-1 if there else group)
+        gathered.add(group)
+        whole = [group, *(one for one in whole if one != group)][:GATHERED_AHEAD]
+    return found
+
+
+def _sum_seconds(size: int, layout: Layout, machine: Machine) -> float:
+    """Of gradients of so many bytes: summed and scattered among shards, then summed among copies."""
+    shard, copy = layout.group("shard", machine), layout.group("copy", machine)
+    part = _part(size, layout.shards)
+    return shard.seconds(size, machine.network) + 2 * copy.seconds(part, machine.network)
+
+
+def _after_update(profile: StepProfile, layout: Layout, machine: Machine) -> float:
+    """Weights that are kept whole come from the devices that updated them."""
+    if layout.sharding not in (Sharding.STATES, Sharding.GRADIENTS):
+        return 0.0
+    return layout.group("shard", machine).seconds(_trained_bytes(profile), machine.network)
+
+
+def _trained_bytes(profile: StepProfile) -> int:
+    return sum(profile.step.blocks[number].bytes for number in profile.step.trained)
+
+
+def _traffic(profile: StepProfile, layout: Layout, machine: Machine) -> dict[str, float]:
+    shard, copy = layout.group("shard", machine), layout.group("copy", machine)
+    summed = sum(size for stretch in profile.stretches for size in stretch.gradients)
+    moves: list[tuple[Group, int, int]] = [(shard, summed, 1), (copy, _part(summed, layout.shards), 2)]
+    moves += [(shard, profile.groups[group], 1) for group in gathers_of(profile, layout) if group >= 0]
+    if layout.sharding in (Sharding.STATES, Sharding.GRADIENTS):
+        moves.append((shard, _trained_bytes(profile), 1))
+    sent = {"host": 0.0, "switch": 0.0}
+    for group, size, times in moves:
+        for axis, part in group.traffic(size).items():
+            sent[axis] += times * part
+    return sent

@@ -1,0 +1,97 @@
+"""The null device: the other end of a command stream, which notes commands and computes nothing.
+
+What is read of it is zeros, so a loss is 0.0 and no gradient is infinite. Where only computing tells the sizes of a result (``nonzero``, a
+mask in brackets), the call fails with a sentence.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from forebay_wire.steps import Event, StepReader
+from forebay_wire.stream import (
+    Ask,
+    Data,
+    Done,
+    Failure,
+    FailureCode,
+    Hello,
+    Outputs,
+    OutputTag,
+    Produced,
+    Read,
+    Reply,
+    Segments,
+    Share,
+    Shared,
+    Sync,
+    Tag,
+    TellSegments,
+    Welcome,
+    encode_reply,
+    frame,
+    read_frame,
+)
+
+from forebay.planner.calls import HALVES
+
+KIND, MODEL = "cuda", "null"
+"""It stands for a GPU, so that programs take the ways that they take on one: fused attention for instance."""
+MEMORY_BYTES = 1 << 46
+"""As large as a storage can be."""
+UNKNOWN = "the null device of `forebay plan` computes nothing, so it cannot tell the sizes of this operator's result"
+TRUTHS = {"aten::equal": True, "aten::allclose": True, "aten::is_nonzero": False}
+"""Zeros are equal to each other."""
+FLASH, EFFICIENT = 1, 2
+"""PyTorch's numbers of ways to compute attention: what a GPU would take for half precision without a mask, and for all else."""
+
+
+class NullDevice:
+    """Serves one connection. ``note`` gets each frame's body with what it says, and tells whether to go on."""
+
+    def __init__(self, ticket: bytes, note: Callable[[bytes, list[Event]], bool]) -> None:
+        self._ticket = ticket
+        self._note = note
+        self._reader = StepReader()
+        self._failures = 0
+
+    def serve(self, peer: socket.socket) -> bool:
+        """Until ``note`` has enough, or the program ends its stream: then False. Raises WireError for what is no command stream."""
+        while (body := read_frame(peer)) is not None:
+            events = self._reader.read(body)
+            for event in events:
+                reply = self._answer(event)
+                if reply is not None:
+                    peer.sendall(frame(encode_reply(reply)))
+            if not self._note(body, events):
+                return True
+        return False
+
+    def _answer(self, event: Event) -> Reply | None:
+        match event:
+            case Hello():
+                return Welcome(event.version, event.torch, KIND, MODEL, MEMORY_BYTES)
+            case Read():
+                return Data(event.request, 0, bytes(event.bytes))
+            case Sync():
+                return Done(event.request, 0)
+            case Share():
+                return Shared(event.request, 0)
+            case TellSegments():
+                return Segments(event.request, ())
+            case Ask():
+                return self._told(event)
+        return None
+
+    def _told(self, ask: Ask) -> Reply:
+        template = self._reader.template(ask.template)
+        operator = self._reader.operators[template.op].name
+        if operator in TRUTHS:
+            return Outputs(ask.request, (Produced(OutputTag.BOOL, value=TRUTHS[operator]),))
+        if operator == "aten::_fused_sdp_choice":
+            query, mask = template.arguments[0].geometry, template.arguments[3]
+            flash = query is not None and query.dtype in HALVES and mask.tag == Tag.NONE
+            return Outputs(ask.request, (Produced(OutputTag.INT, value=FLASH if flash else EFFICIENT),))
+        self._failures += 1
+        return Failure(ask.request, self._failures, FailureCode.UNSUPPORTED, 0, operator, UNKNOWN)

@@ -1,0 +1,216 @@
+"""What of a step does not depend on the layout, prepared once: peaks of what is alive, layers of weights, and the order of their uses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from forebay.planner.step import Domain, Part, Step, StepCall
+
+LAYER_BYTES = 512 << 20
+"""Weights outside of repeated layers are gathered in groups of at least so many bytes, or of as many as the largest layer has."""
+STACKS_MAX = 8
+"""Runs of repeated layers that are looked for, as an encoder and a decoder."""
+PERIODS_TRIED = 24
+ALIVE_STEPS = 128
+"""To as many parts of the most that is alive are bytes rounded up."""
+
+
+class Alive(NamedTuple):
+    """Bytes that are alive at one time, beside weights and states."""
+
+    rows: int
+    sums: int
+    """Gradients that more is to be added to, and other sums over the rows: whole on each device."""
+    gradients: int
+    """Those that are complete."""
+    update: int
+    copies: int
+
+
+FIELDS = {Part.ROWS: 0, Part.GRADIENT: 2, Part.UPDATE: 3, Part.COPY: 4}
+SUMS = 1
+"""Places among the fields of what is alive."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers that come one after the other, by the numbers of calls."""
+
+    start: int
+    calls: int
+    """Of one layer."""
+    layers: int
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Calls that use the weights of one group, between those of others."""
+
+    group: int
+    calls: Sequence[StepCall]
+    gradients: tuple[int, ...]
+    """Bytes of the gradients that are complete at its end."""
+
+
+@dataclass(frozen=True)
+class StepProfile:
+    """A step with all that costs are made of."""
+
+    step: Step
+    peaks: tuple[Alive, ...]
+    """Of which no one is at least as large in everything as another."""
+    stacks: tuple[Stack, ...]
+    groups: tuple[int, ...]
+    """Bytes of weights that are gathered together, in the order of their first use."""
+    group_of: dict[int, int]
+    """The number of each weight's group."""
+    stretches: tuple[Stretch, ...]
+    update: tuple[StepCall, ...]
+    """The calls of updates."""
+
+
+def prepare(step: Step) -> StepProfile:
+    """The profile of a step."""
+    work = [call for call in step.calls if call.domain is not Domain.UPDATE]
+    stacks = tuple(find_stacks([call.template for call in work]))
+    groups, group_of = _groups(step, work, stacks)
+    return StepProfile(
+        step,
+        tuple(_largest(_alive(step))),
+        stacks,
+        groups,
+        group_of,
+        tuple(_stretches(step, work, group_of)),
+        tuple(call for call in step.calls if call.domain is Domain.UPDATE),
+    )
+
+
+def _alive(step: Step) -> list[Alive]:
+    """After each event that makes or frees something, or completes a gradient."""
+    changes: dict[int, list[int]] = {}
+
+    def change(event: int, field: int, size: int) -> None:
+        changes.setdefault(event, [0] * len(Alive._fields))[field] += size
+
+    for block in step.blocks.values():
+        field = FIELDS.get(block.part)
+        if field is None:
+            continue
+        complete = step.gradients.get(block.number)
+        if block.part is Part.GRADIENT and (complete is not None or block.born >= 0):
+            change(block.born, SUMS, block.bytes)
+            if complete is not None:
+                change(complete + 1, SUMS, -block.bytes)
+                change(complete + 1, field, block.bytes)
+            else:
+                field = SUMS
+        else:
+            change(block.born, field, block.bytes)
+        if block.freed is not None:
+            change(block.freed, field, -block.bytes)
+    now, found = [0] * len(Alive._fields), []
+    for event in sorted(changes):
+        now = [one + other for one, other in zip(now, changes[event], strict=True)]
+        found.append(Alive(*now))
+    return found or [Alive(*now)]
+
+
+def _largest(times: Sequence[Alive]) -> Iterator[Alive]:
+    """Those of which no one is at least as large in everything, their bytes rounded up, so that they are few."""
+    steps = [max(1, max(column) // ALIVE_STEPS) for column in zip(*times, strict=True)]
+    rounded = {Alive(*(-(-size // step) * step for size, step in zip(time, steps, strict=True))) for time in times}
+    kept: list[Alive] = []
+    for time in sorted(rounded, key=sum, reverse=True):
+        if not any(all(one >= other for one, other in zip(known, time, strict=True)) for known in kept):
+            kept.append(time)
+            yield time
+
+
+def find_stacks(templates: Sequence[int]) -> Iterator[Stack]:
+    """The longest runs of calls that come again at once, and then those in what is left."""
+    left = [(0, len(templates))]
+    for _ in range(STACKS_MAX):
+        found = max(
+            ((start, best) for start, end in left if (best := _longest_run(templates[start:end]))),
+            key=lambda pair: pair[1].calls * pair[1].layers,
+            default=None,
+        )
+        if found is None:
+            return
+        start, run = found
+        stack = Stack(start + run.start, run.calls, run.layers)
+        yield stack
+        begin, end = next(one for one in left if one[0] <= stack.start < one[1])
+        left.remove((begin, end))
+        left += [(begin, stack.start), (stack.start + stack.calls * stack.layers, end)]
+
+
+def _longest_run(templates: Sequence[int]) -> Stack | None:
+    """Of at least two rounds; of the frequent distances between equal calls those that cover most, and of these the shortest."""
+    last: dict[int, int] = {}
+    gaps: Counter[int] = Counter()
+    for index, template in enumerate(templates):
+        if template in last:
+            gaps[index - last[template]] += 1
+        last[template] = index
+    best: Stack | None = None
+    for period in sorted(gap for gap, _ in gaps.most_common(PERIODS_TRIED) if gap >= 4):
+        run = 0
+        for index in range(period, len(templates) + 1):
+            if index < len(templates) and templates[index] == templates[index - period]:
+                run += 1
+                continue
+            rounds = run // period + 1
+            if rounds >= 2 and (best is None or rounds * period > best.calls * best.layers):
+                best = Stack(index - run - period, period, rounds)
+            run = 0
+    return best
+
+
+def _groups(step: Step, work: Sequence[StepCall], stacks: Sequence[Stack]) -> tuple[tuple[int, ...], dict[int, int]]:
+    """Weights that are gathered together: those of a layer, else those that are used first one after the other."""
+    layer_of = {}
+    for number, stack in enumerate(stacks):
+        for layer in range(stack.layers):
+            for index in range(stack.calls):
+                layer_of[stack.start + layer * stack.calls + index] = (number, layer)
+    sizes: list[int] = []
+    group_of: dict[int, int] = {}
+    at: tuple[int, int] | None = None
+    for index, call in enumerate(work):
+        for weight in call.weights:
+            if weight in group_of:
+                continue
+            place = layer_of.get(index)
+            if not sizes or place != at or (place is None and sizes[-1] >= LAYER_BYTES):
+                sizes.append(0)
+                at = place
+            group_of[weight] = len(sizes) - 1
+            sizes[-1] += step.blocks[weight].bytes
+    return tuple(sizes), group_of
+
+
+def _stretches(step: Step, work: Sequence[StepCall], group_of: dict[int, int]) -> Iterator[Stretch]:
+    """In their order; calls without weights belong to what came before them."""
+    complete = sorted((event, step.blocks[number].bytes) for number, event in step.gradients.items())
+    calls: list[StepCall] = []
+    group, place = -1, 0
+    for call in work:
+        used = [group_of[weight] for weight in call.weights]
+        if used and group not in (-1, used[0]):
+            ready, place = _complete_before(complete, place, call.event)
+            yield Stretch(group, calls, ready)
+            calls = []
+        group = used[-1] if used else group
+        calls.append(call)
+    yield Stretch(group, calls, tuple(size for _, size in complete[place:]))
+
+
+def _complete_before(complete: Sequence[tuple[int, int]], place: int, event: int) -> tuple[tuple[int, ...], int]:
+    end = place
+    while end < len(complete) and complete[end][0] < event:
+        end += 1
+    return tuple(size for _, size in complete[place:end]), end

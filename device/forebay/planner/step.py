@@ -1,0 +1,90 @@
+"""A training step as a planner sees it: what it keeps, what it computes, and what is alive when. All from one iteration of a recording."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Part(Enum):
+    """What a storage is to the step."""
+
+    WEIGHT = "weights"
+    """Was there before, and calls on rows, or what they lead to, read it: trained or frozen."""
+    STATE = "optimizer states"
+    """Was there before, and only updates use it: moments, averages of weights."""
+    GRADIENT = "gradients"
+    """A sum over the rows."""
+    ROWS = "activations"
+    """Holds rows of the batch: a device has its part of them."""
+    UPDATE = "update"
+    """Made of gradients or states, as an optimizer's temporaries are."""
+    COPY = "copies"
+    """What is the same on every device: masks, casts of weights, what nothing of the batch is in."""
+
+
+class Domain(Enum):
+    """What a call works on."""
+
+    ROWS = "rows"
+    UPDATE = "update"
+    COPY = "copies"
+
+
+@dataclass
+class Block:
+    """A storage."""
+
+    number: int
+    bytes: int
+    part: Part
+    born: int
+    """The event of the step that makes it; -1: it was there before."""
+    freed: int | None = None
+
+
+@dataclass
+class StepCall:
+    """A call, with what it costs one device that does all of it."""
+
+    event: int
+    name: str
+    domain: Domain
+    flops: float
+    half: bool
+    """Whether its products are of half precision."""
+    rows_bytes: int
+    """Moved: of what holds rows, and of all else."""
+    other_bytes: int
+    weights: tuple[int, ...] = ()
+    """Blocks of weights that it reads and that are no update's."""
+    template: int = 0
+
+
+@dataclass
+class Step:
+    """One iteration. Blocks are in the order of their numbers; events count from the iteration's beginning."""
+
+    rows: int
+    """Of the batch."""
+    blocks: dict[int, Block]
+    calls: list[StepCall]
+    events: int
+    gradients: dict[int, int]
+    """Those that reach an optimizer: each block's number with the event after which it is complete."""
+    trained: frozenset[int]
+    """Blocks of weights that the step writes."""
+    uploads: tuple[int, ...]
+    """Bytes of each."""
+
+    def total(self, part: Part) -> int:
+        """Bytes that are there when the step begins, of what is kept from step to step."""
+        return sum(block.bytes for block in self.blocks.values() if block.part is part and block.born < 0)
+
+    @property
+    def gradient_bytes(self) -> int:
+        return sum(self.blocks[number].bytes for number in self.gradients)
+
+    @property
+    def flops(self) -> float:
+        return sum(call.flops for call in self.calls)

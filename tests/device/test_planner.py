@@ -1,0 +1,218 @@
+"""Plans of real recordings are held against a simulation of the step, and against plans by hand; properties against steps of any shape."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import fork_server
+import pytest
+from forebay.errors import ForebayError
+from forebay.planner import analysis, profile, recorder, recording
+from forebay.planner.calls import CallShapes
+from forebay.planner.choice import Infeasible, choose
+from forebay.planner.cost import cost_of, memory_of
+from forebay.planner.iteration import IterationFinder
+from forebay.planner.layout import MIB, Layout, Sharding, layouts
+from forebay.planner.machine import GIB, MODELS, Machine
+from forebay.planner.profile import StepProfile
+from forebay.planner.step import Domain, Part
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from made_steps import steps
+from step_simulation import simulate
+
+PROGRAMS = Path(__file__).resolve().parent / "planned_programs.py"
+ROWS = 64
+RECORDED = [("perceptron", "plain"), ("language", "plain"), ("images", "plain"), ("perceptron", "accumulated"), ("perceptron", "kept")]
+RECORDED.append(("language", "autocast"))
+MESHES = [(2, 8), (4, 2), (8, 8), (16, 8), (32, 4)]
+"""Devices, and how many of them to a host."""
+SECONDS_MAX = 60.0
+
+
+def machine_of(devices: int, per_host: int = 8, memory_bytes: int = GIB) -> Machine:
+    return Machine(devices, MODELS["mi250"], memory_bytes, per_host)
+
+
+def recorded(name: str, manner: str = "plain") -> recording.Recording:
+    command = [str(fork_server.programs()), str(PROGRAMS), name, str(ROWS), manner]
+    return recorder.record(command, 3, SECONDS_MAX, lambda iterations, calls: None)
+
+
+def prepared(found: recording.Recording) -> StepProfile:
+    shapes = CallShapes(found.operators)
+    finder = IterationFinder(found.events, shapes)
+    finder.finish()
+    assert finder.iteration is not None and finder.iterations >= 3
+    return profile.prepare(analysis.analyse(found.events, finder.iteration, shapes))
+
+
+@pytest.fixture(scope="module")
+def profiles() -> dict[tuple[str, str], StepProfile]:
+    return {key: prepared(recorded(*key)) for key in RECORDED}
+
+
+@pytest.mark.parametrize("key", RECORDED, ids="-".join)
+def test_a_recording_tells_weights_states_and_gradients(profiles: dict[tuple[str, str], StepProfile], key: tuple[str, str]) -> None:
+    """Adam keeps two states of a weight, and each has a gradient, whatever the program does. A batch norm's statistics have none."""
+    step = profiles[key].step
+    trained = sum(step.blocks[number].bytes for number in step.trained)
+    statistics = 2 * 16 * 4 if key[0] == "images" else 0
+    assert step.rows == ROWS
+    assert step.gradient_bytes == trained
+    assert step.total(Part.WEIGHT) == trained + statistics
+    assert step.total(Part.STATE) == pytest.approx(2 * trained, abs=64)
+    assert len(step.gradients) == len(step.trained)
+
+
+def test_floating_point_operations_are_those_of_the_products(profiles: dict[tuple[str, str], StepProfile]) -> None:
+    """A layer's forward pass is one product, its backward pass two, but for the first layer's input."""
+    products = 3 * (8 * 128 * 128 + 128 * 10) - 128 * 128
+    assert profiles["perceptron", "plain"].step.flops == 2 * ROWS * products
+    assert profiles["perceptron", "accumulated"].step.flops == 4 * 2 * ROWS * products
+
+
+def test_repeated_layers_are_found_and_gathered_one_by_one(profiles: dict[tuple[str, str], StepProfile]) -> None:
+    found = profiles["language", "plain"]
+    assert sorted(stack.layers for stack in found.stacks)[-2:] == [5, 6], "forward, and backward but for the layer where it begins"
+    block = 4 * (2 * 64 + 64 * 192 + 192 + 64 * 256 + 256 + 256 * 64 + 64)
+    assert list(found.groups).count(block) >= 5
+    assert sum(found.groups) == found.step.total(Part.WEIGHT)
+
+
+def test_what_holds_rows_shrinks_with_the_batch(profiles: dict[tuple[str, str], StepProfile]) -> None:
+    """Of calls on rows, which are nearly all that is not the update."""
+    for key, found in profiles.items():
+        domains = [call.domain for call in found.step.calls]
+        assert domains.count(Domain.ROWS) > 2 * domains.count(Domain.COPY), key
+
+
+@pytest.mark.parametrize("key", RECORDED, ids="-".join)
+def test_memory_and_traffic_are_those_of_the_simulation(profiles: dict[tuple[str, str], StepProfile], key: tuple[str, str]) -> None:
+    """Memory is never below what is simulated, and at most a quarter above, beside the room that is kept for two buckets."""
+    found = profiles[key]
+    for devices, per_host in MESHES:
+        machine = machine_of(devices, per_host, 64 * MIB)
+        for layout in [*layouts(machine)][:: 3 if devices > 4 else 1]:
+            cost, simulated = cost_of(found, layout, machine), simulate(found, layout, machine)
+            buckets = 2 * min(layout.bucket_bytes, found.step.gradient_bytes)
+            assert 0.999 * simulated.peak_bytes <= cost.memory.total <= 1.25 * simulated.peak_bytes + buckets, layout
+            for axis, sent in cost.traffic.items():
+                assert sent == pytest.approx(simulated.sent[axis], rel=1e-6, abs=1024), layout
+
+
+def plans_by_hand(machine: Machine) -> list[Layout]:
+    """As people write them: plain data parallel, ZeRO-1, ZeRO-3, ZeRO-3 within a host and copied between, ZeRO-3 that keeps what it has."""
+    all_of, bucket = (("copy", 1), ("shard", machine.devices)), 25 * MIB
+    within = min(machine.per_host, machine.devices)
+    return [
+        Layout((("copy", machine.devices), ("shard", 1)), Sharding.NONE, bucket),
+        Layout(all_of, Sharding.STATES, bucket),
+        Layout(all_of, Sharding.WEIGHTS, bucket),
+        Layout((("copy", machine.devices // within), ("shard", within)), Sharding.WEIGHTS, bucket),
+        Layout(all_of, Sharding.WEIGHTS, bucket, 10),
+    ]
+
+
+@pytest.mark.parametrize("key", RECORDED, ids="-".join)
+def test_a_chosen_plan_sends_no_more_than_the_best_plan_by_hand(profiles: dict[tuple[str, str], StepProfile], key: tuple[str, str]) -> None:
+    """Of those that fit, in the simulation; bytes weighed by what their links take for them, in ample, short and shortest memory."""
+    found = profiles[key]
+    for devices, per_host in MESHES:
+        smallest = machine_of(devices, per_host, 64 * MIB)
+        least = min(memory_of(found, layout, smallest).total for layout in layouts(smallest))
+        for memory_bytes in (GIB, least * 3 // 2, least * 10 // 8):
+            machine = machine_of(devices, per_host, memory_bytes)
+            chosen = simulate(found, choose(found, machine).chosen.layout, machine)
+            assert chosen.peak_bytes <= machine.budget_bytes
+            by_hand = [one for one in plans_by_hand(machine) if memory_of(found, one, machine).total <= machine.budget_bytes]
+            least_sent = min((simulate(found, one, machine).link_seconds(machine) for one in by_hand), default=float("inf"))
+            assert chosen.link_seconds(machine) <= least_sent * 1.001, (devices, memory_bytes)
+
+
+def test_a_stream_that_was_saved_gives_the_same_plan_and_holds_no_contents(tmp_path: Path) -> None:
+    found = recorded("perceptron")
+    path = tmp_path / "perceptron.stream"
+    found.save(path)
+    assert choose(prepared(recording.load(path)), machine_of(4)) == choose(prepared(found), machine_of(4))
+    assert path.stat().st_size < 20_000
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ForebayError, match="is damaged"):
+        recording.load(path)
+    path.write_bytes(b"something else")
+    with pytest.raises(ForebayError, match="is no stream"):
+        recording.load(path)
+
+
+def test_rows_that_cannot_be_divided_are_refused_with_the_numbers_that_would_do(profiles: dict[tuple[str, str], StepProfile]) -> None:
+    with pytest.raises(Infeasible, match=r"The batch has 64 rows, which 12 devices .* 60 or 72 rows would do, or 8 devices\."):
+        choose(profiles["perceptron", "plain"], machine_of(12))
+
+
+def test_too_little_memory_is_refused_with_the_numbers_that_would_do(profiles: dict[tuple[str, str], StepProfile]) -> None:
+    """They do."""
+    found = prepare_larger(profiles["perceptron", "plain"])
+    machine = machine_of(2, memory_bytes=2 * GIB)
+    with pytest.raises(Infeasible) as refusal:
+        choose(found, machine)
+    told = re.search(r"2 devices of (\d+) GiB would do, or (\d+) devices of 2 GiB\.", str(refusal.value))
+    assert told is not None, refusal.value
+    needed, more = int(told[1]), int(told[2])
+    assert choose(found, replace(machine, memory_bytes=needed * GIB)).chosen.cost.memory.total <= 0.9 * needed * GIB
+    assert choose(found, replace(machine, devices=more)).chosen.layout.sharding is Sharding.WEIGHTS
+    with pytest.raises(Infeasible):
+        choose(found, replace(machine, devices=more // 2))
+
+
+def prepare_larger(found: StepProfile) -> StepProfile:
+    """The same step with weights of 4,096 times as much."""
+    step = found.step
+    blocks = {number: replace(block, bytes=block.bytes << 12) for number, block in step.blocks.items()}
+    return profile.prepare(replace(step, blocks=blocks))
+
+
+FEW = settings(max_examples=60, deadline=None)
+MEMORIES = some.integers(1 << 20, 1 << 27)
+COUNTS = some.sampled_from([1, 2, 3, 4, 6, 8, 12, 16, 32])
+
+
+@FEW
+@given(steps(), COUNTS, MEMORIES)
+def test_a_plan_never_takes_more_memory_than_it_was_told(step: object, devices: int, memory_bytes: int) -> None:
+    found, machine = profile.prepare(step), machine_of(devices, memory_bytes=memory_bytes)  # type: ignore[arg-type]
+    try:
+        plan = choose(found, machine)
+    except Infeasible:
+        return
+    assert plan.chosen.cost.memory.total <= 0.9 * memory_bytes
+    assert simulate(found, plan.chosen.layout, machine).peak_bytes <= 0.9 * memory_bytes
+    assert plan.chosen.layout.devices == devices
+
+
+@FEW
+@given(steps(), COUNTS, MEMORIES, some.integers(0, 1 << 27))
+def test_more_memory_never_makes_a_step_slower(step: object, devices: int, memory_bytes: int, more: int) -> None:
+    found, machine = profile.prepare(step), machine_of(devices, memory_bytes=memory_bytes)  # type: ignore[arg-type]
+    try:
+        before = choose(found, machine)
+    except Infeasible:
+        return
+    after = choose(found, replace(machine, memory_bytes=memory_bytes + more))
+    assert after.chosen.cost.time.total <= before.chosen.cost.time.total
+
+
+@FEW
+@given(steps(), COUNTS, COUNTS, MEMORIES)
+def test_more_devices_are_feasible_where_fewer_were(step: object, fewer: int, more: int, memory_bytes: int) -> None:
+    found = profile.prepare(step)  # type: ignore[arg-type]
+    fewer, more = sorted((fewer, more))
+    if found.step.rows % more:
+        return
+    machine = machine_of(fewer, memory_bytes=memory_bytes)
+    try:
+        choose(found, machine)
+    except Infeasible:
+        return
+    choose(found, replace(machine, devices=more))
