@@ -76,7 +76,9 @@ def test_a_drain_begins_so_early_that_its_grace_ends_at_the_limit() -> None:
     assert stands(budget(), 88, running).state == "open"
     begun = stands(budget(), 89, running)
     assert (begun.state, begun.grace_ns) == ("drain", 10 * SECOND_NS)
-    assert "nearly used up" in begun.sentence
+    assert begun.code == "nearly_used_up" and "nearly used up" in (begun.sentence or "")
+    assert stands(budget(), 100, running).code == "used_up"
+    assert (stands(budget(), 88, running).code, stands(budget(), 88, running).sentence) == (None, None)
 
 
 def test_a_drain_that_begins_late_has_what_grace_the_budget_can_still_pay() -> None:

@@ -324,6 +324,8 @@ def test_a_heartbeat_is_answered_with_what_budgets_do(running_anywhere: Any, usa
         found = beat(running, *records)
         assert globex.items() <= found[-1].items()
         assert "budget" in found[-1]["sentence"]
+        assert (found[-1]["code"], found[-1]["origin"], found[-1]["period"]) == ("used_up", "operator", "2026-11")
+        assert all((row["code"] is None) == (row["state"] == "open") == (row["sentence"] == "") for row in found)
         return [(row["user"], row["state"], row["grace_seconds"]) for row in found[:-1]]
 
     assert states() == []

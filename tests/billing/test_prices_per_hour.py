@@ -76,7 +76,7 @@ def hourly(value: Any) -> Any:
     }
 
 
-LATER = ("cell_id", "first_line")
+LATER = ("cell_id", "first_line", "code")
 
 
 def keyless(found: Any) -> Any:
