@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay.planner.step import Block, Domain, Part, Step, StepCall
+from forebay.toolkit.planner.step import Block, Domain, Part, Step, StepCall
 from hypothesis import strategies
 
 LAYERS_MAX = 8

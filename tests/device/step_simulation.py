@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from forebay.planner.cost import WORKSPACE_BYTES, WORKSPACE_SHARE, kept_groups
-from forebay.planner.layout import Layout, Sharding
-from forebay.planner.machine import Group, Machine
-from forebay.planner.profile import StepProfile
-from forebay.planner.step import Block, Domain, Part, StepCall
+from forebay.toolkit.planner.cost import WORKSPACE_BYTES, WORKSPACE_SHARE, kept_groups
+from forebay.toolkit.planner.layout import Layout, Sharding
+from forebay.toolkit.planner.machine import Group, Machine
+from forebay.toolkit.planner.profile import StepProfile
+from forebay.toolkit.planner.step import Block, Domain, Part, StepCall
 
 
 @dataclass

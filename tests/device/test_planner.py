@@ -9,15 +9,15 @@ from pathlib import Path
 import fork_server
 import pytest
 from forebay.errors import ForebayError
-from forebay.planner import analysis, profile, recorder, recording
-from forebay.planner.calls import CallShapes
-from forebay.planner.choice import Infeasible, choose
-from forebay.planner.cost import cost_of, memory_of
-from forebay.planner.iteration import IterationFinder
-from forebay.planner.layout import MIB, Layout, Sharding, layouts
-from forebay.planner.machine import GIB, MODELS, Machine
-from forebay.planner.profile import StepProfile
-from forebay.planner.step import Domain, Part
+from forebay.toolkit.planner import analysis, profile, recording, script_run
+from forebay.toolkit.planner.calls import CallShapes
+from forebay.toolkit.planner.choice import Infeasible, choose
+from forebay.toolkit.planner.cost import cost_of, memory_of
+from forebay.toolkit.planner.iteration import IterationFinder
+from forebay.toolkit.planner.layout import MIB, Layout, Sharding, layouts
+from forebay.toolkit.planner.machine import GIB, MODELS, Machine
+from forebay.toolkit.planner.profile import StepProfile
+from forebay.toolkit.planner.step import Domain, Part
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from made_steps import steps
@@ -38,7 +38,7 @@ def machine_of(devices: int, per_host: int = 8, memory_bytes: int = GIB) -> Mach
 
 def recorded(name: str, manner: str = "plain") -> recording.Recording:
     command = [str(fork_server.programs()), str(PROGRAMS), name, str(ROWS), manner]
-    return recorder.record(command, 3, SECONDS_MAX, lambda iterations, calls: None)
+    return script_run.record(command, 3, SECONDS_MAX, lambda iterations, calls: None)
 
 
 def prepared(found: recording.Recording) -> StepProfile:
@@ -215,4 +215,4 @@ def test_more_devices_are_feasible_where_fewer_were(step: object, fewer: int, mo
         choose(found, machine)
     except Infeasible:
         return
-    choose(found, replace(machine, devices=more))
+    assert choose(found, replace(machine, devices=more)).chosen.layout.devices == more

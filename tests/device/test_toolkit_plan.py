@@ -1,4 +1,4 @@
-"""``forebay plan`` as people use it: unmodified scripts on the null device, its report, JSON and page, and one sentence for all that is wrong."""
+"""``forebay plan`` as people use it: its report, JSON and page, and one sentence for all that is wrong."""
 
 from __future__ import annotations
 

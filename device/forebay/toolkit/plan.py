@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forebay.errors import ForebayError
-from forebay.planner import analysis, choice, page, profile, recorder, recording, report
-from forebay.planner.calls import CallShapes
-from forebay.planner.iteration import IterationFinder
-from forebay.planner.machine import DEFAULT_MODEL, GIB, MODELS, Machine, Network, network_of
 from forebay.toolkit import flavor, pool
+from forebay.toolkit.planner import analysis, choice, page, profile, recording, report, script_run
+from forebay.toolkit.planner.calls import CallShapes
+from forebay.toolkit.planner.iteration import IterationFinder
+from forebay.toolkit.planner.machine import DEFAULT_MODEL, GIB, MODELS, Machine, Network, network_of
 
 DESCRIPTION = """\
 Runs a Python program on a null device, which computes nothing, until its training step has come three times, ends it, and plans
@@ -100,7 +100,7 @@ def _recorded(arguments: argparse.Namespace) -> recording.Recording:
             raise ForebayError(f"--{name} is {getattr(arguments, name):g}; it must be at least {least}.")
     program = ["-m", arguments.program] if arguments.module else [arguments.program]
     command = [sys.executable, *program, *arguments.arguments]
-    recorded = recorder.record(command, arguments.iterations, arguments.seconds, _progress(arguments.iterations))
+    recorded = script_run.record(command, arguments.iterations, arguments.seconds, _progress(arguments.iterations))
     if arguments.stream is not None:
         recorded.save(arguments.stream)
     return recorded

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forebay.planner.layout import Layout, Sharding
-from forebay.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, Group, Machine
-from forebay.planner.profile import Alive, StepProfile
-from forebay.planner.step import Domain, Part, StepCall
+from forebay.toolkit.planner.layout import Layout, Sharding
+from forebay.toolkit.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, Group, Machine
+from forebay.toolkit.planner.profile import Alive, StepProfile
+from forebay.toolkit.planner.step import Domain, Part, StepCall
 
 WORKSPACE_BYTES = 256 << 20
 """Of libraries, for matrix products and convolutions. Assumed, not measured; at most a hundredth of the device's memory."""

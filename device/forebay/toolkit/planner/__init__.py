@@ -1,6 +1,6 @@
 """How a training step would be spread over several devices, planned from its recorded command stream: without a device, a pool or a worker.
 
-``forebay plan`` has its parts here. ``null_device`` and ``recorder`` run a script on a device that computes nothing; ``recording`` is
+``forebay plan`` has its parts here. ``null_device`` and ``script_run`` run a script on a device that computes nothing; ``recording`` is
 what it sent; ``iteration`` finds the step that repeats, ``rows`` follows the batch through it and ``step`` says what it keeps, computes and
 makes; ``machine`` is what it would run on, ``layout`` how it may be spread, ``cost`` what that takes, ``choice`` which is taken.
 """

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from forebay_wire.stream import Argument, Geometry, Tag
 
-from forebay.planner.calls import CallShape
+from forebay.toolkit.planner.calls import CallShape
 
 REDUCTIONS = frozenset(
     {"sum", "mean", "amax", "amin", "prod", "var", "std", "var_mean", "linalg_vector_norm", "norm", "argmax", "any", "all"}

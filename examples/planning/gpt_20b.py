@@ -1,4 +1,4 @@
-"""Trains a GPT of 20 billion parameters (44 layers of 6,144), in plain PyTorch, for `bench/plan.py` to plan. Weights are made on cuda:0."""
+"""Trains a GPT of 20 billion parameters (44 layers of 6,144), in plain PyTorch, to be planned. Weights are made on cuda:0."""
 
 import sys
 

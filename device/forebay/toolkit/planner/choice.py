@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from forebay.errors import ForebayError
-from forebay.planner.cost import Cost, Pace, cost_of, memory_of
-from forebay.planner.layout import Layout, Sharding, layouts
-from forebay.planner.machine import GIB, MEMORY_SHARE, Machine
-from forebay.planner.profile import StepProfile
+from forebay.toolkit.planner.cost import Cost, Pace, cost_of, memory_of
+from forebay.toolkit.planner.layout import Layout, Sharding, layouts
+from forebay.toolkit.planner.machine import GIB, MEMORY_SHARE, Machine
+from forebay.toolkit.planner.profile import StepProfile
 
 DEVICES_TRIED_MAX = 65_536
 WITH = {Sharding.NONE: "nothing", Sharding.STATES: "states", Sharding.GRADIENTS: "gradients", Sharding.WEIGHTS: "weights"}

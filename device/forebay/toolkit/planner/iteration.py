@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from forebay_wire.steps import Called, Event, Freed, Made
 from forebay_wire.stream import Copy, Write, WriteShared
 
-from forebay.planner.calls import CallShapes
+from forebay.toolkit.planner.calls import CallShapes
 
 PERIOD_CHUNKS_MAX = 1024
 """Uploads between two updates of the weights that are looked through."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from forebay.planner.choice import Plan
-from forebay.planner.machine import GIB
-from forebay.planner.profile import StepProfile
-from forebay.planner.report import PREDICTED, TODAY, assumptions, devices_of, step_lines, time_rows
+from forebay.toolkit.planner.choice import Plan
+from forebay.toolkit.planner.machine import GIB
+from forebay.toolkit.planner.profile import StepProfile
+from forebay.toolkit.planner.report import PREDICTED, TODAY, assumptions, devices_of, step_lines, time_rows
 
 DEVICES_SHOWN = 64
 STYLE = """

@@ -19,12 +19,12 @@ from forebay_wire.stream import Mark, WireError
 
 from forebay.devices import DEVICES_VARIABLE
 from forebay.errors import ForebayError
-from forebay.planner.calls import CallShapes
-from forebay.planner.iteration import IterationFinder
-from forebay.planner.null_device import NullDevice
-from forebay.planner.null_pool import NullPool
-from forebay.planner.recording import Recording
 from forebay.service import FLAVOR_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
+from forebay.toolkit.planner.calls import CallShapes
+from forebay.toolkit.planner.iteration import IterationFinder
+from forebay.toolkit.planner.null_device import NullDevice
+from forebay.toolkit.planner.null_pool import NullPool
+from forebay.toolkit.planner.recording import Recording
 
 KNOWN_CALLS_VARIABLE = "FOREBAY_KNOWN_CALLS"
 POLL_SECONDS = 0.05

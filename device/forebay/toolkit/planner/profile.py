@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from forebay.planner.step import Domain, Part, Step, StepCall
+from forebay.toolkit.planner.step import Domain, Part, Step, StepCall
 
 LAYER_BYTES = 512 << 20
 """Weights outside of repeated layers are gathered in groups of at least so many bytes, or of as many as the largest layer has."""

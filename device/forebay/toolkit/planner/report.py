@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from forebay.planner.choice import Candidate, Plan
-from forebay.planner.cost import WORKSPACE_BYTES
-from forebay.planner.layout import MIB, NAMES, Sharding
-from forebay.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, GIB, MEMORY_SHARE, Machine
-from forebay.planner.profile import StepProfile
-from forebay.planner.step import Domain, Part
 from forebay.toolkit import table
+from forebay.toolkit.planner.choice import Candidate, Plan
+from forebay.toolkit.planner.cost import WORKSPACE_BYTES
+from forebay.toolkit.planner.layout import MIB, NAMES, Sharding
+from forebay.toolkit.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, GIB, MEMORY_SHARE, Machine
+from forebay.toolkit.planner.profile import StepProfile
+from forebay.toolkit.planner.step import Domain, Part
 
 BAR_CHARACTERS = 40
 REJECTED_SHOWN = 12

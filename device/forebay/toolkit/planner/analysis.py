@@ -10,11 +10,11 @@ from forebay_wire.steps import Called, Event, Freed, Made
 from forebay_wire.stream import Geometry, Resize
 
 from forebay.errors import ForebayError
-from forebay.planner.calls import HALVES, OVERWRITING, CallShape, CallShapes, TensorUse
-from forebay.planner.flops import flops_of
-from forebay.planner.iteration import Iteration, uploaded_bytes
-from forebay.planner.rows import pitch_of, result_dimension, rows_dimension
-from forebay.planner.step import Block, Domain, Part, Step, StepCall
+from forebay.toolkit.planner.calls import HALVES, OVERWRITING, CallShape, CallShapes, TensorUse
+from forebay.toolkit.planner.flops import flops_of
+from forebay.toolkit.planner.iteration import Iteration, uploaded_bytes
+from forebay.toolkit.planner.rows import pitch_of, result_dimension, rows_dimension
+from forebay.toolkit.planner.step import Block, Domain, Part, Step, StepCall
 
 
 def analyse(events: Sequence[Event], iteration: Iteration, shapes: CallShapes, rows: int | None = None) -> Step:

@@ -1,4 +1,4 @@
-"""Trains T5-11B of transformers: a script as a user writes it, for `bench/plan.py` to plan. Weights are made on cuda:0."""
+"""Trains T5-11B of transformers: a script as a user writes it, to be planned. Weights are made on cuda:0."""
 
 import sys
 

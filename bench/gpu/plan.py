@@ -1,6 +1,6 @@
 """How long `forebay plan` takes, in processor seconds of all its processes, by part: recorded anew, and from a stream that is known.
 
-T5-11B of transformers on 160 devices and a GPT of 20 billion parameters on 64 (`bench/planning`). Bars: under 20 s by the wall when it is
+T5-11B of transformers on 160 devices, a GPT of 20 billion parameters on 64 (`examples/planning`). Bars: under 20 s by the wall if it is
 recorded anew on two cores, imports included; when known, nothing is recorded.
 """
 
@@ -15,12 +15,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from forebay.planner import analysis, profile, recorder, recording
-from forebay.planner.calls import CallShapes
-from forebay.planner.choice import choose
-from forebay.planner.iteration import IterationFinder
-from forebay.planner.machine import MODELS, Machine
-from report import report
+from forebay.toolkit.planner import analysis, profile, recording, script_run
+from forebay.toolkit.planner.calls import CallShapes
+from forebay.toolkit.planner.choice import choose
+from forebay.toolkit.planner.iteration import IterationFinder
+from forebay.toolkit.planner.machine import MODELS, Machine
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path.append(str(CHECKOUT / "bench"))
+
+from report import report  # noqa: E402
 
 BAR_SECONDS = 20.0
 PROGRAMS = {"T5-11B": ("t5_11b.py", 640, 160), "GPT of 20 billion": ("gpt_20b.py", 64, 64)}
@@ -60,10 +64,10 @@ def plan(row: dict[str, object], found: recording.Recording, devices: int) -> No
 def measure(name: str, folder: Path) -> list[dict[str, object]]:
     program, rows, devices = PROGRAMS[name]
     path = folder / program
-    command = [sys.executable, str(Path(__file__).parent / "planning" / program), str(rows)]
+    command = [sys.executable, str(CHECKOUT / "examples" / "planning" / program), str(rows)]
     anew: dict[str, object] = {"model": name, "devices": devices, "stream": "recorded"}
     began = time.perf_counter()
-    found = timed(anew, "get the stream", lambda: recorder.record(command, 3, 300.0, lambda iterations, calls: None))
+    found = timed(anew, "get the stream", lambda: script_run.record(command, 3, 300.0, lambda iterations, calls: None))
     plan(anew, found, devices)
     anew["wall s"] = round(time.perf_counter() - began, 2)
     found.save(path)

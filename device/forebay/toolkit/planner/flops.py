@@ -10,7 +10,7 @@ from math import prod
 
 from forebay_wire.stream import Tag
 
-from forebay.planner.calls import CallShape
+from forebay.toolkit.planner.calls import CallShape
 
 BACKWARD_ATTENTION = 2.5
 

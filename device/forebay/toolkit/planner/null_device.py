@@ -34,7 +34,7 @@ from forebay_wire.stream import (
     read_frame,
 )
 
-from forebay.planner.calls import HALVES
+from forebay.toolkit.planner.calls import HALVES
 
 KIND, MODEL = "cuda", "null"
 """It stands for a GPU, so that programs take the ways that they take on one: fused attention for instance."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from math import gcd
 
-from forebay.planner.machine import Group, Machine
+from forebay.toolkit.planner.machine import Group, Machine
 
 MIB = 1 << 20
 BUCKETS = (0, 25 * MIB, 64 * MIB, 256 * MIB)
