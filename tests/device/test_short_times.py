@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forebay.session import short
+from forebay.waiting import short
 from forebay.toolkit.profile_report import per_call
 
 
