@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from forebay.waiting import short
 from forebay.toolkit.profile_report import per_call
+from forebay.waiting import short
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(1.86663, "1.9"), (0.05, "0.05"), (0.0499999, "0.05"), (10.0, "10"), (125.25, "125.2")])
