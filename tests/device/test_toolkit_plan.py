@@ -48,9 +48,9 @@ def script(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def test_a_scripts_plan_is_told_on_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scripts_plan_is_told_on_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--devices", "8", "--device", "h100", str(PROGRAMS), "language", "64"]) == 0
-    told = capsys.readouterr().out
+    told = capfd.readouterr().out
     assert told.startswith("Plan for 8 x H100 of 80 GiB on 1 host: ")
     for expected in (
         "  why: the fastest that fits; ",
@@ -65,12 +65,12 @@ def test_a_scripts_plan_is_told_on_the_terminal(capsys: pytest.CaptureFixture[st
     assert "nothing was computed, and nothing measured" in told and "What the product does of it today" in told
 
 
-def test_a_plan_is_given_as_json_and_as_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str], script: Callable[..., str]) -> None:
+def test_a_plan_is_given_as_json_and_as_a_page(tmp_path: Path, capfd: pytest.CaptureFixture[str], script: Callable[..., str]) -> None:
     page, network = tmp_path / "plan.html", tmp_path / "network.json"
     network.write_text('{"host": {"latency_us": 5, "gigabytes_per_second": 300}, "switch": {"latency_us": 9, "gigabytes_per_second": 40}}')
     options = ["--devices", "4", "--memory", "24GiB", "--per-host", "2", "--network", str(network), "--json", "--html", str(page)]
     assert main(["plan", *options, script()]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capfd.readouterr().out)
     assert told["step"]["weight_bytes"] == told["step"]["gradient_bytes"] == 4 * (8 * 2 + 2)
     assert told["step"]["state_bytes"] == 0 and told["step"]["rows"] == 16
     assert told["machine"]["memory_bytes"] == 24 << 30 and told["machine"]["network"]["host"]["bytes_per_second"] == 3e11
@@ -82,12 +82,12 @@ def test_a_plan_is_given_as_json_and_as_a_page(tmp_path: Path, capsys: pytest.Ca
     HTMLParser().feed(text)
 
 
-def test_a_stream_is_recorded_once(tmp_path: Path, capsys: pytest.CaptureFixture[str], script: Callable[..., str]) -> None:
+def test_a_stream_is_recorded_once(tmp_path: Path, capfd: pytest.CaptureFixture[str], script: Callable[..., str]) -> None:
     stream = tmp_path / "train.stream"
     assert main(["plan", "--devices", "2", "--json", "--stream", str(stream), script()]) == 0
-    first = capsys.readouterr()
+    first = capfd.readouterr()
     assert main(["plan", "--devices", "2", "--json", "--stream", str(stream)]) == 0
-    assert capsys.readouterr() == (first.out, "")
+    assert capfd.readouterr() == (first.out, "")
 
 
 def test_a_script_is_ended_after_three_steps_and_its_own_words_go_to_standard_error(
@@ -100,20 +100,20 @@ def test_a_script_is_ended_after_three_steps_and_its_own_words_go_to_standard_er
     assert told.err.startswith("0 0.0\n1 0.0\n2 0.0\n") and "Traceback" not in told.err
 
 
-def test_a_script_that_ends_by_itself_is_planned_too(capsys: pytest.CaptureFixture[str], script: Callable[..., str]) -> None:
+def test_a_script_that_ends_by_itself_is_planned_too(capfd: pytest.CaptureFixture[str], script: Callable[..., str]) -> None:
     assert main(["plan", "--devices", "2", "--json", "--iterations", "5", script(count=4)]) == 0
-    assert json.loads(capsys.readouterr().out)["step"]["rows"] == 16
+    assert json.loads(capfd.readouterr().out)["step"]["rows"] == 16
 
 
 def test_a_flavors_devices_are_planned_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], script: Callable[..., str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], script: Callable[..., str]
 ) -> None:
     with served() as pool:
         pool.choice = "medium.128gb"
         monkeypatch.setenv("FOREBAY_URL", pool.url)
         monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
         assert main(["plan", script()]) == 0
-    assert capsys.readouterr().out.startswith("Plan for one MI250 of 128 GiB on 1 host: one device")
+    assert capfd.readouterr().out.startswith("Plan for one MI250 of 128 GiB on 1 host: one device")
 
 
 NO_STEP = "No training step was found: no upload came again and again"
@@ -152,9 +152,9 @@ def test_what_is_wrong_is_told_in_one_sentence(case: str, capfd: pytest.CaptureF
         (["--stream", "none.stream"], "Nothing to plan: there is no file none.stream, so give a script's path"),
     ],
 )
-def test_what_is_not_there_is_told(words: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_is_told(words: list[str], expected: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--devices", "2", *words]) == 1
-    assert expected in capsys.readouterr().err
+    assert expected in capfd.readouterr().err
 
 
 def test_planning_a_known_stream_imports_no_pytorch(tmp_path: Path, script: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
