@@ -16,7 +16,6 @@ from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
 from forebay.waiting import in_words, left
-from forebay_wire import messages
 
 from forebay_admin.actions import Parsers
 from forebay_admin.actions import action as _action
@@ -308,6 +307,8 @@ def _waiting(row: Row) -> list[object]:
 
 def _estimate(row: Row) -> str | None:
     """What is left by now of what the process was told."""
+    from forebay_wire import messages
+
     if row["estimated_at_ns"] is None:
         return None
     passed_seconds = max(0.0, time.time() - row["estimated_at_ns"] / 1e9)

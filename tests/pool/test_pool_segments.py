@@ -216,7 +216,7 @@ def test_a_real_workers_lease_is_metered_in_every_hour_that_it_computes_in(pool:
     real = {
         "real_workers": True,
         "heartbeat_seconds": 0.2,
-        "idle_release_seconds": 0.3,
+        "idle_release_seconds": 3.0,
         "segment_seconds": 1.0,
     }
 

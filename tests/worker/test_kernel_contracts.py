@@ -484,6 +484,9 @@ def test_a_valid_call_keeps_its_contract_and_gives_pytorch_s_result(
         pytest.skip("sizes of what it gives for its gradient are not the host's, so programs ask for them")
     expected, answered = client.run(op, *values)
     assert isinstance(client.sync(), stream.Done)
+    if op is CTC:  # PyTorch leaves what no path of the shorter sequences reaches unwritten
+        assert [made.shape for made in answered] == [made.shape for made in expected]
+        answered, expected = answered[0], expected[0]
     torch.testing.assert_close(answered, expected, equal_nan=True)
 
 

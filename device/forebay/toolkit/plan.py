@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
 from forebay.toolkit import flavor, pool
-from forebay.toolkit.planner import analysis, choice, page, profile, recording, report, script_run
-from forebay.toolkit.planner.calls import CallShapes
-from forebay.toolkit.planner.iteration import IterationFinder
 from forebay.toolkit.planner.machine import DEFAULT_MODEL, GIB, MODELS, Machine, Network, network_of
+
+if TYPE_CHECKING:
+    from forebay.toolkit.planner.recording import Recording
 
 DESCRIPTION = """\
 Runs a Python program on a null device, which computes nothing, until its training step has come three times, ends it, and plans
@@ -64,6 +65,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def perform(arguments: argparse.Namespace) -> int:
     """Records, plans, and writes. Raises ForebayError."""
+    from forebay.toolkit.planner import analysis, choice, page, profile, report
+    from forebay.toolkit.planner.calls import CallShapes
+    from forebay.toolkit.planner.iteration import IterationFinder
+
     machine = machine_of(arguments)
     recorded = _recorded(arguments)
     shapes = CallShapes(recorded.operators)
@@ -86,8 +91,10 @@ def perform(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _recorded(arguments: argparse.Namespace) -> recording.Recording:
+def _recorded(arguments: argparse.Namespace) -> Recording:
     """The stream of a file that is there, else of the program, kept in the file that is wanted."""
+    from forebay.toolkit.planner import recording, script_run
+
     if arguments.stream is not None and arguments.stream.exists():
         return recording.load(arguments.stream)
     if arguments.program is None:
