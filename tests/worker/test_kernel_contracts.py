@@ -212,6 +212,12 @@ OFFENCES: list[tuple[str, Any, tuple[Any, ...], str]] = [
         "indices .* has elements, and offsets has none",
     ),
     (
+        "indices where there is only a last offset",
+        aten._embedding_bag_forward_only.default,
+        (ROWS[0, 0], torch.tensor([0, 1]), torch.tensor([0]), False, 0, False, torch.ones(2), True, 0),
+        "indices .* has elements, and offsets has one",
+    ),
+    (
         "a result whose elements share their places",
         aten._log_softmax.out,
         (ROWS[0, 0], 1, False, torch.zeros(1).expand(3, 8)),

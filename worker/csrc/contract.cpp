@@ -473,11 +473,13 @@ class Check {
     return own->numel == rows * (rows - 1) / 2 ? "" : std::string(term.argument) + " " + text_of(own->sizes) + " does not fit the other arguments";
   }
 
-  // No elements where the other tensor has none.
+  // No elements where the other tensor has none, or with - one at most.
   std::string empty(const Term& term, const ArgumentPlan& given) const {
-    const Layout *own = layout_of(given), *other = layout_of(argument(term.what));
-    if (own == nullptr || other == nullptr || other->numel > 0 || own->numel == 0) return "";
-    return std::string(term.argument) + " " + text_of(own->sizes) + " has elements, and " + std::string(term.what) + " has none";
+    const bool or_one = term.what.front() == '-';
+    const std::string_view name = term.what.substr(or_one);
+    const Layout *own = layout_of(given), *other = layout_of(argument(name));
+    if (own == nullptr || other == nullptr || other->numel > or_one || own->numel == 0) return "";
+    return std::string(term.argument) + " " + text_of(own->sizes) + " has elements, and " + std::string(name) + (other->numel == 0 ? " has none" : " has one");
   }
 
   // How long the sequences of a batch are: a list or a tensor of a number for each, which check_bounds looks at.
