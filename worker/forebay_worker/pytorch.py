@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import runpy
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,12 @@ from forebay_worker.errors import DeviceUnknown, WorkerError
 LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so", "libtorch.so")
 """In the order they need each other."""
 
+SPINS = "1000"
+"""How often a thread of an operator looks whether the others are done before it sleeps (libgomp's ``GOMP_SPINCOUNT``).
+
+libgomp's own 300,000 keep a processor for a millisecond. Where other programs want processors too, the kernel puts two threads of a
+worker on one, and each operator then waits that long for a thread which the waiting itself keeps from running.
+"""
 HOST_KINDS = ("cpu", "null")
 AUTOLOAD_GROUP = "torch.backends"
 """``import torch`` loads the back ends that are installed under this group of entry points."""
@@ -74,6 +81,8 @@ def build() -> Build:
 
 def load_executor(kind: str) -> ModuleType:
     """The C++ executor; for an accelerator ``torch`` itself is imported too, since it loads the vendor's libraries."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when the library is loaded
     if kind not in HOST_KINDS:
         importlib.import_module("torch")
     else:
