@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from processes import suspend
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -256,7 +257,7 @@ def test_a_pool_that_is_killed_leaves_its_workers_to_the_next_one_which_may_end_
     psutil.wait_procs([victim], timeout=10)
     assert kernel.run("print((kept + 1).sum().item())").endswith("24.0\n"), "before it may stand that it waited for the next pool"
     assert worker == apart.worker_of(PEOPLE[0]) and worker.is_running()
-    worker.suspend()
+    suspend(worker.pid)
     operator = apart.cloud.person("operator")
     token = operator.new_token()
     (session,) = [row for row in apart.cloud.service("pool/api/sessions", token).json() if row["user"] == PEOPLE[0]]

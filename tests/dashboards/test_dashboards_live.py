@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from dashboards_installation import Hub, Installation, eventually, install, running
+from processes import suspend
 
 VISIBLE_SECONDS_MAX = 1.0
 """DESIGN: usage is visible less than a second after it happened."""
@@ -200,7 +201,7 @@ def test_while_the_hub_cannot_be_asked_nobody_is_let_in_and_the_page_says_why(ow
 
 def test_a_billing_service_that_hangs_does_not_hang_the_page(own_cloud: Installation) -> None:
     assert own_cloud.billing.process is not None
-    own_cloud.billing.process.send_signal(signal.SIGSTOP)
+    suspend(own_cloud.billing.process.pid)
     try:
         answer = own_cloud.get("acme-member", "usage")
     finally:

@@ -19,6 +19,7 @@ import psutil
 import pytest
 from forebay_pool.model.instructions import TellClient
 from forebay_wire import messages as wire
+from processes import suspend
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
@@ -263,7 +264,7 @@ def test_a_stopped_process_stays_where_it_is_and_goes_on_there(pool: Make, setti
             await training.until_step(5)
             session = session_of(running)
             worker = session.worker
-            training.process.send_signal(signal.SIGSTOP)
+            suspend(training.process.pid)
             await running.call("POST", f"api/sessions/{session.id}/move", body={})
             await running.until(lambda: worker.stays)
             assert session.worker is worker

@@ -26,6 +26,7 @@ import pytest
 import sqlalchemy
 from forebay.service import Service
 from forebay_wire import messages as wire
+from processes import suspend
 from waiting_people import Person, call, queue
 
 pytestmark = [
@@ -428,7 +429,7 @@ def test_a_pool_that_was_stopped_and_wakes_up_writes_nothing_kills_nobody_and_fo
     def stop_and_wake() -> None:
         both.until(lambda: both.rows("select id from open_leases"))
         (before,) = both.rows("select epoch from leadership")
-        both.processes[0].send_signal(signal.SIGSTOP)
+        suspend(both.processes[0].pid)
         both.until(lambda: role(ports[1]) == "leader", 2 * TAKEOVER_SECONDS)
         assert both.rows("select epoch from leadership") == [(before[0] + 1,)]
         time.sleep(2.0)  # longer than the first pool's heartbeats allow: it would take its worker for dead

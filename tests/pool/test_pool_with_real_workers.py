@@ -18,6 +18,7 @@ import pytest
 import torch
 from forebay_wire import messages as wire
 from forebay_wire import stream
+from processes import suspend
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built")
 Make = Callable[..., Any]
@@ -167,7 +168,7 @@ def test_a_device_that_no_longer_answers_ends_its_session_in_time_and_leaves_no_
             assert (await victim.replies(stream.Data)).data == b"x"
             assert others
             for other in others:
-                other.suspend()
+                suspend(other.pid)
             victim.writer.write(stream.frame(body_of(stream.Read(2, 9, 0, 1))))
             closed = await victim.client.hears(wire.LeaseClosed)
             lost = await victim.client.hears(wire.SessionLost)

@@ -23,6 +23,7 @@ from forebay_wire.messages import Assign, Close, End, Open, Park, Restore
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from forebay_worker.link import Standing
 from link_to_pool import WAIT_SECONDS_MAX, Pool
+from processes import suspend
 
 TICKET = bytes(range(32))
 TOKEN = "the-workers-own-token"
@@ -266,7 +267,7 @@ def test_heartbeats_tell_that_a_device_waits_for_another_one(
         storages = [client.upload(torch.ones(4)) for _ in range(2)]
         assert isinstance(client.sync(), stream.Done)
         (other,) = psutil.Process(worker.pid).children()
-        other.suspend()
+        suspend(other.pid)
         client.send(*(stream.Read(request, storage, 0, 16) for request, storage in enumerate(storages, 7)))
         seconds = []
         while len(seconds) < 2:

@@ -1,0 +1,24 @@
+"""What tests do to processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+STOP_SECONDS_MAX = 30.0
+
+
+def suspend(pid: int) -> None:
+    """Stops a process, and returns when all of its threads stand still: they run on until one of them has taken the signal."""
+    os.kill(pid, signal.SIGSTOP)
+    end = time.monotonic() + STOP_SECONDS_MAX
+    while any(state != "T" for state in _states(pid)):
+        assert time.monotonic() < end, f"threads of {pid} still run: {_states(pid)}"
+        time.sleep(0.001)
+
+
+def _states(pid: int) -> list[str]:
+    """A letter for each thread, as proc(5) has them."""
+    return [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
