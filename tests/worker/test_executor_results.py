@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import geometry_of
 from forebay_wire import _stream, stream
 from forebay_wire.stream import Argument, FailureCode, Geometry, Output, OutputTag, Tag, Template
 
@@ -243,6 +244,25 @@ def test_chance_depends_on_seed_and_counter_alone(client: Any) -> None:
         assert not torch.equal(drawn[0], drawn[other])
     for values in drawn:
         assert abs(values.mean()) < 0.2 and 0.8 < values.std() < 1.2
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 1.0])
+def test_masks_are_those_of_pytorch(client: Any, dtype: torch.dtype, p: float) -> None:
+    """Where elements have room between them PyTorch draws for each by itself, elsewhere the worker does, many at a time."""
+    count = 5_001
+    op = client.operator(aten.bernoulli_.float)
+    drawn = []
+    for step in (1, 2):
+        laid = torch.zeros(count * step, dtype=dtype)
+        g = geometry_of(laid[::step])
+        arguments = (Argument(Tag.TENSOR, geometry=g), Argument(Tag.DOUBLE), Argument(Tag.GENERATOR))
+        number = client.template(Template(op, arguments, (Output(OutputTag.SAME, same=0),), stream.RANDOM))
+        storage = client.upload(laid)
+        client.send(stream.Call(number, (stream.View(storage), p), stream.Random(3, 4)))
+        drawn.append(client.download(storage, g))
+    assert torch.equal(*drawn)
+    assert abs(drawn[0].double().mean() - p) < 0.03
 
 
 @pytest.mark.everywhere

@@ -11,6 +11,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/headeronly/version.h>
 
+#include "bernoulli.h"
 #include "division.h"
 #include "memory.h"
 
@@ -49,6 +50,7 @@ Server::Server(Device device, const std::string& address, std::optional<int> thr
       listener_(address),
       session_(device_, *this, *this) {
   outlive_integer_divisions();
+  draw_bernoulli_by_vectors();
 }
 
 Server::~Server() {
