@@ -7,6 +7,9 @@ PYTEST_ARGS ?=
 WHEELS ?=
 PART ?=
 GPU_PYTHON ?= 3.12
+TORCHES ?=
+VERSION ?=
+RELEASE_KEY ?=
 FOREBAY_PORT ?= 8000
 FOREBAY_STATE ?= $(CURDIR)/var
 FOREBAY_ADDRESS ?= 127.0.0.1
@@ -14,13 +17,13 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 
 BIN := .venv/bin
 BEGAN := $(shell date +%s)
-ROOMS := acceptance device pool dashboards worker programs billing lab simulation house generic standin docs monitoring service admin hub spawner wire
+ROOMS := acceptance device pool dashboards worker programs billing lab simulation house generic standin docs monitoring service admin hub spawner wire packages
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
-.PHONY: help setup up check test $(ROOMS:%=test-%) test-pure test-long test-wheels wheels-gpu test-gpu lint docs bench
+.PHONY: help setup up check test $(ROOMS:%=test-%) test-pure test-long test-wheels wheels version release wheels-gpu test-gpu lint docs bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -73,6 +76,17 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 
 test-wheels: ## the same tests on builds of PyTorch with and without CUDA, side by side (downloads gigabytes)
 	$(PYTHON) tests/stock_wheels.py $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)') $(WHEELS)
+
+wheels: ## every wheel of the repository with an index page, in build/dist; TORCHES='torch==2.12.1 …' adds builds for other releases
+	@$(SETUP) --dev
+	@$(BIN)/python deploy/packages/wheels.py $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)') $(TORCHES)
+
+version: ## give all packages VERSION=1.2.3, and close the changelog's open part under it
+	@$(BIN)/python deploy/packages/release.py version '$(VERSION)'
+
+release: ## wheels, changes, bill of materials and sums of the version, in build/release; RELEASE_KEY=FILE signs them
+	@$(SETUP) --dev
+	@$(BIN)/python deploy/packages/release.py make $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)') $(if $(RELEASE_KEY),--key '$(RELEASE_KEY)') $(TORCHES)
 
 wheels-gpu: ## gather what a GPU server without a package registry needs beside PyTorch, in build/wheels-gpu
 	@$(PYTHON) bench/gpu/wheels.py --python $(GPU_PYTHON)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from forebay_wire.native_build import PrecompiledBuild
+from forebay_wire.native_build import PrecompiledBuild, extension_name
 from setuptools import setup
 from torch.utils.cpp_extension import CppExtension, include_paths
 
@@ -20,7 +20,7 @@ def sources(folder: str) -> list[str]:
 
 extensions = [
     CppExtension(
-        "forebay._C",
+        extension_name("forebay", "_C"),
         sources("csrc"),
         include_dirs=[str(here.parent / "wire" / "forebay_wire" / "include")],
         extra_compile_args=FLAGS,
@@ -29,7 +29,7 @@ extensions = [
 if KINETO.is_dir():
     extensions.append(
         CppExtension(
-            "forebay._kineto",
+            extension_name("forebay", "_kineto"),
             sources("csrc/kineto"),
             include_dirs=[str(KINETO)],
             extra_compile_args=FLAGS,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import forebay_wire
 import pybind11
-from forebay_wire.native_build import PrecompiledBuild
+from forebay_wire.native_build import PrecompiledBuild, extension_name
 from setuptools import setup
 from torch.utils.cpp_extension import CppExtension
 
@@ -14,7 +14,7 @@ HERE = Path(__file__).parent
 SOURCES = sorted(str(path.relative_to(HERE)) for path in HERE.glob("csrc/*.cpp"))
 
 executor = CppExtension(
-    "forebay_worker._executor",
+    extension_name("forebay_worker", "_executor"),
     SOURCES,
     include_dirs=[str(forebay_wire.include_dir()), pybind11.get_include()],
     extra_compile_args=["-O2", "-g0", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"],

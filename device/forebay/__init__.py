@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from forebay_wire import torch_builds
+
 if TYPE_CHECKING:
     from forebay_wire.messages import Flavor
 
     from forebay.virtual_device import VirtualDevices
+
+
+torch_builds.add_to(__path__)
 
 
 def flavor(name: str | None = None, device: int = 0) -> Flavor:

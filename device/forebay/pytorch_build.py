@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from forebay_wire.torch_builds import release, releases_in
 
 from forebay.errors import ForebayError
 
@@ -20,6 +21,12 @@ def check_extension() -> None:
     """Raises ForebayError where the extension is missing, or was built for another release of torch; does not load it."""
     spec = importlib.util.find_spec("forebay._C")
     if spec is None or spec.origin is None:
+        others = releases()
+        if others:
+            raise ForebayError(
+                f"this forebay was built for torch {', '.join(others)}, and torch {torch.__version__} is installed; install one of those, "
+                "or a forebay that was built for this one."
+            )
         raise ForebayError(f"the extension forebay._C cannot be loaded (there is none); build forebay for torch {torch.__version__}.")
     found = BUILT_FOR.search(Path(spec.origin).read_bytes())
     built_for = found[1].decode() if found else "of an unknown release"
@@ -30,9 +37,9 @@ def check_extension() -> None:
         )
 
 
-def release(version: str) -> str:
-    """``2.13`` of ``2.13.0+cu130``: what C++ code may be shared within."""
-    return ".".join(version.split(".")[:2])
+def releases() -> list[str]:
+    """The releases of torch that this forebay was built for, oldest first."""
+    return releases_in([str(Path(__file__).parent)])
 
 
 def load_late_kernels() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from forebay_service.errors import SettingsError
-from forebay_service.settings import LogLevel, ServiceSettings
+from forebay_service.settings import LogLevel, ServiceSettings, check_driver
 from forebay_wire.texts import Name
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -167,7 +167,8 @@ class Settings(ServiceSettings):
 
     @property
     def database(self) -> str:
-        return self.database_url or f"sqlite:///{self.state_dir.absolute() / 'pool.sqlite'}"
+        """Raises SettingsError, where its driver is missing."""
+        return check_driver(self.database_url or f"sqlite:///{self.state_dir.absolute() / 'pool.sqlite'}", "forebay-pool")
 
     @property
     def own_url(self) -> str:

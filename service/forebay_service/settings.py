@@ -6,6 +6,7 @@ a service that it manages, the TOML file, the default. The keys of a table are t
 
 from __future__ import annotations
 
+import importlib.util
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,13 @@ Prefix = Annotated[str, Field(pattern=r"^/([^\s?#]*/)?$")]
 PREFIX = "Path that all endpoints stand under, with a slash at both ends."
 MetricsToken = Annotated[str, Field(pattern=r"^([!-~]{16,})?$")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)]
+
+
+def check_driver(database_url: str, package: str) -> str:
+    """The URL of a database whose driver is installed. Raises SettingsError."""
+    if database_url.startswith("postgresql") and importlib.util.find_spec("psycopg") is None:
+        raise SettingsError(f"database_url asks for PostgreSQL, whose driver is not installed: pip install '{package}[postgresql]'.")
+    return database_url
 
 
 class ServiceSettings(BaseModel):

@@ -36,7 +36,7 @@ import sys, torch
 assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
 assert torch.accelerator.current_accelerator(check_available=True) is None
 loaded = sorted(name for name in sys.modules if name.startswith("forebay"))
-assert loaded == ["forebay", "forebay.activation", "forebay.process"], loaded
+assert loaded == ["forebay", "forebay.activation", "forebay.process", "forebay_wire", "forebay_wire.torch_builds"], loaded
 """
     done = run_python(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -48,7 +48,7 @@ def test_import_torch_alone_activates_and_loads_nothing_of_the_network(run_pytho
 import sys
 assert torch.cuda.is_available() and torch.cuda.device_count() == 1
 assert torch.accelerator.current_accelerator() == torch.device("cuda"), torch.accelerator.current_accelerator()
-for module in ("websockets", "pydantic", "forebay_wire", "forebay.session"):
+for module in ("websockets", "pydantic", "forebay_wire.messages", "forebay.session"):
     assert module not in sys.modules, module
 """)
     assert notebook.pool.received == []

@@ -32,7 +32,7 @@ def test_an_extension_for_another_release_of_torch_is_refused_by_both_versions_b
 
     copy = tmp_path / "site" / "forebay"
     shutil.copytree(Path(forebay.__file__).parent, copy)
-    extension = next(copy.glob("_C.*.so"))
+    extension = next(copy.glob("torch_*/_C.*.so"))
     code = extension.read_bytes()
     found = BUILT_FOR.search(code)
     assert found is not None
@@ -42,6 +42,20 @@ def test_an_extension_for_another_release_of_torch_is_refused_by_both_versions_b
     done = run_python(program, FOREBAY_URL="local", PYTHONPATH=f"{copy.parent}:{os.environ.get('PYTHONPATH', '')}")
     assert (done.returncode, done.stdout) == (0, "2.0 False False\n"), done.stderr
     assert f"built for torch {other.decode()}, and torch {torch.__version__} is installed" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_a_forebay_without_a_build_for_this_release_of_torch_names_those_that_it_has(run_python: Any, tmp_path: Path) -> None:
+    import forebay
+
+    copy = tmp_path / "site" / "forebay"
+    shutil.copytree(Path(forebay.__file__).parent, copy)
+    (built,) = copy.glob("torch_*")
+    shutil.copytree(built, copy / "torch_9_10")
+    built.rename(copy / "torch_9_9")
+    program = "import torch; print(torch.ones(2).sum().item(), torch.cuda.is_available())"
+    done = run_python(program, FOREBAY_URL="local", PYTHONPATH=f"{copy.parent}:{os.environ.get('PYTHONPATH', '')}")
+    assert (done.returncode, done.stdout) == (0, "2.0 False\n"), done.stderr
+    assert f"built for torch 9.9, 9.10, and torch {torch.__version__} is installed" in done.stderr and done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("missing", ["torch.cuda.nvtx", "torch.cuda.memory"])

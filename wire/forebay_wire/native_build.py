@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.cpp_extension import BuildExtension, get_cxx_compiler
+
+from forebay_wire.torch_builds import folder_of
 
 JOBS = "2"
 FILES_MAX = 8
@@ -21,10 +24,22 @@ FILES_MAX = 8
 os.environ.setdefault("MAX_JOBS", JOBS)
 
 
+def extension_name(package: str, name: str) -> str:
+    """Where an extension lies in its package: in the folder of the PyTorch that it is built for."""
+    return f"{package}.{folder_of(torch.__version__)}.{name}"
+
+
+def unplaced(checkout: Path) -> list[str]:
+    """Flags of the compiler that keep this machine's paths out of what is built, so that it has the same bytes wherever that is done."""
+    places = {checkout: "forebay", Path(sysconfig.get_path("purelib")): "site-packages"}  # of several that fit, the last counts
+    return [f"-ffile-prefix-map={place}={name}" for place, name in places.items()]
+
+
 class PrecompiledBuild(BuildExtension):
     """Compiles the ``precompiled.h`` that lies beside the sources first, and includes it in every group of files."""
 
     def build_extension(self, extension: Any) -> None:
+        extension.extra_compile_args += unplaced(Path.cwd().parent)
         source = Path(extension.sources[0]).parent / "precompiled.h"
         if source.exists():
             extension.extra_compile_args += ["-include", str(self._precompiled(extension, source.read_text()))]

@@ -18,6 +18,7 @@ import alembic.command
 import alembic.config
 import alembic.util
 from forebay_service.errors import SettingsError
+from forebay_service.settings import check_driver
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 
@@ -56,6 +57,7 @@ def open_engines(database_url: str, busy_seconds: float) -> Engines:
         _create_folder(Path(url.database).parent)
         return Engines(_sqlite(database_url, busy_seconds, "BEGIN IMMEDIATE"), _sqlite(database_url, busy_seconds, "BEGIN"))
     if url.drivername == "postgresql+psycopg":
+        check_driver(database_url, "forebay-billing")
         return Engines(_postgresql(database_url, busy_seconds, {}), _postgresql(database_url, busy_seconds, _SNAPSHOT))
     raise SettingsError(f"database_url: {url.drivername!r} is not supported; use sqlite:///path or postgresql+psycopg://host/name.")
 

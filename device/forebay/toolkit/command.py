@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from typing import Any
 
+from forebay_wire import torch_builds
+
+import forebay
 from forebay.errors import CommandBroken, ForebayError
 from forebay.service import answered
 from forebay.toolkit import device, doctor, flavor, plan, profile, run, smi
@@ -121,7 +125,11 @@ def _drop_output() -> None:
 
 
 def _version() -> str:
+    """What this is, and what it was built for and is used with: what a report of a fault needs."""
     try:
-        return version("forebay")
+        ours = version("forebay")
     except PackageNotFoundError:
-        return "(not installed)"
+        ours = "(not installed)"
+    built_for = ", ".join(torch_builds.releases_in(forebay.__path__)) or "none"
+    torch = torch_builds.installed_version() or "none"
+    return f"{ours} (built for torch {built_for}; with torch {torch}, Python {platform.python_version()})"
