@@ -29,6 +29,7 @@ RESTORE = "put a backup's databases back; the services must be stopped"
 ORDER = ("pool", "billing")
 MANIFEST = "manifest.json"
 FORMAT = 1
+DATED = "%Y-%m-%dT%H%M%SZ"
 PAGES_AT_ONCE = 1000
 """SQLite: so many pages are copied before writers have their turn."""
 REDELIVER = "INSERT INTO usage_outbox (segment) SELECT id FROM lease_segments WHERE id NOT IN (SELECT segment FROM usage_outbox)"
@@ -113,6 +114,24 @@ def restore(databases: list[Database], folder: Path, replace: bool) -> None:
             _put_sqlite(folder / database.copy, database.path)
 
 
+def dated(folder: Path, now_seconds: float) -> Path:
+    """Where a back-up of this moment goes, among others of the same folder."""
+    return folder / time.strftime(DATED, time.gmtime(now_seconds))
+
+
+def whole(folder: Path) -> list[Path]:
+    """The back-ups in a folder that ``dated`` names, oldest first; what has no manifest is none."""
+    return sorted(manifest.parent for manifest in folder.glob(f"*/{MANIFEST}"))
+
+
+def forget(folder: Path, keep: int) -> list[Path]:
+    """Removes all but the newest so many; what was removed."""
+    old = whole(folder)[:-keep]
+    for backup in old:
+        shutil.rmtree(backup)
+    return old
+
+
 def redeliver(pool: Database) -> None:
     """Files all of the pool's records for delivery; those that billing has it takes for what they are. Raises BackupError."""
     if pool.path is None:
@@ -182,9 +201,12 @@ def add_to(things: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds both actions."""
     copies = things.add_parser("backup", help=BACKUP, description=f"{BACKUP[0].upper()}{BACKUP[1:]}.")
     copies.add_argument("folder", type=Path, help="a new folder; it holds every tenant's usage")
+    copies.add_argument("--dated", action="store_true", help="into a folder named by the time, in FOLDER")
+    copies.add_argument("--keep", type=int, metavar="N", help="with --dated: remove all but the newest N")
     copies.set_defaults(perform=perform_backup)
     puts = things.add_parser("restore", help=RESTORE, description=f"{RESTORE[0].upper()}{RESTORE[1:]}.")
     puts.add_argument("folder", type=Path)
+    puts.add_argument("--newest", action="store_true", help="the newest of the back-ups in FOLDER")
     puts.add_argument("--replace", action="store_true", help="also where there is a database already")
     puts.set_defaults(perform=perform_restore)
     for command in (copies, puts):
@@ -202,13 +224,25 @@ def _chosen(arguments: argparse.Namespace) -> list[Database]:
 
 
 def perform_backup(arguments: argparse.Namespace) -> int:
-    back_up(_chosen(arguments), arguments.folder)
-    sys.stdout.write(f"Backed up into {arguments.folder}.\n")
+    keep = arguments.keep
+    if keep is not None and (keep < 1 or not arguments.dated):
+        raise BackupError("--keep is a number from 1 on, and goes with --dated.")
+    folder = dated(arguments.folder, time.time()) if arguments.dated else arguments.folder
+    back_up(_chosen(arguments), folder)
+    sys.stdout.write(f"Backed up into {folder}.\n")
+    for old in forget(arguments.folder, keep) if keep is not None else ():
+        sys.stdout.write(f"Removed {old}.\n")
     return 0
 
 
 def perform_restore(arguments: argparse.Namespace) -> int:
-    restore(_chosen(arguments), arguments.folder, arguments.replace)
+    folder = arguments.folder
+    if arguments.newest:
+        found = whole(folder)
+        if not found:
+            raise BackupError(f"{folder} holds no whole back-up.")
+        folder = found[-1]
+    restore(_chosen(arguments), folder, arguments.replace)
     redeliver(_databases(arguments)["pool"])
     sys.stdout.write("Restored. Once the services run, the pool tells billing anew of all it metered.\n")
     return 0

@@ -6,19 +6,22 @@ Plain standard library: runs before anything is installed.
 from __future__ import annotations
 
 import glob
-import grp
 import json
 import os
-import pwd
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from place import CHECKOUT, Place
 
-NUMBERS = "60706-61183"
-"""Of FOREBAY_UIDS. Neither Debian's useradd nor systemd gives them out (https://systemd.io/UIDS-GIDS: unused), and containers have them."""
+sys.path.append(str(CHECKOUT / "hub"))  # of the checkout, as long as nothing is installed
+
+from forebay_hub.uids import NUMBERS, AccountsError, Register, range_of, taken
+
+__all__ = ["Accounts", "AccountsError", "Register", "account_command", "found", "range_of", "take_over", "taken"]
+
 GROUP, SERVICES, WORKERS, PROXY = "@group", "@services", "@workers", "@proxy"
 """The first four names of a register; no login begins with ``@``."""
 ACCELERATORS = ("/dev/kfd", "/dev/dri/renderD*", "/dev/nvidia*", "/dev/nvidia-caps/*")
@@ -26,59 +29,6 @@ ACCELERATORS = ("/dev/kfd", "/dev/dri/renderD*", "/dev/nvidia*", "/dev/nvidia-ca
 PYTHON = CHECKOUT / ".venv" / "bin" / "python"
 PROBE_SECONDS_MAX = 30
 SHARED = "so every cell can read every secret of this installation: it is for one person, or for trying"
-
-
-class AccountsError(Exception):
-    """Accounts that cannot be used; the message says what to change."""
-
-
-def range_of(text: str) -> range:
-    """What FOREBAY_UIDS says. Raises AccountsError."""
-    first, dash, last = text.partition("-")
-    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) - 4 and int(last) < 2**31):
-        raise AccountsError(f"FOREBAY_UIDS={text} cannot be used; give the first and the last of at least five numbers, as in {NUMBERS}")
-    return range(int(first), int(last) + 1)
-
-
-def taken(number: int) -> bool:
-    """Whether the machine has a user or a group of this number."""
-    for ask in (pwd.getpwuid, grp.getgrgid):
-        try:
-            ask(number)
-        except KeyError:
-            continue
-        return True
-    return False
-
-
-class Register:
-    """Each name's number, uid and gid at once, in ``uids.json``: the same over restarts, and never another's."""
-
-    def __init__(self, file: Path, numbers: range, taken: Callable[[int], bool] = taken) -> None:
-        self._file = file
-        self._numbers = numbers
-        self._taken = taken
-
-    def of(self, name: str) -> int:
-        """The name's number; a new one where it has none, or one that the machine or FOREBAY_UIDS no longer allows.
-
-        Raises AccountsError."""
-        known: dict[str, int] = json.loads(self._file.read_text(encoding="ascii")) if self._file.exists() else {}
-        number = known.get(name)
-        if number is not None and self._allowed(number):
-            return number
-        given = set(known.values())
-        free = (number for number in self._numbers if number not in given and self._allowed(number))
-        number = next(free, None)
-        if number is None:
-            raise AccountsError(f"none of the numbers {self._numbers[0]}-{self._numbers[-1]} is left for {name}; give more in FOREBAY_UIDS")
-        draft = self._file.with_suffix(".new")
-        draft.write_text(json.dumps({**known, name: number}, indent=2) + "\n", encoding="ascii")
-        draft.replace(self._file)
-        return number
-
-    def _allowed(self, number: int) -> bool:
-        return number in self._numbers and not self._taken(number)
 
 
 @dataclass(frozen=True)

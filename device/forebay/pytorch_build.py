@@ -22,7 +22,7 @@ def check_extension() -> None:
     spec = importlib.util.find_spec("forebay._C")
     if spec is None or spec.origin is None:
         others = releases()
-        if others:
+        if others and release(torch.__version__) not in others:
             raise ForebayError(
                 f"this forebay was built for torch {', '.join(others)}, and torch {torch.__version__} is installed; install one of those, "
                 "or a forebay that was built for this one."

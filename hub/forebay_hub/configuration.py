@@ -9,16 +9,16 @@ from typing import Any
 from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP
 
 from forebay_hub.roles import METRICS_ROLE, METRICS_SERVICE, SCOPES, SERVER_TOKEN_SCOPES, roles
-from forebay_hub.services import ManagedService
+from forebay_hub.services import ExternalService, ManagedService
 from forebay_hub.tenants import Directory
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Whom an installation serves, and the services that JupyterHub starts. ``metrics_token``, if there is one, reads the hub's metrics."""
+    """Whom an installation serves, and its services. ``metrics_token``, if there is one, reads the hub's metrics."""
 
     directory: Directory
-    services: tuple[ManagedService, ...]
+    services: tuple[ManagedService, ...] | tuple[ExternalService, ...]
     metrics_token: str = ""
 
 
@@ -47,5 +47,5 @@ def landing(handler: Any) -> str:
     return f"{handler.settings['base_url'].rstrip('/')}/services/dashboards/operator"
 
 
-def _specs(services: Iterable[ManagedService]) -> list[dict[str, Any]]:
+def _specs(services: Iterable[ManagedService | ExternalService]) -> list[dict[str, Any]]:
     return [service.spec for service in services]

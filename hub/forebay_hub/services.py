@@ -1,4 +1,4 @@
-"""Forebay's services as JupyterHub runs them: started by the hub, reached through its proxy, signed in with its OAuth."""
+"""Forebay's services as JupyterHub has them: started by the hub or by others, reached through its proxy, signed in with its OAuth."""
 
 from __future__ import annotations
 
@@ -41,6 +41,28 @@ class ManagedService:
             "environment": dict(self.environment),
             "display": self.display,
             "timeout": START_TIMEOUT_SECONDS,
+            "oauth_no_confirm": True,
+            "oauth_client_allowed_scopes": list(OAUTH_SCOPES),
+        }
+
+
+@dataclass(frozen=True)
+class ExternalService:
+    """A service that others start, as systemd does: the hub routes to it, and knows it by its token."""
+
+    name: str
+    url: str
+    token: str
+    display: bool = False
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The service as an entry of ``JupyterHub.services``."""
+        return {
+            "name": self.name,
+            "url": self.url,
+            "api_token": self.token,
+            "display": self.display,
             "oauth_no_confirm": True,
             "oauth_client_allowed_scopes": list(OAUTH_SCOPES),
         }

@@ -349,3 +349,9 @@ def text_of() -> Callable[[httpx.Response], str]:
 def kernel_type() -> type[Kernel]:
     """For fixtures that keep a kernel longer than a test."""
     return Kernel
+
+
+@pytest.fixture(scope="session")
+def person_type() -> type[Person]:
+    """For tests with an installation of another kind."""
+    return Person

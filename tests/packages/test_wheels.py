@@ -73,6 +73,7 @@ def test_a_wheel_without_extensions_has_the_same_bytes_from_another_folder_umask
     assert made[0] == made[1]
 
 
+@pytest.mark.full_sweep  # compiles for ten seconds
 def test_the_wire_s_extension_has_the_same_bytes_built_elsewhere(wheels: ModuleType, tmp_path: Path) -> None:
     """Set-up built the first, in the checkout."""
     (first,) = (wheels.SET_UP / "wire").glob("*.whl")

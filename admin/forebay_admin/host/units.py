@@ -1,0 +1,157 @@
+"""The units of systemd: each service under a uid of its own, with a file system that it cannot write to beside its own folder.
+
+The hub is root, since it starts each login's servers under the login's uid; it keeps only the capabilities that this takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forebay_admin.host.answers import SQLITE, Answers
+from forebay_admin.host.layout import Layout
+
+Settings = dict[str, str | list[str]]
+"""Of a unit's section; a list is a line for each."""
+SERVICES = ("pool", "billing", "dashboards")
+ACCOUNTS = ("proxy", *SERVICES)
+"""Who has a uid of its own: ``forebay-NAME``."""
+PRIVILEGED_PORTS = 1024
+HARDENED = {
+    "NoNewPrivileges": "yes",
+    "ProtectSystem": "strict",
+    "ProtectHome": "yes",
+    "PrivateTmp": "yes",
+    "ProtectHostname": "yes",
+    "ProtectKernelLogs": "yes",
+    "ProtectKernelModules": "yes",
+    "ProtectKernelTunables": "yes",
+    "ProtectControlGroups": "yes",
+    "ProtectProc": "invisible",
+    "RestrictRealtime": "yes",
+    "RestrictSUIDSGID": "yes",
+    "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX AF_NETLINK",
+    "LockPersonality": "yes",
+    "SystemCallArchitectures": "native",
+    "UMask": "0077",
+}
+CLOSED = {
+    "CapabilityBoundingSet": "",
+    "RestrictNamespaces": "yes",
+    "RemoveIPC": "yes",
+    "SystemCallFilter": "@system-service",
+    "SystemCallErrorNumber": "EPERM",
+}
+"""Of what is not root, beside the above. Devices are closed to all but the pool, whose workers open accelerators."""
+NO_DEVICES = {"PrivateDevices": "yes", "ProtectClock": "yes"}
+"""Protecting the clock closes all devices but the system's pseudo devices, too."""
+HUB_CAPABILITIES = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_KILL CAP_SETGID CAP_SETUID CAP_SYS_ADMIN"
+"""To start servers under other uids, give them their homes, stop them, and lay empty files over GPUs for them."""
+BACKUP_CAPABILITIES = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER"
+
+
+def units(answers: Answers, layout: Layout) -> dict[str, str]:
+    """File name → content."""
+    found = {f"forebay-{name}.service": text for name, text in _services(answers, layout).items()}
+    wanted = " ".join(found)
+    target = {"Description": "Forebay", "Wants": wanted, "After": wanted}
+    found["forebay.target"] = _text({"Unit": target, "Install": {"WantedBy": "multi-user.target"}})
+    return found | _copies(answers, layout)
+
+
+def accounts() -> str:
+    """The accounts of the services, as systemd-sysusers makes them."""
+    return "".join(f'u forebay-{name} - "Forebay {name}" - -\n' for name in ACCOUNTS)
+
+
+def _services(answers: Answers, layout: Layout) -> dict[str, str]:
+    python, settings = layout.python, layout.settings
+    bind = "CAP_NET_BIND_SERVICE" if answers.port < PRIVILEGED_PORTS else ""
+    tls = [f"{name}:{settings}/tls/{name}" for name in ("server.crt", "server.key")]
+    proxy: Settings = {
+        "ExecStart": f"{layout.prefix}/bin/traefik --configfile {settings}/proxy.toml",
+        "LoadCredential": tls,
+        "StateDirectory": "forebay/routes",
+        "StateDirectoryMode": "0750",
+        **CLOSED,
+        **NO_DEVICES,
+        "CapabilityBoundingSet": bind,
+        "AmbientCapabilities": bind,
+    }
+    hub: Settings = {
+        "ExecStart": f"{python} -m jupyterhub --config {settings}/jupyterhub_config.py",
+        "EnvironmentFile": f"{settings}/secrets/hub.env",
+        "StateDirectory": "forebay/hub",
+        "StateDirectoryMode": "0700",
+        "ReadWritePaths": f"{layout.state}/homes {layout.state}/routes",
+        "WorkingDirectory": f"{layout.state}/hub",
+        "CapabilityBoundingSet": HUB_CAPABILITIES,
+        "KillMode": "mixed",
+        "TimeoutStopSec": "60",
+    }
+    found = {
+        "proxy": _unit("proxy", "the proxy, which browsers reach", "", proxy),
+        "hub": _unit("hub", "sign-in and notebooks", "forebay-proxy.service", hub),
+    }
+    for name in SERVICES:
+        found[name] = _unit(name, "", "forebay-hub.service", _service(name, layout))
+    return found
+
+
+def _service(name: str, layout: Layout) -> Settings:
+    own: Settings = {
+        "ExecStart": f"{layout.python} -m forebay_{name} --config {layout.settings}/{name}.toml",
+        "EnvironmentFile": f"{layout.settings}/secrets/{name}.env",
+        **CLOSED,
+    }
+    if name == "dashboards":
+        return own | NO_DEVICES
+    own |= {"StateDirectory": f"forebay/{name}", "StateDirectoryMode": "0700"}
+    if name == "billing":
+        return own | NO_DEVICES
+    return own | {
+        "RuntimeDirectory": "forebay",
+        "RuntimeDirectoryMode": "0711",
+        "KillMode": "mixed",
+        "LimitMEMLOCK": "infinity",
+        "TimeoutStopSec": "60",
+    }
+
+
+def _unit(name: str, what: str, after: str, service: Settings) -> str:
+    described = what or {"pool": "devices and leases", "billing": "prices and books", "dashboards": "the pages"}[name]
+    account = {} if name == "hub" else {"User": f"forebay-{name}", "Group": f"forebay-{name}"}
+    unit = {"Description": f"Forebay: {described}", "PartOf": "forebay.target", "After": f"network-online.target {after}".strip()}
+    return _text({"Unit": unit, "Service": {**HARDENED, **account, "Restart": "on-failure", "RestartSec": "2", **service}})
+
+
+def _copies(answers: Answers, layout: Layout) -> dict[str, str]:
+    """Daily back-ups, and once a week the newest one put back into a scratch folder, where it is SQLite's."""
+    forebay, backups = f"{layout.prefix}/bin/forebay admin", f"{layout.state}/backups"
+    state = {"StateDirectory": "forebay/backups", "StateDirectoryMode": "0700", "CapabilityBoundingSet": BACKUP_CAPABILITIES}
+    names = {"EnvironmentFile": f"{layout.settings}/secrets/backup.env", "Type": "oneshot", **NO_DEVICES, **state}
+    writes = f"{layout.state}/pool {layout.state}/billing" if answers.database == SQLITE else ""
+    back_up = {**names, "ExecStart": f"{forebay} backup {backups} --dated --keep 14", "ReadWritePaths": writes}
+    found = {
+        "forebay-backup.service": _text({"Unit": {"Description": "Forebay: a back-up"}, "Service": {**HARDENED, **back_up}}),
+        "forebay-backup.timer": _timer("Forebay: daily back-ups", "daily"),
+    }
+    if answers.database == SQLITE:
+        scratch = "--pool sqlite:////tmp/pool.sqlite --billing sqlite:////tmp/billing.sqlite3"
+        check = {**names, "ExecStart": f"{forebay} restore {backups} --newest {scratch}"}
+        what = {"Description": "Forebay: a rehearsed restore"}
+        found["forebay-rehearsal.service"] = _text({"Unit": what, "Service": {**HARDENED, **check}})
+        found["forebay-rehearsal.timer"] = _timer("Forebay: weekly rehearsals of a restore", "weekly")
+    return found
+
+
+def _timer(what: str, when: str) -> str:
+    timer = {"OnCalendar": when, "Persistent": "yes", "RandomizedDelaySec": "1h"}
+    return _text({"Unit": {"Description": what}, "Timer": timer, "Install": {"WantedBy": "timers.target"}})
+
+
+def _text(sections: Mapping[str, Mapping[str, str | list[str]]]) -> str:
+    parts = []
+    for section, settings in sections.items():
+        lines = [f"{key}={value}" for key, values in settings.items() for value in ([values] if isinstance(values, str) else values)]
+        parts.append("\n".join([f"[{section}]", *lines]) + "\n")
+    return "\n".join(parts)

@@ -1,0 +1,121 @@
+"""JupyterHub on a host whose services systemd keeps: hub, proxy, pool, billing and pages are units of their own.
+
+``forebay admin init`` writes ``host.toml``, which says where everything is, and the files of secrets that the units read.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from forebay_service.account import Account
+from forebay_service.errors import SettingsError
+from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
+from traitlets import Instance, observe
+
+from forebay_hub.configuration import Settings, configure
+from forebay_hub.logins import LoginsAuthenticator, ensure_logins
+from forebay_hub.proxy import RoutesFile
+from forebay_hub.services import ExternalService
+from forebay_hub.tenants import read_directory
+from forebay_hub.uids import NUMBERS, Register, range_of
+
+SERVICES = ("pool", "billing", "dashboards")
+LISTENERS = ("hub", "proxy", *SERVICES)
+"""Who listens on the loopback interface, on ``first_port`` and the ports after it, in this order."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """What ``host.toml`` says. ``state`` is the folder of all that outlives a restart."""
+
+    name: str
+    port: int
+    first_port: int
+    state: Path
+    notebook: Path
+    certificate: Path
+    key: Path
+    uids: str = NUMBERS
+
+    @classmethod
+    def read(cls, file: Path) -> Host:
+        """Raises SettingsError."""
+        try:
+            content: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["host"]
+            return cls(**content | {name: Path(content[name]) for name in ("state", "notebook", "certificate", "key")})
+        except (OSError, KeyError, TypeError, tomllib.TOMLDecodeError) as error:
+            raise SettingsError(f"{file} cannot be used ({error}); run: forebay admin init") from None
+
+    def address_of(self, listener: str) -> str:
+        return f"http://127.0.0.1:{self.first_port + LISTENERS.index(listener)}"
+
+
+class HostTraefik(TraefikFileProviderProxy):  # type: ignore[misc] # no type information in that package
+    """A proxy that runs as a unit of its own, under its own account, and reads the routes that the hub writes."""
+
+    account = Instance(Account, config=True, help="What the proxy runs as; its group reads the routes, and nobody else.")
+
+    @observe("dynamic_config_file")  # type: ignore[untyped-decorator] # traitlets is not followed
+    def _set_dynamic_config_file(self, _change: object) -> None:
+        """In place of the base class's, whose files nobody but the hub reads."""
+        self.dynamic_config_handler = RoutesFile(self.dynamic_config_file, self.account)
+
+
+def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Writes all of it into a JupyterHub configuration object. ``folder`` holds ``host.toml`` and ``hub.toml``. Raises SettingsError."""
+    host, directory = Host.read(folder / "host.toml"), read_directory(folder / "hub.toml")
+    tokens = {name: _secret(environment, f"FOREBAY_HUB_TOKEN_OF_{name.upper()}") for name in SERVICES}
+    services = tuple(ExternalService(name, host.address_of(name), tokens[name], name == "dashboards") for name in SERVICES)
+    configure(c, Settings(directory, services, _secret(environment, "FOREBAY_HUB_METRICS_TOKEN")))
+    own = host.state / "hub"
+    c.JupyterHub.bind_url = f"https://{host.name}:{host.port}"
+    c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = str(host.certificate), str(host.key)
+    c.JupyterHub.hub_bind_url = host.address_of("hub")
+    c.JupyterHub.db_url = environment.get("FOREBAY_HUB_DATABASE_URL") or f"sqlite:///{own}/hub.sqlite"
+    c.JupyterHub.cookie_secret_file = str(own / "cookie_secret")
+    c.JupyterHub.authenticator_class = LoginsAuthenticator
+    c.LoginsAuthenticator.logins_file = str(own / "logins.json")
+    ensure_logins(own / "logins.json", directory.people)
+    _set_proxy(c, host, environment)
+    _set_spawner(c, host)
+
+
+def _secret(environment: Mapping[str, str], name: str) -> str:
+    if not environment.get(name):
+        raise SettingsError(f"{name} is not set; the unit forebay-hub reads it from secrets/hub.env")
+    return environment[name]
+
+
+def _set_proxy(c: Any, host: Host, environment: Mapping[str, str]) -> None:
+    c.JupyterHub.proxy_class = HostTraefik
+    routes = host.state / "routes"
+    c.HostTraefik.account = _account(routes.stat().st_gid)  # systemd gives the folder to the proxy
+    c.TraefikProxy.should_start = False
+    c.TraefikProxy.traefik_api_url = host.address_of("proxy")
+    c.TraefikProxy.traefik_api_username = "hub"
+    c.TraefikProxy.traefik_api_password = _secret(environment, "FOREBAY_HUB_PROXY_PASSWORD")
+    c.TraefikFileProviderProxy.dynamic_config_file = str(routes / "routes.toml")
+
+
+def _account(number: int) -> Account:
+    """Of a login or the proxy: in no group but its own."""
+    return Account(number, (number,))
+
+
+def _set_spawner(c: Any, host: Host) -> None:
+    c.JupyterHub.spawner_class = "forebay"
+    c.VirtualGpuMixin.pool_url = f"{host.address_of('pool')}/services/pool/"
+    c.VirtualGpuMixin.billing_url = f"{host.address_of('billing')}/services/billing/"
+    c.LocalVirtualGpuSpawner.notebook_prefix = str(host.notebook)
+    c.LocalVirtualGpuSpawner.home_dir_template = str(host.state / "homes" / "{username}")
+    c.LocalVirtualGpuSpawner.log_file_template = str(host.state / "hub" / "servers" / "{username}.log")
+    if os.getuid() == 0:
+        register = Register(host.state / "hub" / "uids.json", range_of(host.uids))
+        c.LocalVirtualGpuSpawner.account_of = lambda name: _account(register.of(name))
+    c.Spawner.default_url = "/lab"
+    c.Spawner.start_timeout = c.Spawner.http_timeout = 60

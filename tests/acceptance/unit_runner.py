@@ -1,0 +1,164 @@
+"""Runs units as systemd does, as far as they say how: order, users, capabilities, folders, credentials, variables, and what may be written.
+
+It stands in for a systemd that runs: accounts are made by the real ``systemd-sysusers``, below the root of the installation.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+STOP_SECONDS_MAX = 90
+CONFINED = """
+root=$1; writable=$2; private_tmp=$3; shift 3
+mount --bind "$root" "$root"
+mount -o remount,bind,ro "$root"
+for path in $writable; do
+    mount --bind "$path" "$path"
+    mount -o remount,bind,rw "$path"
+done
+if [ "$private_tmp" = yes ]; then mount -t tmpfs tmpfs /tmp; fi
+exec "$@"
+"""
+"""What ``ProtectSystem=strict`` means for the installation's own folders, and ``PrivateTmp=yes``."""
+
+
+@dataclass
+class Unit:
+    """A unit's settings: each has a value for each line that gives one."""
+
+    name: str
+    settings: dict[str, list[str]]
+
+    @classmethod
+    def read(cls, path: Path) -> Unit:
+        settings: dict[str, list[str]] = {}
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line and not line.startswith(("[", "#")):
+                key, _, value = line.partition("=")
+                settings.setdefault(key, []).append(value)
+        return cls(path.name, settings)
+
+    def words(self, key: str) -> list[str]:
+        return [word for value in self.settings.get(key, []) for word in value.split()]
+
+    def one(self, key: str, default: str = "") -> str:
+        return self.settings.get(key, [default])[0]
+
+
+@dataclass
+class Runner:
+    """Runs the units of an installation below ``root``. ``prefix`` begins each command line."""
+
+    root: Path
+    prefix: Sequence[str]
+    log: Path
+    running: list[tuple[Unit, subprocess.Popen[bytes]]] = field(default_factory=list)
+
+    def units(self) -> dict[str, Unit]:
+        return {path.name: Unit.read(path) for path in (self.root / "etc" / "systemd" / "system").iterdir()}
+
+    def make_accounts(self) -> None:
+        subprocess.run(["systemd-sysusers", f"--root={self.root}"], check=True, capture_output=True)
+
+    def start(self, target: str) -> None:
+        """Starts all that a target wants, in order."""
+        units = self.units()
+        wanted = units[target].words("Wants")
+        after = {name: [other for other in units[name].words("After") if other in wanted] for name in wanted}
+        for name in TopologicalSorter(after).static_order():
+            self.running.append((units[name], self._start(units[name])))
+
+    def run(self, name: str) -> int:
+        """Runs a unit that ends by itself; its exit status."""
+        return self._start(self.units()[name]).wait(STOP_SECONDS_MAX)
+
+    def stop(self) -> dict[str, int]:
+        """Stops all in the order in which they did not start; the exit status of each."""
+        statuses = {}
+        for unit, process in reversed(self.running):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            statuses[unit.name] = process.wait(STOP_SECONDS_MAX)
+        self.running.clear()
+        return statuses
+
+    def left(self, seconds_max: float = 10.0) -> list[str]:
+        """The command lines of processes that go on in the folder of the installation, once they have had time to end."""
+        deadline = time.monotonic() + seconds_max
+        while (found := self._processes()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return found
+
+    def _processes(self) -> list[str]:
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                words = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+            except OSError:
+                continue
+            if str(self.root).encode() in words and int(entry.name) != os.getpid():
+                found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        return found
+
+    def _start(self, unit: Unit) -> subprocess.Popen[bytes]:
+        uid, gid = self._account(unit.one("User", "root"))
+        writable = [path for path in map(Path, unit.words("ReadWritePaths")) if path.exists()]
+        for key, place in (("StateDirectory", self.root / "var" / "lib"), ("RuntimeDirectory", self.root / "run")):
+            for name in unit.words(key):
+                (place / name).mkdir(parents=True, exist_ok=True)
+                (place / name).chmod(int(unit.one(f"{key}Mode", "0755"), 8))
+                os.chown(place / name, uid, gid)
+                writable.append(place / name)
+        self._load(unit, uid, gid)
+        command = [*self.prefix, *self._confined(unit, uid, gid, writable), *shlex.split(unit.one("ExecStart"))]
+        with self.log.open("ab") as output:
+            return subprocess.Popen(
+                command,
+                env={"PATH": SEARCH_PATH, "LANG": "C.UTF-8", **self._variables(unit)},
+                cwd=unit.one("WorkingDirectory", "/"),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                umask=int(unit.one("UMask", "0022"), 8),
+            )
+
+    def _account(self, name: str) -> tuple[int, int]:
+        if os.getuid() != 0:
+            return os.getuid(), os.getgid()
+        lines = (self.root / "etc" / "passwd").read_text().splitlines() if name != "root" else ["root:x:0:0"]
+        (found,) = (line.split(":") for line in lines if line.startswith(f"{name}:"))
+        return int(found[2]), int(found[3])
+
+    def _load(self, unit: Unit, uid: int, gid: int) -> None:
+        for word in unit.words("LoadCredential"):
+            name, _, path = word.partition(":")
+            target = self.root / "run" / "credentials" / unit.name / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            target.write_bytes(Path(path).read_bytes())
+            target.chmod(0o400)
+            for each in (target, target.parent):
+                os.chown(each, uid, gid)
+
+    def _confined(self, unit: Unit, uid: int, gid: int, writable: list[Path]) -> list[str]:
+        if os.getuid() != 0:
+            return []
+        capabilities = [f"+{name.removeprefix('CAP_').lower()}" for name in unit.words("CapabilityBoundingSet")]
+        bounds = ",".join(["-all", *capabilities])
+        private = "no" if self.root.is_relative_to("/tmp") else unit.one("PrivateTmp")
+        mounts = ["unshare", "--mount", "sh", "-euc", CONFINED, "sh", str(self.root), " ".join(map(str, writable)), private]
+        become = ["--reuid", str(uid), "--regid", str(gid), "--clear-groups"] if uid else []
+        return [*mounts, "setpriv", "--no-new-privs", "--bounding-set", bounds, "--inh-caps=-all", *become]
+
+    def _variables(self, unit: Unit) -> dict[str, str]:
+        lines = [line for path in unit.words("EnvironmentFile") for line in Path(path).read_text().splitlines()]
+        return {name: shlex.split(value)[0] for name, _, value in (line.partition("=") for line in lines)}
