@@ -104,7 +104,7 @@ def audit(wheel: Path, folder: Path, epoch: str) -> Path:
 
 def build_for(torch: str, index: str | None, epoch: str) -> dict[str, Path]:
     """Wheels for another release of PyTorch by package, built in an environment that has it, from the sources as they lie here."""
-    folder = RELEASES / re.sub(r"[^\w.+=]+", "-", torch)
+    folder = RELEASES / re.sub(r"[^\w.+]+", "-", torch)
     python = folder / "venv" / "bin" / "python"
     if not python.exists():
         run(sys.executable, "-m", "venv", folder / "venv", epoch=epoch)

@@ -202,6 +202,11 @@ def test_a_host_without_accelerators_says_so_where_they_are_to_be_found(tmp_path
         files(Answers("gpu.example.org"), Layout(tmp_path))
 
 
+def test_an_environment_that_the_units_would_not_see_is_refused() -> None:
+    with pytest.raises(InitError, match=r"The units do not see /home, where /home/ann/forebay is; install into another folder"):
+        files(Answers("gpu.example.org", devices="cpu"), Layout(Path("/"), Path("/home/ann/forebay")))
+
+
 @needs_systemd
 @pytest.mark.parametrize("database", ["sqlite", "postgresql+psycopg://db.example.org"])
 def test_systemd_finds_no_fault_in_the_units(root: Path, database: str) -> None:

@@ -17,6 +17,8 @@ from forebay_admin.host.units import SERVICES, accounts, units
 PUBLIC, PRIVATE = 0o644, 0o600
 TOKEN_BYTES = 32
 DISCOVER_SECONDS_MAX = 120
+HOMES = (Path("/home"), Path("/root"), Path("/run/user"))
+"""What ``ProtectHome=yes`` hides."""
 CPU_DEVICES = """\
 # Two devices for trying: they compute on this host's CPU.
 [[devices]]
@@ -68,6 +70,9 @@ class File:
 
 def files(answers: Answers, layout: Layout) -> list[File]:
     """All of them, those that are there and differ too. Raises InitError."""
+    hidden = next((home for home in HOMES if layout.prefix.is_relative_to(home)), None)
+    if hidden is not None and layout.root == Path("/"):
+        raise InitError(f"The units do not see {hidden}, where {layout.prefix} is; install into another folder, such as /opt/forebay.")
     settings = layout.settings
     texts = {
         settings / "answers.toml": answers.toml,
