@@ -115,8 +115,9 @@ def build_for(torch: str, index: str | None, epoch: str) -> dict[str, Path]:
     run(*pip, "install", "numpy", "ninja", "pybind11", "setuptools", "wheel", *pinned, epoch=epoch)
     run(*pip, "install", "--no-deps", "--force-reinstall", *(SET_UP / "wire").glob("*.whl"), epoch=epoch)
     built = {}
+    shutil.rmtree(folder / "sources", ignore_errors=True)
     for package in ("wire", *FOR_PYTORCH):
-        shutil.copytree(CHECKOUT / package, folder / "sources" / package, ignore=GENERATED, dirs_exist_ok=True)
+        shutil.copytree(CHECKOUT / package, folder / "sources" / package, ignore=GENERATED)
     for package in FOR_PYTORCH:
         out = folder / "wheels" / package
         shutil.rmtree(out, ignore_errors=True)
