@@ -15,9 +15,9 @@
 #include <optional>
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define FOREBAY_VECTORS __attribute__((target_clones("avx2", "default"), optimize("O3")))
+#define BY_VECTORS __attribute__((target_clones("avx2", "default"), optimize("O3")))
 #else
-#define FOREBAY_VECTORS
+#define BY_VECTORS
 #endif
 
 namespace forebay::worker {
@@ -34,13 +34,13 @@ inline uint32_t mixed(uint32_t high, uint32_t low) {
   return (both >> 1) ^ ((low & 1U) * static_cast<uint32_t>(at::MATRIX_A));
 }
 
-FOREBAY_VECTORS void twist(uint32_t* state) {
+BY_VECTORS void twist(uint32_t* state) {
   for (int k = 0; k < kWords - kAhead; ++k) state[k] = state[k + kAhead] ^ mixed(state[k], state[k + 1]);
   for (int k = kWords - kAhead; k < kWords - 1; ++k) state[k] = state[k + kAhead - kWords] ^ mixed(state[k], state[k + 1]);
   state[kWords - 1] = state[kAhead - 1] ^ mixed(state[kWords - 1], state[0]);
 }
 
-FOREBAY_VECTORS void temper(const uint32_t* state, uint32_t* words, int64_t count) {
+BY_VECTORS void temper(const uint32_t* state, uint32_t* words, int64_t count) {
   for (int64_t k = 0; k < count; ++k) {
     uint32_t word = state[k];
     word ^= word >> 11;
@@ -51,7 +51,7 @@ FOREBAY_VECTORS void temper(const uint32_t* state, uint32_t* words, int64_t coun
 }
 
 // Whether number k of the words, taken as a number of 53 bits, is below the bound.
-FOREBAY_VECTORS void compare(const uint32_t* words, bool* drawn, int64_t count, uint64_t bound) {
+BY_VECTORS void compare(const uint32_t* words, bool* drawn, int64_t count, uint64_t bound) {
   const auto high_bound = static_cast<uint32_t>(bound >> 32), low_bound = static_cast<uint32_t>(bound);
   for (int64_t k = 0; k < count; ++k) {
     const uint32_t high = words[2 * k] & ((1U << (kBits - 32)) - 1), low = words[2 * k + 1];
