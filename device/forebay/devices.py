@@ -1,11 +1,17 @@
-"""How many virtual devices a process has, and of which flavors: FOREBAY_DEVICES, else what `forebay device` saved, and torchrun wants."""
+"""How many virtual devices a process has, and of which flavors: FOREBAY_DEVICES, else what `forebay device` saved, and torchrun wants.
+
+And which of torchrun's processes this is: their leases are granted together.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from forebay.errors import NotConfigured
 
@@ -15,8 +21,35 @@ PROCESSES_VARIABLE = "LOCAL_WORLD_SIZE"
 DEVICES_MAX = 16
 """As many as the extension has streams for (``forebay._C.DEVICES_MAX``)."""
 
+MEETING_VARIABLES = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
+"""What torchrun tells all its processes alike, and anew after each restart."""
+
 Flavors = list[str | None]
 """One a device, in the order of their numbers; None is the flavor of FOREBAY_FLAVOR, else the user's choice at the pool."""
+
+
+class Rank(NamedTuple):
+    """Which one of torchrun's processes this is."""
+
+    group: str
+    """The same for all of them, and for no others: 64 hexadecimal digits."""
+    rank: int
+    size: int
+    device: int
+    """The number of the device that it computes on."""
+
+
+def rank_of(count: int, environment: Mapping[str, str] = os.environ) -> Rank | None:
+    """What torchrun says to a process with so many devices; None to one that it did not start, or that is alone."""
+    rank, size, local = (environment.get(name, "") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    told = rank.isdecimal() and size.isdecimal() and local.isdecimal() and MEETING_VARIABLES[0] in environment
+    if not told or int(size) < 2 or int(rank) >= int(size):
+        return None
+    meeting = [environment.get(name, "") for name in MEETING_VARIABLES]
+    if environment.get(PROCESSES_VARIABLE) == size:  # all are one torchrun's children, whose address says nothing of the host
+        meeting += [socket.gethostname(), str(os.getppid())]
+    group = hashlib.sha256(json.dumps(meeting).encode()).hexdigest()
+    return Rank(group, int(rank), int(size), int(local) if int(local) < count else 0)
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> Flavors:

@@ -13,13 +13,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
 from forebay_wire import messages
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 from websockets.sync.client import ClientConnection, connect
 
+from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
 from forebay.service import TOKEN_VARIABLE, Service
@@ -122,6 +123,7 @@ class Session:
         priority: int = 0,
         page: Page | None = None,
         new_line: Callable[[], WaitingLine] | None = None,
+        rank: Rank | None = None,
     ) -> None:
         self._service = service
         self._stream = stream
@@ -131,6 +133,10 @@ class Session:
         self._page = page or Journal().page(0)
         self._new_line = new_line or (lambda: WaitingLine(stderr))
         self._quiet_seconds = quiet_seconds
+        self._headers = {messages.CAUSES_HEADER: str(messages.CAUSES)}
+        if rank is not None:
+            member = messages.GroupMember(id=rank.group, rank=rank.rank, size=rank.size)
+            self._headers[messages.GROUP_HEADER] = member.encode()
         self._changed = threading.Condition()
         self._opening = threading.Lock()
         self._choosing = threading.Lock()
@@ -232,7 +238,7 @@ class Session:
 
     def _open_new(self) -> tuple[_Link, messages.SessionOpened]:
         service = self._service()
-        link = _Link(_connect(service))
+        link = _Link(_connect(service, self._headers))
         threading.Thread(target=self._read, args=(link, service), name="forebay-session", daemon=True).start()
         try:
             hello = messages.Hello(process=own_label(), pid=os.getpid(), torch=self._torch_version, flavor=self._flavor)
@@ -417,7 +423,7 @@ class Session:
         deadline = time.monotonic() + opened.resume_seconds
         while link.over is None and time.monotonic() < deadline:
             try:
-                return self._attach(link, _connect(service, RESUME_SECONDS_MAX), opened.session, opened.resume_key)
+                return self._attach(link, _connect(service, self._headers, RESUME_SECONDS_MAX), opened.session, opened.resume_key)
             except (PoolUnreachable, ConnectionClosed, TimeoutError):
                 time.sleep(RETRY_SECONDS)
         return False
@@ -572,20 +578,20 @@ def _ended(service: Service, why: object) -> SessionEnded:
     )
 
 
-def _connect(service: Service, open_seconds: float = OPEN_SECONDS_MAX) -> ClientConnection:
+def _connect(service: Service, headers: Mapping[str, str], open_seconds: float = OPEN_SECONDS_MAX) -> ClientConnection:
     """A WebSocket to the first of the service's pools that takes it. Raises PoolUnreachable, PoolRefused."""
     *others, last = service.each()
     for one in others:
         with contextlib.suppress(PoolUnreachable):
-            return _connect_to(one, open_seconds)
-    return _connect_to(last, open_seconds)
+            return _connect_to(one, headers, open_seconds)
+    return _connect_to(last, headers, open_seconds)
 
 
-def _connect_to(service: Service, open_seconds: float) -> ClientConnection:
+def _connect_to(service: Service, headers: Mapping[str, str], open_seconds: float) -> ClientConnection:
     try:
         connection = connect(
             service.session_url,
-            additional_headers={"Authorization": service.authorization, messages.CAUSES_HEADER: str(messages.CAUSES)},
+            additional_headers={**headers, "Authorization": service.authorization},
             proxy=None if service.is_loopback else True,
             compression=None,
             open_timeout=open_seconds,

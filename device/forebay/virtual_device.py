@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from forebay import _C, known_calls
+from forebay.devices import rank_of
 from forebay.errors import ForebayError, ForkedProcess
 from forebay.journal import Journal
 from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, priority_of, service_at
@@ -79,6 +80,7 @@ class VirtualDevices:
         self.forked = False
         self._new_line: Callable[[], WaitingLine] = WaitingLine
         self._flavors = list(flavors)
+        self._rank = rank_of(len(self._flavors))
         self._ended = False
         self._embedded: EmbeddedPool | None = None
         self._sessions: dict[int, Session] = {}
@@ -162,6 +164,7 @@ class VirtualDevices:
                     priority=priority_of(),
                     page=self.journal.page(index),
                     new_line=self._new_line,
+                    rank=self._rank if self._rank is not None and self._rank.device == index else None,
                 )
             return self._sessions[index]
 

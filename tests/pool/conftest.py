@@ -125,6 +125,13 @@ class World:
     def join(self, session: str, flavor: str = "dev.1gb", user: str = "ada", tenant: str = "acme") -> None:
         self.do(SessionJoined(session, session.encode().ljust(32, b"s"), tenant, user, "python train.py", flavor))
 
+    def join_ranks(self, *sessions: str, flavor: str = "dev.1gb", group: str = "a", size: int | None = None, **whose: str) -> None:
+        """The sessions are one torchrun's processes, in the order of their ranks."""
+        user, tenant = whose.get("user", "ada"), whose.get("tenant", "acme")
+        for rank, name in enumerate(sessions):
+            member = wire.GroupMember(id=group * 64, rank=rank, size=size or len(sessions))
+            self.do(SessionJoined(name, name.encode().ljust(32, b"s"), tenant, user, "python train.py", flavor, group=member))
+
     def client(self, session: str, message: wire.FromClient) -> None:
         self.do(ClientSaid(session, message))
 

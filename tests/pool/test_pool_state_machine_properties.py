@@ -35,7 +35,7 @@ from forebay_pool.model.instructions import Confirm, Instruction, Keep, Kill, La
 from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.model.policies import ModelPolicy, Policy
 from forebay_pool.model.snapshot import LeaseSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot, lease_snapshot, session_snapshot
-from forebay_pool.model.types import Device, Equivalent, Flavor, Lease, Limits, Place, Session
+from forebay_pool.model.types import Device, Equivalent, Flavor, Lease, Limits, Place, Request, Session
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -135,9 +135,29 @@ class PoolHistory(RuleBasedStateMachine):
             for held in self.leases.values():
                 if held.worker == event.worker and self.epoch_of(event.worker) == event.message.epoch and self.listens(event.worker):
                     held.confirmed_ns = self.now
+        waited = {request for session in self.machine.sessions.values() if (request := session.request) is not None}
+        waited = {request for request in waited if self.machine.queue.has(request)}
         for instruction in self.machine.handle(event, self.now):
             self.carry_out(event, instruction)
         validate(self.machine, ticked=isinstance(event, Tick))
+        self.check_groups(waited)
+
+    def check_groups(self, waited: set[Request]) -> None:
+        """Of those of a group who waited, all start or none does; and nobody waits in a collective for somebody who is in the queue."""
+        for group in self.machine.groups:
+            before = [request for request in waited if request.session.group is group and request.session.request is request]
+            started = [request for request in before if request.place is not None]
+            left = [request for request in before if self.machine.queue.has(request)]
+            assert not (started and left), f"{len(started)} of a group start without {len(left)} others"
+            held = [lease for lease in group.leases if lease.state == "open" and lease.waits_since_ns is not None]
+            assert not held or not any(map(self.machine.queue.has, group.requests)), "a lease is held for somebody who waits for one"
+
+    @rule(pick=PICK, idle_ns=st.integers(0, 5 * SECOND), goes_on=st.booleans())
+    def waits_in_a_collective(self, pick: int, idle_ns: int, goes_on: bool) -> None:
+        found = self.a_process(pick)
+        if found is not None and found[1].executing is not None:
+            epoch = found[1].executing
+            found[1].said.append(wire.Working(epoch=epoch) if goes_on else wire.Waiting(epoch=epoch, idle_ns=idle_ns))
 
     def listens(self, worker: str) -> bool:
         known = self.machine.fleet.workers.get(worker)
@@ -204,6 +224,8 @@ class PoolHistory(RuleBasedStateMachine):
             until = max(held.opened_ns, self.now - event.message.idle_ns)
         elif isinstance(event, WorkerSaid) and isinstance(event.message, wire.ResumeWorker) and event.message.ended is not None:
             until = max(held.opened_ns, self.now - event.message.ended.idle_ns - event.message.ended.ago_ns)
+        elif isinstance(event, WorkerSaid) and isinstance(event.message, wire.Closed) and record.close_reason == "idle":
+            until = max(held.opened_ns, self.now - event.message.idle_ns)
         elif isinstance(event, SessionLeft | SessionDismissed) and not self.processes[held.worker].linked:
             until = held.confirmed_ns
         assert record.duration_ns == until - held.opened_ns
@@ -220,6 +242,19 @@ class PoolHistory(RuleBasedStateMachine):
     def joins(self, flavor: str) -> None:
         self.names += 1
         self.do(SessionJoined(f"s{self.names}", bytes(32), "acme", "ada", "python", flavor))
+
+    @rule(flavor=st.sampled_from([*FLAVORS]), group=st.sampled_from("ab"), rank=st.integers(0, 2), size=st.integers(2, 3))
+    def joins_a_group(self, flavor: str, group: str, rank: int, size: int) -> None:
+        self.names += 1
+        member = wire.GroupMember(id=group * 64, rank=min(rank, size - 1), size=size)
+        self.do(SessionJoined(f"s{self.names}", bytes(32), "acme", "ada", "python", flavor, group=member))
+
+    @rule(flavor=st.sampled_from([*FLAVORS]), group=st.sampled_from("cd"), size=st.integers(2, 3))
+    def some_compute_together(self, flavor: str, group: str, size: int) -> None:
+        for rank in range(size):
+            self.joins_a_group(flavor, group, rank, size)
+            self.acquires(-1, False)
+        self.all_do_what_they_were_told(True)
 
     @rule(pick=PICK, same_span=st.booleans())
     def acquires(self, pick: int, same_span: bool) -> None:
@@ -284,7 +319,7 @@ class PoolHistory(RuleBasedStateMachine):
                 case wire.Close():
                     if process.executing == order.epoch:
                         self.stop(process, order.epoch, None)
-                    process.said.append(wire.Closed(epoch=order.epoch))
+                    process.said.append(wire.Closed(epoch=order.epoch, idle_ns=order.epoch * SECOND))
                 case wire.Park():
                     assert process.executing is None, "parked while executing"
                     process.parked = True
@@ -473,7 +508,7 @@ class PoolHistory(RuleBasedStateMachine):
         for _ in range(60):
             for name, process in list(self.processes.items()):
                 self.live(name, process)
-            self.now += SECOND // 10
+            self.now += SECOND // 4
             self.do(Tick(0))
         waiting = [session.id for session in self.machine.sessions.values() if session.request is not None]
         assert not waiting, f"{waiting} wait for ever\n{self.machine.story.of(*waiting)}"

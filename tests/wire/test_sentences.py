@@ -16,7 +16,7 @@ from forebay_wire.sentences import LANGUAGES, catalogue, sentence
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {"join_parts", "join_ways", "devices", "devices_one"}
 """What sentences are put together with; no codes."""
-OF_THE_CATALOGUE = {1: "9bcc4ba2c4dc5d57"}
+OF_THE_CATALOGUE = {1: "9bcc4ba2c4dc5d57", 2: "be7766c1036942d7"}
 """What the codes and places of each version are, as :func:`fingerprint` has it."""
 HELD = messages.Cause(code="one_held", values={"device": "a/cpu:0", "flavor": "dev.1gb"})
 
@@ -166,8 +166,8 @@ def test_a_client_with_the_catalogue_gets_no_english_and_one_with_an_older_catal
 
 
 def test_a_client_whose_catalogue_is_older_than_the_pools_gets_cause_and_english(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "CAUSES", 2)
-    row = json.loads(TOLD[0].encode(1))
+    monkeypatch.setattr(messages, "CAUSES", messages.CAUSES + 1)
+    row = json.loads(TOLD[0].encode(messages.CAUSES - 1))
     assert row["reason"] == "It is held." and row["cause"]["code"] == "one_held"
 
 

@@ -19,7 +19,7 @@ from forebay_wire.texts import MendedLabel, MendedLine, MendedName, Name
 PROTOCOL = 2
 """Version of both links. A peer with another version is refused with one sentence naming both."""
 
-CAUSES = 1
+CAUSES = 2
 """Version of the catalogue of causes (:mod:`forebay_wire.sentences`). A client that knows it says so as it connects."""
 
 CAUSES_HEADER = "Forebay-Causes"
@@ -28,6 +28,11 @@ without does not look."""
 
 MESSAGE_BYTES_MAX = 64 * 1024
 """Longest message either side accepts."""
+
+GROUP_HEADER = "Forebay-Group"
+"""Of the same request: which one of a torchrun's processes this is, as the JSON of :class:`GroupMember`. Older pools do not look."""
+MEMBERS_MAX = 1024
+"""Processes of a group."""
 
 Text = Annotated[str, Field(max_length=2048)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -52,6 +57,15 @@ class Message(BaseModel):
     def encode(self) -> str:
         """The message as one line of JSON."""
         return self.model_dump_json()
+
+
+class GroupMember(Message):
+    """One of the processes that one torchrun started: their leases are granted together. Groups are of one user's sessions alone."""
+
+    id: Hex256
+    """The same in all processes of the group, and in no others."""
+    rank: Annotated[int, Field(ge=0, lt=MEMBERS_MAX)]
+    size: Annotated[int, Field(ge=1, le=MEMBERS_MAX)]
 
 
 class Cause(Message):
@@ -472,12 +486,30 @@ class Restored(Message):
     type: Literal["restored"] = "restored"
 
 
+class Waiting(Message):
+    """The worker waits in a collective for others of its process group, and has executed nothing for ``idle_ns``, at least
+    ``idle_release_seconds``. The lease goes on until the pool closes it. Said again every so often."""
+
+    type: Literal["waiting"] = "waiting"
+    epoch: Count
+    idle_ns: Count
+
+
+class Working(Message):
+    """What it waited for has come."""
+
+    type: Literal["working"] = "working"
+    epoch: Count
+
+
 class Closed(Message):
     """No command of ``epoch`` runs any more, and none will start."""
 
     type: Literal["closed"] = "closed"
     epoch: Count
     memory_bytes: Count | None = None
+    idle_ns: Count = 0
+    """For how long nothing had been executed."""
 
 
 class ClientGone(Message):
@@ -559,7 +591,20 @@ FromClient = Annotated[
 ]
 ToClient = Annotated[SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | SessionLost | Refused, Field(discriminator="type")]
 FromWorker = Annotated[
-    Ready | ResumeWorker | Assigned | Drained | Idle | Starved | Heartbeat | Parked | Restored | Left | Closed | ClientGone,
+    Ready
+    | ResumeWorker
+    | Assigned
+    | Drained
+    | Idle
+    | Starved
+    | Heartbeat
+    | Parked
+    | Restored
+    | Left
+    | Waiting
+    | Working
+    | Closed
+    | ClientGone,
     Field(discriminator="type"),
 ]
 ToWorker = Annotated[Lead | Assign | Open | Close | Park | Restore | End, Field(discriminator="type")]

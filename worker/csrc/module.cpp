@@ -42,6 +42,10 @@ std::string kind_name(Event::Kind kind) {
       return "left";
     case Event::Kind::kFetched:
       return "fetched";
+    case Event::Kind::kWaiting:
+      return "waiting";
+    case Event::Kind::kWorking:
+      return "working";
     case Event::Kind::kClosed:
       return "closed";
     case Event::Kind::kClientGone:

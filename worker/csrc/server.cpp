@@ -363,11 +363,13 @@ void Server::obey(const Order& order) {
       touched_ = false;
       if (gate_.is_marked()) shut(Event::Kind::kDrained);
       return;
-    case Order::Kind::kClose:
+    case Order::Kind::kClose: {
+      const auto idle = gate_.is_open() ? idle_for() : Clock::duration{};
       if (gate_.is_open()) session_.settle();
       gate_.shut();
       epoch_.store(-1);
-      return tell({Event::Kind::kClosed, order.epoch});
+      return tell({Event::Kind::kClosed, order.epoch, nanoseconds(idle)});
+    }
     case Order::Kind::kPark:
       if (gate_.is_open()) throw std::logic_error("the pool parks a session that holds a lease");
       if (holding_) return;  // it is off the device, and may be on its way elsewhere
@@ -395,16 +397,17 @@ std::string Server::door_address() {
   return is_tcp ? any_port_of(door_address_) : door_address_ + "." + std::to_string(++doors_);
 }
 
-// As long as nothing comes this is no work: the lease of who waits in vain ends.
+// As long as nothing comes this is no work: the pool is told, and ends the lease of who waits in vain.
 void Server::wait_for(std::vector<pollfd>& polled, Clock::time_point until) {
   rest();
-  if (const auto idle = idle_check()) until = std::min(until, *idle);
+  if (const auto again = waiting_check()) until = std::min(until, *again);
   const size_t count = polled.size();
   polled.push_back({client_.get(), POLLRDHUP, 0});
   poll(polled, until);
   if (polled.back().revents != 0) throw ClientLost();
   work();
   touched_ = std::any_of(polled.begin(), polled.begin() + static_cast<std::ptrdiff_t>(count), [](const pollfd& one) { return one.revents != 0; });
+  if (touched_ && gate_.is_open() && waiting_told_at_ > active_at_) tell({Event::Kind::kWorking, *gate_.epoch()});
 }
 
 void Server::wait_for_lease() {
@@ -466,6 +469,19 @@ std::optional<Clock::time_point> Server::idle_check() {
   if (now - active_at_ < idle_release_) return active_at_ + idle_release_;
   shut(Event::Kind::kIdle, nanoseconds(now - active_at_));
   return std::nullopt;
+}
+
+// How long nothing has been carried out.
+Clock::duration Server::idle_for() const { return touched_ ? Clock::duration{} : Clock::now() - active_at_; }
+
+// In a collective: says `Waiting` each time so long has passed; returns when to ask again.
+std::optional<Clock::time_point> Server::waiting_check() {
+  if (!gate_.is_open()) return std::nullopt;
+  const auto now = Clock::now(), since = std::max(active_at_, waiting_told_at_);
+  if (now - since < idle_release_) return since + idle_release_;
+  waiting_told_at_ = now;
+  tell({Event::Kind::kWaiting, *gate_.epoch(), nanoseconds(now - active_at_)});
+  return now + idle_release_;
 }
 
 void Server::wait(short events) {

@@ -28,10 +28,10 @@ namespace forebay::worker {
 
 // What the pool must hear; which numbers mean something depends on the kind.
 struct Event {
-  enum class Kind { kAssigned, kConnected, kDrained, kIdle, kStarved, kParked, kRestored, kLeft, kFetched, kClosed, kClientGone, kRefused, kFailed };
+  enum class Kind { kAssigned, kConnected, kDrained, kIdle, kStarved, kParked, kRestored, kLeft, kFetched, kWaiting, kWorking, kClosed, kClientGone, kRefused, kFailed };
   Kind kind;
-  uint64_t epoch = 0;    // kDrained, kIdle, kClosed
-  uint64_t number = 0;   // kIdle: nanoseconds; kParked, kLeft: bytes
+  uint64_t epoch = 0;    // kDrained, kIdle, kWaiting, kWorking, kClosed
+  uint64_t number = 0;   // kIdle, kWaiting, kClosed: nanoseconds without work; kParked, kLeft: bytes
   uint64_t spilled = 0;  // kParked, kLeft: bytes of them that are on disk
   std::string text{};    // kLeft: address and ticket of the image, with a space between; kRefused, kFailed
 };
@@ -123,6 +123,8 @@ class Server final : private Replies, private GroupHost {
   void poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until);
   bool is_busy();
   std::optional<Clock::time_point> idle_check();
+  Clock::duration idle_for() const;
+  std::optional<Clock::time_point> waiting_check();
   std::string door_address() override;
   void wait_for(std::vector<pollfd>& polled, Clock::time_point until) override;
   void wait_for_lease() override;
@@ -152,6 +154,7 @@ class Server final : private Replies, private GroupHost {
   // Of the serving thread alone.
   Clock::duration idle_release_{};
   Clock::time_point active_at_{};     // when device work last ended
+  Clock::time_point waiting_told_at_{};  // when the pool was last told of a wait in a collective
   Clock::time_point working_since_{};
   bool working_ = false;
   bool touched_ = false;              // device work since active_at_

@@ -3,7 +3,7 @@ from collections.abc import Callable
 TORCH_VERSION: str
 
 Event = tuple[str, int, int, int, str]
-"""Kind, epoch, number (idle: nanoseconds; parked, left: bytes), bytes spilled (parked, left), text.
+"""Kind, epoch, number (idle, waiting, closed: nanoseconds; parked, left: bytes), bytes spilled (parked, left), text.
 
 The text is of ``left`` (address and ticket), ``refused`` and ``failed``."""
 

@@ -70,8 +70,12 @@ def message_of(event: Event, memory_bytes: int) -> FromWorker | None:
             return messages.Restored()
         case "left":
             return left_of(event)
+        case "waiting":
+            return messages.Waiting(epoch=epoch, idle_ns=number)
+        case "working":
+            return messages.Working(epoch=epoch)
         case "closed":
-            return messages.Closed(epoch=epoch, memory_bytes=memory_bytes)
+            return messages.Closed(epoch=epoch, memory_bytes=memory_bytes, idle_ns=number)
         case "client_gone":
             return messages.ClientGone()
     return None

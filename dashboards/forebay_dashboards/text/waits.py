@@ -56,6 +56,12 @@ _DETAILS: Mapping[str, Callable[[Values], Text]] = {
     "moving": lambda given: Text("Its tensors move from %(device)s to %(target)s.", device=given["device"], target=given["target"]),
     "store": lambda given: Text("Usage cannot be recorded at present; leases open again once it can."),
     "gathering": lambda given: Text("The pool has just started; those who waited before are heard first."),
+    "ranks_gather": lambda given: Text(
+        "%(asked)s of the %(size)s processes of its torchrun have asked for a device; they start together.",
+        asked=given["asked"],
+        size=given["size"],
+    ),
+    "ranks_wait": lambda given: Text("%(count)s processes of its torchrun start together, and wait for as many devices.", count=given["count"]),
     "quota_held": lambda given: Text(
         "%(whom)s holds %(held)s of the %(most)s devices of the quota.",
         whom=given["whom"],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from forebay_service.handler import token_in
 from forebay_service.identity import COMPUTE, IdentityRefused, IdentityUnavailable
 from forebay_wire import messages as wire
+from pydantic import ValidationError
 from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketProtocol
@@ -18,7 +19,16 @@ from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api, Context
 from forebay_pool.machine.messages import resume_key
 from forebay_pool.model.causes import Cause, told
-from forebay_pool.model.events import ClientSaid, SessionAway, SessionDismissed, SessionJoined, SessionLeft, WorkerSaid, WorkerUnlinked
+from forebay_pool.model.events import (
+    ClientSaid,
+    SessionAway,
+    SessionDismissed,
+    SessionGrouped,
+    SessionJoined,
+    SessionLeft,
+    WorkerSaid,
+    WorkerUnlinked,
+)
 
 if TYPE_CHECKING:
     from tornado.concurrent import Future
@@ -131,6 +141,15 @@ def causes_in(headers: HTTPHeaders) -> int:
     return int(offered) if offered.isascii() and offered.isdigit() and len(offered) <= VERSION_DIGITS_MAX else 0
 
 
+def group_in(headers: HTTPHeaders) -> wire.GroupMember | None:
+    """Which one of a program's processes a client says it is; None where it says nothing, or nothing that we understand."""
+    try:
+        member = wire.GroupMember.model_validate_json(headers.get(wire.GROUP_HEADER, ""))
+    except ValidationError:
+        return None
+    return member if member.rank < member.size else None
+
+
 def _without_first_line(message: wire.FromClient) -> wire.FromClient:
     if not isinstance(message, wire.Acquire | wire.ResumeSession) or message.span is None or message.span.first_line is None:
         return message
@@ -148,6 +167,7 @@ class SessionLink(_LinkHandler):
         self.tenant = self.identity.tenant
         self.session: str | None = None
         self._causes = causes_in(self.request.headers)
+        self._group = group_in(self.request.headers)
         self._silent = True
         self._heard = self.shell.clock_ns() / 1e9
 
@@ -204,6 +224,7 @@ class SessionLink(_LinkHandler):
             process=hello.process,
             flavor=hello.flavor or choice,
             priority=hello.priority,
+            group=self._group,
         )
         self.shell.apply(joined)
 
@@ -226,6 +247,8 @@ class SessionLink(_LinkHandler):
         self._forget()
         self.session = session.id
         self.shell.clients[session.id] = self
+        if self._group is not None:
+            self.shell.apply(SessionGrouped(session.id, self._group))
         self.shell.apply(ClientSaid(session.id, message))
 
     def _refuse(self, code: Any, cause: Cause) -> None:

@@ -13,6 +13,7 @@ from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import (
     Device,
     Flavor,
+    Group,
     Lane,
     Lease,
     Limits,
@@ -98,6 +99,12 @@ class Core:
         self._awaited: dict[str, Session] = {}
         """Sessions that waited when the pool before this one stopped: nobody is given anything before they have asked again."""
         self._awaited_until_ns = 0
+        self._groups: dict[str, Group] = {}
+        """Of sessions whose leases are granted together, by name."""
+        self._regroup: dict[Group, None] = {}
+        """Groups that the event at hand may have changed."""
+        self._tried_milli = 0
+        """What is taken, only to see whether others who start with it have room too."""
         self._orders = 0
         self._launches = 0
         self._on: dict[type[Any], Callable[[Any], None]] = {}
@@ -127,6 +134,8 @@ class Core:
     def _show(self, session: Session) -> None:
         self._out.append(Show(session))
         self._changed[session] = None
+        if session.group is not None:
+            self._regroup[session.group] = None
 
     def _keep(self, session: Session) -> None:
         self._out.append(Keep(session))

@@ -77,12 +77,21 @@ class Granting(QueuePositions):
         if place is not None:
             self._claim(request, place)
             return
+        self._queue_up(request)
+
+    def _queue_up(self, request: Request) -> None:
+        """Puts the request in the queue, unless nothing there ever serves it."""
+        session = request.session
         hopeless = None if session.pinned else why_not_brought(session, self.fleet.flavors[session.flavor], self.fleet)
         if hopeless is not None:
             self._drop_request(session, not_servable(hopeless, request.number))
             return
         self.queue.add(request)
         self._contend(request.lane, request)
+
+    def _enqueue(self, request: Request) -> None:
+        """Puts a request in the queue that waited for its session's lease to drain."""
+        self.queue.add(request)
 
     def _contend(self, lane: Lane, newcomer: Request) -> None:
         """Something may have to be kept for somebody who came into the lane, if it is the first there."""
@@ -130,6 +139,8 @@ class Granting(QueuePositions):
             return None
         devices = session.worker.devices
         still_serve = equivalents_for(devices, self.fleet.flavors[session.flavor])
+        if session.group is not None and still_serve and all(self.fleet.seats[device.id].is_open for device in devices):
+            return None  # it would leave its process groups
         return self._choose_besides(request, devices if still_serve else (), Keeping(self, request))
 
     def _choose_besides(self, request: Request, devices: tuple[Device, ...], kept: Keeping) -> Place | None:
@@ -145,7 +156,7 @@ class Granting(QueuePositions):
 
     def _bounds(self, request: Request, kept: Keeping | None = None, avoid: Collection[str] = ()) -> Bounds:
         """What its quotas and its tensors allow."""
-        return Bounds(self.accounts.room_milli(request.session), tensor_bytes(request.session), kept, avoid)
+        return Bounds(self.accounts.room_milli(request.session) - self._tried_milli, tensor_bytes(request.session), kept, avoid)
 
     @property
     def has_room_for_workers(self) -> bool:
@@ -185,14 +196,12 @@ class Granting(QueuePositions):
         for request in islice(walk, MOVERS_MAX):
             looked += 1
             session = request.session
-            if not request.lane[0] or (session.flavor, session.tenant) in hopeless or self.queue.waiting.get(request.order) is not request:
+            if not request.lane[0] or (session.flavor, session.tenant) in hopeless or not self.queue.has(request):
                 continue
             if self.accounts.bar(session, request.span, self.queue.demand_milli(request.lane), self._now) is not None:
                 continue
-            place = self._find_elsewhere(request)
-            if place is not None:
-                self._leave_line(request)
-                self._claim(request, place)
+            if self._move(request):
+                pass
             elif self._choose(session) is None:
                 hopeless.add((session.flavor, session.tenant))
             tries += 1
@@ -200,6 +209,14 @@ class Granting(QueuePositions):
                 return
         if looked < MOVERS_MAX:
             self._movers = None
+
+    def _move(self, request: Request) -> bool:
+        """Claims a place elsewhere for it, if there is one."""
+        place = self._find_elsewhere(request)
+        if place is not None:
+            self._leave_line(request)
+            self._claim(request, place)
+        return place is not None
 
     def may_pass(self, request: Request, holder: Request) -> bool:
         """Whether the request may take what is kept for another: it comes before it, or will be done by then (backfill)."""
@@ -214,25 +231,32 @@ class Granting(QueuePositions):
         return holder.shadow_ns is None or length_ns is None or self._now + length_ns <= holder.shadow_ns
 
     def _claim(self, request: Request, place: Place) -> None:
+        self._take_for(request, place)
+        self._advance(request, place)
+
+    def _take_for(self, request: Request, place: Place) -> None:
         self._take_place(place, request.session, self._need_bytes(request.session, place))
         request.place = place
         self._show_seats(place)
-        self._advance(request, place)
 
     def _show_seats(self, place: Place) -> None:
         self._out += map(Show, self.fleet.seats_of(place))
 
     def _advance(self, request: Request, place: Place) -> None:
         """Takes the next steps towards the grant: make room, get a worker ready; grants when both are done."""
-        session = request.session
-        roomy = all([self._make_room(seat, session) for seat in self.fleet.seats_of(place)])
-        ready = self._has_worker(session, place, roomy) and roomy
-        if ready and self.accounts.bar(session, request.span, 0, self._now) is not None:
+        ready = self._prepare(request, place)
+        if ready and self.accounts.bar(request.session, request.span, 0, self._now) is not None:
             self._place_again(request)
         elif ready:
             self._grant(request, place)
         else:
             self._tell_place(request)
+
+    def _prepare(self, request: Request, place: Place) -> bool:
+        """Whether its lease can be opened there; takes the next steps towards it."""
+        session = request.session
+        roomy = all([self._make_room(seat, session) for seat in self.fleet.seats_of(place)])
+        return self._has_worker(session, place, roomy) and roomy
 
     def _held_bytes(self, session: Session) -> int:
         """What the session's tensors have set aside on their devices, or took there before they were parked."""
@@ -356,7 +380,8 @@ class Granting(QueuePositions):
         flavor, tariff = self.fleet.flavors[session.flavor], self.fleet.tariff
         session.epoch += 1
         session.request, session.span = None, request.span
-        worker.parked_bytes, worker.opened, worker.starved, worker.stays, session.avoid = None, True, False, False, ()
+        worker.parked_bytes, worker.opened, worker.starved, worker.stays = None, True, False, False
+        session.avoid, session.due = (), False
         self.fleet.reserve(worker, seats[0].holders[session].memory_bytes)
         session.lease = lease = Lease(
             id=f"{session.id}.{session.epoch}",
@@ -502,7 +527,8 @@ class Keeping:
         return keeper is not None and self._bars(keeper) and self._placing.has_way(keeper, device)
 
     def _bars(self, holder: Request | None) -> bool:
-        if holder is None or holder is self._request:
+        group = self._request.session.group
+        if holder is None or holder is self._request or (group is not None and holder.session.group is group):
             return False
         may = self._may.get(holder)
         if may is None:

@@ -55,9 +55,13 @@ def _check_session(machine: StateMachine, session: Session) -> None:
     _demand(machine, kept == parked or unheard, "a session's parked bytes are metered otherwise than they are", name)
     if request is not None:
         waits = machine.queue.waiting.get(request.order) is request
-        places = (lease is not None, waits, request.place is not None)
-        _demand(machine, sum(places) == 1, f"a request drains, waits, is placed: {places}", name)
+        gathers = session.group is not None and not session.group.gathered and not waits
+        places = (lease is not None, waits, request.place is not None, gathers)
+        _demand(machine, sum(places) == 1, f"a request drains, waits, is placed, gathers: {places}", name)
         _demand(machine, request.session is session, "a request is somebody else's", name)
+        if session.group is not None and request.place is not None:
+            together = not session.group.gathered or all(one.place is not None or machine.queue.has(one) for one in session.group.requests)
+            _demand(machine, together, "a lease is being opened for one of a group that gathers", name)
         if request.place is not None and session.image is not None:
             hold = machine.fleet.seats[request.place.devices[0].id].holders[session]
             _demand(machine, tensor_bytes(session) <= hold.memory_bytes, "tensors move to where less is set aside than they take", name)

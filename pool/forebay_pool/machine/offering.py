@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from forebay_pool.machine.granting import Granting
+from forebay_pool.machine.groups import Groups
 from forebay_pool.model.types import Lane, Make, Request, Seat
 from forebay_pool.queue.accounts import Account
 from forebay_pool.queue.queue import Rank
@@ -13,12 +13,14 @@ STOPPED_MAX = 64
 """How many requests that wait for what a make's keeper has are looked at anew in a tick."""
 
 
-class Offering(Granting):
+class Offering(Groups):
     """Ends every event: seats with something free, and accounts with room for who sits on their bench, find each other."""
 
     def _offer_seats(self) -> None:
         """First those whom a quota stopped come back, as far as there is room for them, then all compete."""
-        while self._loose or self._roused or self._back or self._unsettled or self._look_anew:
+        while self._regroup or self._loose or self._roused or self._back or self._unsettled or self._look_anew:
+            while self._regroup:
+                self._settle_group(self._regroup.popitem()[0])
             if self._roused:
                 for account in list(self._roused):
                     if not self._rouse(account):
@@ -88,15 +90,11 @@ class Offering(Granting):
 
     def _starts(self, request: Request) -> bool:
         """Claims a place for the request if there is one now."""
-        place = self.find_place(request) if not self.stopping else None
-        if place is not None:
-            self._leave_line(request)
-            self._claim(request, place)
-        return place is not None
+        return not self.stopping and self._start(request)
 
     def _waits_for(self, request: Request, model: str) -> bool:
         """Whether devices of the model are what it waits for: not a quota, nor a worker process that the pool may not start."""
-        if request.session.worker is None and not self.has_room_for_workers:
+        if not self.has_room_to_start(request):
             return False
         return self.fleet.policy.allows(model, request.session.tenant) and self._fits_quota(request, model)
 

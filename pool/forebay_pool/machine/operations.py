@@ -11,7 +11,7 @@ from forebay_pool.model.health import judge
 from forebay_pool.model.instructions import Kill, Show, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
-from forebay_pool.model.types import WHOLE_MILLI, Cordon, Flavor, Lane, Node, Seat, Worker
+from forebay_pool.model.types import ALONE, WHOLE_MILLI, Cordon, Flavor, Lane, Node, Seat, Worker
 from forebay_pool.placement.forecast import Forecast, Load, forecast
 from forebay_pool.placement.lease_lengths import Outlook, estimate_seconds
 
@@ -50,13 +50,13 @@ class Operations(Resuming):
             length_ns = self.lengths.mean_ns(flavor.name) or 0
             census = fleet.census(flavor)
             devices = float(census.total - census.closed)
-            rate, each = self.arrivals.per_second(flavor.name, now_ns), fleet.demand_milli(((), flavor.name, ())) / WHOLE_MILLI
+            rate, each = self.arrivals.per_second(flavor.name, now_ns), fleet.demand_milli(((), flavor.name, (), ALONE)) / WHOLE_MILLI
             loads.append(Load(flavor.name, rate, length_ns / SECOND, each, devices, fleet.rivals_of(flavor.name) or (flavor.name,)))
         return forecast(loads)
 
     def outlook(self, flavor: Flavor, tenant: str) -> Outlook:
         """How long a new session of the tenant would wait for the flavor, at the usual priority and its quotas aside."""
-        lane: Lane = ((), flavor.name, ())
+        lane: Lane = ((), flavor.name, (), ALONE)
         waiting = self.queue.competition.rivals(lane, 0)
         if not waiting and self.fleet.choose(flavor, tenant, self.has_room_for_workers) is not None:
             return Outlook(0, 0.0)

@@ -131,7 +131,9 @@ class QueuePositions(ParkedSessions):
         why = self._whys.get(key)
         if why is None:
             why = self._whys[key] = self._why_kept_out(session) or why_waiting(session, self.fleet, self.limits.workers_max)
-        return why
+        group = session.group
+        together = 1 if group is None else len(group.waiting)
+        return why if together < 2 else Why(why.code, Cause("ranks_wait", why.cause, count=together))
 
     def _why_kept_out(self, session: Session) -> Why | None:
         """Whether somebody who may not be parked is in the way wherever something is free."""

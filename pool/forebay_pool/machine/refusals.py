@@ -53,6 +53,13 @@ def quota(why: Cause, number: int) -> Refused:
     return Refused(request=number, code="quota", message=why, cause=told(why))
 
 
+def too_many_ranks(count: int, most: int, flavor: str, fit: list[str]) -> Refused:
+    """``most``: of how many processes each can have a device of the flavor at a time; ``fit``: flavors of which all can."""
+    if fit:
+        return not_servable(Cause("ranks_fit", *fit[:FLAVORS_NAMED_MAX], count=count, most=most, flavor=flavor))
+    return not_servable(Cause("ranks_many", count=count, most=most, flavor=flavor))
+
+
 def budget(why: Cause, number: int) -> Refused:
     return Refused(request=number, code="budget", message=why, cause=told(why))
 

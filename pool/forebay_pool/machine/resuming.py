@@ -11,7 +11,7 @@ from forebay_wire import messages as wire
 from forebay_pool.machine.messages import assignment, is_ticket
 from forebay_pool.machine.sessions import Sessions
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.events import Restored, SessionAway, WorkerAway
+from forebay_pool.model.events import Restored, SessionAway, SessionGrouped, WorkerAway
 from forebay_pool.model.history import Spent
 from forebay_pool.model.instructions import Confirm, Forget, Kill, Meter, Show, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
@@ -93,6 +93,14 @@ class Resuming(Sessions):
             self._out.append(Confirm(news))
 
     # A client is back
+
+    def _session_grouped(self, event: SessionGrouped) -> None:
+        session = self.sessions.get(event.session)
+        if session is None or session.group is not None or session.request is not None:
+            return
+        group = self._join_group(session, event.group)
+        if group is not None:
+            group.gathered = True
 
     def _resume_session(self, message: wire.ResumeSession) -> None:
         session = self._session

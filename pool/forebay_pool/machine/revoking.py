@@ -76,7 +76,7 @@ class Revoking(Offering):
             return
         request.preempts = {name: lease for name, lease in request.preempts.items() if name in self._leases}
         chosen: list[Lease] = []
-        needed = self.queue.demand_milli(request.lane) - sum(lease.held_milli for lease in request.preempts.values())
+        needed = self._needs_there(request) - sum(lease.held_milli for lease in request.preempts.values())
         victims = self._victims(request, request.priority - gap)
         while needed > 0 and (lease := next(victims, None)) is not None:
             needed -= lease.held_milli
@@ -85,9 +85,15 @@ class Revoking(Offering):
         for lease in chosen:
             self._revoke(lease, Cause("priority_takes", priority=request.priority, own=lease.priority))
 
+    def _needs_there(self, request: Request) -> int:
+        """What those need, in thousandths of devices, that start together and may take the same devices."""
+        group = request.session.group
+        beside = [request] if group is None else [one for one in group.waiting if one.lane == request.lane]
+        return len(beside) * self.fleet.demand_milli(request.lane)
+
     def _victims(self, request: Request, priority_max: int) -> Iterator[Lease]:
         """The open leases of such priorities on devices that the request may take, the lowest and latest first."""
-        devices, flavor, _ = request.lane
+        devices, flavor, *_ = request.lane
         if devices:
             holders = (session.lease for device in devices for session in self.fleet.seats[device].holders)
             found = {lease.id: lease for lease in holders if lease is not None and lease.state == "open" and lease.revoked_for is None}

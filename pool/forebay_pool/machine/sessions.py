@@ -36,6 +36,8 @@ class Sessions(Workers):
             used_ns=self._now,
         )
         self.sessions[session.id] = session
+        if event.group is not None:
+            self._join_group(session, event.group)
         self._tell_flavor(session)
         self._keep(session)
         self._show(session)

@@ -21,6 +21,7 @@ from forebay_pool.model.events import (
     Restored,
     SessionAway,
     SessionDismissed,
+    SessionGrouped,
     SessionJoined,
     SessionLeft,
     SessionMoved,
@@ -64,6 +65,7 @@ class StateMachine(Operations):
             wire.ResumeWorker: self._resume_worker,
             SessionJoined: self._session_joined,
             ClientSaid: self._client_said,
+            SessionGrouped: self._session_grouped,
             SessionLeft: self._session_over,
             SessionDismissed: self._session_over,
             SessionMoved: self._session_moved,
@@ -103,6 +105,8 @@ class StateMachine(Operations):
             wire.Restored: self._back_on_device,
             wire.Left: self._left,
             wire.Closed: self._closed,
+            wire.Waiting: self._waiting,
+            wire.Working: self._working,
             wire.ClientGone: self._client_gone,
         }
 
@@ -135,6 +139,7 @@ class StateMachine(Operations):
         self._check_workers()
         self._give_up_absent()
         self._gather()
+        self._check_groups()
         self._write_confirmations()
         self._check_revocations()
         self._check_deadlines()

@@ -37,6 +37,7 @@ class Workers(Draining):
 
     def _bury(self, session: Session, state: SessionState) -> None:
         del self.sessions[session.id]
+        self._leave_group(session)
         self._set_state(session, state)
         self._keep(session)
 
@@ -337,7 +338,30 @@ class Workers(Draining):
     def _closed(self, message: wire.Closed) -> None:
         self._measured(message.memory_bytes)
         self._know(message.epoch)
-        self._close_for_worker(message.epoch, "drained", 0, interrupted=True)
+        session = self._worker.session
+        idles = session is not None and session.lease is not None and session.lease.ending == "idle"
+        self._close_for_worker(message.epoch, "drained", message.idle_ns if idles else 0, interrupted=True)
+
+    def _waiting(self, message: wire.Waiting) -> None:
+        """In a collective, for others. Who is in no group here is idle; others are as long as none of theirs computes."""
+        lease = self._open_lease(message.epoch)
+        if lease is None:
+            return
+        lease.confirmed_ns, lease.waits_since_ns = self._now, self._now - message.idle_ns
+        if lease.session.group is None:
+            self._give_back(lease, "idle")
+        else:
+            self._regroup[lease.session.group] = None
+
+    def _working(self, message: wire.Working) -> None:
+        lease = self._open_lease(message.epoch)
+        if lease is not None:
+            lease.confirmed_ns, lease.waits_since_ns = self._now, None
+
+    def _open_lease(self, epoch: int) -> Lease | None:
+        """The open lease of the worker that speaks."""
+        lease = None if self._worker.session is None else self._worker.session.lease
+        return lease if lease is not None and lease.epoch == epoch and lease.state == "open" else None
 
     def _measured(self, memory_bytes: int | None) -> None:
         """What the worker holds as its lease ends: it may be parked at once, and must not be taken for less."""
@@ -350,10 +374,11 @@ class Workers(Draining):
         if session is None or lease is None or lease.epoch != epoch:
             return
         self._let_image_go(session)
+        session.due = lease.waits_since_ns is not None
         taken_back = lease.state == "closing" and (interrupted or lease.ending != "revoked")
         self._close(lease, lease.ending if taken_back else reason, self._now - idle_ns)
         if session.request is not None:
-            self.queue.add(session.request)
+            self._enqueue(session.request)
         self._touch(session)
         self._let_rest(lease)
         if session.stalled and session.worker is not None:

@@ -26,12 +26,22 @@ class SessionJoined:
     process: str
     flavor: str
     priority: int = 0
+    group: wire.GroupMember | None = None
+    """Of which program in several processes its own is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSaid:
     session: str
     message: wire.FromClient
+
+
+@dataclass(frozen=True, slots=True)
+class SessionGrouped:
+    """A client that came back says which one of a group it is: another pool, that stopped, had heard so before."""
+
+    session: str
+    group: wire.GroupMember
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +189,7 @@ class ShutDown:
 Event = (
     SessionJoined
     | ClientSaid
+    | SessionGrouped
     | SessionLeft
     | SessionAway
     | SessionDismissed

@@ -40,9 +40,12 @@ AGED = PRIORITY_MAX + 1
 """The level of requests that waited too long: before every priority."""
 Make = tuple[str, int]
 """Devices that serve the same flavors: a model, with so many bytes of memory."""
-Lane = tuple[tuple[str, ...], str, tuple[str, ...]]
-"""Those in the queue who need the same: the devices that their tensors are on (none: any will do), the flavor, and of its models those that
-are kept for other tenants (where any device will do)."""
+Ranks = tuple[str, int]
+"""A group whose members start together or not at all: its name, and what they need together, in thousandths of devices."""
+ALONE: Ranks = ("", 0)
+Lane = tuple[tuple[str, ...], str, tuple[str, ...], Ranks]
+"""Those in the queue who need the same: the devices that their tensors are on (none: any will do), the flavor, of its models those that
+are kept for other tenants (where any device will do), and the group that they start with."""
 
 
 # Nouns that never change
@@ -340,7 +343,7 @@ class Request:
     priority: int = 0
     aged: bool = False
     """Whether it waited for so long that it goes before all others."""
-    lane: Lane = ((), "", ())
+    lane: Lane = ((), "", (), ALONE)
     """Where it waits, while it does."""
     told: Standing | None = None
     """What the client knows."""
@@ -388,6 +391,8 @@ class Lease:
     """Why it is being taken back; None while it is not."""
     revoke_ns: int = 0
     """When it is taken back, if it is still open then."""
+    waits_since_ns: int | None = None
+    """Since when its worker waits in a collective, where it said so; None while it computes."""
 
     @property
     def held_milli(self) -> int:
@@ -455,6 +460,10 @@ class Session:
     """Its client stopped reading: nothing computes for it until it is back."""
     parking: Parking | None = None
     """Since when it is parked, for the meter."""
+    group: Group | None = field(default=None, repr=False)
+    """Whose leases are granted with its own."""
+    due: bool = False
+    """Its lease ended in the middle of a collective: it asks again with the first of its group that does."""
     accounts: tuple[Any, Any] | None = None
     """The accounts that its leases count for, its tenant's and its user's: ``Accounts.both`` keeps them here; None before it was asked."""
 
@@ -483,6 +492,50 @@ class Session:
     def pinned(self) -> bool:
         """Whether its next lease can only be where its worker is."""
         return self.worker is not None and (not self.worker.opened or self.worker.stays)
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """The sessions of one program in several processes, as torchrun starts them: their leases are granted together."""
+
+    name: str
+    """Unique in the pool. It has the tenant and the user, so nobody is in a group with others' sessions."""
+    size: int
+    """How many processes there are."""
+    members: dict[int, Session] = field(default_factory=dict)
+    """By rank: those that have a session."""
+    asked: set[int] = field(default_factory=set)
+    """Ranks that have asked for a lease since the group is there."""
+    until_ns: int | None = None
+    """How long the ranks that have not asked yet are waited for; None before anybody has."""
+    gathered: bool = False
+    """Whether they are waited for no more."""
+    demand_milli: int = 0
+    """What those who wait in the queue need together."""
+
+    @property
+    def requests(self) -> list[Request]:
+        """Of members that have no lease."""
+        return [one.request for one in self.members.values() if one.request is not None and one.lease is None]
+
+    @property
+    def waiting(self) -> list[Request]:
+        """Those of them that have no place either."""
+        return [request for request in self.requests if request.place is None]
+
+    @property
+    def opening(self) -> list[tuple[Request, Place]]:
+        """Those whose leases are being opened, and where."""
+        return [(request, request.place) for request in self.requests if request.place is not None]
+
+    @property
+    def leases(self) -> list[Lease]:
+        return [one.lease for one in self.members.values() if one.lease is not None]
+
+    @property
+    def ranks(self) -> Ranks:
+        """For the lanes of those who wait."""
+        return self.name, self.demand_milli
 
 
 def tensor_bytes(session: Session) -> int:

@@ -13,7 +13,7 @@ from forebay_pool.errors import InvariantBroken
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.prices import Tariff
-from forebay_pool.model.types import WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Make, Node, Place, Seat, Session, Worker
+from forebay_pool.model.types import ALONE, WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Make, Node, Place, Seat, Session, Worker
 from forebay_pool.placement.capacity import Capacity, equivalents_for, part_of, suits
 from forebay_pool.placement.choice import UNBOUND, Bounds, Placement
 from forebay_pool.placement.expected_ends import Ends
@@ -71,8 +71,8 @@ class Fleet:
         self._serves: dict[Make, tuple[str, ...]] = {}
         self._makes: dict[str, tuple[Make, ...]] = {}
         self._rivals: dict[str, tuple[str, ...]] = {}
-        self._demands: dict[Lane, int] = {}
-        self._slots: dict[Lane, int] = {}
+        self._demands: dict[tuple[tuple[str, ...], str], int] = {}
+        self._slots: dict[tuple[tuple[str, ...], str], int] = {}
         self.join(devices)
 
     def join(self, devices: Iterable[Device]) -> list[Seat]:
@@ -142,20 +142,22 @@ class Fleet:
 
     def lane_of(self, session: Session) -> Lane:
         """Where in the queue the session waits."""
+        ranks = ALONE if session.group is None else session.group.ranks
         if session.worker is not None:
-            return session.worker.names, session.flavor, ()
+            return session.worker.names, session.flavor, (), ranks
         if not self.policy.models:
-            return (), session.flavor, ()
+            return (), session.flavor, (), ranks
         models = {equivalent.model for equivalent in self.flavors[session.flavor].equivalents}
-        return (), session.flavor, tuple(sorted(model for model in models if not self.policy.allows(model, session.tenant)))
+        return (), session.flavor, tuple(sorted(model for model in models if not self.policy.allows(model, session.tenant))), ranks
 
     def demand_milli(self, lane: Lane) -> int:
         """The least compute that serves the lane's flavor, in thousandths of devices; on just its devices, if it names any."""
-        found = self._demands.get(lane)
+        needed = lane[:2]
+        found = self._demands.get(needed)
         if found is None:
             if len(self._demands) >= DEMANDS_MAX:
                 self._demands.clear()
-            found = self._demands[lane] = self._demand_milli(*lane[:2])
+            found = self._demands[needed] = self._demand_milli(*needed)
         return found
 
     def _demand_milli(self, devices: tuple[str, ...], name: str) -> int:
@@ -168,11 +170,12 @@ class Fleet:
 
     def slots(self, lane: Lane) -> int:
         """How many leases can be open at a time for those who wait there."""
-        found = self._slots.get(lane)
+        needed = lane[:2]
+        found = self._slots.get(needed)
         if found is None:
             if len(self._slots) >= DEMANDS_MAX:
                 self._slots.clear()
-            found = self._slots[lane] = self._slots_of(*lane[:2])
+            found = self._slots[needed] = self._slots_of(*needed)
         return found
 
     def _slots_of(self, devices: tuple[str, ...], name: str) -> int:
@@ -182,6 +185,17 @@ class Fleet:
             return max((WHOLE_MILLI // e.share_milli for e in here), default=0)
         there = [(self.indexes[e.model].count, e) for e in flavor.equivalents if e.model in self.indexes]
         return sum(count // e.count * (WHOLE_MILLI // e.share_milli) for count, e in there)
+
+    def most_together(self, flavor: Flavor, tenant: str) -> int:
+        """How many leases of the flavor the tenant could have open at a time, if nobody else had any."""
+        most: dict[str, int] = {}
+        for e in flavor.equivalents:
+            if e.model in self.indexes and self.policy.allows(e.model, tenant):
+                groups = self.indexes[e.model].groups.values()
+                devices = [seat.device for group in groups for seat in group.seats if suits(seat.device, flavor, e)]
+                shares = sum(min(WHOLE_MILLI // e.share_milli, device.memory_bytes // flavor.memory_bytes) for device in devices)
+                most[e.model] = max(most.get(e.model, 0), shares if e.count == 1 else len(devices) // e.count)
+        return sum(most.values())
 
     # Seats
 

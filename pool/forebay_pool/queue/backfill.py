@@ -15,7 +15,7 @@ def shadow_ns(request: Request, fleet: Fleet, lengths: LeaseLengths, now_ns: int
     The "shadow time" of EASY backfill (D. Lifka, *The ANL/IBM SP Scheduling System*, JSSPP 1995), with averages in the place of users'
     promises. A lease that has lasted longer than the average is expected to last as long again.
     """
-    devices, name, _ = request.lane
+    devices, name, *_ = request.lane
     needed = fleet.demand_milli(request.lane)
     if devices:
         seats = [fleet.seats[device] for device in devices]

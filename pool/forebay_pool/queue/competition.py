@@ -22,7 +22,7 @@ class Competition:
         """By device: those that wait for just this one."""
 
     def add(self, lane: Lane, level: int, amount: int = 1) -> None:
-        devices, flavor, _ = lane
+        devices, flavor, *_ = lane
         if not devices:
             self._anywhere.setdefault(flavor, Counter())[level] += amount
             return
@@ -32,7 +32,7 @@ class Competition:
 
     def rivals(self, lane: Lane, level: int) -> int:
         """The amount at this level or above that competes with the lane, the lane's own included."""
-        devices, flavor, _ = lane
+        devices, flavor, *_ = lane
         if devices:
             flavors = self._fleet.flavors_of(self._fleet.seats[devices[0]])
             found = [self._at.get(devices[0]), *(self._anywhere.get(served) for served in flavors)]
@@ -56,7 +56,7 @@ class Ahead:
         """By make: those of them whom it serves."""
 
     def add(self, lane: Lane, work_ns: int) -> None:
-        devices, flavor, _ = lane
+        devices, flavor, *_ = lane
         if devices:
             _count(self._at, devices[0], work_ns)
             _count(self._near, self._fleet.seats[devices[0]].device.make, work_ns)
@@ -67,7 +67,7 @@ class Ahead:
 
     def of(self, lane: Lane) -> tuple[int, int]:
         """The count and the work of those who compete with the lane."""
-        devices, flavor, _ = lane
+        devices, flavor, *_ = lane
         if devices:
             here, over = self._at.get(devices[0], NOBODY), self._over.get(self._fleet.seats[devices[0]].device.make, NOBODY)
             return here[0] + over[0], here[1] + over[1]

@@ -50,6 +50,10 @@ class Queue:
     def __len__(self) -> int:
         return len(self.waiting)
 
+    def has(self, request: Request) -> bool:
+        """Whether it waits here."""
+        return self.waiting.get(request.order) is request
+
     # Coming and going
 
     def add(self, request: Request) -> None:
@@ -222,13 +226,16 @@ class Queue:
         return request.order in self._orders.get(Spot(lane, level, tenant, user), ()) and by_user and (by_tenant or alone)
 
     def demand_milli(self, lane: Lane) -> int:
-        """The least, in thousandths of devices, that one of the lane needs."""
-        return self._fleet.demand_milli(lane)
+        """The least, in thousandths of devices, that one of the lane needs: its group's members together, where it starts with them."""
+        return lane[3][1] or self._fleet.demand_milli(lane)
 
     def rank(self, request: Request, now_ns: int) -> Rank:
-        """Where the request stands at present, quotas apart."""
-        tenant, user = (NOTHING if request.aged else share_of(account, now_ns) for account in self.accounts.both(request.session))
-        return (-request.level, tenant, user, request.order)
+        """Where the request stands at present, quotas apart: where the first of its group does. So of two groups one is before the other
+        on all devices, and they never wait for each other."""
+        group = request.session.group
+        first = request if group is None else min(group.waiting, key=lambda one: (-one.level, one.order), default=request)
+        tenant, user = (NOTHING if first.aged else share_of(account, now_ns) for account in self.accounts.both(first.session))
+        return (-first.level, tenant, user, first.order)
 
 
 def share_of(account: Account, now_ns: int | None = None) -> float:

@@ -8,7 +8,7 @@ from forebay_wire.messages import WaitCode
 from forebay_wire.sentences import gib
 
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.types import Seat, Session
+from forebay_pool.model.types import Group, Seat, Session
 from forebay_pool.placement.capacity import way
 from forebay_pool.placement.fleet import Fleet, why_closed
 
@@ -21,6 +21,11 @@ class Why(NamedTuple):
 STORE = Why("store", Cause("store"))
 GATHERING = Why("starting", Cause("gathering"))
 DRAINING = Why("draining", Cause("lease_drains"))
+
+
+def why_gathering(group: Group) -> Why:
+    """Why those of a group who have asked have no lease yet."""
+    return Why("starting", Cause("ranks_gather", asked=len(group.asked), size=group.size))
 
 
 def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:

@@ -1,0 +1,249 @@
+"""Leases that are granted together: those of the processes that one torchrun started.
+
+A member that computes needs the others soon, in a collective. So whoever of a group waits for a lease gets one with all others who wait, or
+not at all: as a gang's devices are. A member that waits in a collective keeps its lease as long as another computes; once none does, or one
+waits for a lease, all who wait in collectives give theirs back, and ask again with the first who asks. So nobody holds a device while it
+waits for somebody who has none, and no two groups wait for each other: of two, one is first on all devices (``Queue.rank``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forebay_wire import messages as wire
+
+from forebay_pool.machine import refusals
+from forebay_pool.machine.granting import Granting
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import Group, Place, Request, Session, Standing
+from forebay_pool.placement.choice import in_want, spares_for
+from forebay_pool.queue.reasons import why_gathering
+
+GROUP_SECONDS = 10.0
+"""How long the first processes of a group that ask for leases wait for the others to ask, once."""
+
+
+class Groups(Granting):
+    """Brings the members of groups together: at the end of each event, those of which something changed."""
+
+    @property
+    def groups(self) -> list[Group]:
+        return list(self._groups.values())
+
+    def _join_group(self, session: Session, member: wire.GroupMember) -> Group | None:
+        """The group that the session is in from here on; None where another session has its rank."""
+        name = f"{session.tenant}/{session.user}/{member.size}/{member.id}"
+        group = self._groups.setdefault(name, Group(name, member.size))
+        if group.members.setdefault(member.rank, session) is session:
+            session.group = group
+        return session.group
+
+    def _leave_group(self, session: Session) -> None:
+        """The session is over: the others go on without it."""
+        group = session.group
+        if group is None:
+            return
+        group.members = {rank: member for rank, member in group.members.items() if member is not session}
+        self._regroup[group] = None
+        if not group.members:
+            del self._groups[group.name]
+
+    # What is otherwise than for one session alone
+
+    def _place(self, request: Request) -> None:
+        if request.session.group is None:
+            super()._place(request)
+        else:
+            self._regroup[request.session.group] = None
+
+    def _enqueue(self, request: Request) -> None:
+        if request.session.group is None:
+            super()._enqueue(request)
+        else:
+            self._regroup[request.session.group] = None
+
+    def _place_again(self, request: Request) -> None:
+        """Who was to start with it does not start without it."""
+        group = request.session.group
+        if group is None:
+            super()._place_again(request)
+            return
+        for one in group.requests:
+            one.told = None
+            self._leave_line(one)
+            self._leave_place(one)
+        self._regroup[group] = None
+
+    def _advance(self, request: Request, place: Place) -> None:
+        """Grants the leases of a group once all that are being opened can be."""
+        group = request.session.group
+        if group is None:
+            super()._advance(request, place)
+            return
+        opening = group.opening
+        ready = all([self._prepare(one, its_place) for one, its_place in opening])
+        if ready and any(self.accounts.bar(one.session, one.span, 0, self._now) is not None for one, _ in opening):
+            self._place_again(request)
+        elif ready:
+            for one, its_place in opening:
+                self._grant(one, its_place)
+        else:
+            self._tell_place(request)
+
+    def _tell_place(self, request: Request) -> None:
+        """Nothing yet where it is to be placed, or put in the queue, at the end of the event."""
+        session = request.session
+        if session.group is None or request.place is not None or session.lease is not None or self.queue.has(request):
+            super()._tell_place(request)
+
+    def find_place(self, request: Request, passes: bool = True) -> Place | None:
+        """As of a request alone; for one of a group: where it would be if all who wait could start now."""
+        if request.session.group is None:
+            return super().find_place(request, passes)
+        return self._find_places(request.session.group.waiting, passes).get(request)
+
+    # All or none
+
+    def _start(self, request: Request) -> bool:
+        """Claims places for the request, and for all that start with it, if there are any now."""
+        group = request.session.group
+        if group is not None:
+            return self._claim_all(self._find_places(group.waiting))
+        place = self.find_place(request)
+        return place is not None and self._claim_all({request: place})
+
+    def _claim_all(self, places: dict[Request, Place]) -> bool:
+        for request in places:
+            self._leave_line(request)
+        for request, place in places.items():
+            self._take_for(request, place)
+        for request, place in places.items():
+            if request.place is place:
+                self._advance(request, place)
+        return bool(places)
+
+    def _find_places(self, requests: Sequence[Request], passes: bool = True, moves: bool = False) -> dict[Request, Place]:
+        """Places for all of them at a time; none if one has none. With ``moves`` those whose devices are closed may go elsewhere."""
+        found: dict[Request, Place] = {}
+        launches = 0
+        for request in sorted(requests, key=self._scope):
+            place = super().find_place(request, passes) or (self._find_elsewhere(request) if moves else None)
+            if place is None:
+                break
+            self.fleet.take(place, request.session, self._need_bytes(request.session, place))
+            self._tried_milli += len(place.devices) * place.share_milli
+            found[request] = place
+            seat = self.fleet.seats[place.devices[0].id]
+            launches += request.session.worker is None and len(in_want(seat, place.devices)) > len(spares_for(seat, place.devices))
+        for request, place in found.items():
+            self.fleet.leave(place, request.session)
+        self._tried_milli = 0
+        enough = len(found) == len(requests) and len(self.fleet.workers) + launches <= self.limits.workers_max
+        return found if enough or len(found) == len(requests) == 1 else {}
+
+    def _scope(self, request: Request) -> tuple[bool, int, int]:
+        """Who can be in fewer places chooses first."""
+        return request.session.worker is None, -self.fleet.demand_milli(self.fleet.lane_of(request.session)), request.order
+
+    def has_room_to_start(self, request: Request) -> bool:
+        """Whether the pool may start the worker processes that the request, and those that start with it, need."""
+        group = request.session.group
+        fresh = [one for one in ([request] if group is None else group.waiting) if one.session.worker is None]
+        if len(fresh) <= 1:
+            return not fresh or self.has_room_for_workers
+        return len(self.fleet.workers) - sum(self.fleet.spare.values()) + len(fresh) <= self.limits.workers_max
+
+    # What changed
+
+    def _settle_group(self, group: Group) -> None:
+        """Whatever changed: those start who can, and who waits in vain gives its lease back."""
+        self._gather_group(group)
+        if not group.gathered:
+            return
+        if group.requests:
+            self._rally(group)
+        if not self._refuse_group(group):
+            self._file_group(group)
+        for request, place in group.opening[:1]:
+            self._advance(request, place)
+        self._release_waiting(group)
+
+    def _gather_group(self, group: Group) -> None:
+        """Waits a while for all to ask: those who ask first do not know yet who comes."""
+        group.asked |= {rank for rank, member in group.members.items() if member.request is not None or member.lease is not None}
+        if group.gathered or not group.asked:
+            return
+        if group.until_ns is None:
+            group.until_ns = self._now + int(GROUP_SECONDS * SECOND)
+        if len(group.asked) == group.size or self._now >= group.until_ns:
+            group.gathered = True
+            self._note("group_gathered", group=group.name, asked=len(group.asked), size=group.size)
+        else:
+            for request in group.waiting:
+                self._tell_queued(request, Standing(1, *why_gathering(group)))
+
+    def _check_groups(self) -> None:
+        """Time has passed: those who are gathering do not wait for the others for ever."""
+        for group in self._groups.values():
+            if not group.gathered and group.until_ns is not None and self._now >= group.until_ns:
+                self._regroup[group] = None
+
+    def _rally(self, group: Group) -> None:
+        """Those whose leases ended in the middle of a collective ask with whoever asks: it will not get far without them."""
+        for member in group.members.values():
+            if member.due and member.lease is None and member.request is None and member.span is not None and not member.stalled:
+                self._request(member, 0, member.span, member.priority)
+
+    def _refuse_group(self, group: Group) -> bool:
+        """Refuses who asks for what can never be had at once: not of these devices, or not by these quotas."""
+        refusal = None if self.stopping else self._why_never(group)
+        for request in group.requests if refusal is not None else []:
+            self._drop_request(request.session, refusal.model_copy(update={"request": request.number}))  # type: ignore[union-attr]
+        return refusal is not None
+
+    def _why_never(self, group: Group) -> wire.Refused | None:
+        asking = [request.session for request in group.requests]
+        if not asking:
+            return None
+        users = [*asking, *(lease.session for lease in group.leases)]
+        for name in dict.fromkeys(session.flavor for session in asking):
+            count = sum(session.flavor == name for session in users)
+            most = self.fleet.most_together(self.fleet.flavors[name], asking[0].tenant)
+            if count > max(1, most):
+                fit = [flavor.name for flavor in self.fleet.flavors.values() if self.fleet.most_together(flavor, asking[0].tenant) >= count]
+                return refusals.too_many_ranks(count, most, name, fit)
+        demand_milli = sum(self.fleet.demand_milli(self.fleet.lane_of(session)) for session in users)
+        for account in self.accounts.both(asking[0]):
+            why = account.never_fits(demand_milli)
+            if why is not None:
+                return refusals.quota(why, 0)
+        return None
+
+    def _file_group(self, group: Group) -> None:
+        """Places all who wait, or puts them in the queue with what they need together."""
+        waiting = group.waiting
+        needed_milli = sum(self.fleet.demand_milli(self.fleet.lane_of(request.session)) for request in waiting)
+        if needed_milli == group.demand_milli and all(map(self.queue.has, waiting)):
+            return
+        for request in waiting:
+            self._leave_line(request)
+        group.demand_milli = needed_milli
+        barred = any(self.accounts.bar(one.session, one.span, needed_milli, self._now) is not None for one in waiting)
+        if not barred and self._claim_all(self._find_places(waiting, moves=True)):
+            return
+        for request in waiting:
+            self._queue_up(request)
+        for request in group.waiting:
+            request.told = None
+            self._tell_place(request)
+
+    def _release_waiting(self, group: Group) -> None:
+        """Ends the leases of those who wait in collectives, where nobody is at it whom they wait for."""
+        open_leases = [lease for lease in group.leases if lease.state == "open"]
+        computes = any(lease.waits_since_ns is None for lease in open_leases) or bool(group.opening)
+        if not computes or group.waiting:
+            for lease in open_leases:
+                if lease.waits_since_ns is not None:
+                    self._give_back(lease, "idle")
+
+
