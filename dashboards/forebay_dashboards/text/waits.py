@@ -61,7 +61,9 @@ _DETAILS: Mapping[str, Callable[[Values], Text]] = {
         asked=given["asked"],
         size=given["size"],
     ),
-    "ranks_wait": lambda given: Text("%(count)s processes of its torchrun start together, and wait for as many devices.", count=given["count"]),
+    "ranks_wait": lambda given: Text(
+        "%(count)s processes of its torchrun start together, and wait for as many devices.", count=given["count"]
+    ),
     "quota_held": lambda given: Text(
         "%(whom)s holds %(held)s of the %(most)s devices of the quota.",
         whom=given["whom"],
