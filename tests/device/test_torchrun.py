@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -72,17 +75,108 @@ def trained(steps: int) -> float:
     return sum(float(weight.detach().double().sum()) for weight in model.parameters())
 
 
-@pytest.mark.parametrize(("devices", "steps"), [(2, 5), (1, 1)])
-def test_each_rank_computes_on_its_own_device_and_ranks_that_share_one_take_turns(tmp_path: Path, devices: int, steps: int) -> None:
-    """A rank that waits for one without a lease gives its own back, so that two ranks on one device are slow, and not stuck."""
+def started(script: Path, *arguments: str, environment: dict[str, str], ranks: int = 2) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "forebay", "run", "torchrun", "--nproc-per-node", str(ranks), str(script), *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def asked(environment: dict[str, str], path: str, method: str = "GET", body: Any = None) -> Any:
+    headers = {"Authorization": f"token {environment['FOREBAY_TOKEN']}", "Content-Type": "application/json"}
+    data = None if method in ("GET", "DELETE") else json.dumps(body or {}).encode()
+    request = urllib.request.Request(environment["FOREBAY_URL"] + path, data, headers, method=method)  # noqa: S310 our own pool's
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        return json.loads(answer.read() or "null")
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return found
+
+
+def states(environment: dict[str, str]) -> list[str]:
+    return [row["state"] for row in asked(environment, "api/sessions")]
+
+
+def billed(folder: Path) -> list[tuple[str, int, int, str]]:
+    """Session, beginning and end in nanoseconds of Unix time, and why it ended, of each segment of a lease."""
+    with closing(sqlite3.connect(f"file:{folder / 'state' / 'pool.sqlite'}?mode=ro", uri=True)) as books:
+        rows = books.execute("select session, started_at_unix_ns, duration_ns, close_reason from lease_segments")
+        return [(session, begin, begin + length, reason) for session, begin, length, reason in rows]
+
+
+def test_each_rank_computes_on_its_own_device_and_is_billed_from_one_moment_on(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
-    command = [sys.executable, "-m", "forebay", "run", "torchrun", "--nproc-per-node", "2", str(script), str(steps)]
-    with pool(devices) as environment:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    found = sorted(line.split() for line in done.stdout.splitlines() if line.startswith("2 cuda"))
+    with pool(2) as environment:
+        process = started(script, "5", environment=environment)
+        out, errors = process.communicate(timeout=240)
+        ended_ns = time.time_ns()
+        leases = until(lambda: billed(Path(environment["XDG_CONFIG_HOME"])))
+    assert process.returncode == 0, errors
+    found = sorted(line.split() for line in out.splitlines() if line.startswith("2 cuda"))
     assert [(count, device) for count, device, _ in found] == [("2", "cuda:0"), ("2", "cuda:1")]
     for *_, total in found:
-        assert float(total) == pytest.approx(trained(steps), abs=1e-3)
-    assert ("is held by another lease" in done.stderr) == (devices == 1)
+        assert float(total) == pytest.approx(trained(5), abs=1e-3)
+    first = {session: min(begin for who, begin, *_ in leases if who == session) for session, *_ in leases}
+    assert len(first) == 2 and len(set(first.values())) == 1, leases
+    assert all(begin <= end <= ended_ns for _, begin, end, _ in leases)
+
+
+def test_more_ranks_than_devices_are_refused_at_once_with_the_number_that_would_do(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    with pool(1) as environment:
+        process = started(script, "1", environment=environment)
+        _, errors = process.communicate(timeout=120)
+        assert not billed(Path(environment["XDG_CONFIG_HOME"]))
+    assert process.returncode != 0
+    assert "2 processes compute together, and the devices here serve dev.1gb to 1 at a time: start 1" in errors
+
+
+def test_ranks_have_halves_of_one_device_where_their_flavor_is_a_half(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    with pool(1) as environment:
+        half = {"memory_bytes": 2**29, "equivalents": [{"model": "cpu-dev", "count": 1, "share_milli": 500}]}
+        asked(environment, "api/flavors/dev.half", "PUT", half)
+        process = started(script, "5", environment=environment | {"FOREBAY_FLAVOR": "dev.half"})
+        out, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors
+    totals = [float(line.split()[-1]) for line in out.splitlines() if line.startswith("2 cuda")]
+    assert totals == pytest.approx([trained(5)] * 2, abs=1e-3)
+
+
+@pytest.mark.parametrize("way", ["revoked", "ended", "moved"])
+def test_a_rank_whose_lease_is_taken_in_the_middle_goes_on_or_ends_the_group_with_one_sentence(tmp_path: Path, way: str) -> None:
+    """Nothing hangs, and nothing is billed after the end."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    with pool(3) as environment:
+        folder = Path(environment["XDG_CONFIG_HOME"])
+        process = started(script, "4000", environment=environment)
+        try:
+            until(lambda: states(environment) == ["active"] * 2)
+            time.sleep(1)
+            victim = asked(environment, "api/sessions")[0]["session"]
+            suffix, method = {"revoked": ("/revoke", "POST"), "ended": ("", "DELETE"), "moved": ("/move", "POST")}[way]
+            asked(environment, f"api/sessions/{victim}{suffix}", method)
+            if way == "revoked":
+                until(lambda: any(reason == "revoked" for *_, reason in billed(folder)))
+                until(lambda: states(environment) == ["active"] * 2)
+                process.terminate()
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        until(lambda: not asked(environment, "api/sessions"))
+        ended_ns = time.time_ns()
+        time.sleep(1)
+        leases = billed(folder)
+    if way == "ended":
+        assert "of the process group" in errors or "ended the process group" in errors
+        assert "ended this session" in errors
+    elif way == "moved":
+        assert "the process group ended when this session moved to another device" in errors
+    assert {session for session, *_ in leases} >= {victim} and all(begin <= end <= ended_ns for _, begin, end, _ in leases), leases

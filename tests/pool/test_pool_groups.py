@@ -6,7 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.model.events import BudgetSet, LeaseRevoked, QuotaSet, SessionDismissed, SessionLeft, SessionParked, Tick, WorkerGone
+from forebay_pool.model.events import (
+    BudgetSet,
+    LeaseRevoked,
+    QuotaSet,
+    SessionDismissed,
+    SessionJoined,
+    SessionLeft,
+    SessionParked,
+    Tick,
+    WorkerGone,
+)
 from forebay_pool.model.node_events import DeviceSet, NodeDrain
 from forebay_pool.model.types import Device, Equivalent, Flavor, Quota
 from forebay_wire import messages as wire
@@ -229,6 +239,19 @@ def test_where_no_flavor_serves_all_none_is_named(ranks: Make) -> None:
     assert w.last("c").message.endswith("serve half to 2 at a time: start 2 (torchrun --nproc-per-node 2).")
 
 
+def test_flavors_of_which_all_devices_together_are_too_few_are_refused(ranks: Make) -> None:
+    w = ranks(2)
+    w.join_ranks("a", flavor="whole", size=2)
+    w.do(SessionJoined("b", bytes(32), "acme", "ada", "python", "pair", group=wire.GroupMember(id="a" * 64, rank=1, size=2)))
+    w.acquire("a")
+    w.acquire("b")
+    assert w.last("a").message == (
+        "2 processes compute together and need 3 devices, and the devices here that serve them come to 2 devices: "
+        "start fewer, or choose smaller flavors."
+    )
+    assert w.last("b").code == "not_servable"
+
+
 def test_a_quota_that_is_too_small_for_all_refuses_all(ranks: Make) -> None:
     w = ranks(4)
     w.do(QuotaSet("acme", None, Quota(devices_milli=1000)))
@@ -356,6 +379,33 @@ def test_who_computes_while_one_waits_in_the_queue_is_not_interrupted_and_who_wa
     w.drain("z")
     w.settle()
     assert states(w, "a", "b", "c") == ["active", "active", "active"]
+
+
+def test_two_whose_tensors_came_to_one_device_part_so_that_they_can_compute_together(ranks: Make) -> None:
+    """One asked too late, and took the device of the other, which had nothing to do at that time."""
+    w = ranks(2)
+    w.join_ranks("a", "b", flavor="whole")
+    w.lease("z", flavor="whole")
+    w.acquire("a")
+    w.wait(10)
+    w.worker(w.worker_of("z"), wire.Heartbeat(epoch=1, memory_bytes=GIB, busy_ns=0, commands=1))
+    w.tick()
+    w.settle()
+    w.drain("a")
+    w.acquire("b")
+    w.settle()
+    w.drain("b")
+    homes = {w.machine.sessions[name].worker.device.id for name in "ab"}
+    assert len(homes) == 1
+    w.drain("z")
+    w.acquire("b", 2)
+    w.acquire("a", 2)
+    w.settle()
+    assert states(w, "a", "b") == ["queued", "active"]
+    assert wire.Leave() in w.told("a")
+    w.worker(w.worker_of("a"), wire.Left(bytes=GIB, address="tcp:x:1", ticket="a" * 64))
+    w.settle()
+    assert states(w, "a", "b") == ["active", "active"]
 
 
 def test_a_member_is_not_moved_to_a_free_device_since_it_would_leave_its_process_groups(ranks: Make) -> None:

@@ -216,6 +216,7 @@ class PoolHistory(RuleBasedStateMachine):
         record = instruction.record
         assert record.id not in self.metered, "a segment was metered twice"
         self.metered.add(record.id)
+        assert record.lease in self.leases, self.machine.story.of(record.session)
         held = self.leases.pop(record.lease)
         until = self.now
         if record.close_reason == "failed":
@@ -228,7 +229,7 @@ class PoolHistory(RuleBasedStateMachine):
             until = max(held.opened_ns, self.now - event.message.idle_ns)
         elif isinstance(event, SessionLeft | SessionDismissed) and not self.processes[held.worker].linked:
             until = held.confirmed_ns
-        assert record.duration_ns == until - held.opened_ns
+        assert record.duration_ns == until - held.opened_ns, f"{record} not until {until}: {self.machine.story.of(record.session)}"
         assert record.started_at_unix_ns == held.opened_ns
         assert record.devices == len(held.devices)
 

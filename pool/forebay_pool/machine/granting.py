@@ -139,9 +139,15 @@ class Granting(QueuePositions):
             return None
         devices = session.worker.devices
         still_serve = equivalents_for(devices, self.fleet.flavors[session.flavor])
-        if session.group is not None and still_serve and all(self.fleet.seats[device.id].is_open for device in devices):
+        if session.group is not None and still_serve and self._may_stay(session):
             return None  # it would leave its process groups
         return self._choose_besides(request, devices if still_serve else (), Keeping(self, request))
+
+    def _may_stay(self, session: Session) -> bool:
+        """Whether its devices are open, and none is held by those that it computes with: they would wait for each other."""
+        seats = [] if session.worker is None else self.fleet.seats_under(session.worker)
+        own = [holder for seat in seats for holder in seat.holders if holder is not session and holder.group is session.group]
+        return not own and all(seat.is_open for seat in seats)
 
     def _choose_besides(self, request: Request, devices: tuple[Device, ...], kept: Keeping) -> Place | None:
         """The best free place without any of the devices."""

@@ -112,6 +112,10 @@ class Groups(Granting):
         place = self.find_place(request)
         return place is not None and self._claim_all({request: place})
 
+    def _move(self, request: Request) -> bool:
+        group = request.session.group
+        return super()._move(request) if group is None else self._claim_all(self._find_places(group.waiting, moves=True))
+
     def _claim_all(self, places: dict[Request, Place]) -> bool:
         for request in places:
             self._leave_line(request)
@@ -123,7 +127,7 @@ class Groups(Granting):
         return bool(places)
 
     def _find_places(self, requests: Sequence[Request], passes: bool = True, moves: bool = False) -> dict[Request, Place]:
-        """Places for all of them at a time; none if one has none. With ``moves`` those whose devices are closed may go elsewhere."""
+        """Places for all of them at a time; none if one has none. With ``moves`` those may go elsewhere who must."""
         found: dict[Request, Place] = {}
         launches = 0
         for request in sorted(requests, key=self._scope):
@@ -213,6 +217,9 @@ class Groups(Granting):
                 fit = [flavor.name for flavor in self.fleet.flavors.values() if self.fleet.most_together(flavor, asking[0].tenant) >= count]
                 return refusals.too_many_ranks(count, most, name, fit)
         demand_milli = sum(self.fleet.demand_milli(self.fleet.lane_of(session)) for session in users)
+        most_milli = self.fleet.most_milli(session.flavor for session in users)
+        if demand_milli > most_milli and len(users) > 1:
+            return refusals.too_many_devices(len(users), demand_milli, most_milli)
         for account in self.accounts.both(asking[0]):
             why = account.never_fits(demand_milli)
             if why is not None:

@@ -60,6 +60,11 @@ def too_many_ranks(count: int, most: int, flavor: str, fit: list[str]) -> Refuse
     return not_servable(Cause("ranks_many", count=count, most=most, flavor=flavor))
 
 
+def too_many_devices(count: int, needed_milli: int, most_milli: int) -> Refused:
+    """Processes of several flavors need more together than there is."""
+    return not_servable(Cause("ranks_mixed", count=count, needed_milli=needed_milli, most_milli=most_milli))
+
+
 def budget(why: Cause, number: int) -> Refused:
     return Refused(request=number, code="budget", message=why, cause=told(why))
 

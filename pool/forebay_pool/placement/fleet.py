@@ -197,6 +197,11 @@ class Fleet:
                 most[e.model] = max(most.get(e.model, 0), shares if e.count == 1 else len(devices) // e.count)
         return sum(most.values())
 
+    def most_milli(self, flavors: Iterable[str]) -> int:
+        """All that there is, in thousandths of devices, of what serves any of the flavors."""
+        makes = {make: None for flavor in flavors for make in self.makes_of(flavor)}
+        return WHOLE_MILLI * sum(seat.device.make in makes for seat in self.seats.values())
+
     # Seats
 
     def seats_of(self, place: Place) -> list[Seat]:
