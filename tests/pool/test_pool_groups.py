@@ -155,6 +155,17 @@ def test_ranks_have_parts_of_one_device_where_their_flavor_is_a_part(ranks: Make
     assert {w.machine.sessions[name].lease.device.id for name in "ab"} == {"main/cpu:0"}
 
 
+def test_room_is_made_for_all_who_start_on_a_device(ranks: Make) -> None:
+    """Each alone would fit beside who rests there."""
+    w = ranks(1)
+    for name in "xyz":
+        w.lease(name, flavor="half")
+        w.worker(w.worker_of(name), wire.Heartbeat(epoch=1, memory_bytes=GIB, busy_ns=0, commands=1))
+        w.drain(name)
+    started(w, "a", "b", flavor="half")
+    assert states(w, "x", "y", "z") == ["parked", "resident", "resident"]
+
+
 def test_sessions_of_others_are_never_in_a_group_whatever_id_they_name(ranks: Make) -> None:
     w = ranks(2)
     w.join_ranks("a", flavor="whole", size=2)

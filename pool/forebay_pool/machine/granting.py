@@ -18,7 +18,7 @@ from forebay_pool.model.metering import rate
 from forebay_pool.model.types import WHOLE_MILLI, Device, Lane, Lease, Make, Place, Request, Seat, Session, Standing, Worker, tensor_bytes
 from forebay_pool.placement.capacity import equivalents_for, part_of
 from forebay_pool.placement.choice import UNBOUND, Bounds, in_want, spares_for
-from forebay_pool.placement.room import has_room, surplus_bytes
+from forebay_pool.placement.room import has_room, opening_bytes, surplus_bytes
 from forebay_pool.queue.backfill import shadow_ns
 from forebay_pool.queue.fair_share import Turns
 from forebay_pool.queue.reasons import DRAINING, why_placing
@@ -277,7 +277,7 @@ class Granting(QueuePositions):
 
     def _make_room(self, seat: Seat, session: Session) -> bool:
         """Parks as many residents as it takes; True once there is room."""
-        if has_room(seat, session, seat.holders[session].part_bytes):
+        if has_room(seat, session, seat.holders[session].part_bytes + opening_bytes(seat, session)):
             return True
         leaving = eviction(seat, surplus_bytes(seat), self.fleet, self.accounts)
         for worker in (*leaving.parked, *leaving.ended):

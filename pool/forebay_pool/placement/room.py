@@ -16,6 +16,14 @@ def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:
     return need_bytes <= seat.device.memory_bytes
 
 
+def opening_bytes(seat: Seat, session: Session) -> int:
+    """What those will take on the device, beside what is set aside for them, whose leases open with the session's."""
+    group = session.group
+    beside = [one for one in seat.holders if one is not session and one.group is group and one.lease is None] if group is not None else []
+    set_aside = {worker.session: worker.part_bytes for worker in seat.workers.values()}
+    return sum(max(0, seat.holders[one].part_bytes - set_aside.get(one, 0)) for one in beside)
+
+
 def residents(seat: Seat) -> list[Worker]:
     """The workers whose sessions rest on the device, and do not leave it yet."""
     return [
