@@ -7,7 +7,8 @@ needs GPUs), and its dropouts draw each process's own mask: less work than ours.
 ``sharded`` is a model whose weights, gradients and states are 192 MiB, on two devices of 108 MiB, against FSDP2 (`fully_shard`
 of each layer), whose processes hold a half each, too. Bar: at most 1.10 of FSDP2's time. A device that wanted more would fail.
 
-With ``--ranks`` the same DistributedDataParallel script runs in two processes that have a virtual device each, over "nccl", instead.
+With ``--ranks`` the same DistributedDataParallel script runs in two processes that have a virtual device each, over "nccl", instead; with
+``--ranks --pool N`` by torchrun, of a pool with so many devices: 1 device is lent in halves, unless ``--whole``.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
+from forebay.service import Service
 from report import report
 
 WARM_UP_STEPS = 12
@@ -185,7 +187,55 @@ def ranks(name: str, steps: int) -> float:
         return max(map(said, [run_program(name, steps, "ranks", RANK=str(rank), LOCAL_RANK=str(rank), **meeting) for rank in range(2)]))
 
 
-def program(name: str, steps: int, mode: str) -> float:
+@contextmanager
+def pool(devices: int, share_milli: int) -> Iterator[dict[str, str]]:
+    """What a program needs to know of a pool with so many development devices, which lends such parts of them."""
+    flavor = {"memory_bytes": 2048 * MIB * share_milli // 1000, "equivalents": [{"model": "cpu-dev", "share_milli": share_milli}]}
+    with tempfile.TemporaryDirectory() as folder:
+        state, settings = Path(folder) / "state", Path(folder) / "pool.toml"
+        settings.write_text(f'[[devices]]\nkind = "cpu"\nmodel = "cpu-dev"\nmemory = "2GiB"\ncount = {devices}\n')
+        command = [sys.executable, "-m", "forebay_pool", "--embedded", "--state-dir", str(state), "--port", "0", "--config", str(settings)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            while not (state / "pool.json").exists():
+                assert process.poll() is None
+                sleep(0.05)
+            at = json.loads((state / "pool.json").read_text())
+            Service(at["url"], at["token"]).put("api/flavors/ranks", flavor)
+            yield {"FOREBAY_URL": at["url"], "FOREBAY_TOKEN": at["token"], "FOREBAY_FLAVOR": "ranks", "XDG_CONFIG_HOME": folder}
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def pooled(name: str, steps: int, devices: int, share_milli: int) -> dict[str, object]:
+    """Two of torchrun's processes: the median of a step, and the seconds of all steps, warm-up included."""
+    command = [sys.executable, "-m", "forebay", "run", "torchrun", "--nproc-per-node", "2", __file__]
+    command += ["--steps", str(steps), "--program", "pooled", name]
+    with pool(devices, share_milli) as environment:
+        done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, timeout=900)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    if done.returncode:
+        return {"model": name, "devices": devices, "share": share_milli / 1000, "refused": True}
+    ms, seconds = (max(column) for column in zip(*found, strict=True))
+    return {"model": name, "devices": devices, "share": share_milli / 1000, "ms": ms, "steps": WARM_UP_STEPS + steps, "seconds": seconds}
+
+
+def rank_of_torchrun(name: str, steps: int) -> list[float]:
+    import torch
+
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    torch.distributed.init_process_group("nccl")
+    begin = perf_counter()
+    found = milliseconds(name, "cuda", steps, 2)
+    seconds = perf_counter() - begin
+    torch.distributed.destroy_process_group()
+    return [found, seconds]
+
+
+def program(name: str, steps: int, mode: str) -> float | list[float]:
+    if mode == "pooled":
+        return rank_of_torchrun(name, steps)
     if mode == "native":
         import torch.distributed
 
@@ -213,11 +263,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="turns a figure is the median of")
     parser.add_argument("--steps", type=int, default=20, help="steps in a turn")
     parser.add_argument("--ranks", action="store_true", help="two processes with a virtual device each")
-    parser.add_argument("--program", choices=("native", "virtual", "ranks"), help=argparse.SUPPRESS)
+    parser.add_argument("--pool", type=int, help="with --ranks: by torchrun, of a pool with so many devices")
+    parser.add_argument("--whole", action="store_true", help="with --pool 1: two ranks want the one device")
+    parser.add_argument("--program", choices=("native", "virtual", "ranks", "pooled"), help=argparse.SUPPRESS)
     parser.add_argument("models", nargs="*", help=f"of {' '.join(NAMES)}; all by default")
     options = parser.parse_args()
     if options.program:
         print(json.dumps(program(options.models[0], options.steps, options.program)))
+        return
+    if options.pool:
+        share_milli = 1000 if options.pool > 1 or options.whole else 500
+        report("ranks of a pool", [pooled(name, options.steps, options.pool, share_milli) for name in options.models or NAMES])
         return
     rows = [in_ranks(name, options) if options.ranks else on_two_devices(name, options) for name in options.models or NAMES]
     largest = max(float(str(row["ratio"])) for row in rows)
