@@ -11,11 +11,12 @@ lower ones alone. From the top, by module:
 6. ``draining``: devices that are closed, and how they are emptied
 7. ``revoking``: leases that are taken back, with grace
 8. ``offering``: what became free is offered to whose turn it is
-9. ``granting``: from a request to a lease
-10. ``queue_positions``: what those who wait are told
-11. ``parking``: sessions that are parked, and the time for which they are
-12. ``leases``: granted, given back, closed
-13. ``core``: what the pool knows, and how it tells the world
+9. ``groups``: leases that are granted together, or not at all
+10. ``granting``: from a request to a lease
+11. ``queue_positions``: what those who wait are told
+12. ``parking``: sessions that are parked, and the time for which they are
+13. ``leases``: granted, given back, closed
+14. ``core``: what the pool knows, and how it tells the world
 
 Beside the floors stand pure functions that several of them use (``eviction``, ``messages``, ``refusals``), and what every event is checked
 by (``invariants``, ``story``).
