@@ -348,7 +348,7 @@ class PoolHistory(RuleBasedStateMachine):
         """What the process said first reaches the pool, perhaps twice."""
         if process.said:
             message = process.said.pop(0)
-            for _ in range(1 + twice):
+            for _ in range(1 + twice if process.linked else 0):
                 self.do(WorkerSaid(name, message))
 
     @rule(pick=PICK)
@@ -576,13 +576,13 @@ class BrokenHistory(PoolHistory):
         name, process = found
         while heard and process.said:
             self.hear(name, process)
-        self.unlink(process)
+        self.unlink(name, process)
         self.do(WorkerAway(name))
 
-    def unlink(self, process: Process) -> None:
+    def unlink(self, name: str, process: Process) -> None:
         """What was ordered is carried out yet; what was said is lost."""
         while process.alive and process.orders:
-            self.act("", process)
+            self.act(name, process)
         process.said.clear()
         process.linked = False
 
@@ -640,8 +640,8 @@ class BrokenHistory(PoolHistory):
     @rule(seconds=st.sampled_from([0.1, 2.0, 5.0]))
     def the_pool_is_killed_and_another_goes_on(self, seconds: float) -> None:
         self.now += int(seconds * SECOND)
-        for process in self.processes.values():
-            self.unlink(process)
+        for name, process in self.processes.items():
+            self.unlink(name, process)
         living = {name: one for name, one in self.processes.items() if one.alive}
         workers = tuple(WorkerSnapshot(name, tuple(d.id for d in one.devices), "", "", 1, 1) for name, one in living.items())
         for lease, held in self.leases.items():
