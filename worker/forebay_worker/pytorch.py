@@ -21,10 +21,10 @@ from forebay_worker.errors import DeviceUnknown, WorkerError
 LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so", "libtorch.so")
 """In the order they need each other."""
 
-SPINS = "1000"
+SPINS = "20000"
 """How often a thread of an operator looks whether the others are done before it sleeps (libgomp's ``GOMP_SPINCOUNT``).
 
-libgomp's own 300,000 keep a processor for a millisecond. Where other programs want processors too, the kernel puts two threads of a
+libgomp's own 300,000 keep a processor for milliseconds. Where other programs want processors too, the kernel puts two threads of a
 worker on one, and each operator then waits that long for a thread which the waiting itself keeps from running.
 """
 HOST_KINDS = ("cpu", "null")
