@@ -206,9 +206,7 @@ class Granting(QueuePositions):
                 continue
             if self.accounts.bar(session, request.span, self.queue.demand_milli(request.lane), self._now) is not None:
                 continue
-            if self._move(request):
-                pass
-            elif self._choose(session) is None:
+            if not self._move(request) and self._choose(session) is None:
                 hopeless.add((session.flavor, session.tenant))
             tries += 1
             if tries == MOVES_MAX:
