@@ -92,6 +92,7 @@ def pytest_unconfigure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full-sweep", action="store_true", help="all dtypes, layouts, screens, seeds and examples, every hostile call")
     parser.addoption("--every-device", action="store_true", help="the worker's tests on the stand-in for a GPU too, all of them")
+    parser.addoption("--on-device", metavar="NAME", help="the worker's tests on this device alone, as cuda:0 on a GPU server")
     parser.addoption("--search-seeds", action="store_true", help="find anew which seed of the simulators catches what")
     parser.addoption("--hostile-calls", type=int, default=12, metavar="N", help="hostile calls of each operator")
     parser.addoption("--hostile-seed", type=int, default=20261121, metavar="N", help="which hostile calls")

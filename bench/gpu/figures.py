@@ -66,10 +66,10 @@ def _fidelity() -> list[Figure]:
     return [
         *(Figure(f"fidelity/operators alike, {dtype}", "% of cases", at_least=97) for dtype in SWEEP_DTYPES),
         *(Figure(f"fidelity/operators tried, {dtype}", "cases") for dtype in SWEEP_DTYPES),
-        *(Figure(f"fidelity/training {model}, largest difference of a loss", "relative", at_most=1e-3) for model in SMALL_MODELS),
-        Figure("fidelity/training gpt2 in bf16 autocast, largest difference of a loss", "relative", at_most=2e-2),
+        *(Figure(f"fidelity/training {model}, largest difference of a loss", "of the first", at_most=1e-3) for model in SMALL_MODELS),
+        Figure("fidelity/training gpt2 in bf16 autocast, largest difference of a loss", "of the first", at_most=2e-2),
         Figure("fidelity/dropout of one seed is the same on two workers"),
-        *(Figure(f"fidelity/attention {case}: native's kernel, or flash for cuDNN's") for case in ATTENTION_CASES),
+        *(Figure(f"fidelity/attention {case}: native's kernel, or a fused one for cuDNN's") for case in ATTENTION_CASES),
         *(Figure(f"fidelity/attention {case}, largest difference", "of the largest value", at_most=2e-2) for case in ATTENTION_CASES),
     ]
 

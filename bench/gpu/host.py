@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -61,20 +62,22 @@ class Environment:
         self._wheels = wheels_folder
         self.python = folder / "bin" / "python"
 
-    def steps(self) -> list[Step]:
-        """What makes it, in order."""
+    def stages(self) -> list[list[Step]]:
+        """What makes it, in order; steps of one stage do not need each other."""
         stamps = self._folder / "stamps"
         about = (sys.executable, sys.version, self._torch)
         listing = "\n".join(sorted(path.name for path in self._wheels.glob("*.whl")))
-        steps = [
-            Step("An environment over this Python", stamps / "made", about, self._make, (self.python,)),
-            Step("What it lacks, from the folder of wheels", stamps / "wheels", (*about, listing), self._take),
+        wire, *others = [
+            Step(f"{package} (C++)", stamps / package, (*about, CHECKOUT / "wire", CHECKOUT / package), partial(self._build, package))
+            for package in NATIVE_PACKAGES
         ]
-        for package in NATIVE_PACKAGES:
-            sources = (*about, CHECKOUT / "wire", CHECKOUT / package)
-            steps.append(Step(f"{package} (C++)", stamps / package, sources, partial(self._build, package)))
         pure = (*about, *(CHECKOUT / package for package in PURE_PACKAGES))
-        return [*steps, Step(" and ".join(PURE_PACKAGES), stamps / "pure", pure, partial(self._build, *PURE_PACKAGES))]
+        return [
+            [Step("An environment over this Python", stamps / "made", about, self._make, (self.python,))],
+            [Step("What it lacks, from the folder of wheels", stamps / "wheels", (*about, listing), self._take)],
+            [wire],
+            [*others, Step(" and ".join(PURE_PACKAGES), stamps / "pure", pure, partial(self._build, *PURE_PACKAGES))],
+        ]
 
     def _make(self) -> None:
         """The packages of this Python are seen through a path file, since it may itself be a virtual environment's."""
@@ -88,19 +91,20 @@ class Environment:
 
     def _build(self, *packages: str) -> None:
         objects = self._folder / "objects" / "-".join(packages)  # kept, so that a build that was cut off goes on
-        (self._folder / "build.cfg").write_text(f"[build_ext]\nbuild_temp = {objects}\n", encoding="utf-8")
-        self._pip("--no-build-isolation", "--no-deps", "--force-reinstall", *(f"./{package}" for package in packages))
+        configuration = self._folder / f"build-{'-'.join(packages)}.cfg"
+        configuration.write_text(f"[build_ext]\nbuild_temp = {objects}\n", encoding="utf-8")
+        words = ("--no-build-isolation", "--no-deps", "--force-reinstall", *(f"./{package}" for package in packages))
+        self._pip(*words, DIST_EXTRA_CONFIG=str(configuration))
 
-    def _pip(self, *words: str) -> None:
-        self._run([str(self.python), "-m", "pip", "--disable-pip-version-check", "install", "--no-index", *words])
+    def _pip(self, *words: str, **variables: str) -> None:
+        self._run([str(self.python), "-m", "pip", "--disable-pip-version-check", "install", "--no-index", *words], **variables)
 
-    def _run(self, command: list[str]) -> None:
+    def _run(self, command: list[str], **variables: str) -> None:
         """Raises HostError with the command's last lines."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
         kept.pop("PYTHONPATH", None)
         path = os.pathsep.join([str(self._folder / "bin"), *(str(Path(sys.executable).parent),), kept.get("PATH", "")])
-        kept |= {"PATH": path, "MAX_JOBS": kept.get("MAX_JOBS") or str(os.cpu_count() or 2), "PYTHONNOUSERSITE": "1"}
-        kept["DIST_EXTRA_CONFIG"] = str(self._folder / "build.cfg")
+        kept |= {"PATH": path, "MAX_JOBS": kept.get("MAX_JOBS") or str(os.cpu_count() or 2), "PYTHONNOUSERSITE": "1"} | variables
         process = subprocess.Popen(
             command, cwd=CHECKOUT, env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -116,12 +120,17 @@ class Environment:
 
 def make(environment: Environment) -> float:
     """Does what is not done yet. Returns the seconds it took. Raises HostError."""
-    began = time.monotonic()
-    for step in environment.steps():
+
+    def run(step: Step) -> None:
         if not step.done:
             since = time.monotonic()
             step.run()
             print(f"{step.title}: {time.monotonic() - since:.0f} s", flush=True)
+
+    began = time.monotonic()
+    with ThreadPoolExecutor() as threads:
+        for stage in environment.stages():
+            list(threads.map(run, stage))
     return time.monotonic() - began
 
 

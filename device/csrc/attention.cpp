@@ -29,8 +29,11 @@ constexpr size_t kChoicesMax = 4096;
 
 bool needs_gradient(const Tensor& tensor) { return at::GradMode::is_enabled() && tensor.requires_grad(); }
 
+// Sizes that torch.compile leaves open.
+bool has_symbols(const Tensor& tensor) { return tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides(); }
+
 bool mask_fits(const Tensor& mask, const Tensor& query, const Tensor& key) {
-  if (needs_gradient(mask)) return false;
+  if (needs_gradient(mask) || has_symbols(mask)) return false;
   const auto fits = [](int64_t size, int64_t whole) { return size == 1 || size == whole; };
   const bool inner = mask.dim() >= 2 && fits(mask.size(-2), query.size(2)) && fits(mask.size(-1), key.size(2));
   if (mask.dim() == 2) return inner;
@@ -41,7 +44,7 @@ bool mask_fits(const Tensor& mask, const Tensor& query, const Tensor& key) {
 bool cpu_flash_fits(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask, double dropout, bool causal) {
   if (!at::globalContext().userEnabledFlashSDP() || dropout != 0.0) return false;
   for (const Tensor* tensor : {&query, &key, &value}) {
-    if (!tensor->is_cuda() || tensor->dim() != 4 || tensor->size(2) == 0 || tensor->stride(-1) != 1) return false;
+    if (!tensor->is_cuda() || tensor->dim() != 4 || has_symbols(*tensor) || tensor->size(2) == 0 || tensor->stride(-1) != 1) return false;
     if (tensor->scalar_type() != query.scalar_type() || tensor->size(0) != query.size(0) || tensor->size(1) != query.size(1)) return false;
     if (tensor->size(3) != query.size(3)) return false;
   }
@@ -73,6 +76,12 @@ bool gpu_flash_fits(const Tensor& query, const Tensor& key, const Tensor& value,
   return is_half(query) && !masked && head <= kFlashHeadMax && key.size(3) == head && value.size(3) == head;
 }
 
+// Of what cuDNN's kernel takes, efficient ones take all but keys that several heads share.
+Choice instead_of_cudnn(const Tensor& query, const Tensor& key, const Tensor& value, bool masked) {
+  if (gpu_flash_fits(query, key, value, masked)) return Choice::flash_attention;
+  return key.size(1) == query.size(1) && value.size(1) == query.size(1) ? Choice::efficient_attention : Choice::math;
+}
+
 // What the program allows of what the worker's PyTorch takes, and what autograd and the allow-list add to it: those that remain have
 // kernels of parts. A gradient of large heads, or of a mask, is not to be had on every GPU; cuDNN's kernel is not on the list.
 Choice served(Choice taken, const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask, double dropout) {
@@ -80,7 +89,7 @@ Choice served(Choice taken, const Tensor& query, const Tensor& key, const Tensor
   const bool masked = mask && mask->defined();
   const bool trains = needs_gradient(query) || needs_gradient(key) || needs_gradient(value);
   if ((masked && needs_gradient(*mask)) || (trains && query.size(3) > kTrainedHeadMax)) return Choice::math;
-  if (taken == Choice::cudnn_attention && gpu_flash_fits(query, key, value, masked)) taken = Choice::flash_attention;
+  if (taken == Choice::cudnn_attention) taken = instead_of_cudnn(query, key, value, masked);
   if (taken == Choice::flash_attention && context.userEnabledFlashSDP()) return taken;
   if (taken == Choice::efficient_attention && context.userEnabledMemEfficientSDP() && dropout == 0) return taken;
   return Choice::math;
@@ -126,7 +135,7 @@ Choices& choices() {
 bool is_held(const Tensor& tensor) {
   using Key = c10::DispatchKey;
   constexpr c10::DispatchKeySet kLookingOn{Key::Python, Key::FuncTorchBatched, Key::FuncTorchGradWrapper, Key::Functionalize};
-  return tensor.is_cuda() && tensor.layout() == at::kStrided && !tensor.key_set().has_any(kLookingOn);
+  return tensor.is_cuda() && tensor.layout() == at::kStrided && !has_symbols(tensor) && !tensor.key_set().has_any(kLookingOn);
 }
 
 // Only these are worth a question: every fused kernel takes no others.

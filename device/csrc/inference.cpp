@@ -394,6 +394,13 @@ void correct_for_cpu(const OperatorInfo& info, const torch::jit::Stack& stack, P
   }
 }
 
+// Only a CPU keeps what the derivative of a log-sigmoid needs; PyTorch's kernel for meta tensors keeps it, too.
+void correct_for_gpu(const OperatorInfo& info, Prediction& prediction) {
+  if (info.name != "aten::log_sigmoid_forward" || !info.overload.empty()) return;
+  auto& buffer = prediction.results[1].items.front();
+  buffer = ResultGeometry{.dtype = buffer.dtype, .sizes = {0}, .strides = {1}};
+}
+
 // PyTorch's kernel for meta tensors widens half precision where parameters are wider; the gradient of an input is of its type.
 void keep_type_of_input(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
   if (info.name != "aten::native_group_norm_backward" || !info.overload.empty()) return;
@@ -521,7 +528,7 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   }
   leave_out_unwanted(info, stack, trial.results);
   auto prediction = prediction_of(info, trial.results);
-  if (worker_is_cpu) correct_for_cpu(info, stack, prediction);
+  worker_is_cpu ? correct_for_cpu(info, stack, prediction) : correct_for_gpu(info, prediction);
   keep_type_of_input(info, stack, prediction);
   keep_type_of_sums(info, stack, prediction);
   keep_channels_last(info, stack, prediction);

@@ -317,6 +317,11 @@ void refuse_lost(const Stack& stack) {
   }
 }
 
+// No rows have no distances, and a derivative of zeros, which no worker need be asked for.
+bool is_gradient_of_nothing(const OperatorInfo& info, const Stack& stack) {
+  return info.name == "aten::_pdist_backward" && info.overload.empty() && stack[1].toTensor().numel() == 0;
+}
+
 }  // namespace
 
 void Scan::clear() {
@@ -367,15 +372,10 @@ void Recorder::finish_call(const Sent& sent, bool overlapping) {
   KnownCalls::get().add(sent.kind);
 }
 
-// PyTorch has CUDA devices widen half precision within a softmax and narrow it within its derivative, and find that no rows have no distances; a CPU
-// worker has no such kernels.
+// PyTorch has CUDA devices widen half precision within a softmax and narrow it within its derivative; a CPU worker has no such kernels.
 // Returns whether the call was recorded in parts.
 bool Recorder::record_in_parts(OperatorInfo& info, Stack& stack) {
   if (!info.overload.empty()) return false;
-  if (info.name == "aten::_pdist_backward" && stack[1].toTensor().numel() == 0) {
-    stack = {at::zeros_like(stack[1].toTensor())};
-    return true;
-  }
   if (info.name == "aten::_softmax" || info.name == "aten::_log_softmax") {
     if (!stack[2].toBool()) return false;
     stack[0] = stack[0].toTensor().to(at::kFloat);
@@ -424,6 +424,10 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
 
 void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan, bool overlapping) {
   if (size_statistics(info, stack)) return record(info, stack);
+  if (is_gradient_of_nothing(info, stack)) {
+    stack = {at::zeros_like(stack[1].toTensor())};
+    return;
+  }
   const bool cpu = stream_.worker_is_cpu();
   if (cpu && (record_in_parts(info, stack) || record_widened(info, stack))) return;
   if (info.writes_out && (only_worker_knows(info) || (cpu && has_strided_out(info, stack))) && record_without_out(info, stack)) return;

@@ -224,6 +224,14 @@ with torch.autocast("cuda", dtype=torch.bfloat16):
 """)
 
 
+def test_first_use_does_not_judge_the_device_by_this_installations_kernels(notebook: Notebook) -> None:
+    notebook.run("""
+checks = {call.__name__ for call, _ in torch.cuda._queued_calls} & {"_check_capability", "_check_cubins"}
+assert not checks, f"{checks} warn of a device that this build of PyTorch has no kernels for"
+torch.cuda.init()
+""")
+
+
 def test_pinned_memory_and_data_loaders_work(notebook: Notebook) -> None:
     notebook.run("""
 from torch.utils.data import DataLoader, TensorDataset

@@ -34,10 +34,10 @@ MATH_ALWAYS = {"double": "math", "a learned mask": "math", "wide heads": "math",
 EXPECTED = {
     FLASH: MATH_ALWAYS | dict.fromkeys(["half", "causal", "float", "masked", "dropout"], "Flash"),
     EFFICIENT: MATH_ALWAYS | dict.fromkeys(["half", "causal", "float", "masked"], "Efficient") | {"dropout": "math"},
-    CUDNN: MATH_ALWAYS | dict.fromkeys(["half", "causal", "dropout"], "Flash") | {"float": "math", "masked": "math"},
+    CUDNN: MATH_ALWAYS | dict.fromkeys(["half", "causal", "dropout"], "Flash") | dict.fromkeys(["float", "masked"], "Efficient"),
     MATH: MATH_ALWAYS | dict.fromkeys(["half", "causal", "float", "masked", "dropout"], "math"),
 }
-"""What the worker's PyTorch takes → what is recorded in each case. PyTorch itself never takes flash for float or a mask."""
+"""What the worker's PyTorch takes → what is recorded in each case. PyTorch never takes flash for a mask, nor it or cuDNN's for float."""
 
 
 @pytest.mark.parametrize("choice", EXPECTED)

@@ -33,6 +33,19 @@ def batch(device: str) -> tuple[torch.Tensor, torch.Tensor]:
     return x.to(device), y.to(device)
 
 
+def test_attention_with_a_mask_compiles_for_lengths_left_open() -> None:
+    def attend(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+
+    compiled = torch.compile(attend, backend="eager", dynamic=True)
+    for length in (24, 32):
+        x = torch.randn(2, 4, length, 8, device="cuda", requires_grad=True)
+        mask = torch.ones(2, 1, length, length, dtype=torch.bool, device="cuda").tril()
+        made, expected = compiled(x, mask), attend(x, mask)
+        assert_close(made, expected)
+        assert_close(torch.autograd.grad(made.sum(), x), torch.autograd.grad(expected.sum(), x))
+
+
 def train(device: str, wrap: Callable[[nn.Module], Any], dtype: torch.dtype | None = None) -> list[float]:
     model = network().to(device)
     forward, optimizer, losses = wrap(model), torch.optim.AdamW(model.parameters(), lr=1e-2), []

@@ -31,6 +31,7 @@ class FakeNvml:
 
     NVMLError = NVMLError
     NVML_TEMPERATURE_GPU, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = 0, 1, 0, 8
+    nvmlMemory_v2 = 0x2000028
     NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_GPU_IS_LOST = 3, 10, 13, 15
 
     def __init__(self) -> None:
@@ -74,8 +75,8 @@ class FakeNvml:
     def nvmlDeviceGetUtilizationRates(self, handle: int) -> Any:
         return self._figure("rates")
 
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:
-        return self._figure("memory")
+    def nvmlDeviceGetMemoryInfo(self, handle: int, version: int | None = None) -> Any:
+        return self._figure("memory" if version is None else f"memory {version:#x}")
 
     def nvmlDeviceGetPowerUsage(self, handle: int) -> Any:
         return self._figure("milliwatts")
@@ -100,9 +101,16 @@ def test_nvidia_devices_are_read_and_what_one_lacks_is_unknown() -> None:
 def test_figures_of_nvidia_devices_are_read_in_base_units() -> None:
     nvml = FakeNvml()
     memory = SimpleNamespace(used=3 * 2**30, free=77 * 2**30)
-    nvml.figures = {"rates": SimpleNamespace(gpu=87, memory=40), "memory": memory, "milliwatts": 301_500, "uuid": "GPU-one"}
+    nvml.figures = {"rates": SimpleNamespace(gpu=87, memory=40), "memory 0x2000028": memory, "milliwatts": 301_500, "uuid": "GPU-one"}
+    nvml.figures["memory"] = SimpleNamespace(used=4 * 2**30, free=76 * 2**30)
     figures = {"utilisation_percent": 87, "memory_used_bytes": 3 * 2**30, "memory_free_bytes": 77 * 2**30}
     assert NvidiaProbe(nvml, CUDA).read()[0] == Reading("main/cuda:0", 40, 0, **figures, power_watts=301.5, uuid="GPU-one")
+
+
+def test_a_driver_that_cannot_tell_apart_what_it_keeps_for_itself_tells_all_that_is_used() -> None:
+    nvml = FakeNvml()
+    nvml.figures = {"memory": SimpleNamespace(used=4 * 2**30, free=76 * 2**30)}
+    assert NvidiaProbe(nvml, CUDA).read()[0].memory_used_bytes == 4 * 2**30
 
 
 def test_a_figure_that_cannot_be_read_hides_no_other_and_one_that_shows_a_loss_is_told() -> None:

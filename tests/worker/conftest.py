@@ -362,7 +362,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames and not any("device" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")):
         everywhere = metafunc.definition.get_closest_marker("everywhere") or metafunc.config.getoption("--every-device")
         several = [] if metafunc.definition.get_closest_marker("one_device") else [TWO_DEVICES]
-        metafunc.parametrize("device", ["cpu:0", "standin:0", *several] if everywhere else ["cpu:0"])
+        one = metafunc.config.getoption("--on-device")
+        metafunc.parametrize("device", [one] if one else ["cpu:0", "standin:0", *several] if everywhere else ["cpu:0"])
 
 
 @pytest.fixture(scope="session")
@@ -382,7 +383,9 @@ def device_environment(request: pytest.FixtureRequest, device: str) -> dict[str,
 
 @pytest.fixture
 def worker_python(request: pytest.FixtureRequest, device: str) -> Path:
-    """An interpreter whose workers are forks of a process that has imported what they need."""
+    """An interpreter whose workers are forks of a process that has imported what they need; a GPU's driver suffers no fork."""
+    if not device.startswith(("cpu", "null", "standin")):
+        return Path(sys.executable)
     return fork_server.standin(request.getfixturevalue("standin_folder")) if device.startswith("standin") else fork_server.services()
 
 

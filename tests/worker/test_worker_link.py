@@ -22,6 +22,7 @@ from forebay_wire import messages, stream
 from forebay_wire.messages import Assign, Close, End, Open, Park, Restore
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from forebay_worker.link import Standing
+from forebay_worker.pytorch import GROWING_SEGMENTS, SPINS, set_up_libraries
 from link_to_pool import WAIT_SECONDS_MAX, Pool
 from processes import suspend
 
@@ -421,6 +422,20 @@ def test_threads_of_an_operator_do_not_keep_each_other_from_the_processor() -> N
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_"))}
     told = subprocess.run([sys.executable, "-c", TWO_THREADS_ON_ONE_PROCESSOR], env=environment, capture_output=True, text=True, check=True)
     assert float(told.stdout) < 0.2  # 0.1; 0.8 where they wait for each other as long as libgomp does
+
+
+def test_a_gpus_memory_may_grow_in_segments_unless_the_operator_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "GOMP_SPINCOUNT")
+    for name in names:
+        monkeypatch.setenv(name, "")  # what is set below is taken back
+        monkeypatch.delenv(name)
+    set_up_libraries("cpu")
+    assert [os.environ.get(name) for name in names] == [None, None, SPINS]
+    set_up_libraries("cuda")
+    assert [os.environ.get(name) for name in names] == [None, GROWING_SEGMENTS, SPINS]
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:128")
+    set_up_libraries("cuda")
+    assert os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:128"
 
 
 def test_a_worker_describes_the_devices_that_its_pytorch_sees() -> None:

@@ -179,7 +179,9 @@ def park(worker: Linked, host_bytes_max: int, spill_bytes_max: int) -> messages.
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("host_bytes_max", [0, 5 << 20, 1 << 40])
-def test_what_is_parked_beyond_the_hosts_share_goes_to_disk_and_comes_back_as_it_was(start_on_pool: Start, host_bytes_max: int) -> None:
+def test_what_is_parked_beyond_the_hosts_share_goes_to_disk_and_comes_back_as_it_was(
+    start_on_pool: Start, device: str, host_bytes_max: int
+) -> None:
     worker = start_on_pool()
     client = worker.serve()
     with client.socket:
@@ -192,7 +194,8 @@ def test_what_is_parked_beyond_the_hosts_share_goes_to_disk_and_comes_back_as_it
         files = worker.spill_files()
         assert sum(file.st_size for file in files) == parked.spilled_bytes
         assert all(file.st_mode & 0o077 == 0 and file.st_nlink == 0 for file in files)
-        assert before - worker.memory_kib() >= parked.spilled_bytes * 0.9 // 1024
+        if not device.startswith("cuda"):  # the others' memory is the process's
+            assert before - worker.memory_kib() >= parked.spilled_bytes * 0.9 // 1024
         gone = list(made)[3]
         client.send(stream.Free((gone,)))
         made.pop(gone)

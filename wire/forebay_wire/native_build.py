@@ -19,6 +19,8 @@ from torch.utils.cpp_extension import BuildExtension, get_cxx_compiler
 from forebay_wire.torch_builds import folder_of
 
 JOBS = "2"
+SHARED_CXX_LIBRARY = "-l:libstdc++.so.6"
+"""The one that PyTorch's libraries use. Some compilers find only the static one, whose streams crash where PyTorch writes to them."""
 FILES_MAX = 8
 """In a group, which is compiled again when one of them changes."""
 os.environ.setdefault("MAX_JOBS", JOBS)
@@ -40,6 +42,7 @@ class PrecompiledBuild(BuildExtension):
 
     def build_extension(self, extension: Any) -> None:
         extension.extra_compile_args += unplaced(Path.cwd().parent)
+        extension.extra_link_args += [SHARED_CXX_LIBRARY]
         source = Path(extension.sources[0]).parent / "precompiled.h"
         if source.exists():
             extension.extra_compile_args += ["-include", str(self._precompiled(extension, source.read_text()))]

@@ -35,8 +35,9 @@ void BulkCopy::fetch(const c10::Storage& source, const Take& take) {
       take(done, static_cast<const uint8_t*>(source.data()) + done, bytes);
       continue;
     }
-    Piece& piece = piece_for(bytes);
-    device_.copy(piece.memory, piece.used, source, done, bytes);
+    const auto& memory = memory_for(bytes);
+    Piece& piece = pieces_[current_];
+    device_.copy(memory, piece.used, source, done, bytes);
     piece.parts.push_back({piece.used, done, bytes, take});
     piece.used += bytes;
   }
@@ -50,9 +51,10 @@ void BulkCopy::store(const c10::Storage& target, const Fill& fill) {
       fill(done, static_cast<uint8_t*>(target.mutable_data()) + done, bytes);
       continue;
     }
-    Piece& piece = piece_for(bytes);
-    fill(done, static_cast<uint8_t*>(piece.memory.mutable_data()) + piece.used, bytes);
-    device_.copy(target, done, piece.memory, piece.used, bytes);
+    const auto& memory = memory_for(bytes);
+    Piece& piece = pieces_[current_];
+    fill(done, static_cast<uint8_t*>(memory.mutable_data()) + piece.used, bytes);
+    device_.copy(target, done, memory, piece.used, bytes);
     piece.used += bytes;
   }
 }
@@ -61,25 +63,26 @@ void BulkCopy::finish() {
   for (size_t turn = 0; turn < kPieces; ++turn) next_piece();
 }
 
-BulkCopy::Piece& BulkCopy::piece_for(int64_t bytes) {
+const c10::Storage& BulkCopy::memory_for(int64_t bytes) {
   if (pieces_[current_].used + bytes > piece_bytes_) next_piece();
-  Piece& piece = pieces_[current_];
-  if (!piece.memory) piece.memory = device_.allocate_staging(piece_bytes_);
-  return piece;
+  auto& memory = staging_[current_];
+  if (!memory || static_cast<int64_t>(memory.nbytes()) < piece_bytes_) memory = device_.allocate_staging(piece_bytes_);
+  return memory;
 }
 
 void BulkCopy::next_piece() {
   if (pieces_[current_].used > 0) pieces_[current_].copied.emplace(device_.record());
   current_ = (current_ + 1) % kPieces;
-  empty(pieces_[current_]);
+  empty(current_);
 }
 
-void BulkCopy::empty(Piece& piece) {
+void BulkCopy::empty(size_t index) {
+  Piece& piece = pieces_[index];
   if (piece.copied) piece.copied->synchronize();
   piece.copied.reset();
   piece.used = 0;
   for (const auto& part : std::exchange(piece.parts, {})) {
-    part.take(part.offset, static_cast<const uint8_t*>(piece.memory.data()) + part.at, part.bytes);
+    part.take(part.offset, static_cast<const uint8_t*>(staging_[index].data()) + part.at, part.bytes);
   }
 }
 

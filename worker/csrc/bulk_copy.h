@@ -19,13 +19,17 @@ namespace forebay::worker {
 class BulkCopy {
  public:
   static constexpr int64_t kPartBytes = int64_t{16} << 20;  // as much as is handed over at a time
+  static constexpr size_t kPieces = 4;
+
+  // The pieces. To pin memory takes longer than to copy it, so they are kept from one copy to the next: 64 MiB at most.
+  using Staging = std::array<c10::Storage, kPieces>;
 
   // `offset`: of the part, in its storage.
   using Take = std::function<void(int64_t offset, const uint8_t* data, int64_t bytes)>;
   using Fill = std::function<void(int64_t offset, uint8_t* data, int64_t bytes)>;
 
-  // `bytes`: of all storages together, for which smaller pieces may do.
-  BulkCopy(const Device& device, int64_t bytes) : device_(device), piece_bytes_(std::min(bytes, kPartBytes)) {}
+  // `bytes`: of all storages together, for which smaller pieces may do. `staging` outlives it, and is used by one copy at a time.
+  BulkCopy(const Device& device, Staging& staging, int64_t bytes) : device_(device), staging_(staging), piece_bytes_(std::min(bytes, kPartBytes)) {}
   // Waits for what an exception has kept finish() from waiting for: the device reads from the pieces, and writes to them, until its copies end.
   ~BulkCopy();
   BulkCopy(const BulkCopy&) = delete;
@@ -47,21 +51,20 @@ class BulkCopy {
   };
   // Holds parts of several small storages, or one part of a large one.
   struct Piece {
-    c10::Storage memory{nullptr};
     int64_t used = 0;
     std::vector<Part> parts;
     std::optional<c10::Event> copied;
   };
-  static constexpr size_t kPieces = 4;
 
-  // A piece with room for so many bytes.
-  Piece& piece_for(int64_t bytes);
+  // The memory of the piece in use, which has room for so many more bytes.
+  const c10::Storage& memory_for(int64_t bytes);
   // Goes on to the oldest piece.
   void next_piece();
   // Waits for the device's copies, and hands over what they fetched.
-  void empty(Piece& piece);
+  void empty(size_t index);
 
   const Device& device_;
+  Staging& staging_;
   const int64_t piece_bytes_;
   std::array<Piece, kPieces> pieces_;
   size_t current_ = 0;

@@ -473,7 +473,7 @@ void Gang::bring(uint64_t id, int place) {
   if (!entry.holds_anything()) return entry.live_elsewhere(std::make_unique<RankMemory>(rank(place), id, entry.bytes(), /*made=*/false));
   if (place == 0) {
     auto memory = device_.allocate(entry.bytes(), /*zeroed=*/false);
-    BulkCopy copy(device_, entry.bytes());
+    BulkCopy copy(device_, storages_.staging(), entry.bytes());
     copy.store(memory, [&](int64_t offset, uint8_t* data, int64_t bytes) { read(id, entry, offset, bytes, data); });
     copy.finish();
     return entry.replace(std::move(memory));
@@ -489,7 +489,7 @@ void Gang::bring(uint64_t id, int place) {
       done += bytes;
     }
   } else {
-    BulkCopy copy(device_, entry.bytes());
+    BulkCopy copy(device_, storages_.staging(), entry.bytes());
     copy.fetch(entry.memory(), [&](int64_t offset, const uint8_t* data, int64_t bytes) { target.write(id, offset, data, bytes); });
     copy.finish();
   }

@@ -74,7 +74,7 @@ void Storages::spill(const std::vector<Entry*>& entries, const std::string& dire
   };
   try {
     if (!spill_file_) spill_file_.emplace(directory);
-    BulkCopy copy(device_, bytes_of(entries));
+    BulkCopy copy(device_, staging_, bytes_of(entries));
     for (size_t index = 0; index < entries.size(); ++index) {
       copy.fetch(entries[index]->memory_, [&, index](int64_t, const uint8_t* data, int64_t bytes) {
         places[index].push_back(spill_file_->write({{data, bytes}}).front());
@@ -92,7 +92,7 @@ void Storages::move_to_host(const std::vector<Entry*>& entries) {
   std::vector<Entry*> moved;
   std::copy_if(entries.begin(), entries.end(), std::back_inserter(moved), [](const Entry* entry) { return entry->memory_ && !entry->memory_.device().is_cpu(); });
   std::vector<c10::Storage> host;
-  BulkCopy copy(device_, bytes_of(moved));
+  BulkCopy copy(device_, staging_, bytes_of(moved));
   for (const Entry* entry : moved) {
     host.push_back(device_.allocate_parked(entry->bytes_));
     auto* begin = static_cast<uint8_t*>(host.back().mutable_data());
@@ -120,7 +120,7 @@ void Storages::move_to_device(const std::vector<Entry*>& entries) {
   std::vector<Entry*> moved;
   std::copy_if(entries.begin(), entries.end(), std::back_inserter(moved), [](const Entry* entry) { return entry->memory_.device().is_cpu(); });
   std::vector<c10::Storage> there;
-  BulkCopy copy(device_, bytes_of(moved));
+  BulkCopy copy(device_, staging_, bytes_of(moved));
   for (const Entry* entry : moved) {
     there.push_back(device_.allocate(entry->bytes_, /*zeroed=*/false));
     const auto* begin = static_cast<const uint8_t*>(entry->memory_.data());
@@ -147,7 +147,7 @@ void Storages::unspill_to_host(const std::vector<Entry*>& entries) {
 
 void Storages::unspill_to_device(const std::vector<Entry*>& entries) {
   std::vector<c10::Storage> memory;
-  BulkCopy copy(device_, bytes_of(entries));
+  BulkCopy copy(device_, staging_, bytes_of(entries));
   for (const Entry* entry : entries) {
     memory.push_back(device_.allocate(entry->bytes_, /*zeroed=*/false));
     copy.store(memory.back(), [this, entry](int64_t offset, uint8_t* data, int64_t) { spill_file_->read({{entry->spilled_.at(piece_at(offset)), data}}); });

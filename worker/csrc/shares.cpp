@@ -100,7 +100,7 @@ void Shares::send(uint64_t id, int place, const c10::Storage& memory, int64_t by
 
 void Shares::write(uint64_t id, int place, const c10::Storage& memory, int64_t bytes) {
   Rank& target = gang_.rank(place);
-  BulkCopy copy(device_, bytes);
+  BulkCopy copy(device_, storages_.staging(), bytes);
   copy.fetch(memory, [&](int64_t offset, const uint8_t* data, int64_t size) { target.write(id, offset, data, size); });
   copy.finish();
 }

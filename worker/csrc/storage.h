@@ -13,6 +13,7 @@
 #include <c10/core/Storage.h>
 #include <forebay/wire.h>
 
+#include "bulk_copy.h"
 #include "device.h"
 #include "failure.h"
 #include "placement.h"
@@ -198,6 +199,8 @@ class Storages {
   void restore();
   bool parked() const { return parked_; }
   int64_t spilled_bytes() const;
+  // Through which bulk copies of this session go.
+  BulkCopy::Staging& staging() { return staging_; }
 
   // Moving. What there is, by id; and the bytes of one, of a parked session: those from the offset on that lie together, and how many they
   // are. `staging` keeps what comes from a file.
@@ -232,6 +235,7 @@ class Storages {
   const Device& device_;
   std::unordered_map<uint64_t, Entry, Mix> entries_;
   std::optional<SpillFile> spill_file_;
+  BulkCopy::Staging staging_;
   int64_t used_bytes_ = 0;
   int64_t limit_bytes_ = std::numeric_limits<int64_t>::max();
   bool parked_ = false;

@@ -27,6 +27,9 @@ SPINS = "20000"
 libgomp's own 300,000 keep a processor for milliseconds. Where other programs want processors too, the kernel puts two threads of a
 worker on one, and each operator then waits that long for a thread which the waiting itself keeps from running.
 """
+GROWING_SEGMENTS = "expandable_segments:True"
+"""Of CUDA's allocator (``PYTORCH_CUDA_ALLOC_CONF``): with them what is free within a flavor's limit serves a large tensor, however many
+small ones lie between. PyTorch leaves them off since not every program may share such memory with others, which no worker does."""
 HOST_KINDS = ("cpu", "null")
 AUTOLOAD_GROUP = "torch.backends"
 """``import torch`` loads the back ends that are installed under this group of entry points."""
@@ -79,10 +82,17 @@ def build() -> Build:
     return Build(folder, version["__version__"], version.get("cuda"), version.get("hip"))
 
 
+def set_up_libraries(kind: str) -> None:
+    """Sets what libraries read of the environment when they are loaded, where the operator has not: to be called before they are."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
+    if kind == "cuda" and "PYTORCH_ALLOC_CONF" not in os.environ:
+        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", GROWING_SEGMENTS)
+
+
 def load_executor(kind: str) -> ModuleType:
     """The C++ executor; for an accelerator ``torch`` itself is imported too, since it loads the vendor's libraries."""
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when the library is loaded
+    set_up_libraries(kind)
     if kind not in HOST_KINDS:
         importlib.import_module("torch")
     else:
@@ -138,6 +148,7 @@ def host_memory_bytes() -> int:
 def find_device(name: str) -> SeenDevice:
     """The device of that name, as in ``cuda:0``. Raises DeviceUnknown."""
     kind, _, index = name.partition(":")
+    set_up_libraries(kind)
     if kind in HOST_KINDS and index == "0":
         return next(device for device in seen_devices_of_host() if device.device == name)
     known = {} if kind in HOST_KINDS else {device.device: device for device in accelerators()}

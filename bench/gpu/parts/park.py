@@ -17,13 +17,13 @@ from gpu.worker import DISK, HOST, Session
 ROOM_BYTES = 2 << 30
 """Beside a session's tensors: buffers of both sides, and what PyTorch sets aside."""
 FREED_SHARE = 0.9
-TIMES_OF_LAST = 1.5
-"""A size takes so much longer than the size before as its bytes are more, and this times that is asked for."""
+BYTES_PER_SECOND = 0.5e9
+"""Of a session that goes all its ways: what is asked for beside the time that the size before took, most of which was to start workers."""
 
 
 def run(trial: Trial, _: float | None) -> None:
     """Takes the part's figures, the small sizes first."""
-    largest, seconds_per_byte = 0.0, 0.0
+    largest, seconds = 0.0, 0.0
     with trial.native() as native:
         for size in PARK_SIZES_GB:
             with trial.report.figures(*names_of(size)):
@@ -33,11 +33,11 @@ def run(trial: Trial, _: float | None) -> None:
                     for name in names_of(size):
                         trial.report.skip(name, why)
                     continue
-                trial.report.need(TIMES_OF_LAST * seconds_per_byte * count_bytes, f"{size:g} GB")
+                trial.report.need(seconds + count_bytes / BYTES_PER_SECOND, f"{size:g} GB")
                 began = time.monotonic()
-                through_size(trial, native, size, count_bytes)
-                seconds_per_byte = (time.monotonic() - began) / count_bytes
-                largest = size
+                with trial.session(count_bytes + ROOM_BYTES) as session:
+                    through_size(trial, session, native, size, count_bytes)
+                largest, seconds = size, time.monotonic() - began
     if trial.is_host:
         trial.report.skip("device memory is free while parked", "a host has no device memory")
     elif not largest:
@@ -64,18 +64,17 @@ def lacking(trial: Trial, native: Peer, count_bytes: int) -> str:
     return "" if free > count_bytes + ROOM_BYTES else f"the device has {free / 1e9:.1f} GB free"
 
 
-def through_size(trial: Trial, native: Peer, size: float, count_bytes: int) -> None:
+def through_size(trial: Trial, session: Session, native: Peer, size: float, count_bytes: int) -> None:
     """All paths of a session of that size."""
-    with trial.session(count_bytes + ROOM_BYTES) as session:
-        session.peer.call("programs.fill", count_bytes=count_bytes)
-        before = session.peer.call("programs.digest")
-        session.rest()
-        through_memory(trial, session, native, size, count_bytes)
-        through_disk(trial, session, size, count_bytes)
-        session.open()
-        same = session.peer.call("programs.digest") == before
-        moved = move(trial, session, size)
-        trial.report.take(f"bytes are the same after {size:g} GB", same and moved == before, "" if same else "they differ before the move")
+    session.peer.call("programs.fill", count_bytes=count_bytes)
+    before = session.peer.call("programs.digest")
+    session.rest()
+    through_memory(trial, session, native, size, count_bytes)
+    through_disk(trial, session, size, count_bytes)
+    session.open()
+    same = session.peer.call("programs.digest") == before
+    moved = move(trial, session, size)
+    trial.report.take(f"bytes are the same after {size:g} GB", same and moved == before, "" if same else "they differ before the move")
 
 
 def park(session: Session, where: tuple[int, int]) -> float:

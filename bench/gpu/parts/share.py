@@ -152,6 +152,7 @@ def divided(trial: Trial, native: Peer, single: Session, limit_bytes: int, alone
         trial.report.take(same, alike(losses(trial, [session])[0], alone), f"on {trial.device} and {other}")
         for one in (single, session):
             one.peer.call("models.make", model=MODEL)
+            one.peer.call("models.block_ms", model=MODEL, steps=trial.sizes.block_steps)  # the first steps try how to divide the work
         trial.report.take(slower, rates(trial, [single])[0] / rates(trial, [session])[0])
         session.peer.call("models.discard", model=MODEL)
         for piece in range(PIECES):

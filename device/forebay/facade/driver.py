@@ -14,6 +14,8 @@ from forebay.virtual_device import VirtualDevices
 
 CUDNN_BENCHMARK_LIMIT = 10
 """PyTorch's default."""
+CHECKS_OF_THE_BUILD = ("_check_capability", "_check_cubins")
+"""What ``torch.cuda`` asks when it is first used: whether the kernels of this installation run on the device. The worker's do."""
 
 
 def select(index: int) -> int:
@@ -146,6 +148,8 @@ def install(devices: VirtualDevices) -> None:
     cuda._get_device_properties = properties.__getitem__
     cuda._device_count_nvml = lambda: -1  # a GPU that this host happens to have is not ours
     cuda.default_generators = tuple(_C.default_generator(index) for index in range(_C.device_count()))
+    checks = {getattr(cuda, name, None) for name in CHECKS_OF_THE_BUILD}
+    cuda._queued_calls = [queued for queued in cuda._queued_calls if queued[0] not in checks]
     cuda.nvtx._nvtx = _RangeMarkers()
     torch._C._has_cuda = True
     torch.version.cuda = torch.version.cuda or CUDA_VERSION

@@ -128,7 +128,7 @@ class NvidiaProbe:
         """What is only shown; what the driver does not tell of it is left out."""
         nvml = self._nvml
         rates = self._try(nvml.nvmlDeviceGetUtilizationRates, handle)
-        memory = self._try(nvml.nvmlDeviceGetMemoryInfo, handle)
+        memory = self._memory(handle)
         milliwatts = self._try(nvml.nvmlDeviceGetPowerUsage, handle)
         figures = {
             "utilisation_percent": None if rates is None else int(rates.gpu),
@@ -139,10 +139,15 @@ class NvidiaProbe:
         }
         return {name: figure for name, figure in figures.items() if figure is not None}
 
-    def _try(self, call: Any, handle: Any) -> Any:
+    def _memory(self, handle: Any) -> Any:
+        """What sessions may use and do: the first version counts what the driver keeps for itself, 600 MiB on an H200, as used."""
+        nvml = self._nvml
+        return self._try(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2) or self._try(nvml.nvmlDeviceGetMemoryInfo, handle)
+
+    def _try(self, call: Any, *arguments: Any) -> Any:
         """The answer; None where the device or its driver does not give it. A device that is lost is no such case."""
         try:
-            return call(handle)
+            return call(*arguments)
         except self._nvml.NVMLError as error:
             if error.value == self._nvml.NVML_ERROR_GPU_IS_LOST:
                 raise

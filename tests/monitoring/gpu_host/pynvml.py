@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 NVML_TEMPERATURE_GPU, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = 0, 1, 0, 8
+nvmlMemory_v2 = 0x2000028
 NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_GPU_IS_LOST = 3, 10, 15
 CELSIUS = (61, 99)
 XIDS = {0: [31]}
@@ -52,7 +53,7 @@ def nvmlDeviceGetUtilizationRates(handle: int) -> Any:
     return SimpleNamespace(gpu=40 + handle, memory=10)
 
 
-def nvmlDeviceGetMemoryInfo(handle: int) -> Any:
+def nvmlDeviceGetMemoryInfo(handle: int, version: int | None = None) -> Any:
     return SimpleNamespace(total=80 * GIB, used=12 * GIB, free=68 * GIB)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 NVML_TEMPERATURE_GPU, NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC, nvmlEventTypeXidCriticalError = 0, 1, 0, 8
+nvmlMemory_v2 = 0x2000028
 NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_TIMEOUT, NVML_ERROR_FUNCTION_NOT_FOUND, NVML_ERROR_GPU_IS_LOST = 3, 10, 13, 15
 
 
@@ -38,7 +39,7 @@ def nvmlDeviceGetTotalEccErrors(handle: int, kind: int, counter: int) -> NoRetur
     raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
 
 
-def _unsupported(handle: int) -> NoReturn:
+def _unsupported(handle: int, version: int | None = None) -> NoReturn:
     raise NVMLError(NVML_ERROR_NOT_SUPPORTED)
 
 
