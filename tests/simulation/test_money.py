@@ -40,7 +40,7 @@ FirstCaught = Callable[[int, Callable[[int], StoryTold | None]], tuple[int, Stor
 
 SEEDS = 200
 """With --full-sweep; else FEW_SEEDS."""
-FEW_SEEDS = 30
+FEW_SEEDS = 20
 FOUND = (51, 827, 942, 1579, 3357, 3400, 3949)
 """Seeds that found something once."""
 MUTANT_SEEDS = 40
@@ -57,7 +57,7 @@ LEAST = {
     "billing died at commit.before": 60, "billing died at commit.after": 50,
 }  # fmt: skip
 """So often SEEDS together come where they are to come; FEW_SEEDS, half as often for each seed."""
-POINTS = 12
+POINTS = 8
 """So many seeds pass every point at which anything may die."""
 LATE = 27
 """In this one an hour comes late."""
