@@ -1,8 +1,9 @@
-"""``forebay admin backup`` and ``restore``: the databases of pool and billing, copied while the services run, and put back.
+"""``forebay admin backup`` and ``restore``: the databases of pool, billing and hub, copied while the services run, and put back.
 
-The pool is copied first. Whatever it delivered in between, billing's copy has, and is sent again after a restore: billing takes each
-record once. The other way around, records that the pool had delivered and forgotten would be in neither copy. A restore files all of
-the pool's records for delivery again, for the same reason: billing's copy may be older than what the pool knows.
+With the hub go the passwords of its people and the numbers of their accounts, by which their files are theirs. The pool is copied first.
+Whatever it delivered in between, billing's copy has, and is sent again after a restore: billing takes each record once. The other way
+around, records that the pool had delivered and forgotten would be in neither copy. A restore files all of the pool's records for delivery
+again, for the same reason: billing's copy may be older than what the pool knows.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +25,11 @@ from urllib.parse import unquote
 
 from forebay.errors import ForebayError
 
-BACKUP = "copy the databases of pool and billing while they run"
+BACKUP = "copy the databases of pool, billing and hub while they run"
 RESTORE = "put a backup's databases back; the services must be stopped"
-ORDER = ("pool", "billing")
+ORDER = ("pool", "billing", "hub")
+ACCOUNTS = ("logins.json", "uids.json")
+"""Beside the hub's database: passwords' hashes or first passwords, and the uid of each login."""
 MANIFEST = "manifest.json"
 FORMAT = 1
 DATED = "%Y-%m-%dT%H%M%SZ"
@@ -59,8 +62,8 @@ class Database:
 
 def database_of(name: str, given: str | None, environment: Mapping[str, str]) -> Database:
     """By ``given``, else by the service's own variable, else where a local installation has it. Raises BackupError."""
-    state = Path(environment.get("FOREBAY_STATE", "var"))
-    usual = {"pool": state / "pool" / "pool.sqlite", "billing": state / "billing" / "billing.sqlite3"}
+    state = state_of(environment)
+    usual = {"pool": state / "pool/pool.sqlite", "billing": state / "billing/billing.sqlite3", "hub": hub_folder(state) / "hub.sqlite"}
     url = given or environment.get(f"FOREBAY_{name.upper()}_DATABASE_URL") or f"sqlite:///{usual[name]}"
     if url.startswith("sqlite:///"):
         return Database(name, Path(unquote(url.removeprefix("sqlite:///").split("?")[0])), None)
@@ -70,7 +73,22 @@ def database_of(name: str, given: str | None, environment: Mapping[str, str]) ->
     raise BackupError(f"{name}: {scheme!r} is no database of ours; give sqlite:///PATH or postgresql+psycopg://USER@HOST/NAME.")
 
 
-def back_up(databases: list[Database], folder: Path) -> dict[str, object]:
+def state_of(environment: Mapping[str, str]) -> Path:
+    """Where an installation keeps what it knows."""
+    return Path(environment.get("FOREBAY_STATE", "var"))
+
+
+def hub_folder(state: Path) -> Path:
+    """An installation of ``forebay admin init`` has one of the hub's own, ``make up`` has not."""
+    return state / "hub" if (state / "hub").is_dir() else state
+
+
+def accounts_in(folder: Path) -> list[Path]:
+    """The files of accounts that are there."""
+    return [folder / name for name in ACCOUNTS if (folder / name).is_file()]
+
+
+def back_up(databases: list[Database], folder: Path, accounts: Sequence[Path] = ()) -> dict[str, object]:
     """Copies all into ``folder``, which must be new or empty; the manifest is written last. Raises BackupError."""
     if folder.exists() and any(folder.iterdir()):
         raise BackupError(f"{folder} is not empty; name a new folder for each backup.")
@@ -84,16 +102,21 @@ def back_up(databases: list[Database], folder: Path) -> dict[str, object]:
         else:
             _copy_sqlite(database.path, target)
         entries[database.name] = {"file": database.copy, "kind": database.kind, "sha256": _digest(target)}
-    manifest: dict[str, object] = {"format": FORMAT, "made_at_unix": int(time.time()), "databases": entries}
+    for path in accounts:
+        _put(path, folder / path.name)
+    sums = {path.name: _digest(folder / path.name) for path in accounts}
+    manifest: dict[str, object] = {"format": FORMAT, "made_at_unix": int(time.time()), "databases": entries, "accounts": sums}
     draft = folder / f"{MANIFEST}.new"
     draft.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     draft.replace(folder / MANIFEST)
     return manifest
 
 
-def restore(databases: list[Database], folder: Path, replace: bool) -> None:
-    """Puts the copies of ``databases`` back, with the services stopped. Raises BackupError, before anything is replaced where it can."""
-    entries = _entries(folder)
+def restore(databases: list[Database], folder: Path, replace: bool, accounts: Path | None = None) -> None:
+    """Puts the copies of ``databases`` back, with the services stopped, and those of accounts into the folder ``accounts``.
+
+    Raises BackupError, before anything is replaced where it can."""
+    entries, sums = _entries(folder)
     for database in databases:
         entry = entries.get(database.name)
         if entry is None:
@@ -102,8 +125,12 @@ def restore(databases: list[Database], folder: Path, replace: bool) -> None:
             raise BackupError(f"{database.name} was copied from {entry['kind']} and cannot be put into {database.kind}.")
         if _digest(folder / entry["file"]) != entry["sha256"]:
             raise BackupError(f"{folder / entry['file']} is not what was copied: its checksum differs from the manifest's.")
-        if database.path is not None and database.path.exists() and not replace:
-            raise BackupError(f"{database.path} is there already; stop the services and add --replace to put the copy in its place.")
+        _check_place(database.path, replace)
+    targets = {name: accounts / name for name in sums} if accounts else {}
+    for name, target in targets.items():
+        _check_place(target, replace)
+        if _digest(folder / name) != sums[name]:
+            raise BackupError(f"{folder / name} is not what was copied: its checksum differs from the manifest's.")
     for database in databases:
         if database.path is None:
             _run(
@@ -112,6 +139,18 @@ def restore(databases: list[Database], folder: Path, replace: bool) -> None:
             )  # fmt: skip
         else:
             _put_sqlite(folder / database.copy, database.path)
+    for name, target in targets.items():
+        _put(folder / name, target)
+
+
+def _check_place(path: Path | None, replace: bool) -> None:
+    if path is not None and path.exists() and not replace:
+        raise BackupError(f"{path} is there already; stop the services and add --replace to put the copy in its place.")
+
+
+def holds(folder: Path, name: str) -> bool:
+    """Whether a back-up has a copy of that database. Raises BackupError."""
+    return name in _entries(folder)[0]
 
 
 def dated(folder: Path, now_seconds: float) -> Path:
@@ -144,12 +183,14 @@ def redeliver(pool: Database) -> None:
         raise BackupError(f"The pool's records cannot be filed for delivery again in {pool.path} ({error}).") from None
 
 
-def _entries(folder: Path) -> dict[str, dict[str, str]]:
+def _entries(folder: Path) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """The databases' copies by name, and the checksums of accounts' files by theirs."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if manifest["format"] != FORMAT:
             raise BackupError(f"{folder} has the format {manifest['format']}, and this is for {FORMAT}; use the version that made it.")
-        return {name: dict(entry) for name, entry in manifest["databases"].items()}
+        sums = {name: str(digest) for name, digest in manifest.get("accounts", {}).items() if name in ACCOUNTS}
+        return {name: dict(entry) for name, entry in manifest["databases"].items()}, sums
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise BackupError(f"{folder / MANIFEST} cannot be read ({type(error).__name__}): the folder holds no whole backup.") from None
 
@@ -157,7 +198,7 @@ def _entries(folder: Path) -> dict[str, dict[str, str]]:
 def _copy_sqlite(source: Path, target: Path) -> None:
     """SQLite's online backup: one moment of a database that goes on being written."""
     if not source.is_file():
-        raise BackupError(f"There is no database {source}; name it with --pool or --billing.")
+        raise BackupError(f"There is no database {source}; name it with --pool, --billing or --hub.")
     try:
         with closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=rw", uri=True)) as live, closing(sqlite3.connect(target)) as copy:
             live.backup(copy, pages=PAGES_AT_ONCE)
@@ -169,14 +210,22 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _put_sqlite(copy: Path, target: Path) -> None:
-    draft = target.with_name(f"{target.name}.restored")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(copy, draft)
-    draft.chmod(0o600)
-    with draft.open("rb") as file:
-        os.fsync(file.fileno())
     for suffix in ("-wal", "-shm"):
         target.with_name(target.name + suffix).unlink(missing_ok=True)
+    _put(copy, target)
+
+
+def _put(source: Path, target: Path) -> None:
+    """Whole or not at all, for whom it was before, or for whom the folder is: root puts back what services under other uids read."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(f"{target.name}.restored")
+    owner = (target if target.exists() else target.parent).stat()
+    with open(draft, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file, source.open("rb") as copy:
+        shutil.copyfileobj(copy, file)
+        file.flush()
+        os.fsync(file.fileno())
+        if os.geteuid() == 0:
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
     draft.replace(target)
 
 
@@ -219,8 +268,16 @@ def _databases(arguments: argparse.Namespace) -> dict[str, Database]:
     return {name: database_of(name, getattr(arguments, name), os.environ) for name in ORDER}
 
 
-def _chosen(arguments: argparse.Namespace) -> list[Database]:
-    return [database for name, database in _databases(arguments).items() if arguments.only in (None, name)]
+def _chosen(arguments: argparse.Namespace, has_hub: bool) -> list[Database]:
+    """Those that are named; without a name all, the hub's where there is one."""
+    wanted = (arguments.only,) if arguments.only else ORDER if has_hub else ORDER[:-1]
+    return [database for name, database in _databases(arguments).items() if name in wanted]
+
+
+def _has_hub(arguments: argparse.Namespace) -> bool:
+    """Whether the hub's database is on this host, or said to be elsewhere."""
+    path = _databases(arguments)["hub"].path
+    return path is None or path.is_file()
 
 
 def perform_backup(arguments: argparse.Namespace) -> int:
@@ -228,7 +285,9 @@ def perform_backup(arguments: argparse.Namespace) -> int:
     if keep is not None and (keep < 1 or not arguments.dated):
         raise BackupError("--keep is a number from 1 on, and goes with --dated.")
     folder = dated(arguments.folder, time.time()) if arguments.dated else arguments.folder
-    back_up(_chosen(arguments), folder)
+    databases = _chosen(arguments, _has_hub(arguments))
+    accounts = accounts_in(hub_folder(state_of(os.environ))) if arguments.only in (None, "hub") else []
+    back_up(databases, folder, accounts)
     sys.stdout.write(f"Backed up into {folder}.\n")
     for old in forget(arguments.folder, keep) if keep is not None else ():
         sys.stdout.write(f"Removed {old}.\n")
@@ -242,7 +301,12 @@ def perform_restore(arguments: argparse.Namespace) -> int:
         if not found:
             raise BackupError(f"{folder} holds no whole back-up.")
         folder = found[-1]
-    restore(_chosen(arguments), folder, arguments.replace)
+    hub = _databases(arguments)["hub"].path
+    accounts = hub.parent if hub else hub_folder(state_of(os.environ))
+    restore(_chosen(arguments, holds(folder, "hub")), folder, arguments.replace, accounts if arguments.only in (None, "hub") else None)
+    if arguments.only == "hub":
+        sys.stdout.write("Restored.\n")
+        return 0
     redeliver(_databases(arguments)["pool"])
     sys.stdout.write("Restored. Once the services run, the pool tells billing anew of all it metered.\n")
     return 0

@@ -158,3 +158,8 @@ def test_the_page_s_commands_make_a_host_that_serves_a_notebook_is_backed_up_and
     statuses = host.runner.stop()
     assert set(statuses.values()) <= {0, 143}, statuses
     assert host.runner.left() == []
+    kept = [host.state / name for name in ("pool/pool.sqlite", "billing/billing.sqlite3", "hub/hub.sqlite", "hub/uids.json")]
+    whose = [path.stat().st_uid for path in kept]
+    restore = [f"{host.environment}/bin/forebay", "admin", "restore", str(host.state / "backups"), "--newest", "--replace"]
+    subprocess.run(restore, env={**os.environ, "FOREBAY_STATE": str(host.state)}, check=True)
+    assert [path.stat().st_uid for path in kept] == whose, "services find their own"

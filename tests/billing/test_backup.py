@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import threading
@@ -130,6 +131,57 @@ def test_pool_and_billing_go_back_together(running: Any, pool: PoolStore, usage:
     with sqlite3.connect(tmp_path / "new" / "pool.sqlite") as connection:
         assert connection.execute("SELECT segment FROM usage_outbox").fetchall() == [("a/1",)]
     assert (tmp_path / "new" / "b").stat().st_mode & 0o077 == 0
+
+
+@pytest.fixture(params=["", "hub"], ids=["make up", "forebay admin init"])
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """An installation's folder, with a hub in it, or in a folder of its own, beside empty databases of pool and billing."""
+    state = tmp_path / "state"
+    monkeypatch.setenv("FOREBAY_STATE", str(state))
+    for name in ("pool/pool.sqlite", "billing/billing.sqlite3", Path(request.param, "hub.sqlite")):
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        with sqlite3.connect(state / name) as connection:
+            connection.executescript("CREATE TABLE lease_segments (id); CREATE TABLE usage_outbox (segment); CREATE TABLE people (name)")
+    (state / request.param / "uids.json").write_text('{"ada": 60710}')
+    (state / request.param / "logins.json").write_text('{"ada": "first"}')
+    return state
+
+
+def people_of(hub: Path) -> list[tuple[str]]:
+    with sqlite3.connect(hub / "hub.sqlite") as connection:
+        return connection.execute("SELECT name FROM people").fetchall()
+
+
+def test_the_hub_goes_back_with_its_people_and_their_accounts(state: Path, tmp_path: Path) -> None:
+    hub = next(state.rglob("hub.sqlite")).parent
+    with sqlite3.connect(hub / "hub.sqlite") as connection:
+        connection.execute("INSERT INTO people VALUES ('ada')")
+    assert main(["admin", "backup", str(tmp_path / "copy")]) == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "copy").iterdir() if path.name != "manifest.json")
+    (hub / "uids.json").write_text("{}")
+    if os.geteuid() == 0:
+        os.chown(hub / "uids.json", 60710, 60710)
+    with sqlite3.connect(hub / "hub.sqlite") as connection:
+        connection.execute("DELETE FROM people")
+    assert main(["admin", "restore", str(tmp_path / "copy")]) == 1 and people_of(hub) == []
+    assert main(["admin", "restore", str(tmp_path / "copy"), "--only", "hub", "--replace"]) == 0
+    assert people_of(hub) == [("ada",)] and (hub / "uids.json").read_text() == '{"ada": 60710}'
+    assert os.geteuid() != 0 or (hub / "uids.json").stat().st_uid == 60710, "for whom it was before"
+    (tmp_path / "copy" / "logins.json").write_text("{}")
+    (hub / "uids.json").unlink()
+    assert main(["admin", "restore", str(tmp_path / "copy"), "--replace"]) == 1
+    assert not (hub / "uids.json").exists(), "nothing is put back of what is damaged in part"
+
+
+def test_a_host_without_a_hub_and_a_copy_without_one_have_the_other_two(state: Path, tmp_path: Path) -> None:
+    hub = next(state.rglob("hub.sqlite")).parent
+    for name in ("hub.sqlite", "uids.json", "logins.json"):
+        (hub / name).unlink()
+    assert main(["admin", "backup", str(tmp_path / "copy")]) == 0
+    assert main(["admin", "backup", str(tmp_path / "hub"), "--only", "hub"]) == 1
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["billing.sqlite3", "manifest.json", "pool.sqlite3"]
+    assert main(["admin", "restore", str(tmp_path / "copy"), "--replace"]) == 0 and not (hub / "hub.sqlite").exists()
+    assert main(["admin", "restore", str(tmp_path / "copy"), "--replace", "--only", "hub"]) == 1
 
 
 def test_what_is_wrong_with_a_backup_is_said_and_nothing_is_replaced(pool: PoolStore, tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ def _secrets(answers: Answers, layout: Layout) -> list[File]:
     pool, billing = (f"{_address(answers, name)}/services/{name}/" for name in ("pool", "billing"))
     found["pool"] |= {"FOREBAY_POOL_SOCKET_DIR": str(layout.sockets), "FOREBAY_POOL_BILLING_URL": billing}
     found["dashboards"] |= {"FOREBAY_DASHBOARDS_POOL_URL": pool, "FOREBAY_DASHBOARDS_BILLING_URL": billing}
-    copies = {name: _given(f"FOREBAY_{name.upper()}_DATABASE_URL", urls[name]) for name in ("pool", "billing")}
-    found["backup"] = {"FOREBAY_STATE": str(layout.state), **copies["pool"], **copies["billing"]}
+    copies = [_given(f"FOREBAY_{name.upper()}_DATABASE_URL", urls.get(name)) for name in ("pool", "billing", "hub")]
+    found["backup"] = {"FOREBAY_STATE": str(layout.state), **copies[0], **copies[1], **copies[2]}
     return [File(folder / f"{name}.env", _environment(values), PRIVATE) for name, values in found.items()]
 
 

@@ -129,14 +129,14 @@ def _copies(answers: Answers, layout: Layout) -> dict[str, str]:
     forebay, backups = f"{layout.prefix}/bin/forebay admin", f"{layout.state}/backups"
     state = {"StateDirectory": "forebay/backups", "StateDirectoryMode": "0700", "CapabilityBoundingSet": BACKUP_CAPABILITIES}
     names = {"EnvironmentFile": f"{layout.settings}/secrets/backup.env", "Type": "oneshot", **NO_DEVICES, **state}
-    writes = f"{layout.state}/pool {layout.state}/billing" if answers.database == SQLITE else ""
+    writes = f"{layout.state}/pool {layout.state}/billing {layout.state}/hub" if answers.database == SQLITE else ""
     back_up = {**names, "ExecStart": f"{forebay} backup {backups} --dated --keep 14", "ReadWritePaths": writes}
     found = {
         "forebay-backup.service": _text({"Unit": {"Description": "Forebay: a back-up"}, "Service": {**HARDENED, **back_up}}),
         "forebay-backup.timer": _timer("Forebay: daily back-ups", "daily"),
     }
     if answers.database == SQLITE:
-        scratch = "--pool sqlite:////tmp/pool.sqlite --billing sqlite:////tmp/billing.sqlite3"
+        scratch = "--pool sqlite:////tmp/pool.sqlite --billing sqlite:////tmp/billing.sqlite3 --hub sqlite:////tmp/hub/hub.sqlite"
         check = {**names, "ExecStart": f"{forebay} restore {backups} --newest {scratch}"}
         what = {"Description": "Forebay: a rehearsed restore"}
         found["forebay-rehearsal.service"] = _text({"Unit": what, "Service": {**HARDENED, **check}})
