@@ -244,11 +244,8 @@ def build_lab() -> None:
 
 
 def install_kernel() -> None:
-    """The notebooks' one kernel, which shows its device before PyTorch is imported, and JupyterLab without its news pop-up."""
+    """The notebooks' one kernel, and JupyterLab without its news pop-up."""
     run(NOTEBOOK / "bin" / "python", "-m", "ipykernel", "install", "--prefix", NOTEBOOK, "--name", "python3", "--display-name", KERNEL_NAME)
-    kernel = NOTEBOOK / "etc" / "ipython" / "ipython_kernel_config.json"
-    kernel.parent.mkdir(parents=True, exist_ok=True)
-    kernel.write_text(json.dumps({"InteractiveShellApp": {"extensions": ["forebay.notebook"]}}, indent=2) + "\n", encoding="utf-8")
     settings = NOTEBOOK / "etc" / "jupyter" / "labconfig"
     settings.mkdir(parents=True, exist_ok=True)
     page = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 CELLS = """
@@ -81,3 +85,12 @@ def test_a_cell_that_only_uses_what_was_lost_takes_no_lease(run_python: Any) -> 
 def test_a_refusal_shows_no_frame_of_ours(run_forked: Any) -> None:
     done = run_forked(REFUSED, FOREBAY_URL="local", FOREBAY_FLAVOR="large.256gb")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_shell_of_this_environment_has_the_extension_before_pytorch_is_imported(tmp_path: Path) -> None:
+    """By a startup file that comes with the package, and leaves no name behind."""
+    asked = "import sys; print('forebay.notebook' in sys.modules, 'torch' in sys.modules, 'forebay' in dir())"
+    command = [sys.executable, "-m", "IPython", "--no-banner", "-c", asked]
+    environment = {**os.environ, "FOREBAY_URL": "local", "IPYTHONDIR": str(tmp_path)}
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert told.split() == ["True", "False", "False"]

@@ -30,7 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def notebook(cloud: Any, home: Path) -> Iterator[Kernel]:
     """A kernel with a tensor on the device, to which no extension has connected."""
     with kernel(environment(cloud, home)) as found:
-        assert [said["target_name"] for said in found.run("import torch").comms] == ["forebay"], "pages that were there before are told"
+        assert found.run("import torch").comms == [], "pages that were there before were told as the kernel started"
         found.run("x = torch.ones(500, 500, device='cuda')")
         yield found
 
