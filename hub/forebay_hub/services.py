@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forebay_service.account import Account
+from forebay_service.errors import SettingsError
 
 from forebay_hub.roles import OAUTH_SCOPES
 
+SERVICES = ("pool", "billing", "dashboards")
 START_TIMEOUT_SECONDS = 60
 """A service that has not answered by then is reported in the hub's log."""
 
@@ -74,3 +76,16 @@ def python_service(
     """A service of ours: ``python -m forebay_NAME --config FILE``."""
     command = (sys.executable, "-m", package, "--config", str(config))
     return ManagedService(package.removeprefix("forebay_"), url, command, environment, display, account)
+
+
+def external_services(address_of: Callable[[str], str], environment: Mapping[str, str]) -> tuple[ExternalService, ...]:
+    """All of ours where others start them; the environment has their tokens. Raises SettingsError."""
+    tokens = {name: secret(environment, f"FOREBAY_HUB_TOKEN_OF_{name.upper()}") for name in SERVICES}
+    return tuple(ExternalService(name, address_of(name), tokens[name], name == "dashboards") for name in SERVICES)
+
+
+def secret(environment: Mapping[str, str], name: str) -> str:
+    """Raises SettingsError."""
+    if not environment.get(name):
+        raise SettingsError(f"{name} is not set; it is one of the hub's secrets (forebay-hub's secrets/hub.env, or the chart's Secret)")
+    return environment[name]

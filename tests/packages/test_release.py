@@ -34,6 +34,8 @@ def copy(tmp_path: Path, releasing: ModuleType) -> Path:
         shutil.copy(CHECKOUT / package / "pyproject.toml", folder / package)
     for name in ("package.json", "package-lock.json"):
         shutil.copy(CHECKOUT / "lab" / name, folder / "lab")
+    (folder / releasing.CHART).parent.mkdir(parents=True)
+    shutil.copy(CHECKOUT / releasing.CHART, folder / releasing.CHART)
     shutil.copytree(CHECKOUT / "requirements", folder / "requirements")
     shutil.copy(CHECKOUT / "CHANGELOG.md", folder)
     return folder
@@ -42,6 +44,7 @@ def copy(tmp_path: Path, releasing: ModuleType) -> Path:
 def test_a_version_is_that_of_every_package_and_of_what_they_ask_of_each_other(releasing: ModuleType, copy: Path) -> None:
     releasing.set_version(copy, "0.2.0", "2026-11-25")
     assert releasing.version_of(copy) == "0.2.0"
+    assert (copy / releasing.CHART).read_text(encoding="utf-8").count("ersion: 0.2.0\n") == 2
     wanted = []
     for package in releasing.PACKAGES:
         project = tomllib.loads((copy / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,0 +1,42 @@
+{{/* What JupyterHub would tell a service that it starts itself, the service's own secrets, and where the others are. */}}
+{{- define "forebay.serviceEnvironment" -}}
+{{- $port := index (include "forebay.ports" .root | fromYaml) .part | int -}}
+{{- $own := printf "FOREBAY_%s" (upper .part) -}}
+- name: POD_IP
+  valueFrom:
+    fieldRef: {fieldPath: status.podIP}
+- {name: JUPYTERHUB_SERVICE_NAME, value: {{ .part }}}
+- {name: JUPYTERHUB_SERVICE_PREFIX, value: /services/{{ .part }}/}
+- {name: JUPYTERHUB_SERVICE_URL, value: "http://$(POD_IP):{{ $port }}"}
+- {name: JUPYTERHUB_API_URL, value: {{ include "forebay.hubUrl" .root }}/hub/api}
+{{ include "forebay.secret" (dict "root" .root "name" "JUPYTERHUB_API_TOKEN" "key" (printf "%s-token" .part)) }}
+{{ include "forebay.secret" (dict "root" .root "name" (printf "%s_METRICS_TOKEN" $own) "key" "metrics-token") }}
+{{- if eq .part "dashboards" }}
+- {name: {{ $own }}_POOL_URL, value: {{ include "forebay.url" (dict "root" .root "part" "pool") }}}
+{{- else }}
+{{ include "forebay.database" . }}
+{{- end }}
+{{- if ne .part "billing" }}
+- {name: {{ $own }}_BILLING_URL, value: {{ include "forebay.url" (dict "root" .root "part" "billing") }}}
+{{- end }}
+{{- end }}
+
+{{/* What the pool is told of the cluster: the devices are those of the worker groups, and all pools have one address, that of the one
+     which leads. Several pools leave their workers to the next one when they end. */}}
+{{- define "forebay.poolSettings" -}}
+{{- $address := include "forebay.url" (dict "root" $ "part" "pool") -}}
+launcher: ray
+advertise_url: {{ $address }}
+replicas:
+  {{- range until (int .Values.pool.replicas) }}
+  - {{ $address }}
+  {{- end }}
+ray_address: {{ include "forebay.rayAddress" . }}
+worker_python: /opt/forebay/bin/python
+{{- with .Values.ray.workerGroups }}
+devices:
+  {{- range . }}
+  - {kind: {{ .kind }}, model: {{ .model | quote }}, memory: {{ .memory | quote }}, count: {{ .devices }}}
+  {{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,41 @@
+"""JupyterHub in a cluster: what the chart (``deploy/helm``) lays beside its configuration, and in its environment.
+
+``chart.json`` says where everything is, and has the traits that the chart sets; ``hub.toml`` says who signs in; secrets are variables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forebay_service.errors import SettingsError
+
+from forebay_hub.configuration import Settings, configure
+from forebay_hub.services import external_services, secret
+from forebay_hub.tenants import read_directory
+
+
+def configure_in_cluster(c: Any, folder: Path, environment: Mapping[str, str] = os.environ) -> None:
+    """Writes all of it into a JupyterHub configuration object. ``folder`` holds ``chart.json`` and ``hub.toml``. Raises SettingsError."""
+    addresses, traits = _read(folder / "chart.json")
+    services = external_services(addresses.__getitem__, environment)
+    configure(c, Settings(read_directory(folder / "hub.toml"), services, secret(environment, "FOREBAY_HUB_METRICS_TOKEN")))
+    c.JupyterHub.db_url = secret(environment, "FOREBAY_HUB_DATABASE_URL")
+    c.JupyterHub.spawner_class = "forebay-kube"
+    c.ConfigurableHTTPProxy.should_start = False
+    c.ConfigurableHTTPProxy.auth_token = secret(environment, "CONFIGPROXY_AUTH_TOKEN")
+    c.JupyterHub.cleanup_servers = c.JupyterHub.cleanup_proxy = False
+    for name, values in traits.items():
+        c[name].update(values)
+
+
+def _read(file: Path) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
+    """Addresses of the services, and traits by class. Raises SettingsError."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return content["services"], content["traits"]
+    except (OSError, ValueError, KeyError) as error:
+        raise SettingsError(f"{file} is not what the chart writes ({error!r})") from None

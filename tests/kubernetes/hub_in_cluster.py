@@ -1,0 +1,53 @@
+"""JupyterHub and KubeSpawner with the files and variables that the chart gives them, without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chart import Chart
+from forebay_spawner.kube import KubeVirtualGpuSpawner
+from jupyterhub.app import JupyterHub
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: nowhere
+contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
+clusters: [{name: nowhere, cluster: {server: "http://127.0.0.1:9"}}]
+users: [{name: nobody, user: {}}]
+"""
+MOUNTED = "/etc/forebay"
+
+
+def load(chart: Chart, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The application once it has read its configuration; its files lie in ``folder``, where the container has them in MOUNTED."""
+    for name, text in chart.one("ConfigMap", "hub")["data"].items():
+        (folder / name).write_text(text.replace(f'"{MOUNTED}"', f'"{folder}"'), encoding="utf-8")
+    for name, value in chart.environment("hub").items():
+        monkeypatch.setenv(name, value)
+    (argument, file) = chart.pod("hub").containers[0]["args"]
+    assert argument == "--config"
+    app = JupyterHub(config_file=str(folder / Path(file).name))
+    app.load_config_file(app.config_file)
+    (folder / "kubeconfig").write_text(KUBECONFIG)
+    monkeypatch.setattr("kubernetes_asyncio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(folder / "kubeconfig"))
+    return app
+
+
+def notebook(app: Any, user: str = "ada") -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pod and the claim that KubeSpawner would make for a user, as Kubernetes' API takes them."""
+
+    async def build() -> tuple[Any, Any]:
+        spawner = KubeVirtualGpuSpawner(config=app.config, _mock=True, namespace="ai", api_token="server-token")
+        spawner.user.name = user
+        spawner.user_options = {"flavor": "dev.4gb"}
+        try:
+            plain = spawner.api.api_client.sanitize_for_serialization
+            return plain(await spawner.get_pod_manifest()), plain(spawner.get_pvc_manifest())
+        finally:
+            await spawner.api.api_client.close()
+
+    return asyncio.run(build())
