@@ -29,7 +29,8 @@ def run(helm: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 @cache
 def rendered(helm: str, example: str, *options: str) -> Chart:
     """The example's values, with ``options`` of Helm after them."""
-    done = run(helm, "template", RELEASE, str(CHART), "--namespace", "ai", "--values", str(CHART / "examples" / f"{example}.yaml"), *options)
+    values = str(CHART / "examples" / f"{example}.yaml")
+    done = run(helm, "template", RELEASE, str(CHART), "--namespace", "ai", "--values", values, *options)
     assert done.returncode == 0, done.stderr
     return Chart([found for found in yaml.safe_load_all(done.stdout) if found is not None])
 
@@ -85,7 +86,7 @@ class Chart:
         return {key: base64.b64decode(value).decode() for key, value in data.items()}
 
     def environment(self, part: str) -> dict[str, str]:
-        """The variables of a part's own container, as the kubelet sets them; keys of a Secret that is not the chart's stand for their value."""
+        """The variables of a part's own container, as the kubelet sets them. Of a Secret that is not the chart's, keys stand for values."""
         container = next(found for found in self.pod(part).spec["containers"] if found["name"] == part)
         values: dict[str, str] = {}
         for variable in container["env"]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from chart import Chart
 from forebay_spawner.kube import KubeVirtualGpuSpawner
 from jupyterhub.app import JupyterHub
+from jupyterhub.objects import Hub
 
 KUBECONFIG = """
 apiVersion: v1
@@ -41,8 +43,11 @@ def notebook(app: Any, user: str = "ada") -> tuple[dict[str, Any], dict[str, Any
     """The pod and the claim that KubeSpawner would make for a user, as Kubernetes' API takes them."""
 
     async def build() -> tuple[Any, Any]:
-        spawner = KubeVirtualGpuSpawner(config=app.config, _mock=True, namespace="ai", api_token="server-token")
-        spawner.user.name = user
+        address = Hub.from_url(f"{app.hub_bind_url}/hub/")
+        address.connect_url = app.hub_connect_url
+        who = SimpleNamespace(name=user, id=1, url=f"/user/{user}/", escaped_name=user)
+        own = {"user": who, "hub": address, "namespace": "ai", "api_token": "server-token"}
+        spawner = KubeVirtualGpuSpawner(config=app.config, _mock=True, **own)
         spawner.user_options = {"flavor": "dev.4gb"}
         try:
             plain = spawner.api.api_client.sanitize_for_serialization

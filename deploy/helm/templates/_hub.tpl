@@ -42,8 +42,11 @@ start_timeout: 300
 http_timeout: 60
 pod_name_template: "{{ .Release.Name }}-notebook-{user_server}"
 pvc_name_template: "{{ .Release.Name }}-home-{user_server}"
-extra_labels:
-  {{- include "forebay.selector" (dict "root" $ "part" "notebook") | nindent 2 }}
+component_label: notebook
+common_labels:
+  app.kubernetes.io/name: forebay
+  app.kubernetes.io/instance: {{ .Release.Name }}
+  app.kubernetes.io/managed-by: kubespawner
 pod_security_context:
   {{- include "forebay.podSecurity" . | nindent 2 }}
 container_security_context:
