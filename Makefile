@@ -68,6 +68,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
 	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --full-sweep tests/packages
+	$(PYTEST) --full-sweep tests/kubernetes
 	$(PYTEST) --full-sweep tests/acceptance/test_a_host_as_a_service.py
 	$(PYTEST) --full-sweep tests/billing
 	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_openapi.py pool_state_machine_properties.py queue_properties.py)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
+sys.path += [str(Path(__file__).parent), str(Path(__file__).resolve().parents[2] / "deploy" / "packages")]
 
 import hub_in_cluster
 from chart import CHECKOUT, EXAMPLES, Chart, rendered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -92,6 +93,15 @@ def test_every_value_has_a_place_in_the_schema_and_a_default(helm: str) -> None:
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     assert _places(schema) == _keys(values, schema)
+
+
+def test_every_value_is_described() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    page = (CHART.parents[1] / "docs" / "operators" / "kubernetes.md").read_text(encoding="utf-8")
+    told = {name for cell in re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE) for name in re.split(r"[^A-Za-z]+", cell)}
+    own = {name: list(part.get("properties", ())) for name, part in schema["properties"].items() if name != "global"}
+    deeper = [name for part in ("image", "certificate", "ray", "database", "proxy", "hub") for name in own[part] if name != "resources"]
+    assert not {*own, *deeper, *schema["definitions"]["workerGroup"]["properties"]} - told - {"resources"}
 
 
 def _places(schema: Object, path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:

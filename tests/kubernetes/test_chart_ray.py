@@ -12,8 +12,8 @@ from forebay_pool.hosts.ray_nodes import NODE_LABEL, RayNode, devices_of
 from test_chart_settings import read
 
 pytest.importorskip("ray")
-from ray._private.label_utils import parse_node_labels_string  # noqa: E402 - only where Ray is
-from ray.scripts.scripts import start  # noqa: E402 - as above
+from ray._private.label_utils import parse_node_labels_string
+from ray.scripts.scripts import start
 
 
 def groups(chart: Chart) -> list[Object]:

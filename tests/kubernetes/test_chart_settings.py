@@ -126,7 +126,8 @@ def test_each_container_has_the_secrets_of_its_own_and_no_others(chart: Chart) -
 
 
 def _key_references(container: Object) -> list[Object]:
-    return [variable["valueFrom"]["secretKeyRef"] for variable in container.get("env", ()) if "secretKeyRef" in variable.get("valueFrom", {})]
+    sources = [variable.get("valueFrom", {}) for variable in container.get("env", ())]
+    return [source["secretKeyRef"] for source in sources if "secretKeyRef" in source]
 
 
 def test_secrets_are_as_long_as_they_should_be_and_all_different(chart: Chart) -> None:
@@ -259,7 +260,8 @@ def test_rules_and_boards_are_those_of_the_other_installations(helm: str) -> Non
     files = sorted((CHECKOUT / "deploy" / "prometheus" / "rules").glob("*.yml"))
     shipped = [group for file in files for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]]
     assert chart.one("PrometheusRule", "rules")["spec"]["groups"] == shipped
-    boards = {file.name: file.read_text(encoding="utf-8") for file in (CHECKOUT / "deploy" / "grafana" / "dashboards" / "operators").glob("*.json")}
+    folder = CHECKOUT / "deploy" / "grafana" / "dashboards" / "operators"
+    boards = {file.name: file.read_text(encoding="utf-8") for file in folder.glob("*.json")}
     found = [found for found in chart.all("ConfigMap") if "grafana_dashboard" in found["metadata"]["labels"]]
     assert {name: text for one in found for name, text in one["data"].items()} == boards
 
