@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import hub_in_cluster
 import pytest
-from chart import PART, RELEASE, Chart, Object, Pod
+from chart import PART, RELEASE, Chart, Object, Pod, rendered
 
 RAY_PORTS = (6379, 6380, 6381, 6382, 8080, 8265, 10002, 52365)
 DOORS = (30000, 34999)
@@ -79,8 +79,15 @@ def test_a_notebook_reaches_hub_pool_billing_and_the_doors_of_workers(network: N
 
 def test_a_notebook_goes_nowhere_else_but_for_names(network: Network) -> None:
     (policy,) = network.policies_of(network.pods["notebook"])
-    beyond = [rule for rule in policy["egress"] if not all(peer.keys() == {"podSelector"} for peer in rule.get("to", [{}]))]
-    assert beyond == [{"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}]
+    (beyond,) = [rule for rule in policy["egress"] if not all(peer.keys() == {"podSelector"} for peer in rule.get("to", [{}]))]
+    assert beyond["to"] == [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}}}]
+    assert beyond["ports"] == [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]
+
+
+def test_a_notebook_goes_where_the_values_say_too(helm: str) -> None:
+    index = "singleuser.networkPolicy.egress[0].to[0].ipBlock.cidr=192.0.2.7/32"
+    policy = rendered(helm, "trying", "--set", index).one("NetworkPolicy", "notebook")["spec"]
+    assert policy["egress"][-1] == {"to": [{"ipBlock": {"cidr": "192.0.2.7/32"}}]}
 
 
 def test_only_hub_and_proxy_reach_a_notebook(network: Network) -> None:

@@ -230,7 +230,7 @@ CONTAINED = """
 set -e
 mount --bind "$ROOT" "$ROOT" && mount --bind "$SETTINGS" "$ROOT/etc/forebay"
 mount -o remount,bind,ro "$ROOT" && mount -t tmpfs -o mode=1777 tmpfs "$ROOT/tmp"
-exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all chroot --userspec="$USER_OF" "$ROOT" env -i "$@"
+exec chroot "$ROOT" setpriv --reuid "$UID_OF" --regid "$GID_OF" --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all env -i "$@"
 """
 
 
@@ -249,7 +249,8 @@ def test_an_image_is_built_and_serves_as_nobody_on_a_root_that_cannot_be_written
     own |= {"FOREBAY_BILLING_DATABASE_URL": "sqlite:////tmp/billing.sqlite3"}
     arguments = chart.pod("billing").containers[0]["args"]
     words = [*config["Env"], *(f"{name}={value}" for name, value in own.items()), *config["Entrypoint"], *arguments]
-    outside = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "ROOT": str(root), "SETTINGS": str(tmp_path), "USER_OF": config["User"]}
+    uid, gid = config["User"].split(":")
+    outside = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "ROOT": str(root), "SETTINGS": str(tmp_path), "UID_OF": uid, "GID_OF": gid}
     process = subprocess.Popen(["unshare", "--mount", "sh", "-c", CONTAINED, "sh", *words], env=outside)
     try:
         health = httpx.Client(transport=httpx.HTTPTransport(retries=8)).get(f"http://127.0.0.1:{port}/services/billing/health", timeout=30)

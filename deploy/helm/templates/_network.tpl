@@ -51,11 +51,13 @@ ports:
 {{- end }}
 {{- end }}
 
-{{/* Beyond the pods of this chart: the database, the API of Kubernetes, and for billing and sign-in the world outside. */}}
+{{/* Beyond the pods of this chart: DNS, the database, the API of Kubernetes, and for billing and sign-in the world outside. */}}
 {{- define "forebay.egressBeyond" -}}
 {{- $policy := .root.Values.networkPolicy -}}
 {{- $database := .root.Values.database -}}
-- ports:  # names
+- to:
+    {{- toYaml $policy.names | nindent 4 }}
+  ports:
     - {protocol: UDP, port: 53}
     - {protocol: TCP, port: 53}
 {{- if has .part (list "hub" "pool" "billing" "backup") }}
