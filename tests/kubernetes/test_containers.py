@@ -230,7 +230,8 @@ CONTAINED = """
 set -e
 mount --bind "$ROOT" "$ROOT" && mount --bind "$SETTINGS" "$ROOT/etc/forebay"
 mount -o remount,bind,ro "$ROOT" && mount -t tmpfs -o mode=1777 tmpfs "$ROOT/tmp"
-exec chroot "$ROOT" setpriv --reuid "$UID_OF" --regid "$GID_OF" --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all env -i "$@"
+exec chroot "$ROOT" setpriv --reuid "$UID_OF" --regid "$GID_OF" --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \\
+  env -i "$@"
 """
 
 
@@ -244,6 +245,7 @@ def test_an_image_is_built_and_serves_as_nobody_on_a_root_that_cannot_be_written
     root, config = image
     chart, port = rendered(helm, "trying"), free_port()
     (root / "etc" / "forebay").mkdir()
+    tmp_path.chmod(0o755)
     (tmp_path / "billing.toml").write_text(chart.file("billing", "billing.toml"))
     own = {name: value.replace(POD_IP, "127.0.0.1").replace(":8712", f":{port}") for name, value in chart.environment("billing").items()}
     own |= {"FOREBAY_BILLING_DATABASE_URL": "sqlite:////tmp/billing.sqlite3"}
@@ -253,8 +255,8 @@ def test_an_image_is_built_and_serves_as_nobody_on_a_root_that_cannot_be_written
     outside = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "ROOT": str(root), "SETTINGS": str(tmp_path), "UID_OF": uid, "GID_OF": gid}
     process = subprocess.Popen(["unshare", "--mount", "sh", "-c", CONTAINED, "sh", *words], env=outside)
     try:
-        health = httpx.Client(transport=httpx.HTTPTransport(retries=8)).get(f"http://127.0.0.1:{port}/services/billing/health", timeout=30)
-        assert health.status_code == 200
+        with httpx.Client(transport=httpx.HTTPTransport(retries=8), timeout=30) as client:
+            assert client.get(f"http://127.0.0.1:{port}/services/billing/health").status_code == 200
         status = dict(line.split(":\t", 1) for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if ":\t" in line)
         assert set(status["Uid"].split()) == set(status["Gid"].split()) == {str(UID)} and status["CapEff"] == "0" * 16
         mounts = [line.split() for line in Path(f"/proc/{process.pid}/mountinfo").read_text().splitlines()]
