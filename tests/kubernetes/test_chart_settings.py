@@ -20,6 +20,7 @@ import pytest
 import yaml
 from chart import CHECKOUT, POD_IP, RELEASE, Chart, Object, rendered
 from forebay.toolkit.command import parser
+from forebay_admin.backup import ORDER
 from forebay_hub.roles import METRICS_SERVICE, SERVICE_SCOPES
 from forebay_hub.services import SERVICES
 from forebay_service.settings import ServiceSettings
@@ -117,7 +118,7 @@ def test_each_container_has_the_secrets_of_its_own_and_no_others(chart: Chart) -
         "pool": {"pool-token", "pool-database-url"} | metrics,
         "billing": {"billing-token", "billing-database-url"} | metrics,
         "dashboards": {"dashboards-token"} | metrics,
-        "backup": {"pool-database-url", "billing-database-url"},
+        "backup": {"pool-database-url", "billing-database-url", "hub-database-url"},
     }
     chart_s = (f"{RELEASE}-secrets", "forebay-databases")
     for pod in chart.pods():
@@ -237,7 +238,7 @@ def test_the_backup_is_a_command_that_there_is(chart: Chart) -> None:
     parsed = parser().parse_args(["admin", *container["args"]])
     assert (parsed.folder, parsed.dated, parsed.keep) == (Path("/backups"), True, 14)
     assert parsed.folder in {Path(mount["mountPath"]) for mount in container["volumeMounts"]}
-    assert {variable["name"] for variable in container["env"]} == {"FOREBAY_POOL_DATABASE_URL", "FOREBAY_BILLING_DATABASE_URL"}
+    assert [variable["name"] for variable in container["env"]] == [f"FOREBAY_{name.upper()}_DATABASE_URL" for name in ORDER]
 
 
 def test_prometheus_asks_where_metrics_are_with_the_token_for_them(helm: str, tmp_path: Path) -> None:
