@@ -71,7 +71,7 @@ def test_help_lists_what_is_there(notebook: Path) -> None:
     with_it = subprocess.run([sys.executable, "-m", "forebay", "--help"], capture_output=True, text=True, timeout=120, check=True)
     assert without.returncode == 0, without.stderr
     few, all_of_them = (re.findall(r"^    (\w+) ", done.stdout, re.MULTILINE) for done in (without, with_it))
-    assert [*few, "admin"] == all_of_them and "doctor" in few
+    assert [*few, "admin", "node"] == all_of_them and "doctor" in few
 
 
 def test_an_unknown_command_is_still_told_by_what_there_is(notebook: Path) -> None:

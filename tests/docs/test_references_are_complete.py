@@ -35,7 +35,7 @@ def options(command: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Ite
 def test_every_command_and_option_of_forebay_is_on_its_page(manual: Any) -> None:
     missing = []
     for path, option in options(forebay_parser()):
-        page = manual.pages["docs/operators/commands.md" if path[:1] == ("admin",) else "docs/users/toolkit.md"]
+        page = manual.pages["docs/operators/commands.md" if path[:1] in (("admin",), ("node",)) else "docs/users/toolkit.md"]
         rows = [line for line in page.splitlines() if re.search(rf"`forebay {re.escape(' '.join(path))}", line)]
         if not any(option in row for row in rows):
             missing.append(f"forebay {' '.join(path)} {option}")

@@ -39,15 +39,24 @@ def new_authority(name: str) -> Pair:
 
 def new_server(name: str, authority: Pair) -> Pair:
     """A server's, of this name or address."""
+    return _signed(authority, [name], [ExtendedKeyUsageOID.SERVER_AUTH])
+
+
+def new_node(names: list[str], authority: Pair) -> Pair:
+    """Of a host that connects to others, and that others connect to under these names and addresses."""
+    return _signed(authority, names, [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+
+
+def _signed(authority: Pair, names: list[str], uses: list[x509.ObjectIdentifier]) -> Pair:
     ca = x509.load_pem_x509_certificate(authority.certificate)
     ca_key = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
         raise ValueError("the authority's key is of another kind than those that are made here")
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_named(name[:64]), ca.subject, key, SERVER_DAYS)
-    builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name)]), critical=False)
+    builder = _builder(_named(names[0][:64]), ca.subject, key, SERVER_DAYS)
+    builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key())
     return _pair(builder.add_extension(issuer, critical=False).sign(ca_key, hashes.SHA256()), key)
 

@@ -40,7 +40,7 @@ def perform(arguments: argparse.Namespace) -> int:
     layout = Layout(arguments.root.absolute())
     given = _answers(layout, arguments.answers, input)
     planned = files(given, layout)
-    changed = [file for file in planned if _differs(file)]
+    changed = [file for file in planned if differs(file)]
     for file in changed:
         sys.stdout.write(f"{'would write' if arguments.dry_run else 'write'} {file.path} ({file.mode:04o})\n")
     sys.stdout.write(f"{len(planned) - len(changed)} files are as they should be.\n")
@@ -65,7 +65,8 @@ def _answers(layout: Layout, file: Path | None, ask: Callable[[str], str]) -> An
     return questions.asked(ask)
 
 
-def _differs(file: File) -> bool:
+def differs(file: File) -> bool:
+    """Whether a file is not there as it should be."""
     if not file.path.exists():
         return True
     return not file.kept and (file.path.read_bytes() != file.content or file.path.stat().st_mode & 0o777 != file.mode)

@@ -54,7 +54,7 @@ def units(answers: Answers, layout: Layout) -> dict[str, str]:
     found = {f"forebay-{name}.service": text for name, text in _services(answers, layout).items()}
     wanted = " ".join(found)
     target = {"Description": "Forebay", "Wants": wanted, "After": wanted}
-    found["forebay.target"] = _text({"Unit": target, "Install": {"WantedBy": "multi-user.target"}})
+    found["forebay.target"] = text({"Unit": target, "Install": {"WantedBy": "multi-user.target"}})
     return found | _copies(answers, layout)
 
 
@@ -121,7 +121,7 @@ def _unit(name: str, what: str, after: str, service: Settings) -> str:
     described = what or {"pool": "devices and leases", "billing": "prices and books", "dashboards": "the pages"}[name]
     account = {} if name == "hub" else {"User": f"forebay-{name}", "Group": f"forebay-{name}"}
     unit = {"Description": f"Forebay: {described}", "PartOf": "forebay.target", "After": f"network-online.target {after}".strip()}
-    return _text({"Unit": unit, "Service": {**HARDENED, **account, "Restart": "on-failure", "RestartSec": "2", **service}})
+    return text({"Unit": unit, "Service": {**HARDENED, **account, "Restart": "on-failure", "RestartSec": "2", **service}})
 
 
 def _copies(answers: Answers, layout: Layout) -> dict[str, str]:
@@ -132,24 +132,25 @@ def _copies(answers: Answers, layout: Layout) -> dict[str, str]:
     writes = f"{layout.state}/pool {layout.state}/billing {layout.state}/hub" if answers.database == SQLITE else ""
     back_up = {**names, "ExecStart": f"{forebay} backup {backups} --dated --keep 14", "ReadWritePaths": writes}
     found = {
-        "forebay-backup.service": _text({"Unit": {"Description": "Forebay: a back-up"}, "Service": {**HARDENED, **back_up}}),
+        "forebay-backup.service": text({"Unit": {"Description": "Forebay: a back-up"}, "Service": {**HARDENED, **back_up}}),
         "forebay-backup.timer": _timer("Forebay: daily back-ups", "daily"),
     }
     if answers.database == SQLITE:
         scratch = "--pool sqlite:////tmp/pool.sqlite --billing sqlite:////tmp/billing.sqlite3 --hub sqlite:////tmp/hub/hub.sqlite"
         check = {**names, "ExecStart": f"{forebay} restore {backups} --newest {scratch}"}
         what = {"Description": "Forebay: a rehearsed restore"}
-        found["forebay-rehearsal.service"] = _text({"Unit": what, "Service": {**HARDENED, **check}})
+        found["forebay-rehearsal.service"] = text({"Unit": what, "Service": {**HARDENED, **check}})
         found["forebay-rehearsal.timer"] = _timer("Forebay: weekly rehearsals of a restore", "weekly")
     return found
 
 
 def _timer(what: str, when: str) -> str:
     timer = {"OnCalendar": when, "Persistent": "yes", "RandomizedDelaySec": "1h"}
-    return _text({"Unit": {"Description": what}, "Timer": timer, "Install": {"WantedBy": "timers.target"}})
+    return text({"Unit": {"Description": what}, "Timer": timer, "Install": {"WantedBy": "timers.target"}})
 
 
-def _text(sections: Mapping[str, Mapping[str, str | list[str]]]) -> str:
+def text(sections: Mapping[str, Mapping[str, str | list[str]]]) -> str:
+    """A unit's file: each section with its settings."""
     parts = []
     for section, settings in sections.items():
         lines = [f"{key}={value}" for key, values in settings.items() for value in ([values] if isinstance(values, str) else values)]

@@ -27,7 +27,7 @@ MISREAD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 """What reading an answer of another shape than expected raises."""
 COMMANDS = "forebay.commands"
 """The group of entry points that add a command: each is a function of the parsers of ``forebay``."""
-APART = {"admin": "Operators' commands are not installed here; `pip install forebay-admin` brings them."}
+APART = dict.fromkeys(("admin", "node"), "Operators' commands are not installed here; `pip install forebay-admin` brings them.")
 """What is said of commands that come in a package of their own, where it is not installed."""
 ENVIRONMENT = """\
 environment:

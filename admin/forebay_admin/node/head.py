@@ -1,0 +1,116 @@
+"""On the control host: the head of the cluster, and invitations to it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from forebay_admin.host import answers, certificates
+from forebay_admin.host.certificates import Pair
+from forebay_admin.host.files import PRIVATE, File
+from forebay_admin.host.init import differs, write
+from forebay_admin.host.layout import Layout
+from forebay_admin.node import systemd
+from forebay_admin.node.invitation import Invitation, NodeError, Releases, check_address, check_name
+from forebay_admin.node.units import HEAD, HEAD_PORT, head_unit, pool_drop_in
+
+LOOPBACK = ["localhost", "127.0.0.1"]
+"""Ray's processes on one host reach each other so."""
+NEXT = """\
+In {settings}/pool.toml, beside what is there:
+  launcher = "ray"
+  ray_address = "{address}:{port}"
+  advertise_url = "{url}"
+  worker_python = "{python}"
+and a [[devices]] table for each model that nodes have. Then:
+  systemctl restart forebay-pool
+  forebay node invite NAME ADDRESS --out NAME.toml
+"""
+
+
+def perform_head(arguments: argparse.Namespace) -> int:
+    """Makes this host, which ``forebay admin init`` has set up, the head."""
+    layout, address = Layout(arguments.root.absolute()), check_address(arguments.address)
+    url = pool_url(layout)
+    if not Releases.here().ray:
+        raise NodeError("Ray is not installed here: pip install 'forebay-admin[node]' into this environment.")
+    planned = _files(layout, address)
+    changed = [file for file in planned if differs(file)]
+    write(changed, layout)
+    for file in changed:
+        sys.stdout.write(f"write {file.path}\n")
+    sys.stdout.write(f"{len(planned) - len(changed)} files are as they should be.\n")
+    if layout.root == Path("/"):
+        systemd.start(HEAD, again=bool(changed))
+        sys.stdout.write(f"{HEAD} runs.\n")
+    values = {"settings": layout.settings, "address": address, "port": HEAD_PORT, "url": url, "python": layout.python}
+    sys.stdout.write(NEXT.format(**values))
+    return 0
+
+
+def pool_url(layout: Layout) -> str:
+    """The pool's public address. Raises NodeError where ``init`` has set nothing up."""
+    file = layout.settings / "answers.toml"
+    if not file.exists():
+        raise NodeError(f"{file} is not there: run `forebay admin init` on the control host first.")
+    given = answers.read(file)
+    return f"https://{given.name}{'' if given.port == 443 else f':{given.port}'}/services/pool/"
+
+
+def _files(layout: Layout, address: str) -> list[File]:
+    tls = layout.settings / "tls"
+    authority = _pair(tls, "nodes-ca") or certificates.new_authority(f"nodes at {address}")
+    own = _pair(tls, "node")
+    if own is None or not certificates.is_of(own.certificate, address):
+        own = certificates.new_node([*LOOPBACK, address], authority)
+    return [
+        File(tls / "nodes-ca.crt", authority.certificate),
+        File(tls / "nodes-ca.key", authority.key, PRIVATE),
+        File(tls / "node.crt", own.certificate),
+        File(tls / "node.key", own.key, PRIVATE),
+        File(layout.units / f"{HEAD}.service", head_unit(layout, address).encode()),
+        File(layout.units / "forebay-pool.service.d" / "ray.conf", pool_drop_in(layout).encode()),
+    ]
+
+
+def _pair(folder: Path, name: str) -> Pair | None:
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    return Pair(certificate.read_bytes(), key.read_bytes()) if certificate.exists() and key.exists() else None
+
+
+def perform_invite(arguments: argparse.Namespace) -> int:
+    """Writes an invitation, which no other than this user may read."""
+    layout, name, address = Layout(arguments.root.absolute()), check_name(arguments.name), check_address(arguments.address)
+    out = arguments.out or Path(f"{name}.toml")
+    authority, web = _pair(layout.settings / "tls", "nodes-ca"), layout.settings / "tls" / "ca.crt"
+    if authority is None:
+        raise NodeError("This host is no cluster's head: run `forebay node head ADDRESS` first.")
+    own = certificates.new_node([*LOOPBACK, address], authority)
+    invitation = Invitation(
+        name=name,
+        address=address,
+        head=_head(layout),
+        pool=pool_url(layout),
+        devices="cpu" if arguments.cpu else "found",
+        model="" if arguments.model is None else check_name(arguments.model),
+        switch="" if arguments.switch is None else check_name(arguments.switch),
+        **vars(Releases.here()),
+        authority=authority.certificate.decode(),
+        certificate=own.certificate.decode(),
+        key=own.key.decode(),
+        web_authority=web.read_text() if web.exists() else "",
+    )
+    out.unlink(missing_ok=True)
+    with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w", encoding="utf-8") as file:
+        file.write(invitation.toml)
+    sys.stdout.write(f"{out} is for {name}: copy it there over a safe way, then: forebay node join {out.name}\n")
+    return 0
+
+
+def _head(layout: Layout) -> str:
+    """HOST:PORT of the head, as its unit says it."""
+    words = (layout.units / f"{HEAD}.service").read_text().split()
+    (address,) = (word.partition("=")[2] for word in words if word.startswith("--node-ip-address="))
+    return f"[{address}]:{HEAD_PORT}" if ":" in address else f"{address}:{HEAD_PORT}"
