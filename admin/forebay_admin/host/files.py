@@ -171,6 +171,7 @@ def _secrets(answers: Answers, layout: Layout) -> list[File]:
         found[name][f"FOREBAY_{name.upper()}_STATE_DIR"] = str(layout.state / name)
     pool, billing = (f"{_address(answers, name)}/services/{name}/" for name in ("pool", "billing"))
     found["pool"] |= {"FOREBAY_POOL_SOCKET_DIR": str(layout.sockets), "FOREBAY_POOL_BILLING_URL": billing}
+    found["dashboards"] |= {"JUPYTERHUB_CLIENT_ID": "service-dashboards"}  # as the hub calls it; people sign in to no other
     found["dashboards"] |= {"FOREBAY_DASHBOARDS_POOL_URL": pool, "FOREBAY_DASHBOARDS_BILLING_URL": billing}
     copies = [_given(f"FOREBAY_{name.upper()}_DATABASE_URL", urls.get(name)) for name in ("pool", "billing", "hub")]
     found["backup"] = {"FOREBAY_STATE": str(layout.state), **copies[0], **copies[1], **copies[2]}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import socket
 import sys
+import time
 from pathlib import Path
 
 from forebay_admin.host import answers, certificates
@@ -18,6 +21,8 @@ from forebay_admin.node.units import HEAD, HEAD_PORT, head_unit, pool_drop_in
 
 LOOPBACK = ["localhost", "127.0.0.1"]
 """Ray's processes on one host reach each other so."""
+START_SECONDS_MAX = 90.0
+LOOK_SECONDS = 0.5
 NEXT = """\
 In {settings}/pool.toml, beside what is there:
   launcher = "ray"
@@ -44,10 +49,23 @@ def perform_head(arguments: argparse.Namespace) -> int:
     sys.stdout.write(f"{len(planned) - len(changed)} files are as they should be.\n")
     if layout.root == Path("/"):
         systemd.start(HEAD, again=bool(changed))
-        sys.stdout.write(f"{HEAD} runs.\n")
+        _await(address)
     values = {"settings": layout.settings, "address": address, "port": HEAD_PORT, "url": url, "python": layout.python}
     sys.stdout.write(NEXT.format(**values))
     return 0
+
+
+def _await(address: str) -> None:
+    """Returns once the head listens. Raises NodeError."""
+    sys.stdout.write(f"{HEAD} starts …\n")
+    sys.stdout.flush()
+    until = time.monotonic() + START_SECONDS_MAX
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection((address, HEAD_PORT), START_SECONDS_MAX):
+            sys.stdout.write(f"{HEAD} runs.\n")
+            return
+        time.sleep(LOOK_SECONDS)
+    raise NodeError(f"Ray's head does not listen at {address}:{HEAD_PORT} after {START_SECONDS_MAX:g} s: `journalctl -u {HEAD}` says why.")
 
 
 def pool_url(layout: Layout) -> str:

@@ -65,9 +65,9 @@ def _unit(what: str, service: Settings, target: str = "multi-user.target") -> st
 def _service(layout: Layout, unit: str, account: str, address: str, options: list[str], variables: list[str]) -> Settings:
     ports = [f"--{name}={port}" for name, port in PORTS.items()]
     ports += [f"--min-worker-port={WORKER_PORTS[0]}", f"--max-worker-port={WORKER_PORTS[1]}"]
-    folder = str(layout.root / "run" / unit)
+    folder = str(layout.root / "run" / unit)  # closed to others; Ray opens the one below it to everybody
     quiet = ["--include-log-monitor=false", "--disable-usage-stats", f"--object-store-memory={STORE_BYTES}"]
-    words = [f"{layout.prefix}/bin/ray start --block --node-ip-address={address} --temp-dir={folder}", *options, *ports, *quiet]
+    words = [f"{layout.prefix}/bin/ray start --block --node-ip-address={address} --temp-dir={folder}/ray", *options, *ports, *quiet]
     own = [f"HOME={folder}", "RAY_enable_worker_prestart=0", *_tls(layout, unit)]
     return {
         **HARDENED,

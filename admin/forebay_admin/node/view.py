@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from forebay.errors import PoolUnreachable
 from forebay.service import TOKEN_VARIABLE, Service, service_at
 from forebay.toolkit import pool
 
@@ -53,13 +54,18 @@ class View:
         return self._service
 
     def wait(self, until: Callable[[Row | None], bool], seconds_max: float) -> bool:
-        """Says how the node stands whenever that changes, until it stands so; whether it came to that in time."""
+        """Says how the node stands whenever that changes, until it stands so; whether it came to that in time. A pool that does not answer
+        for a while is asked again."""
         began, told, said = time.monotonic(), 0.0, ""
         while True:
-            row, now = self.row(), time.monotonic()
-            if until(row):
-                return True
-            sentence = standing(row)
+            try:
+                row = self.row()
+                if until(row):
+                    return True
+                sentence = standing(row)
+            except PoolUnreachable:
+                sentence = "the pool does not answer"
+            now = time.monotonic()
             if sentence != said or now - told > TELL_SECONDS:
                 sys.stdout.write(f"{now - began:4.0f} s: {sentence}\n")
                 sys.stdout.flush()
