@@ -88,6 +88,9 @@ def test_a_node_s_files_say_its_labels_and_keep_its_key_from_others(root: Path, 
     assert f"--address={HEAD}:6379" in unit and f"--node-ip-address={ADDRESS}" in unit and "User=forebay-node" in unit
     assert {name for name, file in planned.items() if file.mode == 0o600} == {"etc/forebay/tls/node.key", "etc/forebay/node.toml"}
     assert invitation.key not in unit
+    trusted = re.findall(r"^Environment=SSL_CERT_FILE=(\S+)$", unit, re.MULTILINE)
+    assert trusted == [str(layout.credentials("forebay-node") / "ca.crt")]
+    assert f"LoadCredential=ca.crt:{layout.settings}/tls/ca.crt" in unit, "its account cannot read the folder"
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="Debian's systemd is not installed")

@@ -22,6 +22,8 @@ WORKER_PORTS = (10_002, 19_999)
 STORE_BYTES = 80 * 2**20
 """Of Ray's object store, which holds what actors are sent: no tensor goes through it."""
 CREDENTIALS = ("node.crt", "node.key", "nodes-ca.crt")
+WEB_AUTHORITY = "ca.crt"
+"""Whom workers trust that link up with the pool. They read it as the unit's credential: its folder is root's."""
 ACCOUNT = f'u {NODE} - "Forebay node" - -\n'
 POOL_ACCOUNT = "forebay-pool"
 """The head runs as the pool does, since a program that uses Ray opens its sockets and files."""
@@ -31,9 +33,10 @@ def node_unit(layout: Layout, address: str, head: str, labels: Mapping[str, str]
     """Of Ray's node on a host with devices."""
     pairs = ",".join(f"{name}={value}" for name, value in labels.items() if value)
     options = [f"--address={head}", f"--labels={pairs}", f"--num-gpus={gpus}"]
-    trust = [f"SSL_CERT_FILE={layout.settings}/tls/ca.crt"] if web_authority else []
+    trust = [f"SSL_CERT_FILE={layout.credentials(NODE)}/{WEB_AUTHORITY}"] if web_authority else []
     service: Settings = {
         **_service(layout, NODE, NODE, address, options, trust),
+        "LoadCredential": _credentials(layout, *([WEB_AUTHORITY] if web_authority else [])),
         "StateDirectory": "forebay/spill",
         "StateDirectoryMode": "0700",
         "LimitMEMLOCK": "infinity",
@@ -86,8 +89,8 @@ def _service(layout: Layout, unit: str, account: str, address: str, options: lis
     }
 
 
-def _credentials(layout: Layout) -> list[str]:
-    return [f"{name}:{layout.settings}/tls/{name}" for name in CREDENTIALS]
+def _credentials(layout: Layout, *others: str) -> list[str]:
+    return [f"{name}:{layout.settings}/tls/{name}" for name in (*CREDENTIALS, *others)]
 
 
 def _tls(layout: Layout, unit: str) -> list[str]:
