@@ -19,7 +19,7 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 STOP_SECONDS_MAX = 90
 CONFINED = """
 root=$1; writable=$2; private_tmp=$3; shift 3
-mount --bind "$root" "$root"
+if [ "$root" != / ]; then mount --bind "$root" "$root"; fi
 mount -o remount,bind,ro "$root"
 for path in $writable; do
     mount --bind "$path" "$path"
@@ -40,8 +40,10 @@ class Unit:
 
     @classmethod
     def read(cls, path: Path) -> Unit:
+        """With what its drop-ins say besides."""
         settings: dict[str, list[str]] = {}
-        for line in path.read_text(encoding="utf-8").splitlines():
+        files = [path, *sorted(path.with_name(f"{path.name}.d").glob("*.conf"))]
+        for line in (line for file in files for line in file.read_text(encoding="utf-8").splitlines()):
             if line and not line.startswith(("[", "#")):
                 key, _, value = line.partition("=")
                 settings.setdefault(key, []).append(value)
@@ -64,7 +66,7 @@ class Runner:
     running: list[tuple[Unit, subprocess.Popen[bytes]]] = field(default_factory=list)
 
     def units(self) -> dict[str, Unit]:
-        return {path.name: Unit.read(path) for path in (self.root / "etc" / "systemd" / "system").iterdir()}
+        return {path.name: Unit.read(path) for path in (self.root / "etc" / "systemd" / "system").glob("forebay*.*") if path.is_file()}
 
     def make_accounts(self) -> None:
         subprocess.run(["systemd-sysusers", f"--root={self.root}"], check=True, capture_output=True)
@@ -75,11 +77,11 @@ class Runner:
         wanted = units[target].words("Wants")
         after = {name: [other for other in units[name].words("After") if other in wanted] for name in wanted}
         for name in TopologicalSorter(after).static_order():
-            self.running.append((units[name], self._start(units[name])))
+            self.running.append((units[name], self.start_unit(units[name])))
 
     def run(self, name: str) -> int:
         """Runs a unit that ends by itself; its exit status."""
-        return self._start(self.units()[name]).wait(STOP_SECONDS_MAX)
+        return self.start_unit(self.units()[name]).wait(STOP_SECONDS_MAX)
 
     def stop(self) -> dict[str, int]:
         """Stops all in the order in which they did not start; the exit status of each."""
@@ -109,7 +111,8 @@ class Runner:
                 found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         return found
 
-    def _start(self, unit: Unit) -> subprocess.Popen[bytes]:
+    def start_unit(self, unit: Unit) -> subprocess.Popen[bytes]:
+        """Its main process."""
         uid, gid = self._account(unit.one("User", "root"))
         writable = [path for path in map(Path, unit.words("ReadWritePaths")) if path.exists()]
         for key, place in (("StateDirectory", self.root / "var" / "lib"), ("RuntimeDirectory", self.root / "run")):
@@ -152,13 +155,19 @@ class Runner:
     def _confined(self, unit: Unit, uid: int, gid: int, writable: list[Path]) -> list[str]:
         if os.getuid() != 0:
             return []
-        capabilities = [f"+{name.removeprefix('CAP_').lower()}" for name in unit.words("CapabilityBoundingSet")]
-        bounds = ",".join(["-all", *capabilities])
+        bounds, ambient = (_capabilities(unit.words(key)) for key in ("CapabilityBoundingSet", "AmbientCapabilities"))
         private = "no" if self.root.is_relative_to("/tmp") else unit.one("PrivateTmp")
         mounts = ["unshare", "--mount", "sh", "-euc", CONFINED, "sh", str(self.root), " ".join(map(str, writable)), private]
         become = ["--reuid", str(uid), "--regid", str(gid), "--clear-groups"] if uid else []
-        return [*mounts, "setpriv", "--no-new-privs", "--bounding-set", bounds, "--inh-caps=-all", *become]
+        allowed = ["--bounding-set", bounds, f"--inh-caps={ambient}", f"--ambient-caps={ambient}"]
+        return [*mounts, "setpriv", "--no-new-privs", *allowed, *become]
 
     def _variables(self, unit: Unit) -> dict[str, str]:
-        lines = [line for path in unit.words("EnvironmentFile") for line in Path(path).read_text().splitlines()]
+        lines = [*unit.settings.get("Environment", [])]
+        lines += [line for path in unit.words("EnvironmentFile") for line in Path(path).read_text().splitlines()]
         return {name: shlex.split(value)[0] for name, _, value in (line.partition("=") for line in lines)}
+
+
+def _capabilities(names: Sequence[str]) -> str:
+    """As ``setpriv`` takes them."""
+    return ",".join(["-all", *(f"+{name.removeprefix('CAP_').lower()}" for name in names)])

@@ -20,6 +20,7 @@ MODEL_LABEL, NAME_LABEL, SWITCH_LABEL = "forebay.io/model", "forebay.io/node", "
 """What the pool reads of Ray's nodes (``forebay_pool.hosts.ray_nodes``)."""
 APPEAR_SECONDS_MAX = 120.0
 LOST = "lost"
+PARKED = "What is parked here moves with its session's next cell, and is lost once the node is stopped."
 
 
 def perform_join(arguments: argparse.Namespace) -> int:
@@ -108,7 +109,7 @@ def perform_status(arguments: argparse.Namespace) -> int:
 
 
 def perform_drain(arguments: argparse.Namespace) -> int:
-    """No new leases here, and waits until nothing computes or lies here."""
+    """No new leases here, and waits until nothing computes here or lies on a device."""
     view = _view(arguments)
     if arguments.undo:
         view.drain(False)
@@ -141,12 +142,12 @@ def _drain(view: View, arguments: argparse.Namespace) -> None:
     view.drain(True, arguments.grace)
     if not view.wait(is_empty, arguments.timeout):
         raise NodeError(
-            f"{view.name} is not empty after {arguments.timeout:g} s: {standing(view.row())}. It gets no new lease; wait longer,"
+            f"{view.name} still computes after {arguments.timeout:g} s: {standing(view.row())}. It gets no new lease; wait longer,"
             " take leases back with --grace, or end what is there with `forebay node leave --now`."
         )
-    sys.stdout.write(f"{view.name} is empty, and gets no new lease.\n")
+    sys.stdout.write(f"{view.name} gets no new lease, and has none. {PARKED}\n")
 
 
 def is_empty(row: Row | None) -> bool:
-    """Whether nothing computes or lies on a node."""
+    """Whether nothing computes on a node or lies on its devices; the pool does not tell what is parked there."""
     return row is None or row["state"] == LOST or not row["leases"] + row["residents"]

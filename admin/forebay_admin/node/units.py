@@ -18,6 +18,8 @@ PORTS = {
     "metrics-export-port": 6385,
 }
 """Ray's own on each host. Its workers' and Forebay's are above."""
+START_SECONDS_MAX = 120
+"""What Ray gives a node to start, instead of 30 s, which a busy host may take."""
 WORKER_PORTS = (10_002, 19_999)
 STORE_BYTES = 80 * 2**20
 """Of Ray's object store, which holds what actors are sent: no tensor goes through it."""
@@ -71,7 +73,7 @@ def _service(layout: Layout, unit: str, account: str, address: str, options: lis
     folder = str(layout.root / "run" / unit)  # closed to others; Ray opens the one below it to everybody
     quiet = ["--include-log-monitor=false", "--disable-usage-stats", f"--object-store-memory={STORE_BYTES}"]
     words = [f"{layout.prefix}/bin/ray start --block --node-ip-address={address} --temp-dir={folder}/ray", *options, *ports, *quiet]
-    own = [f"HOME={folder}", "RAY_enable_worker_prestart=0", *_tls(layout, unit)]
+    own = [f"HOME={folder}", "RAY_enable_worker_prestart=0", f"RAY_raylet_start_wait_time_s={START_SECONDS_MAX}", *_tls(layout, unit)]
     return {
         **HARDENED,
         **CLOSED,
