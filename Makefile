@@ -69,7 +69,6 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes
-	$(PYTEST) --full-sweep tests/acceptance/test_a_host_as_a_service.py
 	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_host_as_a_service.py more_hosts.py)
 	$(PYTEST) --full-sweep tests/billing
 	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_openapi.py pool_state_machine_properties.py queue_properties.py)
