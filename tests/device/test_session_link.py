@@ -584,7 +584,7 @@ def test_a_pool_that_did_not_keep_the_session_says_so_and_the_next_work_begins_a
 def test_a_pool_that_does_not_come_back_in_time_ends_the_session(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     keeps_sessions(case, resume_seconds=0.5)
     case.session.acquire(WORK)
-    monkeypatch.setattr(session_module, "_connect_to", lambda service, _: (_ for _ in ()).throw(service.unreachable("it is down")))
+    monkeypatch.setattr(session_module, "_connect_to", lambda service, *_: (_ for _ in ()).throw(service.unreachable("it is down")))
     break_link(case)
     case.stream.expect(lambda names: names[-1] == "lose")
 
