@@ -176,6 +176,7 @@ def test_threads_are_in_one_profile() -> None:
 def test_a_failure_that_nothing_waited_for_comes_with_the_profile() -> None:
     index = torch.tensor([9], device="cuda")
     table = torch.ones(3, device="cuda")
+    table.gather(0, index - 7)  # the first call of a kind would be waited for
     profiler = Profiler()
     profiler.start()
     table.gather(0, index)
