@@ -4,7 +4,6 @@
 #include <poll.h>
 
 #include <array>
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,11 +11,11 @@
 
 #include <forebay/wire.h>
 
+#include "clock.h"
 #include "socket.h"
 
 namespace forebay::worker {
 
-using Clock = std::chrono::steady_clock;
 using Ticket = std::array<uint8_t, wire::kTicketBytes>;
 
 Ticket fresh_ticket();

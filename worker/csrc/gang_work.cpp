@@ -1,15 +1,12 @@
 #include "gang_work.h"
 
-#include <chrono>
 #include <string>
+
+#include "clock.h"
 
 namespace forebay::worker {
 
 namespace {
-
-uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
-}
 
 std::string name_of(const c10::FunctionSchema& schema) {
   return schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();

@@ -1,17 +1,14 @@
 #include "timing.h"
 
-#include <chrono>
 #include <utility>
+
+#include "clock.h"
 
 namespace forebay::worker {
 
 namespace {
 
 constexpr size_t kPendingMax = 4096;  // events are few on some devices
-
-uint64_t now_ns() {
-  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count());
-}
 
 uint64_t nanoseconds(double milliseconds) { return milliseconds <= 0 ? 0 : static_cast<uint64_t>(milliseconds * 1e6); }
 
