@@ -115,7 +115,9 @@ def test_each_service_takes_its_files_and_listens_where_the_hub_looks_for_it(roo
     host = Host.read(folder / "host.toml")
     assert f"http://{settings.host}:{settings.port}" == host.address_of(name)
     assert settings.prefix == f"/services/{name}/" and len(settings.metrics_token) == 64
-    if name != "dashboards":
+    if name == "dashboards":
+        assert variables["JUPYTERHUB_CLIENT_ID"] == "service-dashboards", "by which the hub knows where people sign in"
+    else:
         url = getattr(settings, "database_url", None)
         assert url == (None if database == "sqlite" else f"{database}/forebay_{name}")
         assert getattr(settings, "state_dir", None) == root / "var" / "lib" / "forebay" / name
