@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from forebay_wire.messages import Cause
@@ -26,10 +26,14 @@ class PoolUnreachable(ForebayError):
 class PoolRefused(ForebayError):
     """The pool answered, and will not do it. ``code`` is the machine-readable reason."""
 
-    def __init__(self, message: str, code: str = "", cause: Cause | None = None) -> None:
+    def __init__(self, message: str, code: str = "", cause: Cause | None = None, status: int | None = None, fault: Any = None) -> None:
         super().__init__(message)
         self.code = code
         self.cause = cause
+        self.status = status
+        """HTTP's, where it was refused so."""
+        self.fault = fault
+        """Of the answer: what is wrong in what was sent, as ``{code, field, values}``."""
 
 
 class SessionEnded(ForebayError):

@@ -7,10 +7,10 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -74,19 +74,41 @@ class Service:
 
         Raises PoolUnreachable, PoolRefused.
         """
-        return self._decoded(self._call("PUT", path, json.dumps(body).encode(), headers=expected))
+        return self.send("PUT", path, body, expected)
 
     def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """What the service answers to ``POST path``, decoded. Raises PoolUnreachable, PoolRefused."""
-        return self._decoded(self._call("POST", path, json.dumps(body).encode()))
+        return self.send("POST", path, body)
 
     def delete(self, path: str) -> Any:
         """What the service answers to ``DELETE path``, decoded. Raises PoolUnreachable, PoolRefused."""
-        return self._decoded(self._call("DELETE", path, None))
+        return self.send("DELETE", path, None)
+
+    def send(self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str] = NO_HEADERS) -> Any:
+        """What the service answers to a change, decoded; None where it answers nothing. Raises PoolUnreachable, PoolRefused."""
+        return self._decoded(self._call(method, path, None if body is None else json.dumps(body).encode(), headers=headers))
+
+    def get_bytes(self, path: str) -> bytes:
+        """What the service answers to ``GET path``, as it is. Raises PoolUnreachable, PoolRefused."""
+        return self._call("GET", path, None)
 
     def get_text(self, path: str) -> str:
         """What the service answers to ``GET path``, a text. Raises PoolUnreachable, PoolRefused."""
-        return self._call("GET", path, None).decode("utf-8", "replace")
+        return self.get_bytes(path).decode("utf-8", "replace")
+
+    def stream(self, path: str, silence_seconds_max: float) -> Generator[bytes, None, None]:
+        """The lines of an answer, as they come, until the service ends it. Raises PoolUnreachable, PoolRefused."""
+        *others, last = self.each()
+        opened = None
+        for one in others:
+            with contextlib.suppress(PoolUnreachable):
+                opened = one._open("GET", path, None, "application/json", NO_HEADERS, silence_seconds_max)
+                break
+        with opened or last._open("GET", path, None, "application/json", NO_HEADERS, silence_seconds_max) as response:
+            try:
+                yield from response
+            except (OSError, HTTPException) as error:
+                raise self.unreachable(error) from None
 
     def send_text(self, method: str, path: str, text: str) -> Any:
         """What the service answers to a text, decoded. Raises PoolUnreachable, PoolRefused."""
@@ -109,12 +131,21 @@ class Service:
         return last._call_one(method, path, body, kind, headers)
 
     def _call_one(self, method: str, path: str, body: bytes | None, kind: str, headers: Mapping[str, str]) -> bytes:
+        with self._open(method, path, body, kind, headers, REQUEST_SECONDS_MAX) as response:
+            try:
+                return response.read(RESPONSE_BYTES_MAX + 1)
+            except (OSError, HTTPException) as error:
+                raise self.unreachable(error) from None
+
+    def _open(
+        self, method: str, path: str, body: bytes | None, kind: str, headers: Mapping[str, str], seconds: float
+    ) -> HTTPResponse:
         sent = {**headers, "Authorization": self.authorization, "Accept": "application/json", "Content-Type": kind}
         request = urllib.request.Request(self.url + path, data=body, headers=sent, method=method)  # noqa: S310 http(s) alone: see service_at
         handlers = [urllib.request.ProxyHandler({})] if self.is_loopback else []
         try:
-            with urllib.request.build_opener(*handlers).open(request, timeout=REQUEST_SECONDS_MAX) as response:
-                return bytes(response.read(RESPONSE_BYTES_MAX + 1))
+            response: HTTPResponse = urllib.request.build_opener(*handlers).open(request, timeout=seconds)
+            return response
         except urllib.error.HTTPError as error:
             with error:
                 raise self._refusal(error.code, error.read(RESPONSE_BYTES_MAX)) from None
@@ -146,13 +177,14 @@ class Service:
             error = json.loads(text)["error"]
             if error["code"] == FOLLOWER:
                 return PoolUnreachable(str(error["message"]))
-            return PoolRefused(str(error["message"]), str(error["code"]))
+            return PoolRefused(str(error["message"]), str(error["code"]), status=status, fault=error.get("fault"))
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         if status in (401, 403):
             sentence = f"The {self.name} at {self.url} does not accept this token; set {TOKEN_VARIABLE} to one that is valid."
-            return PoolRefused(sentence, "unauthorized")
-        return PoolRefused(f"The {self.name} at {self.url} answered with HTTP status {status}; check {self.variable}.", "http")
+            return PoolRefused(sentence, "unauthorized", status=status)
+        sentence = f"The {self.name} at {self.url} answered with HTTP status {status}; check {self.variable}."
+        return PoolRefused(sentence, "http", status=status)
 
 
 answered: ContextVar[Service | None] = ContextVar("answered", default=None)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from forebay import _C, known_calls
+from forebay import _C
 from forebay.devices import rank_of
 from forebay.errors import ForebayError, ForkedProcess
 from forebay.journal import Journal
@@ -29,6 +31,9 @@ FORKED = (
     "This process was forked from one that uses the virtual device, which cannot be shared: "
     "start it with multiprocessing's 'spawn' method (torch.multiprocessing.set_start_method('spawn'))."
 )
+KNOWN_CALLS_VARIABLE = "FOREBAY_KNOWN_CALLS"
+KNOWN_CALLS = "known-calls"
+"""The file that the processes of an installation share."""
 STOPPED = "The wait for a device was stopped; run this again."
 BACKWARD_SECONDS = 5.0
 """What autograd's threads get at a program's end to release what backward passes held; one in the middle of a pass may wait for ever."""
@@ -96,7 +101,7 @@ class VirtualDevices:
                 self._show(presenter_of(shell))
             self.spans.follow(shell)
         os.register_at_fork(after_in_child=self._forked_child)
-        known_calls.keep()
+        keep_known_calls()
         atexit.register(self.close)
 
     def _show(self, presenter: Presenter) -> None:
@@ -210,3 +215,32 @@ class VirtualDevices:
 def device_name(flavor: Flavor) -> str:
     """What ``torch.cuda.get_device_name()`` says."""
     return f"Forebay {flavor.name} (virtual)"
+
+
+def keep_known_calls() -> None:
+    """Reads which kinds of calls a worker carries out: only the first of a kind waits. Adds at the end what this process learnt."""
+    path = _known_calls_path()
+    if path is None:
+        return
+    _C.open_known_calls(str(path))
+    atexit.register(_save_known_calls, path)
+
+
+def _known_calls_path() -> Path | None:
+    """What the variable says (nothing: none); else in the virtual environment, or in the user's cache where that is not writable."""
+    given = os.environ.get(KNOWN_CALLS_VARIABLE)
+    if given is not None:
+        return Path(given) if given else None
+    environment = Path(sys.prefix)
+    if sys.prefix != sys.base_prefix and os.access(environment, os.W_OK):
+        return environment / "var" / "forebay" / KNOWN_CALLS
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(cache) / "forebay" / KNOWN_CALLS
+
+
+def _save_known_calls(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return
+    _C.save_known_calls()

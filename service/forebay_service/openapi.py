@@ -11,7 +11,7 @@ from pydantic.json_schema import JsonSchemaMode
 from typing_extensions import TypedDict
 
 from forebay_service import errors
-from forebay_service.routes import JSON, Route
+from forebay_service.routes import AUDIENCES, JSON, Route
 
 REF = "#/components/schemas/{model}"
 KEY_CHARACTERS_MAX = 255
@@ -76,6 +76,7 @@ def describe(routes: Sequence[Route], base_path: str, info: Mapping[str, str]) -
         "openapi": "3.1.0",
         "info": dict(info),
         "servers": [{"url": base_path.rstrip("/") or "/"}],
+        "tags": [{"name": name, "description": what} for name, what in AUDIENCES.items() if any(one.audience == name for one in routes)],
         "paths": paths,
         "components": {"schemas": schemas.definitions, "securitySchemes": SECURITY},
     }
@@ -104,6 +105,7 @@ def _operation(route: Route, schemas: _Schemas) -> Schema:
     refusal = {"content": {JSON: {"schema": schemas.of(Error, "serialization")}}}
     refused = {str(code): {"description": REFUSALS[code], **refusal} for code in route.statuses}
     described: Schema = {
+        "tags": [route.audience],
         "summary": route.summary,
         "operationId": "_".join([route.method.lower(), *re.findall(r"\w+", route.shown.removeprefix("api/"))]),
         "responses": {str(route.status): _answer(route, schemas), **refused},

@@ -11,8 +11,19 @@ from pydantic import BaseModel
 from tornado.web import RequestHandler
 
 from forebay_service.errors import Conflict, Forbidden, Invalid, PreconditionFailed, TooLarge, Unauthorized, Unavailable
+from forebay_service.identity import BILLING, COMPUTE, OPERATE, TENANT
 
 JSON = "application/json"
+SWITCHING = 101
+"""What a WebSocket begins with."""
+AUDIENCES = {
+    "tenants": "For people with a token of theirs: members, a tenant's owner, who pays for it. The Python client has them all.",
+    "operators": "For those who run the installation, and for our services.",
+    "services": "For programs alone: our services among themselves, and Stripe.",
+    "links": "WebSockets of programs with a virtual device, and of workers.",
+    "everybody": "Without a token.",
+}
+"""Whom an operation is for: the tags of the OpenAPI documents."""
 ANY_PATH = ":path"
 """What the name of a parameter ends with that may hold slashes."""
 
@@ -48,6 +59,17 @@ class Route:
     """Whether it heeds ``If-Match`` and ``If-None-Match`` (RFC 9110, section 13.1)."""
     idempotent: bool = False
     """Whether it heeds an ``Idempotency-Key``."""
+
+    @property
+    def audience(self) -> str:
+        """The key of ``AUDIENCES`` that it stands under: the least that is needed decides."""
+        if self.status == SWITCHING:
+            return "links"
+        if self.scopes is None:
+            return "services" if self.who else "everybody"
+        if not self.scopes or {COMPUTE, TENANT, BILLING} & set(self.scopes):
+            return "tenants"
+        return "operators" if OPERATE in self.scopes else "services"
 
     @property
     def parameters(self) -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import psutil
 import schemathesis
-from forebay_pool.http.routes import ROUTES, SWITCHING
+from forebay_pool.http.routes import ROUTES
 from forebay_service.identity import COMPUTE, OPERATE, SERVICE
-from forebay_service.routes import Route, handlers
+from forebay_service.routes import SWITCHING, Route, handlers
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st

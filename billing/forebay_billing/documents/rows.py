@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
+from pydantic import WithJsonSchema
 from typing_extensions import TypedDict
 
 from forebay_billing.model.types import Span
 from forebay_billing.reads.invoices import Cell, CreditNote, Issuer, Settlement
 from forebay_billing.rules.budgets import StopCode
 from forebay_billing.rules.invoices import Profile
+
+Exact = Annotated[str, WithJsonSchema({"type": "string", "format": "decimal"})]
+"""A decimal to its last digit, as text."""
 
 
 class AcceptedRow(TypedDict):
@@ -29,7 +33,7 @@ class RateRow(TypedDict):
     surcharge_nano_per_hour: NotRequired[int]
     price_nano_per_gib_hour: NotRequired[int]
     duration_ns: int
-    cost_exact: str
+    cost_exact: Exact
     period: str
     late: bool
 
@@ -55,9 +59,9 @@ class ChargeRow(TypedDict):
     price_nano_per_hour: int
     price_nano_per_gib_hour: NotRequired[int]
     price_version: int
-    gib_hours: NotRequired[str]
+    gib_hours: NotRequired[Exact]
     cost_nano: int
-    cost_exact: str
+    cost_exact: Exact
     currency: str
     rates: list[RateRow]
     corrected_at_ns: int | None
@@ -169,7 +173,7 @@ class CostRow(TypedDict):
     list_nano: int
     adjustments: list[AdjustmentRow]
     total_nano: int
-    total_exact: str
+    total_exact: Exact
 
 
 class PreviewRow(TypedDict):
@@ -245,21 +249,21 @@ class StatementLine(TypedDict):
     price_version: int
     price_nano_per_hour: int
     price_nano_per_gib_hour: NotRequired[int]
-    gib_hours: NotRequired[str]
+    gib_hours: NotRequired[Exact]
     surcharge_nano_per_hour: int
     currency: str
     leases: int
     duration_ns: int
-    amount: str
+    amount: Exact
     cost_nano: int
-    cost_exact: str
+    cost_exact: Exact
 
 
 class StatementTotal(TypedDict):
     currency: str
-    amount: str
+    amount: Exact
     cost_nano: int
-    cost_exact: str
+    cost_exact: Exact
 
 
 class StatementRow(TypedDict):
@@ -306,16 +310,16 @@ class ParkedLine(TypedDict):
     stretches: int
     duration_ns: int
     byte_ns: int
-    gib_hours: str
+    gib_hours: Exact
 
 
 class LineRow(TypedDict):
     key: str
     kind: str
     label: str
-    amount: str
+    amount: Exact
     amount_minor: int
-    cost_exact: str
+    cost_exact: Exact
     started_at_ns: int
     ended_at_ns: int
     credit: int | None
@@ -327,10 +331,10 @@ class DraftRow(TypedDict):
     tenant: str
     month: str
     currency: str
-    net: str
-    credit: str
-    tax: str
-    total: str
+    net: Exact
+    credit: Exact
+    tax: Exact
+    total: Exact
     total_minor: int
     lines: list[LineRow]
 
@@ -343,10 +347,10 @@ class InvoiceSummary(TypedDict):
     state: Literal["open", "paid", "void"]
     issued_at_ns: int
     due_at_ns: int
-    total: str
-    paid: str
-    credited: str
-    open: str
+    total: Exact
+    paid: Exact
+    credited: Exact
+    open: Exact
     total_minor: int
     paid_minor: int
     credited_minor: int
@@ -354,9 +358,9 @@ class InvoiceSummary(TypedDict):
 
 
 class InvoiceRow(InvoiceSummary):
-    net: str
-    credit: str
-    tax: str
+    net: Exact
+    credit: Exact
+    tax: Exact
     lines: list[LineRow]
     issuer: Issuer
     profile: Profile
@@ -383,9 +387,9 @@ class NoteRow(MadeNote):
     tenant: str
     month: str
     currency: str
-    net: str
-    tax: str
-    amount: str
+    net: Exact
+    tax: Exact
+    amount: Exact
     issuer: Issuer
     profile: Profile
 
@@ -479,8 +483,8 @@ class CreditRow(TypedDict):
     currency: str
     amount_minor: int
     left_minor: int
-    amount: str
-    left: str
+    amount: Exact
+    left: Exact
     priority: int
     effective_at_ns: int
     expires_at_ns: int | None

@@ -21,7 +21,13 @@ def _billing_url() -> str:
     told = os.environ.get(BILLING_VARIABLE, "").strip()
     if told:
         return told
-    url = (configured() or "").split(",")[0].strip().rstrip("/") + "/"
-    if not url.endswith(POOL_PATH):
+    beside = beside_pool(configured() or "")
+    if beside is None:
         raise NotConfigured(f"Set {BILLING_VARIABLE} to billing's address; it cannot be told from {URL_VARIABLE}.")
-    return url.removesuffix(POOL_PATH) + BILLING_PATH
+    return beside
+
+
+def beside_pool(pool_url: str) -> str | None:
+    """Where billing is beside a hub's pool, or beside the first of several; None for a pool at another path."""
+    url = pool_url.split(",")[0].strip().rstrip("/") + "/"
+    return url.removesuffix(POOL_PATH) + BILLING_PATH if url.endswith(POOL_PATH) else None

@@ -14,7 +14,7 @@ from forebay_service.audit import AuditPage, AuditQuery
 from forebay_service.errors import Conflict, NotFound, UpgradeRequired
 from forebay_service.identity import COMPUTE, OPERATE, SERVICE
 from forebay_service.openapi import describe
-from forebay_service.routes import Route
+from forebay_service.routes import SWITCHING, Route
 from typing_extensions import TypedDict
 
 from forebay_pool.http import audit, events, flavors, health, nodes, queue, sessions
@@ -34,8 +34,6 @@ INFO = {
     "version": version("forebay-pool"),
     "description": "Sessions, leases, the queue, quotas, devices, nodes and flavors. What ends in `_ns` is whole nanoseconds.",
 }
-SWITCHING = 101
-"""What a WebSocket begins with."""
 
 
 class Choice(TypedDict):

@@ -1,0 +1,1 @@
+"""The types of what the services answer: a module for each service."""

@@ -1,0 +1,107 @@
+"""What the service ``pool`` answers to tenants. Written by ``device/client_models.py`` from its OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from forebay.client.row import Row
+
+
+class CauseRow(Row):
+    """``message`` is its English; ``code`` is None where somebody typed it. ``parts`` are causes that stand in its sentence."""
+
+    message: str
+    code: str | None
+    values: dict[str, str | int]
+    parts: list[CauseRow]
+
+
+class Choice(Row):
+    flavor: str
+
+
+class EquivalentRow(Row):
+    """``devices``: how many of the model there are here."""
+
+    model: str
+    count: int
+    share_milli: int
+    devices: int
+
+
+class FlavorRow(Row):
+    etag: str
+    name: str
+    memory_bytes: int
+    equivalents: list[EquivalentRow]
+    residents_max: int | None
+    servable: bool
+    reason: str | None
+    cause: CauseRow | None
+    price_nano_per_hour: int | None
+    currency: str | None
+    waiting: int
+    wait_seconds: float | None
+
+
+class SpanRow(Row):
+    id: str
+    kind: Literal["cell", "process"]
+    label: str
+    cell: int | None
+    cell_id: str | None
+    first_line: str | None
+
+
+class QueueRow(Row):
+    position: int | None
+    reason: str | None
+    code: Literal["quota", "shortage", "fragmentation", "budget", "draining", "starting", "restoring", "store"] | None
+    detail: str | None
+    values: dict[str, str | int]
+    parts: list[CauseRow]
+    ahead: int | None
+    ahead_tenant: int | None
+    estimate_seconds: float | None
+    estimate_low_seconds: float | None
+    estimate_high_seconds: float | None
+    estimated_at_ns: int | None
+    running: int | None
+    running_seconds: float | None
+    session: str
+    tenant: str
+    user: str
+    flavor: str
+    span: SpanRow
+    priority: int
+    since_ns: int
+
+
+class SessionRow(Row):
+    position: int | None
+    reason: str | None
+    code: Literal["quota", "shortage", "fragmentation", "budget", "draining", "starting", "restoring", "store"] | None
+    detail: str | None
+    values: dict[str, str | int]
+    parts: list[CauseRow]
+    ahead: int | None
+    ahead_tenant: int | None
+    estimate_seconds: float | None
+    estimate_low_seconds: float | None
+    estimate_high_seconds: float | None
+    estimated_at_ns: int | None
+    running: int | None
+    running_seconds: float | None
+    session: str
+    tenant: str
+    user: str
+    flavor: str
+    device_model: str | None
+    state: Literal["idle", "queued", "active", "resident", "parked", "lost", "ended"]
+    span: SpanRow | None
+    process: str
+    memory_bytes: int
+    since_ns: int
+
+
+CauseRow.model_rebuild()

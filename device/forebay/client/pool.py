@@ -1,0 +1,61 @@
+"""What the pool knows: flavors, sessions, who waits, and the user's choice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from forebay.client.calls import Calls, refusals, segment
+from forebay.client.models.pool import Choice, FlavorRow, QueueRow, SessionRow
+
+SILENCE_SECONDS_MAX = 60.0
+"""The pool says every 15 s that an event stream is still there."""
+
+
+class Event(NamedTuple):
+    """A row that changed: a ``session`` or a ``lease``, for operators also a ``device`` or a ``node``."""
+
+    kind: str
+    row: Mapping[str, Any]
+    """The changed row as the pool has it now; at its end it holds ``removed: True``."""
+
+
+class PoolCalls(Calls):
+    """Calls to the pool."""
+
+    def flavors(self) -> list[FlavorRow]:
+        """All flavors: whether they can be had and why not, what they cost, and who waits for them."""
+        return self._read(list[FlavorRow], self._pool, "api/flavors")
+
+    def sessions(self) -> list[SessionRow]:
+        """The user's sessions; an operator's token sees all."""
+        return self._read(list[SessionRow], self._pool, "api/sessions")
+
+    def end_session(self, session: str) -> None:
+        """Ends a session; its tensors are lost."""
+        self._change(type(None), self._pool, "DELETE", f"api/sessions/{segment(session)}", None)
+
+    def queue(self) -> list[QueueRow]:
+        """What of the user's waits for a lease, by position, and why; an operator's token sees all."""
+        return self._read(list[QueueRow], self._pool, "api/queue")
+
+    def chosen_flavor(self) -> str:
+        """The name of the flavor that the user's new sessions begin with."""
+        return self._read(Choice, self._pool, "api/choice").flavor
+
+    def choose_flavor(self, flavor: str) -> str:
+        """Has the user's new sessions begin with this flavor; returns its name."""
+        return self._change(Choice, self._pool, "PUT", "api/choice", {"flavor": flavor}).flavor
+
+    def events(self) -> Iterator[Event]:
+        """What changes from now on, as it does, without end. The pool ends it for a reader that falls far behind: read all anew then."""
+        with refusals(), closing(self._pool.stream("api/events", SILENCE_SECONDS_MAX)) as lines:
+            kind = ""
+            for line in lines:
+                name, _, text = line.decode().strip().partition(": ")
+                if name == "event":
+                    kind = text
+                elif name == "data":
+                    yield Event(kind, json.loads(text))
