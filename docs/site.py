@@ -1,22 +1,33 @@
-"""Makes the two pages that lie beside ``docs`` a part of the documentation's site. A hook of MkDocs, named in mkdocs.yml."""
+"""Makes the two pages that lie beside ``docs``, and the services' OpenAPI documents, a part of the documentation's site.
+
+A hook of MkDocs, named in mkdocs.yml.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+from forebay_billing.http import routes as billing
+from forebay_pool.http import routes as pool
+from forebay_service.openapi import describe
 from mkdocs.structure.files import File, Files
 
 OUTSIDE = ("ARCHITECTURE.md", "CONTRIBUTING.md")
+DOCUMENTS = {"pool": pool, "billing": billing}
 CHECKOUT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds them at the top, where links find them that leave ``docs`` by one step."""
+    """Adds the pages at the top, where links find them that leave ``docs`` by one step, and the documents beside their viewer's page."""
     for name in OUTSIDE:
         files.append(File(name, str(CHECKOUT), config.site_dir, config.use_directory_urls))
+    for name, service in DOCUMENTS.items():
+        document = describe(service.ROUTES, f"/services/{name}/", service.INFO)
+        files.append(File.generated(config, f"reference/openapi/{name}.json", content=json.dumps(document)))
     return files
 
 

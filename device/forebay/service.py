@@ -7,7 +7,7 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from http.client import HTTPException, HTTPResponse
@@ -96,19 +96,13 @@ class Service:
         """What the service answers to ``GET path``, a text. Raises PoolUnreachable, PoolRefused."""
         return self.get_bytes(path).decode("utf-8", "replace")
 
-    def stream(self, path: str, silence_seconds_max: float) -> Generator[bytes, None, None]:
-        """The lines of an answer, as they come, until the service ends it. Raises PoolUnreachable, PoolRefused."""
+    def stream(self, path: str, silence_seconds_max: float) -> HTTPResponse:
+        """An answer that goes on, to be read by lines and closed. Raises PoolUnreachable, PoolRefused."""
         *others, last = self.each()
-        opened = None
         for one in others:
             with contextlib.suppress(PoolUnreachable):
-                opened = one._open("GET", path, None, "application/json", NO_HEADERS, silence_seconds_max)
-                break
-        with opened or last._open("GET", path, None, "application/json", NO_HEADERS, silence_seconds_max) as response:
-            try:
-                yield from response
-            except (OSError, HTTPException) as error:
-                raise self.unreachable(error) from None
+                return one._open("GET", path, None, "application/json", NO_HEADERS, silence_seconds_max)
+        return last._open("GET", path, None, "application/json", NO_HEADERS, silence_seconds_max)
 
     def send_text(self, method: str, path: str, text: str) -> Any:
         """What the service answers to a text, decoded. Raises PoolUnreachable, PoolRefused."""

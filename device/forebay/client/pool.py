@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException
 from typing import Any, NamedTuple
 
 from forebay.client.calls import Calls, refusals, segment
 from forebay.client.models.pool import Choice, FlavorRow, QueueRow, SessionRow
+from forebay.service import Service
 
 SILENCE_SECONDS_MAX = 60.0
 """The pool says every 15 s that an event stream is still there."""
@@ -49,13 +51,26 @@ class PoolCalls(Calls):
         """Has the user's new sessions begin with this flavor; returns its name."""
         return self._change(Choice, self._pool, "PUT", "api/choice", {"flavor": flavor}).flavor
 
-    def events(self) -> Iterator[Event]:
-        """What changes from now on, as it does, without end. The pool ends it for a reader that falls far behind: read all anew then."""
-        with refusals(), closing(self._pool.stream("api/events", SILENCE_SECONDS_MAX)) as lines:
-            kind = ""
-            for line in lines:
-                name, _, text = line.decode().strip().partition(": ")
-                if name == "event":
-                    kind = text
-                elif name == "data":
-                    yield Event(kind, json.loads(text))
+    @contextmanager
+    def events(self) -> Iterator[Iterator[Event]]:
+        """What changes from the beginning of the ``with`` block on, as it does: ``with client.events() as events: for event in events: …``.
+
+        The pool ends it for a reader that falls far behind; read all anew then.
+        """
+        with refusals():
+            response = self._pool.stream("api/events", SILENCE_SECONDS_MAX)
+        with response:
+            yield _events(response, self._pool)
+
+
+def _events(lines: Iterable[bytes], pool: Service) -> Iterator[Event]:
+    kind = ""
+    try:
+        for line in lines:
+            name, _, text = line.decode().strip().partition(": ")
+            if name == "event":
+                kind = text
+            elif name == "data":
+                yield Event(kind, json.loads(text))
+    except (OSError, HTTPException) as error:
+        raise pool.unreachable(error) from None
