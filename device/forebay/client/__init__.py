@@ -15,7 +15,7 @@ from dataclasses import replace
 from forebay.client.budgets import BudgetCalls
 from forebay.client.errors import Conflict, Forbidden, Invalid, NotFound, PreconditionFailed, Refused, ServiceFailed, Unauthorized
 from forebay.client.invoices import InvoiceCalls
-from forebay.client.pool import Event, PoolCalls
+from forebay.client.pool import PoolCalls, PoolEvent
 from forebay.client.prices import PriceCalls
 from forebay.client.row import Row
 from forebay.client.times import Moment
@@ -27,13 +27,13 @@ from forebay.toolkit.billing import BILLING_VARIABLE, beside_pool
 __all__ = [
     "Client",
     "Conflict",
-    "Event",
     "Forbidden",
     "ForebayError",
     "Invalid",
     "Moment",
     "NotConfigured",
     "NotFound",
+    "PoolEvent",
     "PoolUnreachable",
     "PreconditionFailed",
     "Refused",

@@ -16,7 +16,7 @@ SILENCE_SECONDS_MAX = 60.0
 """The pool says every 15 s that an event stream is still there."""
 
 
-class Event(NamedTuple):
+class PoolEvent(NamedTuple):
     """A row that changed: a ``session`` or a ``lease``, for operators also a ``device`` or a ``node``."""
 
     kind: str
@@ -52,7 +52,7 @@ class PoolCalls(Calls):
         return self._change(Choice, self._pool, "PUT", "api/choice", {"flavor": flavor}).flavor
 
     @contextmanager
-    def events(self) -> Iterator[Iterator[Event]]:
+    def events(self) -> Iterator[Iterator[PoolEvent]]:
         """What changes from the beginning of the ``with`` block on, as it does: ``with client.events() as events: for event in events: …``.
 
         The pool ends it for a reader that falls far behind; read all anew then.
@@ -63,7 +63,7 @@ class PoolCalls(Calls):
             yield _events(response, self._pool)
 
 
-def _events(lines: Iterable[bytes], pool: Service) -> Iterator[Event]:
+def _events(lines: Iterable[bytes], pool: Service) -> Iterator[PoolEvent]:
     kind = ""
     try:
         for line in lines:
@@ -71,6 +71,6 @@ def _events(lines: Iterable[bytes], pool: Service) -> Iterator[Event]:
             if name == "event":
                 kind = text
             elif name == "data":
-                yield Event(kind, json.loads(text))
+                yield PoolEvent(kind, json.loads(text))
     except (OSError, HTTPException) as error:
         raise pool.unreachable(error) from None
