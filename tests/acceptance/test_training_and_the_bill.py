@@ -57,6 +57,22 @@ def billed(cloud: Any, member: Any, trained: Any, eventually: Any) -> list[dict[
     return found
 
 
+CLIENT_CELL = """
+import json
+from forebay.client import Client
+
+client = Client()
+print(json.dumps([[one.id, one.duration_ns, str(one.cost_exact)] for one in client.usage(page_records=2)]))
+print(json.dumps([one.flavor for one in client.prices(flavor="dev.1gb")]), {one.user for one in client.sessions()})
+"""
+
+
+def test_a_client_without_arguments_tells_the_notebook_the_same(billed: list[dict[str, Any]], member: Any, open_notebook: Any) -> None:
+    usage, others = open_notebook(member, "words.ipynb").run(CLIENT_CELL).strip().split("\n")
+    assert json.loads(usage) == [[one["id"], one["duration_ns"], one["cost_exact"]] for one in reversed(billed)]
+    assert re.fullmatch(r"\[\"dev.1gb\"\] (set\(\)|\{'acme-member'\})", others)
+
+
 def test_the_notebook_sees_a_virtual_device(trained: Any) -> None:
     assert "cuda available: True" in trained[0][1]
     assert len(trained[0][1].splitlines()) == 2
