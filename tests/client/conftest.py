@@ -17,6 +17,7 @@ sys.path.insert(0, str(DASHBOARDS))
 from dashboards_installation import Hub, Installation, install, running  # noqa: E402
 
 SETTINGS = {
+    "FOREBAY_BILLING_INVOICE_GRACE_DAYS": "28",
     "FOREBAY_BILLING_SMTP_HOST": "127.0.0.1",
     "FOREBAY_BILLING_ALERT_PRIVATE_ADDRESSES": "true",
     "FOREBAY_BILLING_STRIPE_MODE": "invoices",
@@ -24,7 +25,7 @@ SETTINGS = {
     "FOREBAY_BILLING_STRIPE_WEBHOOK_SECRETS": '["whsec_nobody"]',
     "FOREBAY_BILLING_STRIPE_API_URL": "http://127.0.0.1:9",
 }
-"""Billing takes addresses for alerts, and keeps whom to ask for payments; behind both nobody answers, mail server or Stripe."""
+"""Billing leaves months to the tests, and takes addresses for alerts and payments; no mail server and no Stripe answers."""
 
 
 @pytest.fixture(scope="session")
