@@ -62,7 +62,7 @@ import json
 from forebay.client import Client
 
 client = Client()
-print(json.dumps([[one.id, one.duration_ns, str(one.cost_exact)] for one in client.usage(page_records=2)]))
+print(json.dumps([[one.id, one.duration_ns, f"{one.cost_exact:f}"] for one in client.usage(page_records=2)]))
 print(json.dumps([one.flavor for one in client.prices(flavor="dev.1gb")]), {one.user for one in client.sessions()})
 """
 
