@@ -266,16 +266,17 @@ def main() -> None:
     parser.add_argument("--pool", type=int, help="with --ranks: by torchrun, of a pool with so many devices")
     parser.add_argument("--whole", action="store_true", help="with --pool 1: two ranks want the one device")
     parser.add_argument("--program", choices=("native", "virtual", "ranks", "pooled"), help=argparse.SUPPRESS)
-    parser.add_argument("models", nargs="*", help=f"of {' '.join(NAMES)}; all by default")
+    parser.add_argument("models", nargs="*", help=f"of {' '.join(NAMES)}; all by default, with --ranks all but the last")
     options = parser.parse_args()
     if options.program:
         print(json.dumps(program(options.models[0], options.steps, options.program)))
         return
+    names = options.models or [name for name in NAMES if name != SHARDED or not options.ranks]  # FSDP2 shards on a mesh of CPUs here
     if options.pool:
         share_milli = 1000 if options.pool > 1 or options.whole else 500
-        report("ranks of a pool", [pooled(name, options.steps, options.pool, share_milli) for name in options.models or NAMES])
+        report("ranks of a pool", [pooled(name, options.steps, options.pool, share_milli) for name in names])
         return
-    rows = [in_ranks(name, options) if options.ranks else on_two_devices(name, options) for name in options.models or NAMES]
+    rows = [in_ranks(name, options) if options.ranks else on_two_devices(name, options) for name in names]
     largest = max(float(str(row["ratio"])) for row in rows)
     report("ranks" if options.ranks else "many", rows, largest_ratio=largest)
 
