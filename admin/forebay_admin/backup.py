@@ -210,13 +210,13 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 
 def _put_sqlite(copy: Path, target: Path) -> None:
-    for suffix in ("-wal", "-shm"):
-        target.with_name(target.name + suffix).unlink(missing_ok=True)
-    _put(copy, target)
+    _put(copy, target, *(target.with_name(target.name + suffix) for suffix in ("-wal", "-shm")))
 
 
-def _put(source: Path, target: Path) -> None:
-    """Whole or not at all, for whom it was before, or for whom the folder is: root puts back what services under other uids read."""
+def _put(source: Path, target: Path, *stale: Path) -> None:
+    """Whole or not at all, for whom it was before, or for whom the folder is: root puts back what services under other uids read.
+
+    ``stale`` is what belongs to the file before, and goes with it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f"{target.name}.restored")
     owner = (target if target.exists() else target.parent).stat()
@@ -226,6 +226,8 @@ def _put(source: Path, target: Path) -> None:
         os.fsync(file.fileno())
         if os.geteuid() == 0:
             os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+    for path in stale:
+        path.unlink(missing_ok=True)
     draft.replace(target)
 
 
@@ -268,16 +270,15 @@ def _databases(arguments: argparse.Namespace) -> dict[str, Database]:
     return {name: database_of(name, getattr(arguments, name), os.environ) for name in ORDER}
 
 
-def _chosen(arguments: argparse.Namespace, has_hub: bool) -> list[Database]:
-    """Those that are named; without a name all, the hub's where there is one."""
-    wanted = (arguments.only,) if arguments.only else ORDER if has_hub else ORDER[:-1]
-    return [database for name, database in _databases(arguments).items() if name in wanted]
+def _chosen(databases: Mapping[str, Database], only: str | None, has_hub: bool) -> list[Database]:
+    """The one that is named; without a name all, the hub's where there is one."""
+    names = (only,) if only else ORDER if has_hub else ORDER[:-1]
+    return [databases[name] for name in names]
 
 
-def _has_hub(arguments: argparse.Namespace) -> bool:
-    """Whether the hub's database is on this host, or said to be elsewhere."""
-    path = _databases(arguments)["hub"].path
-    return path is None or path.is_file()
+def _accounts_folder(hub: Database) -> Path:
+    """Where the files of accounts are: beside the hub's database, or where it would be."""
+    return hub.path.parent if hub.path else hub_folder(state_of(os.environ))
 
 
 def perform_backup(arguments: argparse.Namespace) -> int:
@@ -285,9 +286,10 @@ def perform_backup(arguments: argparse.Namespace) -> int:
     if keep is not None and (keep < 1 or not arguments.dated):
         raise BackupError("--keep is a number from 1 on, and goes with --dated.")
     folder = dated(arguments.folder, time.time()) if arguments.dated else arguments.folder
-    databases = _chosen(arguments, _has_hub(arguments))
-    accounts = accounts_in(hub_folder(state_of(os.environ))) if arguments.only in (None, "hub") else []
-    back_up(databases, folder, accounts)
+    databases, only = _databases(arguments), arguments.only
+    hub = databases["hub"]
+    has_hub = hub.path is None or hub.path.is_file()
+    back_up(_chosen(databases, only, has_hub), folder, accounts_in(_accounts_folder(hub)) if only in (None, "hub") else ())
     sys.stdout.write(f"Backed up into {folder}.\n")
     for old in forget(arguments.folder, keep) if keep is not None else ():
         sys.stdout.write(f"Removed {old}.\n")
@@ -301,12 +303,12 @@ def perform_restore(arguments: argparse.Namespace) -> int:
         if not found:
             raise BackupError(f"{folder} holds no whole back-up.")
         folder = found[-1]
-    hub = _databases(arguments)["hub"].path
-    accounts = hub.parent if hub else hub_folder(state_of(os.environ))
-    restore(_chosen(arguments, holds(folder, "hub")), folder, arguments.replace, accounts if arguments.only in (None, "hub") else None)
-    if arguments.only == "hub":
+    databases, only = _databases(arguments), arguments.only
+    accounts = _accounts_folder(databases["hub"]) if only in (None, "hub") else None
+    restore(_chosen(databases, only, holds(folder, "hub")), folder, arguments.replace, accounts)
+    if only == "hub":
         sys.stdout.write("Restored.\n")
         return 0
-    redeliver(_databases(arguments)["pool"])
+    redeliver(databases["pool"])
     sys.stdout.write("Restored. Once the services run, the pool tells billing anew of all it metered.\n")
     return 0

@@ -173,6 +173,19 @@ def test_the_hub_goes_back_with_its_people_and_their_accounts(state: Path, tmp_p
     assert not (hub / "uids.json").exists(), "nothing is put back of what is damaged in part"
 
 
+def test_a_copy_that_does_not_fit_leaves_all_of_what_was_there(state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("No space left on device")
+
+    assert main(["admin", "backup", str(tmp_path / "copy")]) == 0
+    log = state / "pool" / "pool.sqlite-wal"
+    log.write_bytes(b"written, and not yet in the database")
+    monkeypatch.setattr("forebay_admin.backup.shutil.copyfileobj", full)
+    with pytest.raises(OSError, match="No space left"):
+        restore([database_of("pool", None, os.environ)], tmp_path / "copy", replace=True)
+    assert log.exists()
+
+
 def test_a_host_without_a_hub_and_a_copy_without_one_have_the_other_two(state: Path, tmp_path: Path) -> None:
     hub = next(state.rglob("hub.sqlite")).parent
     for name in ("hub.sqlite", "uids.json", "logins.json"):
