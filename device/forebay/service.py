@@ -7,11 +7,11 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from http.client import HTTPException, HTTPResponse
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from forebay.errors import NotConfigured, PoolRefused, PoolUnreachable
@@ -28,6 +28,7 @@ FOLLOWER = "follower"
 REQUEST_SECONDS_MAX = 10.0
 RESPONSE_BYTES_MAX = 16 * 1024 * 1024
 NO_HEADERS: Mapping[str, str] = {}
+T = TypeVar("T")
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -98,11 +99,7 @@ class Service:
 
     def stream(self, path: str, silence_seconds_max: float) -> HTTPResponse:
         """An answer that goes on, to be read by lines and closed. Raises PoolUnreachable, PoolRefused."""
-        *others, last = self.each()
-        for one in others:
-            with contextlib.suppress(PoolUnreachable):
-                return one._open("GET", path, None, "application/json", NO_HEADERS, silence_seconds_max)
-        return last._open("GET", path, None, "application/json", NO_HEADERS, silence_seconds_max)
+        return self._first(lambda one: one._open("GET", path, None, "application/json", NO_HEADERS, silence_seconds_max))
 
     def send_text(self, method: str, path: str, text: str) -> Any:
         """What the service answers to a text, decoded. Raises PoolUnreachable, PoolRefused."""
@@ -118,11 +115,15 @@ class Service:
     def _call(
         self, method: str, path: str, body: bytes | None, kind: str = "application/json", headers: Mapping[str, str] = NO_HEADERS
     ) -> bytes:
+        return self._first(lambda one: one._call_one(method, path, body, kind, headers))
+
+    def _first(self, ask: Callable[[Service], T]) -> T:
+        """What the first of several answers that can be reached. Raises PoolUnreachable of the last one."""
         *others, last = self.each()
         for one in others:
             with contextlib.suppress(PoolUnreachable):
-                return one._call_one(method, path, body, kind, headers)
-        return last._call_one(method, path, body, kind, headers)
+                return ask(one)
+        return ask(last)
 
     def _call_one(self, method: str, path: str, body: bytes | None, kind: str, headers: Mapping[str, str]) -> bytes:
         with self._open(method, path, body, kind, headers, REQUEST_SECONDS_MAX) as response:

@@ -96,7 +96,7 @@ def test_a_node_s_files_say_its_labels_and_keep_its_key_from_others(root: Path, 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="Debian's systemd is not installed")
 def test_systemd_finds_no_fault_in_the_units(root: Path, invitation: Invitation) -> None:
     layout = join.Layout(root)
-    join.write(join.files(invitation, layout, Devices("cpu", "cpu-dev", 2**30, 1)), layout)
+    assert join.lay(join.files(invitation, layout, Devices("cpu", "cpu-dev", 2**30, 1)), layout)
     for name in ("forebay-node.service", "forebay-ray.service"):
         unit = root / "etc/systemd/system" / name
         command = ["systemd-analyze", "--offline=true", "security", "--no-pager", str(unit)]

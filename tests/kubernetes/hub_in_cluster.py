@@ -7,20 +7,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import no_cluster
 import pytest
 from chart import Chart
 from forebay_spawner.kube import KubeVirtualGpuSpawner
 from jupyterhub.app import JupyterHub
 from jupyterhub.objects import Hub
 
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: nowhere
-contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
-clusters: [{name: nowhere, cluster: {server: "http://127.0.0.1:9"}}]
-users: [{name: nobody, user: {}}]
-"""
 MOUNTED = "/etc/forebay"
 
 
@@ -34,8 +27,7 @@ def load(chart: Chart, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     assert argument == "--config"
     app = JupyterHub(config_file=str(folder / Path(file).name))
     app.load_config_file(app.config_file)
-    (folder / "kubeconfig").write_text(KUBECONFIG)
-    monkeypatch.setattr("kubernetes_asyncio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(folder / "kubeconfig"))
+    no_cluster.be_there(folder, monkeypatch)
     return app
 
 

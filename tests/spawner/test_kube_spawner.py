@@ -7,25 +7,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+import no_cluster
 import pytest
 from forebay_spawner.environment import NO_GPU
 from forebay_spawner.errors import GpuRequested
 from forebay_spawner.kube import KubeVirtualGpuSpawner
 
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-current-context: nowhere
-contexts: [{name: nowhere, context: {cluster: nowhere, user: nobody}}]
-clusters: [{name: nowhere, cluster: {server: "http://127.0.0.1:9"}}]
-users: [{name: nobody, user: {}}]
-"""
-
 
 @pytest.fixture
 def spawner_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
-    monkeypatch.setattr("kubernetes_asyncio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+    no_cluster.be_there(tmp_path, monkeypatch)
     return KubeVirtualGpuSpawner
 
 

@@ -72,6 +72,16 @@ def differs(file: File) -> bool:
     return not file.kept and (file.path.read_bytes() != file.content or file.path.stat().st_mode & 0o777 != file.mode)
 
 
+def lay(planned: list[File], layout: Layout) -> bool:
+    """Writes those that are not as they should be, and tells which; whether there were any. Raises OSError."""
+    changed = [file for file in planned if differs(file)]
+    write(changed, layout)
+    for file in changed:
+        sys.stdout.write(f"write {file.path}\n")
+    sys.stdout.write(f"{len(planned) - len(changed)} files are as they should be.\n")
+    return bool(changed)
+
+
 def write(changed: list[File], layout: Layout) -> None:
     """Writes files, each whole or not at all, and makes the folders that no unit makes. Raises OSError."""
     for name in SECRET_FOLDERS:

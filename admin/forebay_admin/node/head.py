@@ -13,7 +13,7 @@ from pathlib import Path
 from forebay_admin.host import answers, certificates
 from forebay_admin.host.certificates import Pair
 from forebay_admin.host.files import PRIVATE, File
-from forebay_admin.host.init import differs, write
+from forebay_admin.host.init import lay
 from forebay_admin.host.layout import Layout
 from forebay_admin.node import systemd
 from forebay_admin.node.invitation import Invitation, NodeError, Releases, check_address, check_name
@@ -41,14 +41,9 @@ def perform_head(arguments: argparse.Namespace) -> int:
     url = pool_url(layout)
     if not Releases.here().ray:
         raise NodeError("Ray is not installed here: pip install 'forebay-admin[node]' into this environment.")
-    planned = _files(layout, address)
-    changed = [file for file in planned if differs(file)]
-    write(changed, layout)
-    for file in changed:
-        sys.stdout.write(f"write {file.path}\n")
-    sys.stdout.write(f"{len(planned) - len(changed)} files are as they should be.\n")
+    changed = lay(_files(layout, address), layout)
     if layout.root == Path("/"):
-        systemd.start(HEAD, again=bool(changed))
+        systemd.start(HEAD, again=changed)
         _await(address)
     values = {"settings": layout.settings, "address": address, "port": HEAD_PORT, "url": url, "python": layout.python}
     sys.stdout.write(NEXT.format(**values))

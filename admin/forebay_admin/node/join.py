@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from forebay_admin.host.files import PRIVATE, File
-from forebay_admin.host.init import differs, write
+from forebay_admin.host.init import lay
 from forebay_admin.host.layout import Layout
 from forebay_admin.node import checks, systemd
 from forebay_admin.node import invitation as invitations
@@ -32,16 +32,11 @@ def perform_join(arguments: argparse.Namespace) -> int:
         return 1
     if arguments.check:
         return 0
-    planned = files(invitation, layout, devices)
-    changed = [file for file in planned if differs(file)]
-    write(changed, layout)
-    for file in changed:
-        sys.stdout.write(f"write {file.path}\n")
-    sys.stdout.write(f"{len(planned) - len(changed)} files are as they should be.\n")
+    changed = lay(files(invitation, layout, devices), layout)
     if layout.root != Path("/"):
         return 0
     systemd.make_accounts()
-    systemd.start(NODE, again=bool(changed))
+    systemd.start(NODE, again=changed)
     sys.stdout.write(f"{NODE} runs.\n")
     return _appear(View(invitation, layout.settings / "tls" / "ca.crt"), devices)
 
