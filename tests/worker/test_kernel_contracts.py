@@ -387,7 +387,7 @@ def test_a_breach_of_contract_fails_the_call_alone(
     worker: FencedWorker, device: str, op: Any, values: tuple[Any, ...], sentence: str
 ) -> None:
     if OF_NUMBERS.search(sentence) and device != "cpu:0":
-        pytest.skip("numbers in tensors are looked at on the host alone: a GPU's kernels assert them, which costs the session its device")
+        pytest.skip("contracts on numbers in tensors are for the kernels of the host; those of a GPU are in test_numbers_out_of_range")
     answer = worker.ask(HostileCall(op, values))
     assert answer[0] == "failed", answer
     assert re.search(sentence, answer[1][0][1]), answer[1]

@@ -47,18 +47,17 @@ def test_a_second_device_computes_like_the_first(start_worker: Any) -> None:
         assert torch.equal(ours[0], theirs[0])
 
 
-def test_a_wrong_value_is_told_at_the_next_sync_and_the_session_is_lost(client: Any) -> None:
-    """The host finds an index that leads out before anything is written; a device's kernel finds it while it runs."""
-    good, index, new = client.upload(torch.ones(4)), client.upload(torch.tensor([0, 1, 99, 2])), client.storage()
-    indices = Argument(Tag.TENSOR, geometry=Geometry(4, (4,), (1,)))
-    arguments = (Argument(Tag.TENSOR, geometry=FOUR), Argument(Tag.INT), indices, Argument(Tag.BOOL))
-    output = Output(OutputTag.NEW, geometry=FOUR, storage_bytes=16)
-    gather = client.template(Template(client.operator(aten.gather.default), arguments, (output,)))
-    client.send(stream.Call(gather, (stream.View(good), stream.View(index), new)))
+def test_what_only_a_kernel_finds_is_told_at_the_next_sync_and_the_session_is_lost(client: Any) -> None:
+    """The host finds too few values before anything is written; a device's kernel finds that while it runs."""
+    good, mask, source = client.upload(torch.ones(4)), client.upload(torch.ones(4, dtype=torch.bool)), client.upload(torch.ones(1))
+    geometries = FOUR, Geometry(11, (4,), (1,)), Geometry(6, (1,), (1,))
+    arguments = tuple(Argument(Tag.TENSOR, geometry=geometry) for geometry in geometries)
+    scatter = client.template(Template(client.operator(aten.masked_scatter_.default), arguments, (Output(OutputTag.SAME, same=0),)))
+    client.send(stream.Call(scatter, (stream.View(good), stream.View(mask), stream.View(source))))
     told = client.sync()
     assert isinstance(told, stream.Failure) and told.code == FailureCode.DEVICE_LOST
     assert "the device failed; the tensors on it are lost" in told.message
-    assert "index 99 is out of bounds" in told.message
+    assert "Number of elements of source < number of ones in mask" in told.message
     client.send(stream.Read(client.request(), good, 0, 16))
     again = client.reply()
     assert isinstance(again, stream.Failure) and again.code == FailureCode.NEVER_MADE

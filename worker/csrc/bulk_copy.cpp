@@ -1,22 +1,17 @@
 #include "bulk_copy.h"
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <utility>
 
-#include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
 
 namespace forebay::worker {
 
-namespace {
-
-constexpr int64_t kThreadsBytes = int64_t{1} << 20;  // of a copy, for each thread at least
-
-}  // namespace
-
+// PyTorch's own copy is asked, since at::parallel_for has one thread in what is compiled without OpenMP.
 void copy_side_by_side(uint8_t* target, const uint8_t* source, int64_t bytes) {
-  at::parallel_for(0, bytes, kThreadsBytes, [&](int64_t begin, int64_t end) { std::memcpy(target + begin, source + begin, static_cast<size_t>(end - begin)); });
+  const auto over = [bytes](const uint8_t* data) { return at::from_blob(const_cast<uint8_t*>(data), {bytes}, at::kByte); };
+  over(target).copy_(over(source));
 }
 
 BulkCopy::~BulkCopy() {

@@ -70,7 +70,7 @@ class BulkCopy {
   size_t current_ = 0;
 };
 
-// As std::memcpy, by all threads that the process computes with.
+// As std::memcpy, by all threads that the process computes with. For parts of many MiB: the threads wait for each other at the end.
 void copy_side_by_side(uint8_t* target, const uint8_t* source, int64_t bytes);
 
 }  // namespace forebay::worker

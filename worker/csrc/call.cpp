@@ -5,12 +5,14 @@
 
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/TensorImpl.h>
 
 #include "bounds.h"
 #include "memory.h"
 #include "operators.h"
+#include "ranges.h"
 #include "rollback.h"
 #include "sparse.h"
 
@@ -264,6 +266,8 @@ void Caller::execute(Plan& plan) {
   if (!plan.sparse.empty()) assemble_sparse(plan);
   for (const size_t index : plan.apart) stack_[index] = stack_[index].toTensor().contiguous();
   if (!plan.bounds.empty()) check_bounds(plan, stack_);
+  if (!plan.ranges.empty()) check_ranges(plan);
+  if (!device_.is_host()) forget_numbers(plan);
   Rollback rollback(plan, stack_);
   {
     const Running::Call call(running_, plan.op.schema().name());
@@ -287,11 +291,57 @@ void Caller::assemble_sparse(const Plan& plan) {
   }
 }
 
+void Caller::check_ranges(const Plan& plan) {
+  for (const auto& range : plan.ranges) {
+    const TensorArgument& argument = tensors_[range.tensor];
+    if (argument.impl == nullptr || argument.entry == nullptr) continue;
+    const Interval* known = argument.entry->numbers(*argument.layout, argument.offset, range.except);
+    if (known != nullptr) {
+      hold_to_range(plan, range, *known);
+      continue;
+    }
+    const c10::IValue& given = stack_[range.argument];
+    const at::Tensor numbers = range.item ? given.toListRef()[*range.item].toTensor() : given.toTensor();
+    const Interval found = interval_of(on_host(argument).value_or(numbers), range.except);
+    argument.entry->note_numbers(*argument.layout, argument.offset, range.except, found);
+    hold_to_range(plan, range, found);
+  }
+}
+
+// The same numbers, as the client sent them.
+std::optional<at::Tensor> Caller::on_host(const TensorArgument& argument) {
+  const Layout& layout = *argument.layout;
+  const auto& bytes = argument.entry->uploaded();
+  if (static_cast<int64_t>(bytes.size()) < (argument.offset + layout.span) * layout.item_bytes) return std::nullopt;
+  auto* data = const_cast<uint8_t*>(bytes.data()) + argument.offset * layout.item_bytes;
+  return at::from_blob(data, layout.sizes, layout.strides, at::TensorOptions().dtype(layout.type));
+}
+
+void Caller::forget_numbers(const Plan& plan) {
+  for (const size_t index : plan.mutated) {
+    if (tensors_[index].entry != nullptr) tensors_[index].entry->forget_numbers();
+  }
+}
+
+void Caller::note_made(const Plan& plan, const Interval& made) {
+  const OutputPlan& output = plan.outputs[plan.made->output];
+  if (output.tag == OutputTag::kSame) {
+    const TensorArgument& argument = tensors_[output.same];
+    if (argument.entry != nullptr) argument.entry->note_numbers(*argument.layout, argument.offset, std::nullopt, made);
+  } else if (output.tag == OutputTag::kNew) {
+    const auto is_new = [](const OutputPlan& one) { return one.tag == OutputTag::kNew; };
+    const auto before = std::count_if(plan.outputs.begin(), plan.outputs.begin() + static_cast<std::ptrdiff_t>(plan.made->output), is_new);
+    storages_.at(new_ids_[static_cast<size_t>(before)]).note_numbers(*output.layout, 0, std::nullopt, made);
+  }
+}
+
 void Caller::run(Plan& plan) {
   if (!device_.computes()) return take_results(plan);
+  const std::optional<Interval> made = interval_made(plan, stack_);
   execute(plan);
   for (size_t index = 0; index < plan.outputs.size(); ++index) take(plan.outputs[index], stack_[index]);
   stack_.clear();
+  if (made) note_made(plan, *made);
 }
 
 torch::jit::Stack Caller::results(Plan& plan) {

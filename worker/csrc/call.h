@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <optional>
 #include <vector>
 
 #include <ATen/core/stack.h>
@@ -72,6 +73,11 @@ class Caller {
   c10::IValue list(ArgumentPlan& argument, const uint64_t*& word);
   void bind_outputs(const std::vector<OutputPlan>& outputs, const uint64_t*& word);
   void execute(Plan& plan);
+  // Before the kernels of an accelerator would find what they assert. Throws c10::Error.
+  void check_ranges(const Plan& plan);
+  static std::optional<at::Tensor> on_host(const TensorArgument& argument);
+  void forget_numbers(const Plan& plan);
+  void note_made(const Plan& plan, const Interval& made);
   void check_mutated(const Plan& plan) const;
   void take(const OutputPlan& output, c10::IValue& result);
   void take_new(const OutputPlan& output, c10::IValue& result);

@@ -6,6 +6,7 @@
 
 #include "contract.h"
 #include "operators.h"
+#include "ranges.h"
 #include "rollback.h"
 #include "sparse.h"
 
@@ -272,6 +273,7 @@ std::unique_ptr<Plan> make_plan(const wire::Template& source, c10::OperatorHandl
   const bool host_computes = device.is_host() && device.computes();
   note_bounds(*plan, host_computes);
   if (host_computes) note_partial_writes(*plan);
+  if (!device.is_host()) note_ranges(*plan);
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -66,6 +67,23 @@ struct Bound {
   Kind kind = Kind::kOffsets;
 };
 
+// Between which numbers those of a tensor must lie, for a kernel of an accelerator (ranges.h).
+struct NumberRange {
+  size_t argument;
+  std::optional<size_t> item;  // of a list argument
+  size_t tensor;               // among the flattened tensor arguments
+  int64_t least;
+  int64_t most;
+  std::optional<int64_t> except;  // may be there, too
+};
+
+// Between which numbers those lie that an operator makes, whatever it is given.
+struct MadeNumbers {
+  size_t output;
+  bool counts;    // from an argument to another one, which each call binds; else:
+  Interval interval;
+};
+
 // How a kernel may fail in the middle of what it writes: never, where an index leads out of its dimension, where one of a list does, where one leads out
 // of the whole tensor, or by any value.
 enum class PartialWrites { kNone, kByIndex, kByIndices, kByPlace, kByValue };
@@ -88,6 +106,8 @@ struct Plan {
   std::vector<size_t> apart;      // arguments that its contract wants with their elements together: a call gives the kernel copies
   std::vector<Bound> bounds;      // of its contract, to be looked at in each call
   PartialWrites partial_writes = PartialWrites::kNone;
+  std::vector<NumberRange> ranges;  // to be looked at in each call
+  std::optional<MadeNumbers> made;
   std::vector<SparseArgument> sparse;
   uint64_t identity = 0;          // of the template, whatever its number
 };

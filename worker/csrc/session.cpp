@@ -500,7 +500,9 @@ void Session::finish_upload(const Upload& upload) {
   try {
     if (entry.home() != 0) return gang_->write(upload.storage, entry, upload.offset, upload.target(), upload.bytes);
     const auto& memory = entry.touch(device_);
-    if (!memory.is_alias_of(upload.memory)) device_.copy(memory, upload.offset, upload.memory, upload.at, upload.bytes);
+    if (memory.is_alias_of(upload.memory)) return;
+    device_.copy(memory, upload.offset, upload.memory, upload.at, upload.bytes);
+    if (upload.offset == 0 && !gang_) storages_.keep_upload(upload.storage, upload.target(), upload.bytes);
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {

@@ -13,6 +13,9 @@ namespace forebay::worker {
 
 namespace {
 
+constexpr int64_t kUploadKeptBytesMax = 256 << 10;  // indices of a batch
+constexpr size_t kUploadsKeptMax = 64;
+
 uint64_t chance() {
   std::random_device source;
   return (static_cast<uint64_t>(source()) << 32) ^ source();
@@ -41,13 +44,14 @@ Layout checked_layout(uint64_t id, const wire::Geometry& geometry) {
   return layout;
 }
 
-const c10::Storage& Entry::touch(const Device& device) {
+const c10::Storage& Entry::memory_of(const Device& device) {
   TORCH_INTERNAL_ASSERT(spilled_.empty(), "a storage is used while it is on disk");
   if (!memory_) memory_ = device.allocate(bytes_, /*zeroed=*/true);
   return memory_;
 }
 
 const c10::Storage& Entry::touch_unwritten(const Device& device) {
+  forget_numbers();
   if (!memory_) memory_ = device.allocate(bytes_, /*zeroed=*/false);
   return memory_;
 }
@@ -57,22 +61,35 @@ const at::Tensor& Entry::view(const Device& device, const Layout& layout, int64_
     if (view.layout == layout.id && view.offset == offset) return view.tensor;
   }
   const auto key = dispatch_key(device.where().type());
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(touch(device)), c10::DispatchKeySet(key), layout.type);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(memory_of(device)), c10::DispatchKeySet(key), layout.type);
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(layout.sizes, layout.strides, offset);
   if (layout.conj) impl->_set_conj(true);
   if (layout.neg) impl->_set_neg(true);
   auto& slot = views_[next_view_];
   next_view_ = static_cast<uint8_t>((next_view_ + 1) % views_.size());
-  slot = {layout.id, offset, std::move(tensor)};
+  slot = {layout.id, offset, std::move(tensor), std::nullopt};
   return slot.tensor;
 }
 
 void Entry::adopt(const at::Tensor& tensor, uint64_t layout_id) {
   memory_ = tensor.storage();
   memory_.unsafeGetStorageImpl()->set_resizable(false);
-  if (layout_id != 0) views_[0] = {layout_id, 0, tensor};
+  if (layout_id != 0) views_[0] = {layout_id, 0, tensor, std::nullopt};
   next_view_ = layout_id != 0 ? 1 : 0;
+}
+
+const Interval* Entry::numbers(const Layout& layout, int64_t offset, std::optional<int64_t> except) const {
+  for (const auto& view : views_) {
+    if (view.layout == layout.id && view.offset == offset && view.numbers && view.numbers->except == except) return &view.numbers->interval;
+  }
+  return nullptr;
+}
+
+void Entry::note_numbers(const Layout& layout, int64_t offset, std::optional<int64_t> except, const Interval& interval) {
+  for (auto& view : views_) {
+    if (view.layout == layout.id && view.offset == offset) view.numbers = Numbers{except, interval};
+  }
 }
 
 Storages::Storages(const Device& device) : device_(device), entries_(1024, Mix{chance()}) {}
@@ -125,6 +142,17 @@ void Storages::resize(uint64_t id, int64_t bytes) {
   used_bytes_ += bytes - entry.bytes_;
   entry.bytes_ = bytes;
   entry.shortfall_.reset();
+}
+
+void Storages::keep_upload(uint64_t id, const uint8_t* data, int64_t bytes) {
+  Entry& entry = at(id);
+  if (device_.is_host() || bytes != entry.bytes_ || bytes > kUploadKeptBytesMax) return;
+  entry.keep_upload(data, static_cast<size_t>(bytes));
+  uploads_kept_.push_back(id);
+  if (uploads_kept_.size() <= kUploadsKeptMax) return;
+  const auto oldest = entries_.find(uploads_kept_.front());
+  if (oldest != entries_.end()) oldest->second.uploaded_ = {};
+  uploads_kept_.pop_front();
 }
 
 void Storages::count_as(uint64_t id, int64_t bytes) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <optional>
 #include <string>
@@ -40,6 +41,12 @@ struct Layout {
 
 // Throws wire::WireError for a dtype that is not served, or more elements than can be counted.
 Layout checked_layout(uint64_t id, const wire::Geometry& geometry);
+
+// The least and the largest of a tensor's numbers.
+struct Interval {
+  double least = 0;
+  double most = 0;
+};
 
 // What all devices of a gang hold of a storage together: this one in the storage's memory, the others in theirs.
 class Share {
@@ -96,8 +103,11 @@ class Entry {
   bool is_kept() const { return kept_; }
   void keep() { kept_ = true; }
 
-  // The storage's memory, zeroed if it is new. May throw c10::OutOfMemoryError.
-  const c10::Storage& touch(const Device& device);
+  // The storage's memory, zeroed if it is new, for a caller that may write to it. May throw c10::OutOfMemoryError.
+  const c10::Storage& touch(const Device& device) {
+    forget_numbers();
+    return memory_of(device);
+  }
   // As touch, for a caller that overwrites all of it.
   const c10::Storage& touch_unwritten(const Device& device);
 
@@ -130,17 +140,39 @@ class Entry {
     kept_ = false;
     forget_views();
   }
-  void forget_views() { views_ = {}; }
+  void forget_views() {
+    views_ = {};
+    forget_numbers();
+  }
+
+  // What is known of the numbers of a view, or null. `except`: but for those.
+  const Interval* numbers(const Layout& layout, int64_t offset, std::optional<int64_t> except) const;
+  void note_numbers(const Layout& layout, int64_t offset, std::optional<int64_t> except, const Interval& interval);
+  // Something writes to the storage.
+  void forget_numbers() {
+    for (auto& view : views_) view.numbers.reset();
+    uploaded_.clear();
+  }
+  // A copy on the host of all that the storage holds, as long as nothing writes to it; or nothing.
+  const std::vector<uint8_t>& uploaded() const { return uploaded_; }
+  void keep_upload(const uint8_t* data, size_t bytes) { uploaded_.assign(data, data + bytes); }
 
   const std::vector<SpillFile::Place>& spilled() const { return spilled_; }
 
  private:
   friend class Storages;
+  struct Numbers {
+    std::optional<int64_t> except;
+    Interval interval;
+  };
   struct View {
     uint64_t layout = 0;
     int64_t offset = 0;
     at::Tensor tensor;
+    std::optional<Numbers> numbers;
   };
+  const c10::Storage& memory_of(const Device& device);
+
   int64_t bytes_;
   Cause cause_;
   Cause shortfall_;
@@ -156,6 +188,7 @@ class Entry {
   } end_;
   std::vector<SpillFile::Place> spilled_;
   std::array<View, 2> views_;
+  std::vector<uint8_t> uploaded_;
   uint8_t next_view_ = 0;
 };
 
@@ -186,6 +219,8 @@ class Storages {
   // Makes the id stand for what a failure kept from being made, whether some of it was made or not.
   void insert_failed(uint64_t id, const Cause& cause);
   void resize(uint64_t id, int64_t bytes);
+  // Keeps on the host what all of a small storage on an accelerator was given, until something writes to it, or more was given to others.
+  void keep_upload(uint64_t id, const uint8_t* data, int64_t bytes);
   // Says how many bytes all devices together hold of it, which was inserted with this device's alone.
   void count_as(uint64_t id, int64_t bytes);
   void free(uint64_t id);
@@ -236,6 +271,7 @@ class Storages {
   std::unordered_map<uint64_t, Entry, Mix> entries_;
   std::optional<SpillFile> spill_file_;
   BulkCopy::Staging staging_;
+  std::deque<uint64_t> uploads_kept_;
   int64_t used_bytes_ = 0;
   int64_t limit_bytes_ = std::numeric_limits<int64_t>::max();
   bool parked_ = false;
