@@ -78,7 +78,7 @@ def _add_nodes(things: Parsers) -> None:
 
 def perform_nodes(arguments: argparse.Namespace) -> int:
     nodes = pool.rows(_service(), "api/nodes")
-    headers = ["Node", "Switch", "State", "Devices", "Closed", "Free", "Leases", "Residents", "Remark"]
+    headers = ["Node", "Switch", "State", "Devices", "Closed", "Free", "Leases", "Residents", "Parked", "Remark"]
     return _show(arguments, nodes, lambda: _table(headers, [_node(node) for node in nodes], "No node."))
 
 
@@ -86,7 +86,7 @@ def _node(node: Row) -> list[object]:
     free = table.thousandths(node["free_milli"])
     return [
         *(node["node"], node["switch"], node["state"], node["devices"], node["closed"], free),
-        *(node["leases"], node["residents"], node["cause"]),
+        *(node["leases"], node["residents"], node["parked"], node["cause"]),
     ]
 
 

@@ -223,6 +223,7 @@ class Node(Row):
     free_milli: Count = 0
     leases: Count = 0
     residents: Count = 0
+    parked: Count = 0
 
     @property
     def key(self) -> str:

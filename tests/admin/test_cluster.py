@@ -133,7 +133,7 @@ def test_every_listing_is_a_table_of_the_rows_that_json_has(admin: Run, words: s
 
 def test_a_node_is_drained_with_a_grace_and_undone(admin: Run) -> None:
     assert admin("nodes", "drain", "main", "--grace", "3600") == (0, "Node main gets no new lease.\n", "")
-    assert table(admin("nodes", "list")[1]) == [["main", "leaf-1", "draining", "1", "1", "0", "1", "0", "-"]]
+    assert table(admin("nodes", "list")[1]) == [["main", "leaf-1", "draining", "1", "1", "0", "1", "0", "0", "-"]]
     assert answer(admin, "nodes", "drain", "main", "--undo")["state"] == "up"
     assert admin("nodes", "drain", "moon") == (1, "", "forebay: There is no node 'moon'.\n")
 

@@ -239,7 +239,10 @@ def test_a_check_that_fails_writes_nothing_and_tells_every_other_one(
 
 
 def test_how_a_node_stands_is_said_in_words_and_empty_is_without_leases_and_residents() -> None:
-    row = {"state": "drained", "devices": 8, "leases": 1, "residents": 0}
-    assert standing(row) == "drained, 8 devices, 1 leases, 0 resident sessions"
+    row = {"state": "drained", "devices": 8, "leases": 1, "residents": 0, "parked": 2}
+    assert standing(row) == "drained, 8 devices, 1 leases, 0 resident and 2 parked sessions"
     assert not join.is_empty(row)
+    assert [join.parked_on(one) for one in (row, {**row, "parked": 1}, {**row, "parked": 0}, {**row, "state": "lost"}, None)] == [
+        *("2 parked sessions", "1 parked session", "", "", ""),
+    ]
     assert all(join.is_empty(empty) for empty in ({**row, "leases": 0}, {**row, "state": "lost"}, None))

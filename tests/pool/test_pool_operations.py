@@ -146,9 +146,11 @@ def test_a_draining_node_takes_no_lease_parks_residents_and_lets_open_leases_end
     w.settle()
     assert w.ordered(worker)[-1] == wire.Park()
     assert [w.machine.sessions[name].state for name in ("rests", "computes")] == ["parked", "active"]
+    assert node_row(w.machine.fleet.nodes["a"])["parked"] == 1
     w.drain("computes")
     w.settle()
     assert w.machine.sessions["computes"].state == "parked"
+    assert node_row(w.machine.fleet.nodes["a"])["parked"] == 2
     w.join("new")
     w.acquire("new")
     assert "Node a is being emptied" in w.last("new").reason

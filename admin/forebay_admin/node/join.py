@@ -20,7 +20,6 @@ MODEL_LABEL, NAME_LABEL, SWITCH_LABEL = "forebay.io/model", "forebay.io/node", "
 """What the pool reads of Ray's nodes (``forebay_pool.hosts.ray_nodes``)."""
 APPEAR_SECONDS_MAX = 120.0
 LOST = "lost"
-PARKED = "What is parked here moves with its session's next cell, and is lost once the node is stopped."
 
 
 def perform_join(arguments: argparse.Namespace) -> int:
@@ -115,9 +114,14 @@ def perform_drain(arguments: argparse.Namespace) -> int:
 
 
 def perform_leave(arguments: argparse.Namespace) -> int:
-    """Drains, and stops Ray's node for good."""
+    """Drains, and stops Ray's node for good. Raises NodeError where tensors would be lost."""
     if not arguments.now:
-        _drain(_view(arguments), arguments)
+        parked = _drain(_view(arguments), arguments)
+        if parked:
+            raise NodeError(
+                f"{NODE} goes on, since the tensors of {parked} would be lost with it. They move with their next cell, or end with their"
+                " notebook; `forebay node leave` again, or lose them with `forebay node leave --now`."
+            )
     systemd.stop(NODE)
     sys.stdout.write(f"{NODE} is stopped; `forebay node join` starts it again.\n")
     return 0
@@ -128,21 +132,30 @@ def _view(arguments: argparse.Namespace) -> View:
     return View(invitations.read(kept(layout)), layout.settings / "tls" / "ca.crt")
 
 
-def _drain(view: View, arguments: argparse.Namespace) -> None:
-    """Raises NodeError where it takes longer than was asked for; the node stays drained."""
+def _drain(view: View, arguments: argparse.Namespace) -> str:
+    """How many sessions are parked here then. Raises NodeError where it takes longer than was asked for; the node stays drained."""
     row = view.row()
     if row is None or row["state"] == LOST:
         sys.stdout.write(f"{view.name} is not on the device map: there is nothing to drain.\n")
-        return
+        return ""
     view.drain(True, arguments.grace)
     if not view.wait(is_empty, arguments.timeout):
         raise NodeError(
             f"{view.name} still computes after {arguments.timeout:g} s: {standing(view.row())}. It gets no new lease; wait longer,"
             " take leases back with --grace, or end what is there with `forebay node leave --now`."
         )
-    sys.stdout.write(f"{view.name} gets no new lease, and has none. {PARKED}\n")
+    parked = parked_on(view.row())
+    rest = f"Here in memory or on the disk, until their next cell moves them: {parked}." if parked else "Nothing is parked here."
+    sys.stdout.write(f"{view.name} gets no new lease, and has none. {rest}\n")
+    return parked
+
+
+def parked_on(row: Row | None) -> str:
+    """How many sessions would be lost with the node; empty for none."""
+    count = 0 if row is None or row["state"] == LOST else row["parked"]
+    return f"{count} parked session{'' if count == 1 else 's'}" if count else ""
 
 
 def is_empty(row: Row | None) -> bool:
-    """Whether nothing computes on a node or lies on its devices; the pool does not tell what is parked there."""
+    """Whether nothing computes on a node or lies on its devices; something may be parked there."""
     return row is None or row["state"] == LOST or not row["leases"] + row["residents"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay.errors import PoolUnreachable
+from forebay.errors import PoolRefused, PoolUnreachable
 from forebay.service import TOKEN_VARIABLE, Service, service_at
 from forebay.toolkit import pool
 
@@ -21,6 +21,7 @@ TRUST_VARIABLE = "SSL_CERT_FILE"
 LOOK_SECONDS = 0.5
 TELL_SECONDS = 5.0
 """How often a wait says what it waits for, if nothing changes."""
+PASSING = (502, 503, 504)
 NO_TOKEN = f"Set {TOKEN_VARIABLE} to an operator's token"
 
 
@@ -65,6 +66,10 @@ class View:
                 sentence = standing(row)
             except PoolUnreachable:
                 sentence = "the pool does not answer"
+            except PoolRefused as refused:  # or a proxy before it, while it starts
+                if refused.status not in PASSING:
+                    raise
+                sentence = f"the pool does not answer (HTTP {refused.status})"
             now = time.monotonic()
             if sentence != said or now - told > TELL_SECONDS:
                 sys.stdout.write(f"{now - began:4.0f} s: {sentence}\n")
@@ -79,5 +84,5 @@ def standing(row: Row | None) -> str:
     """How a node stands, for people."""
     if row is None:
         return "the pool does not know this node yet"
-    counts = f"{row['devices']} devices, {row['leases']} leases, {row['residents']} resident sessions"
+    counts = f"{row['devices']} devices, {row['leases']} leases, {row['residents']} resident and {row['parked']} parked sessions"
     return f"{row['state']}, {counts}"

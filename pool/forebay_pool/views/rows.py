@@ -172,6 +172,8 @@ class NodeRow(TypedDict):
     free_milli: int
     leases: int
     residents: int
+    parked: int
+    """Sessions whose tensors lie in this host's memory or on its disk, off its devices: they are lost with the host."""
 
 
 class ModelRow(TypedDict):
@@ -392,6 +394,7 @@ def node_row(node: Node) -> NodeRow:
         "free_milli": sum(seat.open_milli for seat in node.seats),
         "leases": sum(session.lease is not None for seat in node.seats for session in seat.holders),
         "residents": sum(len(residents(seat)) for seat in node.seats),
+        "parked": len({worker.id for seat in node.seats for worker in seat.workers.values() if worker.parked_bytes is not None}),
     }
 
 
