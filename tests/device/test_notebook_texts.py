@@ -11,6 +11,7 @@ from forebay.errors import ForebayError, PoolRefused
 from forebay.gang_work import OF_NO_OPERATOR, GangWork, LoneWork, Work
 from forebay.journal import Entry, Journal
 from forebay.notebook import amounts, notice, status
+from forebay.notebook.bounds import Bound
 from forebay.notebook.magics import wish
 from forebay.notebook.texts import LANGUAGES, Texts, catalogue, language_here, language_of
 from forebay.waiting import Left, in_words
@@ -201,4 +202,15 @@ def test_a_cells_wish_is_a_flavor_a_profile_or_both() -> None:
     assert wish("profile").flavor is None
     for wrong in ("", "flavor=", "flavor", "flaver=x", "profile --tip 3"):
         with pytest.raises(ValueError, match="usage: %%gpu"):
+            wish(wrong)
+
+
+def test_a_cells_bounds_are_an_amount_and_a_time_of_the_device() -> None:
+    assert wish("max_cost=0.50").bound == Bound(500_000_000, None) and wish("flavor=x max_time=1.5h").bound == Bound(None, 5400 * SECOND)
+    both = wish("max_time=10m max_cost=2 flavor=x profile")
+    assert (both.flavor, both.bound) == ("x", Bound(2 * SECOND, 600 * SECOND)) and both.profile is not None
+    assert [wish(f"max_time={word}").bound.time_ns for word in ("90", "90s", "2min")] == [90 * SECOND, 90 * SECOND, 120 * SECOND]
+    assert not wish("profile").bound
+    for wrong in (*(f"max_cost={word}" for word in ("0", "-1", "much", "nan", "1e9")), *(f"max_time={word}" for word in ("0s", "5d"))):
+        with pytest.raises(ValueError, match=r"^%%gpu: max_.*above 0.*usage: %%gpu"):
             wish(wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,31 @@ def test_a_flavor_is_chosen_for_one_cell(notebook: Kernel) -> None:
     assert shown.results == ["250000.0"] or shown.streams.get("stdout") == "250000.0\n"
     assert shown.lines[0].endswith("dev.4gb")
     assert notebook.run("kept + x.sum().item()").lines[0].endswith("dev.1gb")
+
+
+FOREVER = "z = x\nwhile True:\n    z = (z @ x) / 500\n    z.sum().item()"
+
+
+@pytest.mark.parametrize(("words", "said"), [("max_time=0.5s", "max_time"), ("max_cost=0.000001 max_time=60s", "max_cost")])
+def test_a_cell_stops_at_its_bound_and_keeps_its_tensors(notebook: Kernel, words: str, said: str) -> None:
+    shown = notebook.run(f"%%gpu {words}\n{FOREVER}")
+    assert len(shown.errors) == 1 and shown.errors[0].startswith("CellStopped: Stopped") and said in shown.errors[0], shown
+    assert notebook.run("(z.mean() == 1).item(), x.sum().item()").results == ["(True, 250000.0)"]
+
+
+def test_a_cell_that_saves_as_it_is_stopped_is_told_all_the_same(notebook: Kernel) -> None:
+    saves = f"try:\n{textwrap.indent(FOREVER, '  ')}\nexcept KeyboardInterrupt:\n  saved = z.cpu()"
+    assert notebook.run(f"%%gpu max_time=0.3s\n{saves}").errors[0].startswith("CellStopped: Stopped after")
+    assert notebook.run("saved.shape").results == ["torch.Size([500, 500])"]
+
+
+def test_a_cell_within_its_bounds_and_a_users_own_interrupt_are_as_without(notebook: Kernel) -> None:
+    assert notebook.run(f"%%gpu max_time=60s max_cost=5\nkept = {ENTRY}\nkept").errors == []
+    cell, shown = notebook.start(f"%%gpu max_time=60s\nprint('begun')\n{FOREVER}"), Shown()
+    notebook.until(shown, lambda shown: "begun" in shown.streams.get("stdout", ""))
+    notebook.interrupt()
+    notebook.finish(cell, shown)
+    assert shown.errors and shown.errors[0].startswith("KeyboardInterrupt")
 
 
 def test_the_extension_is_told_flavors_rates_sessions_and_what_was_wrong(notebook: Kernel, cloud: Any, extension: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from forebay import process
 from forebay.errors import ForebayError
-from forebay.notebook import amounts
+from forebay.notebook import amounts, bounds
+from forebay.notebook.bounds import Bound
 from forebay.toolkit import table
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
 GPU_USAGE = "usage: %gpu [quiet | loud]"
 LINE_SHOWN_CHARS = 32
-CELL_USAGE = "usage: %%gpu [flavor=NAME] [profile [--top N] [--json FILE]]"
+CELL_WORDS = "flavor", "max_cost", "max_time"
+CELL_USAGE = "usage: %%gpu [flavor=NAME] [max_cost=AMOUNT] [max_time=30s | 10m | 1.5h] [profile [--top N] [--json FILE]]"
 
 
 class Presenter(Protocol):
@@ -53,21 +56,26 @@ class Wish:
     """What stands behind ``%%gpu``."""
 
     flavor: str | None
+    bound: Bound
     profile: argparse.Namespace | None
 
 
 def wish(line: str) -> Wish:
     """Raises ValueError with the usage."""
-    words, flavor = shlex.split(line), None
-    if words and words[0].startswith("flavor="):
-        flavor = words.pop(0).removeprefix("flavor=")
-    if not words and flavor:
-        return Wish(flavor, None)
+    words, given = shlex.split(line), dict.fromkeys(CELL_WORDS, "")
+    while words and words[0].partition("=")[0] in given and "=" in words[0]:
+        name, _, given[name] = words.pop(0).partition("=")
+    try:
+        bound = bounds.bound(given["max_cost"] or None, given["max_time"] or None)
+    except ValueError as error:
+        raise ValueError(f"%%gpu: {error}; {CELL_USAGE}") from None
+    if not words and (given["flavor"] or bound):
+        return Wish(given["flavor"] or None, bound, None)
     from forebay.toolkit.profile import add_options
 
     parser = _Line(prog="%%gpu", add_help=False)
     add_options(parser.add_subparsers(required=True, metavar="profile").add_parser("profile", add_help=False))
-    return Wish(flavor, parser.parse_args(words))
+    return Wish(given["flavor"] or None, bound, parser.parse_args(words))
 
 
 def register(shell: Any, presenter: Presenter) -> None:
@@ -81,7 +89,8 @@ def register(shell: Any, presenter: Presenter) -> None:
     def gpu(line: str, cell: str | None = None) -> None:
         """%gpu: state, spend and last cells; %gpu quiet | loud: without, with a line below cells.
 
-        %%gpu flavor=NAME: the cell on that flavor. %%gpu profile [--top N] [--json FILE]: runs the cell, then says where its time went.
+        %%gpu flavor=NAME: the cell on that flavor. %%gpu max_cost=0.50 max_time=10m: stops the cell there, its tensors stay.
+        %%gpu profile [--top N] [--json FILE]: runs the cell, then says where its time went.
         """
         if cell is None:
             with _in_one_sentence():
@@ -89,7 +98,7 @@ def register(shell: Any, presenter: Presenter) -> None:
         else:
             with _in_one_sentence():
                 wanted = wish(line)
-            _cell(shell, cell, wanted)
+            _cell(shell, cell, wanted, presenter)
 
     shell.register_magic_function(flavor, "line", "flavor")
     shell.register_magic_function(gpu, "line_cell", "gpu")
@@ -174,19 +183,35 @@ def _shortened(line: str) -> str:
     return line if len(line) <= LINE_SHOWN_CHARS else line[: LINE_SHOWN_CHARS - 1] + "…"
 
 
-def _cell(shell: Any, cell: str, wanted: Wish) -> None:
+def _cell(shell: Any, cell: str, wanted: Wish, presenter: Presenter) -> None:
     blocks = _compiled(shell, cell)
-    if wanted.flavor is None:
+    with contextlib.ExitStack() as around:
+        if wanted.flavor is not None:
+            around.enter_context(_on_flavor(wanted.flavor))
+        if wanted.bound:
+            _priced(wanted.bound, presenter)
+            around.enter_context(bounds.kept(wanted.bound, presenter.journal, presenter.texts))
         _run(shell, blocks, wanted)
-        return
+
+
+@contextmanager
+def _on_flavor(name: str) -> Iterator[None]:
+    """The device on another flavor, and then as before."""
     with _in_one_sentence():
         devices = _devices()
         before = devices.flavor(0).name
-        devices.choose_flavor(0, wanted.flavor)
+        devices.choose_flavor(0, name)
     try:
-        _run(shell, blocks, wanted)
+        yield
     finally:
-        _go_back(devices, before, wanted.flavor)
+        _go_back(devices, before, name)
+
+
+def _priced(bound: Bound, presenter: Presenter) -> None:
+    """Raises UsageError for a bound on what nobody bills."""
+    with _in_one_sentence():
+        if bound.cost_nano is not None and _devices().flavor(0).price_nano_per_hour is None:
+            raise ValueError(f"%%gpu: {presenter.texts('no_price')}; {CELL_USAGE}")
 
 
 def _devices() -> VirtualDevices:
