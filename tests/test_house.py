@@ -115,8 +115,8 @@ def test_the_order_of_the_state_machines_floors_is_written_down() -> None:
     assert told == [module for module, _ in floors().values()]
 
 
-ASKS = ("dashboards", "hub", "spawner", "service", "admin", "device/forebay/notebook", "device/forebay/toolkit")
-"""What shows people what services answer: none of it reads their sentences."""
+STRANGERS = {("billing/forebay_billing/payments/metering.py", "already exists")}
+"""Sentences of others that have no code: Stripe's, of a meter event that it has."""
 OUTSIDE_LITERALS = re.compile(r"\\.|\[[^\]]*\]|\(\?[:=!<P][^)]*?>?|[(){}|^$*+?.]")
 """Of a regular expression: what stands for something else than itself."""
 WORDS = re.compile(r"[A-Za-z]{2,}(?: [A-Za-z]{2,})+")
@@ -149,10 +149,11 @@ def sentences_read(tree: ast.AST) -> list[tuple[int, str]]:
 
 
 def test_nobody_reads_the_sentences_of_a_service() -> None:
-    paths = [path for folder in ASKS for path in (ROOT / folder).rglob("*.py") if "build" not in path.parts]
-    assert len(paths) > 60
-    trees = {path.relative_to(ROOT): tree_of(path) for path in paths}
-    found = [f"{path}:{line} {text!r}" for path, tree in trees.items() for line, text in sentences_read(tree)]
+    paths = [path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py") if not {"build", "node_modules"} & set(path.parts)]
+    assert len(paths) > 400
+    trees = {str(path.relative_to(ROOT)): tree_of(path) for path in paths}
+    read = [(path, line, text) for path, tree in trees.items() for line, text in sentences_read(tree)]
+    found = [f"{path}:{line} {text!r}" for path, line, text in read if (path, text) not in STRANGERS]
     assert not found, f"let the service tell a code and values, and make the sentence of these: {found}"
 
 
@@ -184,6 +185,26 @@ def test_a_sentence_that_is_read_would_be_found(code: str) -> None:
 def test_forms_and_names_are_not_taken_for_sentences() -> None:
     for code in ("re.compile(r'([0-9]{4})-(0[1-9]|1[0-2])')", "re.compile('[a-z ]+ [A-Z ]+')", "code == 'no_session'", "text.split(', ')"):
         assert not sentences_read(ast.parse(code)), code
+
+
+STARTS = {
+    "billing": 1,
+    "dashboards": 3,
+    "device": 12,
+    "frameworks": 1,
+    "pool": 9,
+    "virtual_device": 0,
+    "worker": 14,
+}
+"""How often the tests of a room say `sys.executable`: each process of such an interpreter imports what takes up to 7 s of a processor."""
+
+
+def test_processes_that_tests_start_are_forks_but_for_those_that_are_counted() -> None:
+    found = {}
+    for room in STARTS:
+        nodes = [node for path in (ROOT / "tests" / room).rglob("*.py") for node in ast.walk(tree_of(path))]
+        found[room] = sum(isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable" for node in nodes)
+    assert found == STARTS, "let tests/fork_server start it, or count it where the test proves how a process starts (CONTRIBUTING.md)"
 
 
 DEFINED_ELSEWHERE = re.compile(

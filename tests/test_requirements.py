@@ -47,3 +47,11 @@ def test_what_is_installed_has_the_versions_that_are_tested(name: str) -> None:
     tested = pinned("dev")
     others = {package: version for package, version in pinned(name).items() if tested.get(package) != version}
     assert not others, f"run requirements/lock.sh: dev.txt has not {others}"
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_what_is_excluded_is_in_no_lock(name: str) -> None:
+    lines = [line for line in (FOLDER / "excluded.txt").read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    excluded = {canonicalize_name(Requirement(line).name) for line in lines}
+    assert excluded
+    assert not excluded & pinned(name).keys()

@@ -53,6 +53,8 @@ DISK_NEEDED_BYTES = 6 * 2**30
 LOG_LINES_SHOWN = 15
 DEV_LOCK = "dev.txt"
 """The requirements with what checks and tests need."""
+EXCLUDED = CHECKOUT / "requirements" / "excluded.txt"
+"""What is not installed, whoever asks for it."""
 KERNEL_NAME = "Python 3 (virtual GPU)"
 KERNEL_VERSION = "2"
 """Changes with what `install_kernel` writes."""
@@ -207,7 +209,9 @@ def torch_wheels(torch: str, index: str | None) -> list[Path]:
 
 def install_requirements(folder: Path, lock: Path) -> None:
     """All is compiled at once: accounts other than this one cannot leave bytecode there, and would compile at every start."""
-    run(UV, "pip", "install", "--compile-bytecode", "--python", folder / "bin" / "python", "-r", lock)
+    python = folder / "bin" / "python"
+    run(UV, "pip", "install", "--compile-bytecode", "--python", python, "--excludes", EXCLUDED, "-r", lock)
+    run(UV, "pip", "uninstall", "--python", python, "-r", EXCLUDED)  # of an environment that was made before
 
 
 def build_wheel(package: str) -> None:

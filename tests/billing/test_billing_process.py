@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+import fork_server
 import httpx
 import pytest
 from forebay_billing.model.types import UsageRecord
@@ -156,7 +157,7 @@ def test_as_a_managed_service_it_asks_the_hub_and_lives_under_its_prefix(tmp_pat
 
 
 def run(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "forebay_billing", *arguments]
+    command = [fork_server.billing(), "-m", "forebay_billing", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd, env=environment(**variables))
 
 

@@ -67,7 +67,7 @@ def sweep(script: str, worker: tuple[str, str], folder: Path, options: list[str]
     """What a sweep found: for each case nothing, or what went wrong."""
     output = folder / "results.json"
     environment = {key: value for key, value in os.environ.items() if key != "FOREBAY_URL"}
-    command = [fork_server.programs(), str(HERE / script), *worker, str(output), *options]
+    command = [fork_server.databases(), str(HERE / script), *worker, str(output), *options]
     subprocess.run(command, env=environment, check=True, timeout=seconds_max)
     results: dict[str, str] = json.loads(output.read_text())
     print(f"{' '.join(options)}: {sum(not error for error in results.values())} of {len(results)} cases pass")

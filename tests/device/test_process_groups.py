@@ -102,7 +102,8 @@ def test_a_group_without_a_backend_serves_the_device_and_one_with_two_the_host_t
 def test_torchrun_runs_a_script_as_it_is(tmp_path: Path, undivided: Any) -> None:
     with workers(tmp_path, 2) as reached:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(PROGRAMS), "data_parallel"]
-        done = subprocess.run(command, env=environment(reached), capture_output=True, text=True, timeout=240)
+        forked = environment(reached) | {"PYTHON_EXEC": str(fork_server.programs())}  # what torchrun starts the script with
+        done = subprocess.run(command, env=forked, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert len(lines) == 2

@@ -22,21 +22,31 @@ STEPS = {
 """Calls of a step of each program of ``check_repetition.cpp``."""
 
 
-def found(folder: Path, source: str) -> dict[str, tuple[int, int]]:
-    """Of each program the period, and where in a step it begins, with this text of ``repetition.cpp``."""
+def compiled(*arguments: str | Path) -> None:
     compiler = shutil.which("g++")
     assert compiler, "g++ builds the extensions, so it must be here"
+    flags = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-D_GLIBCXX_ASSERTIONS", f"-I{forebay_wire.include_dir()}", f"-I{SOURCES}"]
+    subprocess.run([compiler, *flags, *map(str, arguments)], check=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``check_repetition.cpp``, compiled but for what decides."""
+    compiled("-c", Path(__file__).with_name("check_repetition.cpp"), "-o", made := tmp_path_factory.mktemp("repetition") / "check.o")
+    return made
+
+
+def found(programs: Path, folder: Path, source: str) -> dict[str, tuple[int, int]]:
+    """Of each program the period, and where in a step it begins, with this text of ``repetition.cpp``."""
     changed, program = folder / "repetition.cpp", folder / "check"
     changed.write_text(source)
-    flags = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-D_GLIBCXX_ASSERTIONS", f"-I{forebay_wire.include_dir()}", f"-I{SOURCES}"]
-    check = Path(__file__).with_name("check_repetition.cpp")
-    subprocess.run([compiler, *flags, str(check), str(changed), "-o", str(program)], check=True, timeout=120)
+    compiled(programs, changed, "-o", program)
     printed = subprocess.run([program], check=True, capture_output=True, text=True, timeout=60).stdout
     return {name: (int(period), int(offset)) for name, period, offset in (line.split() for line in printed.splitlines())}
 
 
-def test_a_round_of_the_loop_is_the_step_from_where_it_begins(tmp_path: Path) -> None:
-    assert found(tmp_path, (SOURCES / "repetition.cpp").read_text()) == {name: (calls, 0) for name, calls in STEPS.items()}
+def test_a_round_of_the_loop_is_the_step_from_where_it_begins(programs: Path, tmp_path: Path) -> None:
+    assert found(programs, tmp_path, (SOURCES / "repetition.cpp").read_text()) == {name: (calls, 0) for name, calls in STEPS.items()}
 
 
 @pytest.mark.parametrize(
@@ -49,9 +59,9 @@ def test_a_round_of_the_loop_is_the_step_from_where_it_begins(tmp_path: Path) ->
     ],
 )
 def test_without_one_of_its_rules_what_a_step_repeats_within_is_taken_for_the_loop(
-    tmp_path: Path, rule: str, without: str, mistaken: set[str]
+    programs: Path, tmp_path: Path, rule: str, without: str, mistaken: set[str]
 ) -> None:
     source = (SOURCES / "repetition.cpp").read_text()
     assert rule in source
-    told = found(tmp_path, source.replace(rule, without))
+    told = found(programs, tmp_path, source.replace(rule, without))
     assert {name for name, (period, _) in told.items() if period != STEPS[name]} >= mistaken

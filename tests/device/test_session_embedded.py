@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import psutil
 import pytest
 from jupyter_client import BlockingKernelClient
@@ -34,15 +35,28 @@ def environment(tmp_path: Path) -> Iterator[Environment]:
         yield kept | {"HOME": str(home), "TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
 
 
+Start = Callable[..., subprocess.Popen[str]]
+
+
 @pytest.fixture
-def start(environment: Environment, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def start(environment: Environment, tmp_path: Path) -> Iterator[Start]:
     """Starts ``forebay run`` on a script with the given text; afterwards nothing of it may be left."""
+    yield from _starting(sys.executable, environment, tmp_path)
+
+
+@pytest.fixture
+def fork(environment: Environment, tmp_path: Path) -> Iterator[Start]:
+    """The same, with forks of processes that have imported what program, pool and worker need."""
+    yield from _starting(fork_server.programs(), environment, tmp_path)
+
+
+def _starting(python: str | Path, environment: Environment, folder: Path) -> Iterator[Start]:
     started: list[subprocess.Popen[str]] = []
 
     def begin(text: str, *arguments: str) -> subprocess.Popen[str]:
-        script = tmp_path / f"script{len(started)}.py"
+        script = folder / f"script{len(started)}.py"
         script.write_text(text)
-        command = [sys.executable, "-m", "forebay", "run", str(script), *arguments]
+        command = [str(python), "-m", "forebay", "run", str(script), *arguments]
         process = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         started.append(process)
         return process
@@ -99,19 +113,19 @@ print(torch.cuda.get_device_name(), losses[0].item() > 10 * losses[-1].item())
 """
 
 
-def test_a_training_script_runs_and_leaves_nothing(start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_training_script_runs_and_leaves_nothing(start: Start) -> None:
     process = start(TRAIN)
     out, err = finish(process)
     assert (process.returncode, out) == (0, "Forebay dev.1gb (virtual) True\n"), err
 
 
-def test_a_script_without_device_work_starts_no_pool(start: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_script_without_device_work_starts_no_pool(start: Start) -> None:
     process = start("import os, torch; print(torch.cuda.is_available(), torch.ones(2).sum().item(), os.environ['FOREBAY_URL'])")
     assert finish(process) == ("True 2.0 local\n", "")
 
 
-def test_what_torch_cuda_says_of_memory_and_time_is_so(start: Callable[..., subprocess.Popen[str]]) -> None:
-    process = start("""
+def test_what_torch_cuda_says_of_memory_and_time_is_so(fork: Start) -> None:
+    process = fork("""
 import torch
 x = torch.empty(1024, 1024, device="cuda")
 assert torch.cuda.memory_allocated() == 4 * 2**20, torch.cuda.memory_allocated()
@@ -136,8 +150,8 @@ assert total == 2**30 and total - free == torch.cuda.memory_allocated() == torch
     assert process.returncode == 0, err
 
 
-def test_old_habits_work_on_the_device(start: Callable[..., subprocess.Popen[str]]) -> None:
-    process = start("""
+def test_old_habits_work_on_the_device(fork: Start) -> None:
+    process = fork("""
 import torch
 Tensor = torch.cuda.FloatTensor
 x = Tensor([1, 2])
@@ -164,8 +178,8 @@ assert torch.rand(4, device="cuda", generator=generator.manual_seed(3)).tolist()
     assert process.returncode == 0, err
 
 
-def test_saving_profiling_and_compiling_work_on_the_device(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
-    process = start(
+def test_saving_profiling_and_compiling_work_on_the_device(fork: Start, tmp_path: Path) -> None:
+    process = fork(
         """
 import sys, torch
 from torch.profiler import ProfilerActivity, profile
@@ -196,8 +210,8 @@ assert torch.cuda.current_stream() == torch.cuda.default_stream()
     assert "Failed to record CUDA event" not in err
 
 
-def test_after_a_dead_worker_and_after_a_dead_pool_the_next_work_begins_afresh(start: Callable[..., subprocess.Popen[str]]) -> None:
-    process = start("""
+def test_after_a_dead_worker_and_after_a_dead_pool_the_next_work_begins_afresh(fork: Start) -> None:
+    process = fork("""
 import os, psutil, torch
 from forebay.service import service_at
 x = torch.ones(3, device="cuda")
@@ -264,10 +278,10 @@ subprocess.run([sys.executable, sys.argv[1]], check=True)
 """
 
 
-def test_child_processes_share_the_pool_and_a_wait_can_be_interrupted(start: Callable[..., subprocess.Popen[str]], tmp_path: Path) -> None:
+def test_child_processes_share_the_pool_and_a_wait_can_be_interrupted(fork: Start, tmp_path: Path) -> None:
     waiter = tmp_path / "waiter.py"
     waiter.write_text(WAITER)
-    process = start(HOLDER, str(waiter))
+    process = fork(HOLDER, str(waiter))
     out, err = finish(process)
     assert process.returncode == 0, out + err
     interrupted, afterwards = out.splitlines()
@@ -275,8 +289,8 @@ def test_child_processes_share_the_pool_and_a_wait_can_be_interrupted(start: Cal
     assert afterwards == "got it"
 
 
-def test_ctrl_c_in_a_computation_ends_everything(start: Callable[..., subprocess.Popen[str]]) -> None:
-    process = start("""
+def test_ctrl_c_in_a_computation_ends_everything(fork: Start) -> None:
+    process = fork("""
 import torch
 x = torch.randn(400, 400, device="cuda")
 x.sum().item()
@@ -292,7 +306,7 @@ while True:
     assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in err
 
 
-def test_a_killed_program_takes_its_pool_with_it(start: Callable[..., subprocess.Popen[str]], environment: Environment) -> None:
+def test_a_killed_program_takes_its_pool_with_it(start: Start, environment: Environment) -> None:
     process = start("import time, torch\ntorch.ones(1, device='cuda').item()\nprint('ready', flush=True)\ntime.sleep(60)\n")
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.kill()

@@ -106,9 +106,9 @@ assert left == [], left
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
-def test_where_a_kernel_gave_way_to_a_composite_one_the_parts_have_the_derivative(run_python: Any) -> None:
+def test_where_a_kernel_gave_way_to_a_composite_one_the_parts_have_the_derivative(run_forked: Any) -> None:
     """The kernel's own derivative would ask for another kernel for GPUs."""
-    done = run_python(
+    done = run_forked(
         """
 import torch
 from forebay import _C
@@ -149,9 +149,9 @@ assert torch.cuda.device_count() == 1 and torch.ones(1).pin_memory().is_pinned()
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
-def test_no_compiler_of_pytorch_takes_the_device_for_a_gpu_of_this_host(run_python: Any) -> None:
+def test_no_compiler_of_pytorch_takes_the_device_for_a_gpu_of_this_host(run_forked: Any) -> None:
     """A build with CUDA would compile for ``cuda:0`` here, and ask for the driver, which only hosts with a GPU have."""
-    done = run_python(
+    done = run_forked(
         """
 import torch
 from torch.utils._triton import has_triton

@@ -83,6 +83,8 @@ shell = InteractiveShell.instance()
 results = [shell.run_cell(cell, store_history=True) for cell in json.loads(sys.argv[1])]
 print("errors:", [type(result.error_before_exec or result.error_in_exec).__name__ for result in results])
 """
+IMPORT = "%load_ext forebay\nimport torch"
+"""A fork has imported PyTorch before it had a shell, so the import brings no extension."""
 LOOP = f"""%%gpu profile --top 3
 for step in range({STEPS}):
     x = torch.ones(4, device="cuda") * step
@@ -97,8 +99,8 @@ def run_cells(run_python: Any, *cells: str) -> str:
     return str(done.stdout)
 
 
-def test_a_cell_is_profiled_with_its_own_line_numbers(run_python: Any) -> None:
-    out = run_cells(run_python, "import torch", LOOP, "print('kept:', kept, x.tolist())")
+def test_a_cell_is_profiled_with_its_own_line_numbers(run_forked: Any) -> None:
+    out = run_cells(run_forked, IMPORT, LOOP, "print('kept:', kept, x.tolist())")
     assert "16.0" in out, "the value of the last expression is shown"
     assert "kept: 42 [4.0, 4.0, 4.0, 4.0]" in out, "names of the cell are the notebook's"
     assert "cell:4 total = x.sum().item()" in out
@@ -106,20 +108,20 @@ def test_a_cell_is_profiled_with_its_own_line_numbers(run_python: Any) -> None:
     assert out.endswith("errors: ['NoneType', 'NoneType', 'NoneType']\n")
 
 
-def test_an_error_in_a_profiled_cell_is_raised_after_the_profile(run_python: Any) -> None:
-    out = run_cells(run_python, "import torch", "%%gpu profile\ntorch.ones(3, device='cuda').sum().item()\n1 / 0", "%%gpu profile\n1")
+def test_an_error_in_a_profiled_cell_is_raised_after_the_profile(run_forked: Any) -> None:
+    out = run_cells(run_forked, IMPORT, "%%gpu profile\ntorch.ones(3, device='cuda').sum().item()\n1 / 0", "%%gpu profile\n1")
     assert "cell:2 torch.ones(3, device='cuda').sum().item()" in out
     assert out.endswith("errors: ['NoneType', 'ZeroDivisionError', 'NoneType']\n"), "and the next one is profiled again"
 
 
-def test_a_failure_that_the_cell_did_not_wait_for_is_raised(run_python: Any) -> None:
-    out = run_cells(run_python, "import torch", "%%gpu profile\ny = torch.ones(3).cuda().gather(0, torch.tensor([9], device='cuda'))")
+def test_a_failure_that_the_cell_did_not_wait_for_is_raised(run_forked: Any) -> None:
+    out = run_cells(run_forked, IMPORT, "%%gpu profile\ny = torch.ones(3).cuda().gather(0, torch.tensor([9], device='cuda'))")
     assert out.endswith("errors: ['NoneType', 'RuntimeError']\n")
     assert out.index("Profile of ") < out.index("errors: ")
 
 
-def test_words_that_the_magic_does_not_know_are_refused_with_its_usage(run_python: Any) -> None:
-    out = run_cells(run_python, "import torch", "%%gpu profil\n1", "%%gpu profile --tip 3\n1")
+def test_words_that_the_magic_does_not_know_are_refused_with_its_usage(run_forked: Any) -> None:
+    out = run_cells(run_forked, IMPORT, "%%gpu profil\n1", "%%gpu profile --tip 3\n1")
     assert out.endswith("errors: ['NoneType', 'UsageError', 'UsageError']\n")
 
 

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 
 START_SECONDS_MAX = 60.0
@@ -49,7 +50,8 @@ def pool(count: int) -> Iterator[dict[str, str]]:
     with tempfile.TemporaryDirectory(prefix="fb-") as folder:
         state, settings = Path(folder) / "state", Path(folder) / "pool.toml"
         settings.write_text(DEVICES.format(count))
-        command = [sys.executable, "-m", "forebay_pool", "--embedded", "--state-dir", str(state), "--port", "0", "--config", str(settings)]
+        options = ("--embedded", "--state-dir", str(state), "--port", "0", "--config", str(settings))
+        command = [fork_server.services(), "-m", "forebay_pool", *options]
         process = subprocess.Popen(command, env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             deadline = time.monotonic() + START_SECONDS_MAX
@@ -78,8 +80,10 @@ def trained(steps: int) -> float:
 
 
 def started(script: Path, *arguments: str, environment: dict[str, str], ranks: int = 2) -> subprocess.Popen[str]:
+    """torchrun itself starts as it does for people, and the ranks are forks."""
     command = [sys.executable, "-m", "forebay", "run", "torchrun", "--nproc-per-node", str(ranks), str(script), *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    forked = environment | {"PYTHON_EXEC": str(fork_server.programs())}
+    return subprocess.Popen(command, env=forked, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def asked(environment: dict[str, str], path: str, method: str = "GET", body: Any = None) -> Any:

@@ -28,7 +28,7 @@ Finding = dict[str, object]
 def findings(tmp_path_factory: pytest.TempPathFactory) -> list[Finding]:
     """All calls of the catalogue and of the databases' own, and samples of every sixth entry, changed."""
     output = tmp_path_factory.mktemp("wrong-calls") / "findings.json"
-    command = [fork_server.programs(), str(HERE / "wrong_calls.py"), str(output), "--every", str(EVERY)]
+    command = [fork_server.databases(), str(HERE / "wrong_calls.py"), str(output), "--every", str(EVERY)]
     done = subprocess.run(command, env={**os.environ, "FOREBAY_URL": "local"}, capture_output=True, text=True, timeout=SECONDS_MAX)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout)

@@ -84,6 +84,12 @@ def programs() -> Path:
     return services()
 
 
+def databases() -> Path:
+    """The same interpreter, which forks sweeps over PyTorch's databases too."""
+    _python().serve("databases", PYTHONPATH=str(HERE.parent))
+    return services()
+
+
 def standin(folder: Path) -> Path:
     """The same interpreter, which forks what has ``standin:0`` among its arguments; the stand-in can be imported from the folder."""
     _python().serve("standin", PYTHONPATH=str(folder))

@@ -14,6 +14,11 @@ ROLES = {
     "stand_in_worker.py": "services",
     "forebay_billing": "billing",
     "forebay_dashboards": "dashboards",
+    "forebay": "programs",
+    "function_sweep.py": "databases",
+    "operator_sweep.py": "databases",
+    "sparse_sweep.py": "databases",
+    "wrong_calls.py": "databases",
     "gpu": "programs",
     "gpu.peer": "programs",
 }

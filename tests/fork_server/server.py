@@ -203,7 +203,7 @@ def main(role: str, python: str, listener: str) -> None:
     with leaving:
         workers = asked["arguments"][:2] == ["-m", "forebay_worker"]
         become(asked, own if workers else python)  # processes of a worker's other devices are its children
-        if role == "programs":
+        if role in ("programs", "databases"):
             activate()
         run(asked["arguments"])
 

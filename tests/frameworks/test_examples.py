@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "users" / "frameworks.md"
@@ -18,7 +18,8 @@ EXAMPLES = dict(re.findall(r"^## (.*?)\n+```python\n(.*?)^```", PAGE.read_text(e
 def test_an_example_of_the_documentation_learns_on_the_device(framework: str, tmp_path: Path) -> None:
     program = EXAMPLES[framework] + "\nassert next(model.parameters()).is_cuda or trainer.strategy.root_device.type == 'cuda'\n"
     environment = {**os.environ, "FOREBAY_URL": "local"}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    command = [fork_server.programs(), "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     if framework == "lightning":
         assert float(done.stdout.rsplit(" ", 1)[1]) < 1.0

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 import torch
 import torch.multiprocessing
@@ -80,7 +81,7 @@ print((torch.full((3,), 4.0, device="cuda") * 2).sum().item(), flush=True)
 if child:
     assert os.waitpid(child, 0)[1] == 0
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=ANSWER_SECONDS_MAX)
+    done = subprocess.run([fork_server.programs(), "-c", program], capture_output=True, text=True, timeout=ANSWER_SECONDS_MAX)
     assert (done.returncode, done.stdout) == (0, "24.0\n24.0\n"), done.stderr
 
 

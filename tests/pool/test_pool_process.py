@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import fork_server
 import psutil
 import pytest
 from forebay_wire import messages as wire
@@ -33,13 +34,23 @@ Start = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start() -> Iterator[Start]:
     """Starts pools; ends those that still run."""
+    yield from _starting(sys.executable)
+
+
+@pytest.fixture
+def fork() -> Iterator[Start]:
+    """The same, with forks of a process that has imported the pool."""
+    yield from _starting(fork_server.services())
+
+
+def _starting(python: str | Path) -> Iterator[Start]:
     processes: list[subprocess.Popen[str]] = []
 
     def run(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTERHUB_"))}
-        command = [sys.executable, "-m", "forebay_pool", *arguments]
+        command = [str(python), "-m", "forebay_pool", *arguments]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         processes.append(subprocess.Popen(command, env=inherited | environment, **pipes))
         return processes[-1]
@@ -175,12 +186,12 @@ def test_a_lease_that_was_open_when_the_pool_was_killed_ends_at_its_last_confirm
     database.close()
 
 
-def test_a_locked_database_at_the_start_is_one_sentence(start: Start, tmp_path: Path) -> None:
+def test_a_locked_database_at_the_start_is_one_sentence(fork: Start, tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     lock = sqlite3.connect(state / "pool.sqlite", isolation_level=None)
     lock.execute("begin exclusive")
-    process = start("--embedded", "--state-dir", str(state), "--port", "0")
+    process = fork("--embedded", "--state-dir", str(state), "--port", "0")
     _, errors = process.communicate(timeout=30)
     lock.close()
     assert process.returncode == 2
@@ -188,11 +199,11 @@ def test_a_locked_database_at_the_start_is_one_sentence(start: Start, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["null", "cpu"])
-def test_the_real_worker_opens_and_releases_leases(start: Start, tmp_path: Path, kind: str) -> None:
+def test_the_real_worker_opens_and_releases_leases(fork: Start, tmp_path: Path, kind: str) -> None:
     if importlib.util.find_spec("forebay_worker._executor") is None:
         pytest.skip("the worker's extension is not built")
     devices = f'[{{kind = "{kind}", model = "cpu-dev", memory = "4 GiB"}}]'
-    process, address = embedded(start, tmp_path / "state", Path(sys.executable), FOREBAY_POOL_DEVICES=devices)
+    process, address = embedded(fork, tmp_path / "state", Path(sys.executable), FOREBAY_POOL_DEVICES=devices)
     heard = asyncio.run(lease(address, mark=False))
     words = [message.type for message in heard if not isinstance(message, wire.Queued)]
     assert words == ["session", "granted", "closed"]
@@ -214,7 +225,7 @@ class _User(RequestHandler):
 
 
 def test_as_a_managed_service_it_serves_where_jupyterhub_says_and_asks_it_whose_token_it_is(
-    start: Start, tmp_path: Path, fake_python: Path
+    fork: Start, tmp_path: Path, fake_python: Path
 ) -> None:
     async def scenario() -> None:
         hub = HTTPServer(Application([("/hub/api/user", _User)], log_function=lambda _: None))
@@ -225,7 +236,7 @@ def test_as_a_managed_service_it_serves_where_jupyterhub_says_and_asks_it_whose_
         with_port[0].close()
         config = tmp_path / "pool.toml"
         config.write_text('[[devices]]\nkind = "cpu"\nmodel = "cpu-dev"\nmemory = "2 GiB"\n')
-        process = start(
+        process = fork(
             "--config",
             str(config),
             "--state-dir",
@@ -267,11 +278,11 @@ def test_as_a_managed_service_it_serves_where_jupyterhub_says_and_asks_it_whose_
     ],
 )
 def test_settings_that_cannot_be_used_are_one_sentence(
-    start: Start, tmp_path: Path, text: str, environment: dict[str, str], expected: str
+    fork: Start, tmp_path: Path, text: str, environment: dict[str, str], expected: str
 ) -> None:
     config = tmp_path / "pool.toml"
     config.write_text(text)
-    process = start("--config", str(config), "--state-dir", str(tmp_path / "state"), **environment)
+    process = fork("--config", str(config), "--state-dir", str(tmp_path / "state"), **environment)
     _, errors = process.communicate(timeout=20)
     assert process.returncode == 2
     assert expected in errors
@@ -285,10 +296,10 @@ def test_a_pool_that_starts_its_workers_itself_does_not_import_ray() -> None:
     assert done.stdout == "False True\n"
 
 
-def test_a_folder_for_spilled_tensors_that_cannot_be_used_is_named_with_who_must_own_it(start: Start, tmp_path: Path) -> None:
+def test_a_folder_for_spilled_tensors_that_cannot_be_used_is_named_with_who_must_own_it(fork: Start, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     spill = str(tmp_path / "file" / "spill")
-    process = start("--embedded", "--state-dir", str(tmp_path / "state"), "--port", "0", FOREBAY_POOL_SPILL_DIR=spill)
+    process = fork("--embedded", "--state-dir", str(tmp_path / "state"), "--port", "0", FOREBAY_POOL_SPILL_DIR=spill)
     _, told = process.communicate(timeout=20)
     assert process.returncode == 2
     assert told.splitlines()[-1] == (

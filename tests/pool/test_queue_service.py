@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import fork_server
@@ -24,12 +25,14 @@ REAL = {
     "revoke_grace_seconds": 0.05,
 }
 TRAINING = """
-import time, torch
+import os, sys, time, torch
 torch.manual_seed(3)
 model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Dropout(0.2), torch.nn.ReLU(), torch.nn.Linear(32, 1)).to("cuda")
 optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
 data = torch.randn(64, 16).to("cuda")
-for step in range(40):
+for step in range(int(sys.argv[2])):
+    if os.path.exists(sys.argv[1]):
+        break
     loss = (model(data) - data.sum(1, keepdim=True)).square().mean()
     optimizer.zero_grad()
     loss.backward()
@@ -38,6 +41,8 @@ for step in range(40):
     time.sleep(0.02)
 print(torch.cat([p.detach().cpu().flatten() for p in model.parameters()]).sum().item().hex())
 """
+"""Arguments: a file whose appearance ends the loop, and the most steps."""
+STEPS_MAX = 5000
 QUOTA = {"devices_milli": 1000, "device_seconds": 60, "window_seconds": 600, "on_exhausted": "revoke", "priority_max": 7, "weight": 2}
 
 
@@ -193,12 +198,15 @@ async def _shows(watcher: Any, state: str) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built")
 @pytest.mark.skipif(importlib.util.find_spec("forebay._C") is None, reason="the device's extension is not built")
-def test_a_training_loop_gives_the_same_bits_however_often_its_lease_is_revoked(pool: Make) -> None:
-    async def train(running: Any, revocations: int) -> str:
+def test_a_training_loop_gives_the_same_bits_however_often_its_lease_is_revoked(pool: Make, tmp_path: Path) -> None:
+    enough = tmp_path / "enough"
+
+    async def train(running: Any, revocations: int, steps: int) -> list[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
         environment |= {"FOREBAY_URL": running.service.url, "FOREBAY_TOKEN": "ada"}
         pipes: dict[str, Any] = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-        process = await asyncio.create_subprocess_exec(fork_server.programs(), "-c", TRAINING, env=environment, **pipes)
+        command = (fork_server.programs(), "-c", TRAINING, str(enough), str(steps))
+        process = await asyncio.create_subprocess_exec(*command, env=environment, **pipes)
         told = asyncio.create_task(process.communicate())
         for count in range(revocations):
             await running.until(lambda: running.leases, 60)
@@ -206,15 +214,20 @@ def test_a_training_loop_gives_the_same_bits_however_often_its_lease_is_revoked(
             epoch = session.epoch
             assert (await running.call("POST", f"api/sessions/{session.id}/revoke", body="")).code == 202, count
             await running.until(lambda was=epoch, of=session: of.epoch > was and of.lease is not None, 60)
+        if revocations:
+            enough.touch()
         out, err = await told
         assert process.returncode == 0, err.decode()
         assert err.decode().count("the lease is taken back in 0.05 s") == revocations
-        return out.decode()
+        return out.decode().splitlines()
 
     async def scenario() -> None:
         async with pool(**REAL) as running:
-            plain = await train(running, 0)
-            assert await train(running, 4) == plain
+            revoked = await train(running, 4, STEPS_MAX)
+            enough.unlink()
+            steps = len(revoked) - 1
+            assert 4 < steps < STEPS_MAX
+            assert await train(running, 0, steps) == revoked
             await running.until(lambda: not running.leases)
             await running.until(lambda: len(running.records()) >= 6)
             reasons = [record["close_reason"] for record in running.records()]

@@ -9,7 +9,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -17,7 +16,6 @@ from torch.utils import cpp_extension
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent.parent / "build" / "standin"
-COMPILERS = 2
 FLAGS = ("-std=c++20", "-O1", "-g0", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-interference-size")
 METADATA = "Metadata-Version: 2.1\nName: forebay-standin\nVersion: 0\n"
 ENTRY_POINTS = "[torch.backends]\nstandin = forebay_standin:activate\n"
@@ -55,21 +53,12 @@ def compile_into(folder: Path) -> None:
     compiler = os.environ.get("CXX", "c++")
     flags = [*FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
     includes = [f"-I{path}" for path in cpp_extension.include_paths()]
-
-    def compiled(source: Path) -> str:
-        target = CACHE / "objects" / f"{source.stem}-{key(source, *HERE.glob('csrc/*.h'))}.o"
-        target.parent.mkdir(exist_ok=True)
-        if not target.is_file():
-            fresh = target.with_suffix(f".{os.getpid()}")
-            subprocess.run([compiler, *flags, *includes, "-c", str(source), "-o", str(fresh)], check=True)
-            fresh.rename(target)
-        return str(target)
-
-    with ThreadPoolExecutor(COMPILERS) as pool:
-        objects = list(pool.map(compiled, sorted(HERE.glob("csrc/*.cpp"))))
+    together = folder / "together.cpp"  # as one: most of the time goes into PyTorch's headers
+    together.write_text("".join(f'#include "{source}"\n' for source in sorted(HERE.glob("csrc/*.cpp"))))
     libraries = [flag for path in cpp_extension.library_paths() for flag in (f"-L{path}", f"-Wl,-rpath,{path}")]
-    command = [compiler, "-shared", *objects, *libraries, "-lc10", "-ltorch_cpu", "-ltorch", "-o", str(package / "libstandin.so")]
-    subprocess.run(command, check=True)
+    linked = ["-shared", *libraries, "-lc10", "-ltorch_cpu", "-ltorch", "-o", str(package / "libstandin.so")]
+    subprocess.run([compiler, *flags, *includes, str(together), *linked], check=True)
+    together.unlink()
 
 
 if __name__ == "__main__":

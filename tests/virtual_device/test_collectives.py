@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 import torch
 
@@ -51,7 +51,7 @@ def trained_on_both_batches() -> list[float]:
 def test_two_processes_reduce_gather_send_and_train_in_parallel(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
-    commands = [[sys.executable, str(script), str(rank), str(tmp_path / "meeting")] for rank in range(2)]
+    commands = [[fork_server.programs(), str(script), str(rank), str(tmp_path / "meeting")] for rank in range(2)]
     processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
     try:
         results = [json.loads(process.communicate(timeout=120)[0].splitlines()[-1]) for process in processes]

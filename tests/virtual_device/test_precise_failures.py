@@ -410,7 +410,7 @@ def test_what_cannot_fit_raises_at_the_call_and_is_not_counted() -> None:
 
 def test_a_search_for_a_batch_size_ends_at_one_that_trains() -> None:
     limit = torch.cuda.get_device_properties(0).total_memory
-    model = torch.nn.Linear(1024, 1024).cuda()
+    model = torch.nn.Linear(1024, 8).cuda()
     size, losses = 1 << 24, []
     while not losses:
         try:

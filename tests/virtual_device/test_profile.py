@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import fork_server
 import pytest
 import torch
 from forebay import _C
@@ -204,7 +204,7 @@ assert lease.ns < profile.wall_ns
 def test_the_wait_for_a_lease_is_told_apart(tmp_path: Path) -> None:
     script = tmp_path / "lease.py"
     script.write_text(LEASES)
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([fork_server.programs(), str(script)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
 
 
@@ -223,7 +223,7 @@ def test_each_device_is_told_by_itself(tmp_path: Path) -> None:
     script = tmp_path / "devices.py"
     script.write_text(DEVICES)
     environment = {**os.environ, "FOREBAY_DEVICES": "2"}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120, env=environment)
+    done = subprocess.run([fork_server.programs(), str(script)], capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 0, done.stderr
     profile = json.loads(done.stdout)
     assert [device["device"] for device in profile["devices"]] == [0, 1]

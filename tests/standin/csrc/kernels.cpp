@@ -23,7 +23,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kDense(c10::DispatchKey::PrivateUse1);
 
-bool is_here(const at::Tensor& tensor) { return tensor.device().is_privateuseone(); }
+bool is_ours(const at::Tensor& tensor) { return tensor.device().is_privateuseone(); }
 
 at::Tensor empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> dtype, std::optional<at::Layout>, std::optional<at::Device> device,
                  std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
@@ -116,9 +116,9 @@ void copy_between_devices(const at::Tensor& source, const at::Tensor& target) {
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool may_run_later) {
   if (target.numel() == 0) return target;
   const auto wide = source.expand(target.sizes());
-  if (is_here(source) && is_here(target)) {
+  if (is_ours(source) && is_ours(target)) {
     source.device() == target.device() ? copy_on_device(wide, target) : copy_between_devices(wide, target);
-  } else if (is_here(target)) {
+  } else if (is_ours(target)) {
     copy_to_device(wide, target, may_run_later);
   } else {
     copy_to_host(wide, target, may_run_later);
