@@ -80,7 +80,7 @@ struct ProcessGroup::Header {
   uint8_t what = 0;
   uint8_t dtype = 0;
   uint8_t reduction = 0;
-  uint8_t unused = 0;
+  uint8_t names_rank = 0;  // of a sentence that says why the group ends: it says whose fault it is, and is passed on as it is
   uint64_t number = 0;  // of the message, among those that went this way
   uint64_t bytes = 0;
 
@@ -109,20 +109,21 @@ void ProcessGroup::know(size_t member, std::string address, const Ticket& ticket
   other.meeting = Meeting::kApart;
 }
 
-void ProcessGroup::give_up(const std::string& why) {
-  end(why);
+void ProcessGroup::give_up(const std::string& why, bool names_rank) {
+  end(why, names_rank);
   throw GroupEnded(ended_);
 }
 
-void ProcessGroup::lose(size_t member, const std::string& why) { give_up("rank " + std::to_string(member) + " of the process group " + why); }
+void ProcessGroup::lose(size_t member, const std::string& why) { give_up("rank " + std::to_string(member) + " of the process group " + why, true); }
 
-void ProcessGroup::end(const std::string& why) noexcept {
+void ProcessGroup::end(const std::string& why, bool names_rank) noexcept {
   if (!ended_.empty()) return;
   ended_ = why.substr(0, kSentenceBytesMax);
   listener_.close();
   guests_.clear();
   Header header;
   header.what = kEnds;
+  header.names_rank = names_rank;
   header.bytes = ended_.size();
   for (Member& member : members_) {
     const bool between = member.outgoing.empty() || member.outgoing.front().done == 0;  // else it would be taken for bytes of a tensor
@@ -226,7 +227,7 @@ void ProcessGroup::welcome_guests() {
 
 bool ProcessGroup::is_met(size_t number) {
   Member& member = members_[number];
-  if (member.meeting == Meeting::kUnknown) give_up("rank " + std::to_string(number) + " of the process group was not told of");
+  if (member.meeting == Meeting::kUnknown) lose(number, "was not told of");
   if (number < rank_) {
     if (member.meeting == Meeting::kApart) begin(number);
     if (member.meeting == Meeting::kListening) hear_banner(number);
@@ -296,7 +297,7 @@ void ProcessGroup::deliver(const Subject& subject, const std::vector<Parcel>& se
   size_t taken = 0;
   for (const auto& parcel : received) {
     if (parcel.member == rank_) {
-      if (taken == own.size() || own[taken]->bytes != parcel.bytes) give_up("a message of this rank to itself that it does not send");
+      if (taken == own.size() || own[taken]->bytes != parcel.bytes) give_up("a message of this rank to itself that it does not send", false);
       if (parcel.bytes > 0) std::memmove(parcel.data, own[taken]->data, parcel.bytes);
       ++taken;
       continue;
@@ -400,7 +401,7 @@ void ProcessGroup::check_header(size_t number) {
   const auto& expected = member.incoming.front().expected;
   if (member.header == expected) return;
   const Header told = Header::of(member.header), wanted = Header::of(expected);
-  if (told.magic == wire::kMagic && told.what == kEnds) end_as(number, told.bytes);
+  if (told.magic == wire::kMagic && told.what == kEnds) end_as(number, told);
   if (told.magic != wire::kMagic || told.number != wanted.number) lose(number, "broke the protocol");
   lose(number, std::string("called ") + collective_name(told.what) + " with " + std::to_string(told.bytes) + " bytes for this rank (type " + std::to_string(told.dtype) + ", reduction " +
                    std::to_string(told.reduction) + ") where this one called " + collective_name(wanted.what) + " with " + std::to_string(wanted.bytes) + " bytes (type " +
@@ -411,16 +412,15 @@ void ProcessGroup::hear_end(size_t number) {
   Member& member = members_[number];
   const auto got = ::recv(member.socket.get(), member.header.data(), member.header.size(), MSG_DONTWAIT);
   const Header told = Header::of(member.header);
-  if (got == static_cast<ssize_t>(member.header.size()) && told.magic == wire::kMagic && told.what == kEnds) end_as(number, told.bytes);
+  if (got == static_cast<ssize_t>(member.header.size()) && told.magic == wire::kMagic && told.what == kEnds) end_as(number, told);
   lose(number, "is gone: its process ended, or lost its device");
 }
 
-void ProcessGroup::end_as(size_t number, size_t sentence_bytes) {
-  std::string sentence(std::min(sentence_bytes, kSentenceBytesMax), ' ');
+void ProcessGroup::end_as(size_t number, const Header& told) {
+  std::string sentence(std::min<size_t>(told.bytes, kSentenceBytesMax), ' ');
   const auto got = ::recv(members_[number].socket.get(), sentence.data(), sentence.size(), MSG_DONTWAIT);
   sentence.resize(got < 0 ? 0 : static_cast<size_t>(got));
-  const bool is_passed_on = sentence.rfind("rank ", 0) == 0;
-  give_up(is_passed_on ? sentence : "rank " + std::to_string(number) + " ended the process group: " + sentence);
+  give_up(told.names_rank ? sentence : "rank " + std::to_string(number) + " ended the process group: " + sentence, true);
 }
 
 }  // namespace forebay::worker

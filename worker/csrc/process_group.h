@@ -63,8 +63,8 @@ class ProcessGroup {
   };
   // Returns when all is sent and received, in order for each member. Throws GroupEnded, and whatever a wait throws.
   void exchange(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received);
-  // Tells the members that are met, and throws the same at whoever uses the group from here on.
-  void end(const std::string& why) noexcept;
+  // Tells the members that are met, and throws the same at whoever uses the group from here on. A sentence that names no rank is of this one.
+  void end(const std::string& why, bool names_rank = false) noexcept;
 
  private:
   enum class Meeting { kUnknown, kApart, kListening, kGreeted, kMet };
@@ -94,7 +94,7 @@ class ProcessGroup {
     std::array<uint8_t, 24> header;  // of the message that is on its way in
   };
 
-  [[noreturn]] void give_up(const std::string& why);
+  [[noreturn]] void give_up(const std::string& why, bool names_rank);
   [[noreturn]] void lose(size_t member, const std::string& why);
   // Waits until these members are met.
   void meet(const std::vector<size_t>& members);
@@ -112,7 +112,7 @@ class ProcessGroup {
   void check_header(size_t number);
   // Throws where it has ended the group, and says why if it did.
   void hear_end(size_t number);
-  [[noreturn]] void end_as(size_t number, size_t sentence_bytes);
+  [[noreturn]] void end_as(size_t number, const Header& told);
   bool is_done() const;
   void deliver(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received);
   void transfer();
