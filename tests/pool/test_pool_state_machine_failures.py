@@ -51,6 +51,15 @@ def test_what_a_dead_worker_held_is_free(world: Make) -> None:
     assert not w.machine.sessions
 
 
+def test_how_a_worker_died_is_told_by_code_in_every_language(world: Make) -> None:
+    w = world()
+    w.do(WorkerGone(w.lease("s"), Cause("killed", signal="SIGKILL")))
+    cause = w.last("s").cause
+    assert (cause.code, [(part.code, part.values) for part in cause.parts]) == ("worker_gone", [("killed", {"signal": "SIGKILL"})])
+    assert "SIGKILL 신호로 종료되었습니다" in cause.said("ko")
+
+
+
 def test_a_worker_that_dies_while_it_restores_a_session_costs_nothing(world: Make) -> None:
     w = world(cpus(1))
     worker = w.lease("s")

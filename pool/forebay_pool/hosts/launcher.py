@@ -15,6 +15,7 @@ from typing import Protocol
 
 from forebay_service.account import Account
 
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.snapshot import WorkerSnapshot
 from forebay_pool.model.types import Device, Kind
 from forebay_pool.process_identity import process_space, started
@@ -137,7 +138,7 @@ class LocalLauncher:
         try:
             cause = await life
         except OSError as error:
-            cause = f"{error.filename} cannot be started: {error.strerror}"
+            cause = Cause("not_started", program=str(error.filename), problem=error.strerror or "")
         finally:
             self._tasks.pop(worker, None)
             self._pids.pop(worker, None)
@@ -163,24 +164,24 @@ class LocalLauncher:
         _kill_group(process.pid)
         await asyncio.wait([output], timeout=OUTPUT_SECONDS_MAX)
         output.cancel()
-        return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+        return Cause("killed", signal=signal.Signals(-status).name) if status < 0 else Cause("exited", status=status)
 
     async def _follow(self, worker: WorkerSnapshot) -> str:
         """Waits for the end of a process that is no child of ours, or until a worker elsewhere is given up."""
         if worker.boot != process_space():
             given_up = self._elsewhere[worker.id] = asyncio.Event()
             await given_up.wait()
-            return "it runs on another host, and was given up"
+            return Cause("given_up")
         try:
             descriptor = os.pidfd_open(worker.pid)
         except OSError:
-            return "it ended while no pool was there"
+            return Cause("ended_unwatched")
         if started(worker.pid) != worker.started:
             os.close(descriptor)
-            return "it ended while no pool was there"
+            return Cause("ended_unwatched")
         await self._end_of(worker.id, descriptor, worker.pid)
         _kill_group(worker.pid)
-        return "it ended"
+        return Cause("ended")
 
     async def _end_of(self, worker: str, descriptor: int, pid: int) -> None:
         """Returns once the process of this descriptor has ended; until then it can be killed."""

@@ -21,6 +21,8 @@ DRAIN_SECONDS_MAX = 1.0
 READY = '{"event": "ready"'
 """How the line begins by which a worker without a pool says where it listens."""
 LOOK_SECONDS = 0.05
+End = tuple[str, dict[str, str | int]]
+"""How a process ended: the code and the values of a cause (`forebay_wire/sentences`)."""
 LINGER_SECONDS = 60.0
 """An actor whose worker ended, and that no pool has ended since, ends itself."""
 
@@ -32,7 +34,7 @@ class Host:
         self._started = threading.Event()
         self._ended = threading.Event()
         self._process: subprocess.Popen[str] | None = None
-        self._cause = ""
+        self._cause: End = ("ended", {})
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
 
     def start(self, argv: Sequence[str], inherit: Sequence[str], environ: Mapping[str, str]) -> int | None:
@@ -42,8 +44,8 @@ class Host:
         self._started.wait()
         return None if self._process is None else self._process.pid
 
-    def wait(self) -> str:
-        """Returns once the worker has ended: how, in words."""
+    def wait(self) -> End:
+        """Returns once the worker has ended: how."""
         self._ended.wait()
         return self._cause
 
@@ -79,7 +81,7 @@ class Host:
                 preexec_fn=_die_with(os.getpid()),
             )
         except OSError as error:
-            self._cause = f"{argv[0]} cannot be started: {error.strerror}"
+            self._cause = ("not_started", {"program": argv[0], "problem": error.strerror or ""})
         else:
             self._started.set()
             self._cause = self._end_of(process)
@@ -88,13 +90,13 @@ class Host:
         time.sleep(LINGER_SECONDS)
         os._exit(0)
 
-    def _end_of(self, process: subprocess.Popen[str]) -> str:
+    def _end_of(self, process: subprocess.Popen[str]) -> End:
         reader = threading.Thread(target=self._read, args=(process,), daemon=True)
         reader.start()
         status = process.wait()
         _kill_group(process.pid)
         reader.join(DRAIN_SECONDS_MAX)
-        return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+        return ("killed", {"signal": signal.Signals(-status).name}) if status < 0 else ("exited", {"status": status})
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         if process.stdout is not None:

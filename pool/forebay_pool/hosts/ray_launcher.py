@@ -25,6 +25,7 @@ from forebay_pool.errors import one_line
 from forebay_pool.hosts import ray_host
 from forebay_pool.hosts.launcher import WorkerCommand
 from forebay_pool.hosts.ray_nodes import RayNode, named_apart
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.snapshot import WorkerSnapshot
 from forebay_pool.model.types import Device
 
@@ -127,7 +128,7 @@ class RayLauncher:
         """Raises LookupError."""
         found = next((node for node in self._nodes.values() if node.name == name), None)
         if found is None:
-            raise LookupError(f"node {name} is gone")
+            raise LookupError(Cause("node_gone", node=name))
         return found
 
     # Workers
@@ -163,9 +164,9 @@ class RayLauncher:
         try:
             cause = await life
         except LookupError as error:
-            cause = str(error)
+            (cause,) = error.args
         except RayError as error:
-            cause = f"Ray could not start it ({type(error).__name__})"
+            cause = Cause("ray_failed", problem=type(error).__name__)
             log.warning("worker %s: %s", worker, one_line(error), extra={"action": "ray_failed", "worker": worker})
         finally:
             self._tasks.pop(worker, None)
@@ -201,7 +202,7 @@ class RayLauncher:
         await _done(other.actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TICKET": ticket}))
         address = await _done(other.actor.address.remote())
         if address is None:
-            raise LookupError(f"the process of {other.device} ended: {await _done(other.actor.wait.remote())}")
+            raise LookupError(Cause("part_ended_as", _said(await _done(other.actor.wait.remote())), device=other.device))
         return address, ticket
 
     def _dissolve(self, group: PlacementGroup | None) -> None:
@@ -237,7 +238,7 @@ class RayLauncher:
         try:
             actor: Any = ray.get_actor(worker.id, namespace=NAMESPACE)
         except ValueError:
-            return "it ended while no pool was there"
+            return Cause("ended_unwatched")
         group = get_placement_group(worker.id) if len(worker.devices) > 1 else None
         others = _others_of(worker)
         try:
@@ -258,10 +259,10 @@ class RayLauncher:
             await beginning
             return await _first_end(actor, others)
         except (ActorDiedError, ActorUnschedulableError):
-            return "killed" if worker in self._killed else f"its actor on node {node.name} died"
+            return Cause("killed_by_pool") if worker in self._killed else Cause("actor_died", node=node.name)
         except ActorUnavailableError:
             await self._end_surely(worker, actor, node)
-            return f"node {node.name} cannot be reached"
+            return Cause("node_unreachable", node=node.name)
         finally:
             output.cancel()
             if not self._left:
@@ -311,6 +312,11 @@ def _others_of(worker: WorkerSnapshot) -> list[Other]:
     return found
 
 
+def _said(end: ray_host.End | str) -> str:
+    """How a process ended, as its actor says; one that a pool of an older release started says it in English."""
+    return end if isinstance(end, str) else Cause(end[0], **end[1])
+
+
 async def _first_end(actor: Any, others: Sequence[Other]) -> str:
     """How the worker's process ended, or the first of those of its other devices, of which it is told a little later."""
     main = asyncio.ensure_future(_done(actor.wait.remote()))
@@ -318,9 +324,9 @@ async def _first_end(actor: Any, others: Sequence[Other]) -> str:
     try:
         done, _ = await asyncio.wait([main, *ends], return_when=asyncio.FIRST_COMPLETED)
         if main in done:
-            return str(main.result())
+            return _said(main.result())
         await asyncio.wait([main], timeout=WORD_SECONDS)
-        return f"the process of {ends[done.pop()].device} ended"
+        return Cause("part_ended", device=ends[done.pop()].device)
     finally:
         for one in (main, *ends):
             one.cancel()

@@ -93,7 +93,7 @@ class Workers(Draining):
         """Whether one call of its program's runs for too long: nothing interrupts it, so the worker is ended."""
         if seconds <= self.limits.call_seconds_max:
             return False
-        cause = f"one call of {operator} ran for more than {self.limits.call_seconds_max:g} s, and nothing interrupts it"
+        cause = Cause("endless_call", operator=operator, seconds=f"{self.limits.call_seconds_max:g}")
         self._fail(worker, cause, by_program=True)
         return True
 
@@ -105,7 +105,7 @@ class Workers(Draining):
         seat.lies += 1
         if seat.lies >= LIES_MAX:
             self._cordon(seat, Cause("workers_over_memory", count=seat.lies), drains=False, lasting=True)
-        self._fail(worker, f"it says that it holds {memory_bytes} bytes where it may hold {worker.reserved_bytes}")
+        self._fail(worker, Cause("over_its_memory", held=str(memory_bytes), most=str(worker.reserved_bytes)))
         return True
 
     def _parked(self, message: wire.Parked) -> None:
@@ -437,14 +437,14 @@ class Workers(Draining):
                     self._out.append(Kill(worker.id))
             elif worker.away_ns is not None:
                 if self._now - worker.away_ns > int(self.limits.resume_seconds * SECOND):
-                    self._fail(worker, f"its link to the pool ended, and it did not come back within {self.limits.resume_seconds:g} s")
+                    self._fail(worker, Cause("not_back", seconds=f"{self.limits.resume_seconds:g}"))
             elif not silent and worker.session is not None and worker.leave_by_ns is not None and self._now > worker.leave_by_ns:
                 self._note("session_stays", session=worker.session.id, tenant=worker.session.tenant, worker=worker.id)
                 self._stay(worker, worker.session)
             elif silent or late:
                 if silent:
                     self._note("worker_silent", worker=worker.id, node=worker.device.node)
-                cause = f"silent for {SILENCE_HEARTBEATS} heartbeats" if silent else lateness(worker, self.limits)
+                cause = Cause("silent", heartbeats=SILENCE_HEARTBEATS) if silent else lateness(worker, self.limits)
                 self._fail(worker, cause, by_program=not silent and computes_on(worker))
 
     def _make_way(self) -> None:
