@@ -11,6 +11,7 @@ namespace {
 constexpr int64_t kCame = 2;         // uploads of a kind, until the next one is taken for a batch
 constexpr uint64_t kTrials = 3;      // of a way, at its first uses
 constexpr uint64_t kTrialsApart = 1000;  // afterwards
+constexpr int64_t kSmallSumBytes = int64_t{1} << 20;  // larger ones may be one owner's (owners.h)
 
 template <class Use>
 void for_each_tensor(const Plan& plan, const wire::Words& words, const Use& use) {
@@ -113,6 +114,16 @@ void DataParallel::place_batches(const std::vector<uint64_t>& ids) {
   }
 }
 
+// No call writes to a sum before it is made, so it may be made at any time: gradients that an optimizer takes one by one come together.
+void DataParallel::sum(std::vector<uint64_t> ids) {
+  if (ids.empty()) return;
+  const std::unordered_set<uint64_t> asked(ids.begin(), ids.end());
+  for (const auto& item : storages_.items()) {
+    if (item.bytes < kSmallSumBytes && asked.count(item.id) == 0 && storages_.at(item.id).is_sum()) ids.push_back(item.id);
+  }
+  shares_.sum(ids);
+}
+
 // Ways.
 
 uint64_t DataParallel::number_of(const Placement& placement) {
@@ -194,11 +205,8 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   if (!has_room_for(plan, ids)) return give_up();
   owners_.copy(ids);
   std::vector<uint64_t> sums;
-  for (const uint64_t id : ids) {
-    const Share* share = storages_.at(id).share();
-    if (share != nullptr && (share->placement.sharing == Sharing::kSum || share->placement.sharing == Sharing::kMean)) sums.push_back(id);
-  }
-  shares_.sum(sums);
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(sums), [&](uint64_t id) { return storages_.at(id).is_sum(); });
+  sum(std::move(sums));
   bool has_rows = false;
   const auto key = key_of(number, plan, words, has_rows);
   Way* way = &copies_;
@@ -395,7 +403,7 @@ void DataParallel::gather_to_read(const std::vector<uint64_t>& ids) {
     const Share* share = storages_.at(id).share();
     if (share == nullptr || share->placement.sharing == Sharing::kCopies) continue;
     if (share->placement.sharing == Sharing::kRows) gather({id});
-    else shares_.sum({id});
+    else sum({id});
   }
 }
 

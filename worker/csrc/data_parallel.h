@@ -123,6 +123,8 @@ class DataParallel {
   // Copies that a way wants in rows.
   std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
+  // Makes what are sums and means of the devices' parts, and with them, in one exchange, the small ones that were not asked for yet.
+  void sum(std::vector<uint64_t> ids);
   // The parts in which owners carry out a call; none where it is not theirs.
   std::vector<Owners::Part> owned_parts(uint64_t number, Plan& plan, const wire::Words& words);
   // Has this device have room for so many times what a call makes and is given in rows, as far as can be.

@@ -10,11 +10,6 @@ namespace {
 constexpr int64_t kOwnedBytes = int64_t{1} << 20;    // lists of fewer bytes are updated by every device, and what lies on one device is copied
 constexpr int64_t kTogetherBytes = int64_t{64} << 20;  // copied with what is asked for
 
-bool is_sum(const Entry& entry) {
-  const Share* share = entry.share();
-  return share != nullptr && (share->placement.sharing == Sharing::kSum || share->placement.sharing == Sharing::kMean);
-}
-
 bool is_copies(const Entry& entry) { return entry.share() != nullptr && entry.share()->placement.sharing == Sharing::kCopies; }
 
 bool is_home(const Entry& entry) { return entry.share() == nullptr && entry.holds_anything(); }
@@ -107,7 +102,7 @@ bool Owners::are_ready(const std::vector<Part>& parts) const {
     return has_room(part.place, part.call.plan->new_bytes) && std::all_of(ids.begin(), ids.end(), [&](uint64_t id) {
       const Entry& entry = storages_.at(id);
       if (is_copies(entry)) return true;
-      if (is_sum(entry) || std::binary_search(shared.begin(), shared.end(), id)) return false;
+      if (entry.is_sum() || std::binary_search(shared.begin(), shared.end(), id)) return false;
       return entry.is_untouched() || entry.home() == part.place;
     });
   });
@@ -117,7 +112,7 @@ void Owners::prepare(const std::vector<Part>& parts) {
   const auto shared = shared_by(parts);
   std::vector<uint64_t> sums;
   for (const uint64_t id : shared) {
-    if (is_sum(storages_.at(id))) sums.push_back(id);
+    if (storages_.at(id).is_sum()) sums.push_back(id);
   }
   shares_.sum(sums);
   copy(shared);
@@ -126,7 +121,7 @@ void Owners::prepare(const std::vector<Part>& parts) {
   for (const auto& part : parts) {
     const auto& ids = given.emplace_back(Gang::storages_of(*part.call.plan, part.call.words));
     sums.clear();
-    std::copy_if(ids.begin(), ids.end(), std::back_inserter(sums), [&](uint64_t id) { return is_sum(storages_.at(id)); });
+    std::copy_if(ids.begin(), ids.end(), std::back_inserter(sums), [&](uint64_t id) { return storages_.at(id).is_sum(); });
     shares_.sum_at(sums, part.place);
     keep_written(part);
     most = std::max(most, ids.size());
@@ -232,13 +227,13 @@ void Owners::leave_copies(const std::function<bool()>& has_room, const std::vect
   std::vector<std::pair<uint64_t, uint64_t>> shared;  // by their last use
   for (const auto& item : storages_.items()) {
     const Entry& entry = storages_.at(item.id);
-    if ((is_copies(entry) || is_sum(entry)) && !std::binary_search(but.begin(), but.end(), item.id)) shared.emplace_back(entry.share()->used, item.id);
+    if ((is_copies(entry) || entry.is_sum()) && !std::binary_search(but.begin(), but.end(), item.id)) shared.emplace_back(entry.share()->used, item.id);
   }
   std::sort(shared.begin(), shared.end());
   for (const auto& [used, id] : shared) {
     if (has_room()) return;
     const int place = gang_.roomiest();
-    if (is_sum(storages_.at(id))) shares_.sum_at({id}, place);
+    if (storages_.at(id).is_sum()) shares_.sum_at({id}, place);
     else keep(id, place);
   }
 }

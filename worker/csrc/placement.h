@@ -18,6 +18,8 @@ struct Placement {
   uint8_t dtype = 0;   // kSum, kMean: of all elements
 
   bool operator==(const Placement& other) const { return sharing == other.sharing && period == other.period && dtype == other.dtype; }
+  // Whether it is still to be made of the devices' parts.
+  bool is_sum() const { return sharing == Sharing::kSum || sharing == Sharing::kMean; }
   // Of so many, on each of so many devices.
   int64_t bytes_of(int64_t bytes, int64_t devices) const { return sharing == Sharing::kRows ? bytes / devices : bytes; }
 };
