@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 from devices import options_of
-from forebay_wire import messages, stream
+from forebay_wire import messages, stream, vocabulary
+from group_member import OTHER, header, meet, opened
 from link_to_pool import WAIT_SECONDS_MAX, Pool
 
 LIMIT_BYTES = 256 << 20
@@ -300,6 +301,36 @@ def test_a_session_is_parked_within_an_upload_which_goes_on_under_the_next_lease
 
 
 @pytest.mark.everywhere
+@pytest.mark.parametrize("host_bytes_max", [0, 1 << 40])
+@pytest.mark.parametrize("device", ["cpu:0", "cpu:0,cpu:0"])
+def test_a_session_is_parked_within_a_collective_which_goes_on_under_the_next_lease(start_on_pool: Start, host_bytes_max: int) -> None:
+    """A lease that is taken back, and memory that others want, between two pieces of what another member sends."""
+    worker = start_on_pool()
+    client = worker.serve()
+    with client.socket:
+        made = fill(client)
+        large = [storage for storage, tensor in made.items() if len(tensor) >= BIG]  # they come back to different devices
+        door = opened(client)
+        client.send(vocabulary.Member(1, 1, "unix:/nowhere", OTHER))
+        parcels = tuple(vocabulary.Parcel(1, vocabulary.Span(storage, 5, BIG)) for storage in large)
+        client.send(vocabulary.Exchange(1, vocabulary.Collective.BROADCAST, (), parcels))
+        with socket.socket(socket.AF_UNIX) as peer:
+            peer.settimeout(WAIT_SECONDS_MAX)
+            peer.connect(door.address.removeprefix("unix:"))
+            meet(peer, door)
+            sent = b"".join(header(vocabulary.Collective.BROADCAST, BIG, number, dtype=0) + bytes(BIG) for number in range(len(large)))
+            peer.sendall(sent[:BIG])
+            worker.pool.send(messages.Close(epoch=worker.epoch))
+            worker.pool.expect(messages.Closed)
+            assert park(worker, host_bytes_max, 1 << 40).bytes == total(made)
+            peer.sendall(sent[BIG:])
+            worker.pool.expect(messages.Starved)
+            worker.open()
+            for storage in large:
+                made[storage][5 : 5 + BIG] = 0
+            check(client, made)
+
+
 def test_a_session_is_parked_while_its_client_reads_slowly_and_the_client_gets_what_it_asked_for(start_on_pool: Start) -> None:
     worker = start_on_pool()
     client = worker.serve()

@@ -67,9 +67,11 @@ class Session::HostRange {
   uint8_t* data() const { return range_.bytes == 0 ? nullptr : static_cast<uint8_t*>(memory_.mutable_data()) + at_; }
   int64_t bytes() const { return range_.bytes; }
 
-  // What was written there becomes the storage's.
+  // What was written there becomes the storage's, which may have come to another device of the gang by a parking.
   void put_back() const {
-    const auto& memory = session_.storages_.at(range_.id).touch(session_.device_);
+    Entry& entry = session_.storages_.at(range_.id);
+    if (entry.home() != 0) return session_.gang_->write(range_.id, entry, range_.offset, data(), range_.bytes);
+    const auto& memory = entry.touch(session_.device_);
     if (!memory.is_alias_of(memory_)) session_.device_.copy(memory, range_.offset, memory_, at_, range_.bytes);
   }
 
