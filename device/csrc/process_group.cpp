@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include "devices.h"
@@ -66,9 +67,23 @@ wire::Reduction reduction_of(const ReduceOp& op) {
       return wire::Reduction::kMin;
     case ReduceOp::MAX:
       return wire::Reduction::kMax;
-    default:
-      TORCH_CHECK_VALUE(false, "nccl on virtual devices reduces by SUM, AVG, PRODUCT, MIN and MAX, not by this ReduceOp; compute it of all_gather's results");
+    case ReduceOp::PREMUL_SUM:
+      return wire::Reduction::kSum;
+    default: {
+      constexpr std::array<const char*, 3> kBitwise{"BAND", "BOR", "BXOR"};
+      const auto bitwise = static_cast<size_t>(op.op_) - static_cast<size_t>(ReduceOp::BAND);
+      TORCH_CHECK_VALUE(false, "Cannot use ReduceOp.", bitwise < kBitwise.size() ? kBitwise[bitwise] : "UNUSED", " with NCCL; compute it of all_gather's results");
+    }
   }
+}
+
+// What PREMUL_SUM sums: each rank's tensor times the rank's own factor.
+at::Tensor multiplied(const at::Tensor& tensor, const ReduceOp& op) {
+  TORCH_CHECK_VALUE(at::isFloatingType(tensor.scalar_type()), "PreMulSum Data type must be half, float, bfloat16 or double");
+  const auto* factor = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  TORCH_CHECK_VALUE(factor != nullptr, "PREMUL_SUM has no factor; make it by torch.distributed._make_nccl_premul_sum(factor)");
+  if (!factor->tensor_factor.defined()) return tensor.mul(factor->double_factor);
+  return tensor.mul(factor->tensor_factor.to(tensor.scalar_type()).reshape({}));
 }
 
 // A complex sum is two real ones.
@@ -227,6 +242,7 @@ void ProcessGroup::reduce_into(Collective what, const at::Tensor& result, const 
   TORCH_CHECK_VALUE(result.scalar_type() == input.scalar_type(), "output tensor must have the same type as input tensor");
   check(input);
   check(result);
+  if (op.op_ == ReduceOp::PREMUL_SUM) return reduce_into(what, result, multiplied(input, op), ReduceOp::SUM);
   meet(everyone());
   forget_contents(result);
   ++recorded_;
@@ -407,6 +423,9 @@ c10::intrusive_ptr<Work> ProcessGroup::message(const at::Tensor& tensor, int mem
 
 c10::intrusive_ptr<Work> ProcessGroup::send(std::vector<at::Tensor>& tensors, int member, int) { return message(only(tensors), member, true); }
 c10::intrusive_ptr<Work> ProcessGroup::recv(std::vector<at::Tensor>& tensors, int member, int) { return message(only(tensors), member, false); }
+c10::intrusive_ptr<Work> ProcessGroup::recvAnysource(std::vector<at::Tensor>&, int) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "NCCL does not receive from any source: give recv the rank that sends, as src");
+}
 
 void ProcessGroup::startCoalescing() { coalescing_ = true; }
 

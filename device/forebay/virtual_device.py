@@ -24,6 +24,7 @@ from forebay.waiting import WaitingLine
 if TYPE_CHECKING:
     from forebay_wire.messages import Flavor
 
+    from forebay.devices import Rank
     from forebay.embedded import EmbeddedPool
     from forebay.session import Session
 
@@ -86,6 +87,7 @@ class VirtualDevices:
         self._new_line: Callable[[], WaitingLine] = WaitingLine
         self._flavors = list(flavors)
         self._rank = rank_of(len(self._flavors))
+        self._rank_device: int | None = None
         self._ended = False
         self._embedded: EmbeddedPool | None = None
         self._sessions: dict[int, Session] = {}
@@ -112,7 +114,7 @@ class VirtualDevices:
         """Blocks until a lease is open for a device and the current span: the callback of its command stream."""
         self._stay_if_ended()
         try:
-            self.session(index).acquire(self.spans.current(), lambda: self._give_way(index))
+            self._computing_session(index).acquire(self.spans.current(), lambda: self._give_way(index))
         except KeyboardInterrupt:
             raise KeyboardInterrupt(STOPPED) from None  # without the way through our own waiting
         except ForebayError as error:
@@ -152,6 +154,20 @@ class VirtualDevices:
             session.marked()
         return session.choose_flavor(name)
 
+    def _computing_session(self, index: int) -> Session:
+        """As session, of a device that is about to compute. Where a process group was made before, its collectives are of this one's tensors."""
+        with self._making:
+            if self._rank_device is None and index not in self._sessions and torch.distributed.is_initialized():
+                self._rank_device = index
+            return self.session(index)
+
+    def _rank_of(self, index: int) -> Rank | None:
+        """Which of torchrun's processes the device computes for: cuda:LOCAL_RANK does, unless another one came first in a process group."""
+        if self._rank is None or index != (self._rank.device if self._rank_device is None else self._rank_device):
+            return None
+        self._rank_device = index
+        return self._rank
+
     def session(self, index: int) -> Session:
         """The device's session, not necessarily opened. Raises ForkedProcess in a child whose parent used a device."""
         if self.forked:
@@ -169,7 +185,7 @@ class VirtualDevices:
                     priority=priority_of(),
                     page=self.journal.page(index),
                     new_line=self._new_line,
-                    rank=self._rank if self._rank is not None and self._rank.device == index else None,
+                    rank=self._rank_of(index),
                 )
             return self._sessions[index]
 

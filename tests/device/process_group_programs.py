@@ -69,6 +69,8 @@ def collectives() -> Any:
         for shape in ((), (5,), (3, 4097), (1 << 20,) if dtype == torch.float32 else (70_001,)):
             check_reductions(size, dtype, shape)
             check_moves(size, dtype, shape)
+    check_factors(size)
+    check_refusals()
     check_splits(size)
     check_objects(size)
     check_messages(size)
@@ -104,6 +106,33 @@ def check_reductions(size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> N
         same(result, reduce(torch.stack([part.chunk(size)[RANK] for part in parts])))
         dist.reduce_scatter(result, list(parts[RANK].cuda().chunk(size)), op)
         same(result, reduce(torch.stack([part.chunk(size)[RANK] for part in parts])))
+
+
+def check_factors(size: int) -> None:
+    """Sums of what each rank multiplied by a factor of its own, which are told as a number or a tensor."""
+    ours = ranked(size, 4 * size)
+    wanted = sum(value * (0.5 + rank) for rank, value in enumerate(ours))
+    for factor in (0.5 + RANK, torch.tensor([0.5 + RANK], device="cuda")):
+        op = dist._make_nccl_premul_sum(factor)
+        value = ours[RANK].cuda()
+        dist.all_reduce(value, op)
+        same(value, wanted)
+        value = ours[RANK].cuda()
+        dist.reduce(value, 0, op)
+        same(value, wanted if RANK == 0 else ours[RANK])
+        result = torch.empty(4, device="cuda")
+        dist.reduce_scatter_tensor(result, ours[RANK].cuda(), op)
+        same(result, wanted.chunk(size)[RANK])
+
+
+def check_refusals() -> None:
+    """What NCCL has not, by names that a script's author knows."""
+    number = torch.ones(3, dtype=torch.int64, device="cuda")
+    for name in ("BAND", "BOR", "BXOR"):
+        op = getattr(dist.ReduceOp, name)
+        assert told(lambda op=op: dist.all_reduce(number, op)).startswith(f"Cannot use ReduceOp.{name} with NCCL")
+    assert "Data type must be half" in told(lambda: dist.all_reduce(number, dist._make_nccl_premul_sum(2.0)))
+    assert "NCCL does not receive from any source" in told(lambda: dist.recv(number))
 
 
 def check_moves(size: int, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
@@ -309,7 +338,7 @@ def told(call: Any) -> str:
     """What a failing call says."""
     try:
         call()
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, IndexError) as error:
         return str(error)
     return "it did not fail"
 
@@ -351,7 +380,11 @@ def failing() -> Any:
     dist.all_reduce(value)
     torch.cuda.synchronize()
     if RANK == 1:
-        indices = torch.tensor([7], device="cuda")
+        value.index_select(0, torch.tensor([0], device="cuda"))  # the first call of a kind is waited for
+        indices, busy = torch.tensor([7], device="cuda"), torch.ones(1024, 1024, device="cuda")
+        torch.cuda.synchronize()
+        for _ in range(4):  # so that the collective is recorded before the failure is heard of
+            busy = busy @ busy
         return told(lambda: (value.index_select(0, indices), dist.all_reduce(value), torch.cuda.synchronize()))
     return told(lambda: (dist.all_reduce(value), torch.cuda.synchronize()))
 

@@ -49,3 +49,4 @@ def install() -> None:
     core.default_pg_nccl_timeout = core.default_pg_nccl_timeout or TIMEOUT
     core_of_torch: Any = torch._C
     core_of_torch._nccl_version = _version
+    core_of_torch._nccl_version_suffix = bytes  # none; asked for where a collective raises
