@@ -155,7 +155,7 @@ class VirtualDevices:
         return session.choose_flavor(name)
 
     def _computing_session(self, index: int) -> Session:
-        """As session, of a device that is about to compute. Where a process group was made before, its collectives are of this one's tensors."""
+        """As session, of a device that is about to compute: where a process group was made before, for that."""
         with self._making:
             if self._rank_device is None and index not in self._sessions and torch.distributed.is_initialized():
                 self._rank_device = index

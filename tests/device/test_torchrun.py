@@ -25,18 +25,28 @@ import os, sys
 import torch
 import torch.distributed as dist
 
+def steps():
+    # what is wanted, or what a file says by now
+    try:
+        return int(open(f"{__file__}.steps").read())
+    except (OSError, ValueError):
+        return int(sys.argv[1])
+
 local_rank = int(os.environ["LOCAL_RANK"])
 torch.cuda.set_device(local_rank)
 dist.init_process_group("nccl")
 torch.manual_seed(0)
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4).cuda(), device_ids=[local_rank])
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(int(sys.argv[1])):
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+step = 0
+while step < steps():
     optimizer.zero_grad()
-    model(torch.full((2, 8), float(dist.get_rank() + step), device="cuda")).square().mean().backward()
+    model(torch.full((2, 8), float(dist.get_rank() + step % 7), device="cuda")).square().mean().backward()
     optimizer.step()
-    if step == 20:
-        open(f"{__file__}.{local_rank}", "w").close()
+    step += 1
+    if step % 20 == 0:
+        torch.cuda.synchronize()
+        open(f"{__file__}.{local_rank}", "w").write(str(step))
 weights = torch.cat([weight.detach().flatten() for weight in model.parameters()])
 sys.stdout.write(f"{torch.cuda.device_count()} {weights.device} {weights.double().sum().item():.4f}\\n")
 dist.destroy_process_group()
@@ -71,10 +81,10 @@ def trained(steps: int) -> float:
 
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 4)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for step in range(steps):
         optimizer.zero_grad()
-        model(torch.tensor([[float(rank + step)] * 8 for rank in (0, 0, 1, 1)])).square().mean().backward()
+        model(torch.tensor([[float(rank + step % 7)] * 8 for rank in (0, 0, 1, 1)])).square().mean().backward()
         optimizer.step()
     return sum(float(weight.detach().double().sum()) for weight in model.parameters())
 
@@ -106,10 +116,12 @@ def states(environment: dict[str, str]) -> list[str]:
     return [row["state"] for row in asked(environment, "api/sessions")]
 
 
-def billed(folder: Path) -> list[tuple[str, int, int, str]]:
-    """Session, beginning and end in nanoseconds of Unix time, and why it ended, of each segment of a lease."""
+def billed(folder: Path, parked: bool = False) -> list[tuple[str, int, int, str]]:
+    """Session, beginning and end in nanoseconds of Unix time, and why it ended, of each segment of a lease, or of parked time."""
     with closing(sqlite3.connect(f"file:{folder / 'state' / 'pool.sqlite'}?mode=ro", uri=True)) as books:
-        rows = books.execute("select session, started_at_unix_ns, duration_ns, close_reason from lease_segments")
+        rows = books.execute(
+            "select session, started_at_unix_ns, duration_ns, close_reason from lease_segments where (parked_bytes is not null) = ?", [parked]
+        )
         return [(session, begin, begin + length, reason) for session, begin, length, reason in rows]
 
 
@@ -129,6 +141,65 @@ def test_each_rank_computes_on_its_own_device_and_is_billed_from_one_moment_on(t
     first = {session: min(begin for who, begin, *_ in leases if who == session) for session, *_ in leases}
     assert len(first) == 2 and len(set(first.values())) == 1, leases
     assert all(begin <= end <= ended_ns for _, begin, end, _ in leases)
+
+
+@pytest.mark.full_sweep
+def test_ranks_that_compute_on_another_device_than_their_number_are_granted_together_too(tmp_path: Path) -> None:
+    """A script that chooses no device has cuda:0 in each process: a device of its own."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING.replace("torch.cuda.set_device(local_rank)", ""))
+    with pool(2) as environment:
+        process = started(script, "5", environment=environment)
+        out, errors = process.communicate(timeout=240)
+        leases = until(lambda: billed(Path(environment["XDG_CONFIG_HOME"])))
+    assert process.returncode == 0, errors
+    found = sorted(line.split() for line in out.splitlines() if line.startswith("2 cuda"))
+    assert [(count, device) for count, device, _ in found] == [("2", "cuda:0")] * 2
+    first = {session: min(begin for who, begin, *_ in leases if who == session) for session, *_ in leases}
+    assert len(first) == 2 and len(set(first.values())) == 1, leases
+
+
+def test_a_training_goes_on_where_it_was_after_its_host_was_emptied_in_the_middle_of_its_collectives(
+    tmp_path: Path, full_sweep: bool
+) -> None:
+    """All tensors are parked meanwhile. Nothing is billed for that time, and no step is lost."""
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+
+    def at() -> int:
+        """How many steps both ranks have done."""
+        return min(int(Path(f"{script}.{rank}").read_text() or "0") for rank in range(2))
+
+    with pool(2) as environment:
+        folder = Path(environment["XDG_CONFIG_HOME"])
+        process = started(script, "1000000", environment=environment)
+        try:
+            until(lambda: all(Path(f"{script}.{rank}").exists() for rank in range(2)))
+            (node,) = [row["node"] for row in asked(environment, "api/nodes")]
+            empty = []
+            for _ in range(20 if full_sweep else 2):
+                asked(environment, f"api/nodes/{node}", "PUT", {"drain": True, "grace_seconds": 0.1})
+                until(lambda: states(environment) == ["queued"] * 2 and asked(environment, "api/nodes")[0]["residents"] == 0)
+                begin_ns, before = time.time_ns(), at()
+                time.sleep(0.3)
+                assert at() == before and process.poll() is None
+                empty.append((begin_ns, time.time_ns()))
+                asked(environment, f"api/nodes/{node}", "PUT", {"drain": False})
+                until(lambda before=before: at() >= before + 40)
+            last = at() + 400
+            Path(f"{script}.steps").write_text(str(last))
+            out, errors = process.communicate(timeout=120)
+        finally:
+            process.terminate()  # and its ranks
+        ended_ns = time.time_ns()
+        leases, parked = until(lambda: asked(environment, "api/sessions") == [] and (billed(folder), billed(folder, parked=True)))
+    assert process.returncode == 0, errors
+    totals = [float(line.split()[-1]) for line in out.splitlines() if line.startswith("2 cuda")]
+    assert totals == pytest.approx([trained(last)] * 2, abs=1e-3)
+    assert [reason for *_, reason in leases].count("revoked") == 2 * len(empty) == len(parked)
+    for _, begin, end, _ in leases:
+        assert begin <= end <= ended_ns
+        assert not any(begin < until_ns and end > since_ns for since_ns, until_ns in empty), (leases, empty)
 
 
 def test_more_ranks_than_devices_are_refused_at_once_with_the_number_that_would_do(tmp_path: Path) -> None:
