@@ -120,7 +120,8 @@ def billed(folder: Path, parked: bool = False) -> list[tuple[str, int, int, str]
     """Session, beginning and end in nanoseconds of Unix time, and why it ended, of each segment of a lease, or of parked time."""
     with closing(sqlite3.connect(f"file:{folder / 'state' / 'pool.sqlite'}?mode=ro", uri=True)) as books:
         rows = books.execute(
-            "select session, started_at_unix_ns, duration_ns, close_reason from lease_segments where (parked_bytes is not null) = ?", [parked]
+            "select session, started_at_unix_ns, duration_ns, close_reason from lease_segments where (parked_bytes is not null) = ?",
+            [parked],
         )
         return [(session, begin, begin + length, reason) for session, begin, length, reason in rows]
 
