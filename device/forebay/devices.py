@@ -1,6 +1,6 @@
 """How many virtual devices a process has, and of which flavors: FOREBAY_DEVICES, else what `forebay device` saved, and torchrun wants.
 
-And which of torchrun's processes this is: their leases are granted together.
+And which of several processes that compute together this is, by torchrun or by their process group: their leases are granted together.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import secrets
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,12 +25,15 @@ DEVICES_MAX = 16
 MEETING_VARIABLES = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
 """What torchrun tells all its processes alike, and anew after each restart."""
 
+GROUP_KEY, GROUP_BYTES = "forebay/processes", 32
+"""In a process group's store: what the pool knows its processes by, and how long that is."""
+
 Flavors = list[str | None]
 """One a device, in the order of their numbers; None is the flavor of FOREBAY_FLAVOR, else the user's choice at the pool."""
 
 
 class Rank(NamedTuple):
-    """Which one of torchrun's processes this is."""
+    """Which one of several processes this is that compute together."""
 
     group: str
     """The same for all of them, and for no others: 64 hexadecimal digits."""
@@ -50,6 +54,25 @@ def rank_of(count: int, environment: Mapping[str, str] = os.environ) -> Rank | N
         meeting += [socket.gethostname(), str(os.getppid())]
     group = hashlib.sha256(json.dumps(meeting).encode()).hexdigest()
     return Rank(group, int(rank), int(size), int(local) if int(local) < count else 0)
+
+
+def has_group() -> bool:
+    """Whether this process is in a process group of virtual devices."""
+    from torch import distributed
+
+    return distributed.is_available() and distributed.is_initialized() and "nccl" in str(distributed.get_backend_config())
+
+
+def rank_of_group(device: int) -> Rank | None:
+    """Which one of the process group's processes this is, where no torchrun told it; None to one that is alone."""
+    from torch import distributed
+
+    size = distributed.get_world_size()
+    if size < 2:
+        return None
+    store = distributed.distributed_c10d._get_default_store()
+    group = store.compare_set(GROUP_KEY, "", secrets.token_hex(GROUP_BYTES))  # the first one's, to all
+    return Rank(group.decode(), distributed.get_rank(), size, device)
 
 
 def wanted(environment: Mapping[str, str] = os.environ) -> Flavors:

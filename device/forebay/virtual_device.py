@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from forebay import _C
-from forebay.devices import rank_of
+from forebay.devices import has_group, rank_of, rank_of_group
 from forebay.errors import ForebayError, ForkedProcess
 from forebay.journal import Journal
 from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, priority_of, service_at
@@ -157,12 +157,12 @@ class VirtualDevices:
     def _computing_session(self, index: int) -> Session:
         """As session, of a device that is about to compute: where a process group was made before, for that."""
         with self._making:
-            if self._rank_device is None and index not in self._sessions and torch.distributed.is_initialized():
-                self._rank_device = index
+            if self._rank_device is None and index not in self._sessions and has_group():
+                self._rank, self._rank_device = self._rank or rank_of_group(index), index
             return self.session(index)
 
     def _rank_of(self, index: int) -> Rank | None:
-        """Which of torchrun's processes the device computes for: cuda:LOCAL_RANK does, unless another one came first in a process group."""
+        """Which of several processes the device computes for: cuda:LOCAL_RANK does, unless another one came first in a process group."""
         if self._rank is None or index != (self._rank.device if self._rank_device is None else self._rank_device):
             return None
         self._rank_device = index

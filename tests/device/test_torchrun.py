@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -50,6 +51,34 @@ while step < steps():
 weights = torch.cat([weight.detach().flatten() for weight in model.parameters()])
 sys.stdout.write(f"{torch.cuda.device_count()} {weights.device} {weights.double().sum().item():.4f}\\n")
 dist.destroy_process_group()
+"""
+SPAWNED = """
+import os, sys
+import torch
+import torch.distributed as dist
+
+def main(rank, size, port):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", rank=rank, world_size=size)
+    value = torch.full((3,), float(rank + 1), device="cuda")
+    dist.all_reduce(value)
+    sys.stdout.write(f"2 {value.device} {value.sum().item()}\\n")
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(main, args=(2, sys.argv[1]), nprocs=2)
+"""
+ACCELERATED = """
+import sys
+import accelerate, torch
+
+accelerator = accelerate.Accelerator()
+model = accelerator.prepare(torch.nn.Linear(3, 1, bias=False))
+model(torch.full((1, 3), 1.0 + accelerator.process_index, device=accelerator.device)).sum().backward()
+gradient = next(model.parameters()).grad
+sys.stdout.write(f"2 {gradient.device} {2 * gradient.sum().item()}\\n")
+accelerator.end_training()
 """
 
 
@@ -201,6 +230,25 @@ def test_a_training_goes_on_where_it_was_after_its_host_was_emptied_in_the_middl
     for _, begin, end, _ in leases:
         assert begin <= end <= ended_ns
         assert not any(begin < until_ns and end > since_ns for since_ns, until_ns in empty), (leases, empty)
+
+
+@pytest.mark.parametrize("launcher", ["spawn", pytest.param("accelerate", marks=pytest.mark.full_sweep)])
+def test_other_launchers_than_torchrun_start_ranks_that_are_granted_together(tmp_path: Path, launcher: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SPAWNED if launcher == "spawn" else ACCELERATED)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    accelerate = ["accelerate", "launch", "--multi_gpu", "--num_processes", "2", "--main_process_port", port]
+    with pool(2) as environment:
+        command = [*(accelerate if launcher == "accelerate" else []), str(script), port]
+        every = environment | {"FOREBAY_DEVICES": "2"}
+        done = subprocess.run([sys.executable, "-m", "forebay", "run", *command], env=every, capture_output=True, text=True, timeout=240)
+        leases = until(lambda: asked(environment, "api/sessions") == [] and billed(Path(environment["XDG_CONFIG_HOME"])))
+    assert done.returncode == 0, done.stderr
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("2 cuda")) == ["2 cuda:0 9.0", "2 cuda:1 9.0"]
+    first = {session: min(begin for who, begin, *_ in leases if who == session) for session, *_ in leases}
+    assert len(first) == 2 and len(set(first.values())) == 1, leases
 
 
 def test_more_ranks_than_devices_are_refused_at_once_with_the_number_that_would_do(tmp_path: Path) -> None:
