@@ -11,7 +11,7 @@ from devices import PAIR, pair_of
 from forebay_wire import messages, stream
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from link_to_pool import WAIT_SECONDS_MAX
-from test_worker_parking import start_on_pool  # noqa: F401
+from test_worker_parking import park, start_on_pool  # noqa: F401
 
 aten = torch.ops.aten
 ROWS = 8
@@ -203,9 +203,9 @@ def test_what_is_written_and_resized_meanwhile_is_whole(loop: Loop) -> None:
     loop.check()
 
 
-def test_a_session_leaves_for_one_device_and_for_three_with_what_several_hold(start_on_pool: Any) -> None:  # noqa: F811
+def test_a_session_leaves_for_other_numbers_of_devices_with_what_several_hold_and_is_divided_again(start_on_pool: Any) -> None:  # noqa: F811
     source, loop, workers = None, None, []
-    for devices in (PAIR, "cpu:0", f"{PAIR}+cpu:0", PAIR):
+    for devices in (PAIR, "cpu:0", f"{PAIR}+cpu:0", f"{PAIR}+{PAIR}", PAIR):
         worker = start_on_pool(device=devices)
         workers.append(worker)
         worker.assign(source)
@@ -219,6 +219,9 @@ def test_a_session_leaves_for_one_device_and_for_three_with_what_several_hold(st
                 loop.check()
             loop.run()
             loop.check()
+            told = work_of(loop)
+            assert told.devices == devices.count("cpu:0")
+            assert (told.divided.calls > 0) == (told.devices in (2, 4)), "three do not have equal parts of eight rows"
             client.send(stream.Leave(client.request()))
             assert isinstance(client.reply(), stream.Done)
             left = worker.pool.expect(messages.Left)
@@ -226,6 +229,22 @@ def test_a_session_leaves_for_one_device_and_for_three_with_what_several_hold(st
     for worker in workers:
         worker.pool.send(messages.End())
         assert worker.process.wait(WAIT_SECONDS_MAX) == 0
+
+
+def test_a_session_that_was_parked_is_divided_again(start_on_pool: Any) -> None:  # noqa: F811
+    worker = start_on_pool(device=PAIR)
+    client = worker.serve()
+    with client.socket:
+        loop = Loop(client)
+        loop.run()
+        before = work_of(loop)
+        worker.drain(client)
+        park(worker, 0, 1 << 40)
+        worker.open()
+        loop.check()
+        loop.run()
+        loop.check()
+        assert work_of(loop).divided.calls >= before.divided.calls + 3 * (ROUNDS - 1), "from the first batch on"
 
 
 def work_of(loop: Loop) -> stream.GangWork:
