@@ -12,6 +12,7 @@ from pathlib import Path
 
 import fork_server
 import pytest
+from forebay.toolkit import flavor
 from forebay.toolkit.command import main
 from rest_pool import TOKEN, served
 
@@ -114,6 +115,19 @@ def test_a_flavors_devices_are_planned_for(
         monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
         assert main(["plan", script()]) == 0
     assert capfd.readouterr().out.startswith("Plan for one MI250 of 128 GiB on 1 host: one device")
+
+
+def test_no_more_memory_is_planned_with_than_a_flavor_has_of_a_device(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], script: Callable[..., str]
+) -> None:
+    quarter = [{"model": "A100", "count": 1, "share_milli": 250}]
+    monkeypatch.setattr(flavor, "row_of", lambda name: {"name": name, "memory_bytes": 20 << 30, "equivalents": quarter})
+    with served() as pool:
+        monkeypatch.setenv("FOREBAY_URL", pool.url)
+        monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
+        for options, told in ((), "A100 of 20 GiB"), (("--memory", "10GiB"), "A100 of 10 GiB"), (("--device", "h100"), "H100 of 80 GiB"):
+            assert main(["plan", *options, script()]) == 0
+            assert capfd.readouterr().out.startswith(f"Plan for one {told} on 1 host")
 
 
 NO_STEP = "No training step was found: no upload came again and again"

@@ -131,10 +131,10 @@ def _progress(wanted: int) -> Callable[[int, int], None]:
 
 def machine_of(arguments: argparse.Namespace) -> Machine:
     """What is planned for: what is given, else what the user's flavor is served by. Raises ForebayError."""
-    devices, name = arguments.devices, arguments.device
+    devices, name, part_bytes = arguments.devices, arguments.device, None
     if devices is None:
-        devices, found = _of_flavor()
-        name = name or found
+        devices, found, part_bytes = _of_flavor()
+        name, part_bytes = name or found, part_bytes if name is None else None
     model = MODELS.get((name or DEFAULT_MODEL).lower())
     if model is None:
         raise ForebayError(
@@ -143,7 +143,7 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
     for value, option in ((devices, "--devices"), (arguments.per_host, "--per-host"), (arguments.rows or 1, "--rows")):
         if not 1 <= value <= DEVICES_MAX:
             raise ForebayError(f"{option} is {value}; it must be from 1 to {DEVICES_MAX:,}.")
-    memory = model.memory_bytes if arguments.memory is None else _bytes_of(arguments.memory)
+    memory = min(model.memory_bytes, part_bytes or model.memory_bytes) if arguments.memory is None else _bytes_of(arguments.memory)
     network = Network() if arguments.network is None else network_of(arguments.network)
     return Machine(devices, model, memory, arguments.per_host, network)
 
@@ -157,15 +157,16 @@ def _bytes_of(text: str) -> int:
     return size
 
 
-def _of_flavor() -> tuple[int, str | None]:
-    """Devices, and their model, that serve the flavor which the user chose at the pool."""
+def _of_flavor() -> tuple[int, str, int]:
+    """Devices, their model, and the bytes of each, that serve the flavor which the user chose at the pool."""
     service = pool.remote()
     if service is None:
         raise ForebayError("How many devices? Give --devices N; without a pool there is no flavor to take them from.")
     chosen = pool.chosen_flavor(service)
     if chosen is None:
         raise ForebayError("How many devices? Give --devices N, or choose a flavor (`forebay flavor set NAME`).")
-    for way in flavor.row_of(chosen).get("equivalents", ()):
+    row = flavor.row_of(chosen)
+    for way in row.get("equivalents", ()):
         if str(way["model"]).lower() in MODELS:
-            return int(way["count"]), str(way["model"])
+            return int(way["count"]), str(way["model"]), int(row["memory_bytes"]) // int(way["count"])
     raise ForebayError(f"The flavor {chosen} is served by no model that is known here; give --devices N and --device MODEL.")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from forebay.toolkit.planner.choice import Plan
+from forebay.toolkit.planner.layout import MIB
 from forebay.toolkit.planner.machine import GIB
 from forebay.toolkit.planner.profile import StepProfile
 from forebay.toolkit.planner.report import PREDICTED, TODAY, assumptions, devices_of, step_lines, time_rows
@@ -64,16 +65,19 @@ def _memory_parts(plan: Plan) -> list[Colored]:
     return [(name, size, COLOURS[place]) for place, (name, size) in parts if size]
 
 
+def _memory(size: float) -> str:
+    return f"{size / GIB:,.2f} GiB" if size >= GIB else f"{size / MIB:,.2f} MiB"
+
+
 def _bar(parts: Sequence[Colored], whole: float, said: str) -> str:
     spans = "".join(f'<span style="width:{100 * size / whole:.3f}%;background:{colour}"></span>' for _, size, colour in parts)
     return f'<div class="bar" role="img" aria-label="{escape(said)}">{spans}</div>'
 
 
-def _key(parts: Sequence[Colored], unit: float, name_of_unit: str, total: str) -> str:
-    """The table beside a bar."""
+def _key(parts: Sequence[Colored], told: Callable[[float], str], total: str) -> str:
+    """The table beside a bar; ``told`` writes a part's size."""
     rows = "".join(
-        f'<tr><td><span class="key" style="background:{colour}"></span>{escape(name)}</td>'
-        f'<td class="number">{size / unit:,.2f} {name_of_unit}</td></tr>'
+        f'<tr><td><span class="key" style="background:{colour}"></span>{escape(name)}</td><td class="number">{told(size)}</td></tr>'
         for name, size, colour in parts
     )
     return f'<table>{rows}<tr><th>in all</th><td class="number">{total}</td></tr></table>'
@@ -95,13 +99,13 @@ def _memory_bar(plan: Plan) -> str:
 
 def _bars(plan: Plan) -> str:
     total, limit = plan.chosen.cost.memory.total, plan.machine.memory_bytes
-    return _memory_bar(plan) + _key(_memory_parts(plan), GIB, "GiB", f"{total / GIB:,.2f} of {limit / GIB:,.0f} GiB")
+    return _memory_bar(plan) + _key(_memory_parts(plan), _memory, f"{_memory(total)} of {limit / GIB:,.0f} GiB")
 
 
 def _times(plan: Plan) -> str:
     total = plan.chosen.cost.time.total
     parts = [(name, spent, colour) for (name, spent), colour in zip(time_rows(plan.chosen), COLOURS, strict=False)]
-    return _bar(parts, total, "time by part") + _key(parts, 1e-3, "ms", f"{total * 1e3:,.2f} ms")
+    return _bar(parts, total, "time by part") + _key(parts, lambda spent: f"{spent * 1e3:,.2f} ms", f"{total * 1e3:,.2f} ms")
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
