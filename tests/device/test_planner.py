@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +67,15 @@ def test_a_recording_tells_weights_states_and_gradients(profiles: dict[tuple[str
     assert step.total(Part.WEIGHT) == trained + statistics
     assert step.total(Part.STATE) == pytest.approx(2 * trained, abs=64)
     assert len(step.gradients) == len(step.trained)
+
+
+def test_a_device_holds_what_is_predicted_of_weights_states_and_gradients(profiles: dict[tuple[str, str], StepProfile]) -> None:
+    """To the byte, once a real worker has trained and the gradients stay."""
+    command = [fork_server.programs(), str(PROGRAMS), "language", str(ROWS), "kept"]
+    trained = subprocess.run(command, env={**os.environ, "FOREBAY_URL": "local"}, capture_output=True, text=True, timeout=120)
+    step = profiles["language", "plain"].step
+    predicted = step.total(Part.WEIGHT) + step.total(Part.STATE) + step.gradient_bytes
+    assert trained.stdout.splitlines()[-1] == f"held {predicted}", trained.stderr
 
 
 def test_floating_point_operations_are_those_of_the_products(profiles: dict[tuple[str, str], StepProfile]) -> None:
