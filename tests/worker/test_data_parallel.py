@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from devices import PAIR, pair_of
 from forebay_wire import messages, stream
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from link_to_pool import WAIT_SECONDS_MAX
-from test_worker_parking import park, start_on_pool  # noqa: F401
+from test_worker_parking import LIMIT_BYTES, park, start_on_pool  # noqa: F401
 
 aten = torch.ops.aten
 ROWS = 8
@@ -245,6 +248,44 @@ def test_a_session_that_was_parked_is_divided_again(start_on_pool: Any) -> None:
         loop.run()
         loop.check()
         assert work_of(loop).divided.calls >= before.divided.calls + 3 * (ROUNDS - 1), "from the first batch on"
+
+
+INTERRUPTIONS = 8
+
+
+def interrupt(worker: Any, chance: random.Random) -> None:
+    """Takes the lease back again and again, as a budget, maintenance or somebody's want of memory does, and parks in most cases."""
+
+    def hear(kind: type[messages.Message]) -> None:
+        while not isinstance(heard := worker.pool.heard.get(timeout=WAIT_SECONDS_MAX), kind):
+            assert isinstance(heard, messages.Heartbeat | messages.Starved), heard
+
+    for _ in range(INTERRUPTIONS):
+        time.sleep(chance.uniform(0, 0.05))  # of a program that goes on meanwhile
+        worker.pool.send(messages.Close(epoch=worker.epoch))
+        hear(messages.Closed)
+        if chance.random() < 0.7:
+            worker.pool.send(messages.Park(host_bytes_max=chance.choice((0, 1 << 40)), spill_bytes_max=1 << 40))
+            hear(messages.Parked)
+        worker.epoch += 1
+        worker.pool.send(messages.Open(epoch=worker.epoch, memory_limit_bytes=LIMIT_BYTES))
+
+
+def test_a_session_that_loses_its_lease_at_any_moment_computes_what_it_would_have(start_on_pool: Any, full_sweep: bool) -> None:  # noqa: F811
+    for seed in range(40 if full_sweep else 2):
+        chance = random.Random(seed)
+        worker = start_on_pool(device=chance.choice((PAIR, f"{PAIR}+{PAIR}")))
+        client = worker.serve()
+        with client.socket, ThreadPoolExecutor(1) as other:
+            interruptions = other.submit(interrupt, worker, chance)
+            is_over = False
+            while not is_over:
+                is_over = interruptions.done()
+                loop = Loop(client)  # its rounding would grow with its rounds
+                loop.run()
+                loop.check()
+            interruptions.result()
+            assert work_of(loop).divided.calls > 0, seed
 
 
 def work_of(loop: Loop) -> stream.GangWork:
