@@ -304,7 +304,7 @@ def test_a_rank_whose_lease_is_taken_in_the_middle_goes_on_or_ends_the_group_wit
         leases = billed(folder)
     if way == "ended":
         assert "of the process group" in errors or "ended the process group" in errors
-        assert "ended this session" in errors
+        assert "ended this session" in errors or "the connection to the worker broke" in errors, "which the program hears of first"
     elif way == "moved":
         assert "the process group ended when this session moved to another device" in errors
     assert {session for session, *_ in leases} >= {victim} and all(begin <= end <= ended_ns for _, begin, end, _ in leases), leases
