@@ -101,7 +101,7 @@ class Spans:
             self._depth += 1
             if self._depth == 1:
                 self._on_end()
-                self._cell = _work(label, _running_cell(shell))
+                self._cell = _work(label, running_cell(shell))
                 if self.follower is not None:
                     self.follower.began(self._cell)
 
@@ -113,7 +113,7 @@ class Spans:
                 if self.follower is not None and cell is not None:
                     self.follower.ended(cell)
 
-        if _running_cell(shell) is not None:
+        if running_cell(shell) is not None:
             begin()
         shell.events.register("pre_run_cell", begin)
         shell.events.register("post_run_cell", end)
@@ -140,7 +140,7 @@ def _work(label: str, execution: _Execution | None) -> Work:
     return Work(uuid.uuid4().hex, "cell", label, execution.count, execution.id, first_line(execution.source, os.environ))
 
 
-def _running_cell(shell: Any) -> _Execution | None:
+def running_cell(shell: Any) -> _Execution | None:
     """The cell that this thread runs, or None outside one. It is in no event where PyTorch is imported by the cell itself.
 
     ``shell.execution_count`` alone does not say it: newer IPython counts on before the cell runs, older IPython after.

@@ -5,7 +5,7 @@ import { JSONObject } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { Answer, EVERYBODY, Overview, State, TARGET } from './protocol';
+import { Answer, EVERYBODY, Input, Overview, Run, State, TARGET } from './protocol';
 
 const SUBSHELL_MS = 2000;
 
@@ -33,6 +33,20 @@ export class Link implements IDisposable {
   /** Emitted whenever the kernel said something, or is gone. */
   get changed(): ISignal<this, void> {
     return this._changed;
+  }
+
+  /** Emitted when a comm to the kernel is there. */
+  get connected(): ISignal<this, void> {
+    return this._connected;
+  }
+
+  /** Emitted when a cell begins, asks for input or was answered, whichever page it belongs to. */
+  get told(): ISignal<this, Run | Input> {
+    return this._told;
+  }
+
+  get kernel(): Kernel.IKernelConnection | null {
+    return this._kernel;
   }
 
   /** What the kernel last said; null where it has said nothing. */
@@ -149,6 +163,7 @@ export class Link implements IDisposable {
       comm.onClose = () => this._lost(comm);
       this._comm = comm;
       comm.open({ ...this._greeting() });
+      this._connected.emit();
     } finally {
       this._connecting = false;
     }
@@ -161,7 +176,7 @@ export class Link implements IDisposable {
   }
 
   private _heard(message: KernelMessage.ICommMsgMsg): void {
-    const data = message.content.data as unknown as State | Answer | Overview;
+    const data = message.content.data as unknown as State | Answer | Overview | Run | Input;
     if (data.type === 'state') {
       this._state = data;
       this._heardAt = performance.now();
@@ -169,6 +184,8 @@ export class Link implements IDisposable {
     } else if (data.type === 'overview') {
       this._overview = data;
       this._changed.emit();
+    } else if (data.type === 'run' || data.type === 'input') {
+      this._told.emit(data);
     } else if (data.type === 'answer' && data.id !== undefined) {
       const waiting = this._waiting.get(data.id);
       this._waiting.delete(data.id);
@@ -202,6 +219,8 @@ export class Link implements IDisposable {
   private readonly _context: ISessionContext;
   private readonly _greeting: () => Greeting;
   private readonly _changed = new Signal<this, void>(this);
+  private readonly _connected = new Signal<this, void>(this);
+  private readonly _told = new Signal<this, Run | Input>(this);
   private readonly _waiting = new Map<number, Waiting>();
   private _kernel: Kernel.IKernelConnection | null = null;
   private _comm: Kernel.IComm | null = null;

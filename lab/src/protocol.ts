@@ -1,4 +1,6 @@
 // What kernel and front end say to each other on the comm `forebay`: docs/reference/notebook.md.
+import { IOutput } from '@jupyterlab/nbformat';
+
 import { Cause } from './causes';
 
 export const TARGET = 'forebay';
@@ -97,6 +99,36 @@ export interface State {
   /** Why the kernel's last look at the service failed. */
   problem?: string | null;
   quiet: boolean;
+}
+
+/** The last run of a cell: said as it begins, and in a list. */
+export interface Run {
+  type?: 'run';
+  request: string;
+  /** The page that asked for it. */
+  session: string;
+  cell_id: string;
+  count: number;
+  running: boolean;
+}
+
+/** A cell asks, or was answered: then there is no prompt, and `output` stands where the question was. */
+export interface Input {
+  type: 'input';
+  request: string;
+  prompt?: string;
+  password?: boolean;
+  output?: IOutput | null;
+}
+
+/** A run with what it showed. */
+export interface Snapshot extends Run {
+  outputs: IOutput[];
+  /** Id of the last message that is in it. */
+  last: string;
+  asks: { prompt: string; password: boolean } | null;
+  /** Whether the next output takes the place of all before it. */
+  clears: boolean;
 }
 
 export interface Answer {

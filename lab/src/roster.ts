@@ -3,6 +3,7 @@ import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { Greeting, Link } from './link';
+import { Runs } from './runs';
 
 export class Roster {
   constructor(notebooks: INotebookTracker | null, greeting: () => Greeting) {
@@ -33,6 +34,7 @@ export class Roster {
     }
     const link = new Link(panel.sessionContext, this._greeting);
     this._links.set(panel, link);
+    const runs = new Runs(panel, link);
     link.changed.connect(() => {
       if (link === this._current) {
         this._changed.emit();
@@ -40,6 +42,7 @@ export class Roster {
     });
     panel.disposed.connect(() => {
       this._links.delete(panel);
+      runs.dispose();
       link.dispose();
     });
   }

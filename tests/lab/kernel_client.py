@@ -39,7 +39,7 @@ class Shown:
                 self.streams[content["name"]] = self.streams.get(content["name"], "") + content["text"]
             case "display_data" | "update_display_data":
                 self.displays.setdefault(content["transient"]["display_id"], []).append(content["data"]["text/plain"])
-                self.html.append(content["data"]["text/html"])
+                self.html.append(content["data"].get("text/html", ""))
             case "execute_result":
                 self.results.append(content["data"]["text/plain"])
             case "error":
@@ -59,8 +59,26 @@ class Kernel:
         """Executes a cell to its end."""
         return self.finish(self.start(code))
 
-    def start(self, code: str) -> str:
-        return str(self._client.execute(code))
+    def start(self, code: str, cell_id: str | None = None) -> str:
+        """Begins to execute a cell, which has an id where a notebook's page asks for it."""
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": True, "stop_on_error": True}
+        message = self._client.session.msg("execute_request", content, metadata={"cellId": cell_id} if cell_id else {})
+        self._client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
+
+    def request(self, **content: Any) -> Any:
+        """What the kernel answers on the control channel, whether or not a cell runs."""
+        message = self._client.session.msg("forebay_request", content)
+        self._client.control_channel.send(message)
+        reply = self._client.get_control_msg(timeout=CELL_SECONDS)
+        assert reply["parent_header"]["msg_id"] == message["header"]["msg_id"] and reply["msg_type"] == "forebay_reply"
+        return reply["content"]["value"]
+
+    def answer(self, text: str) -> str:
+        """Answers a question of the cell's, once it is asked; the question."""
+        asked = self._client.get_stdin_msg(timeout=CELL_SECONDS)
+        self._client.input(text)
+        return str(asked["content"]["prompt"])
 
     def finish(self, cell: str, shown: Shown | None = None) -> Shown:
         """Waits for a cell's end; what it showed."""

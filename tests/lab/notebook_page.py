@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
+from dashboards_installation import eventually
 from lab_installation import Jupyter
 
 WAIT_MS = 120_000
@@ -28,17 +30,36 @@ class NotebookPage:
 
     def __init__(self, browser: Any, server: Jupyter, kind: str, notebook: str, **options: Any) -> None:
         self.kind, self._server, self._notebook = kind, server, notebook
-        self.context = browser.new_context(viewport={"width": 1440, "height": 900}, **options)
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(WAIT_MS)
+        self._browser, self._options = browser, options
+        self._new_page()
         path = "lab/tree" if kind == "lab" else "notebooks"
         self._address = f"{server.url}/{path}/{notebook}?token={server.token}"
         self.open()
+
+    def _new_page(self) -> None:
+        self.context = self._browser.new_context(viewport={"width": 1440, "height": 900}, **self._options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(WAIT_MS)
 
     def open(self) -> None:
         """Opens the page, and waits for the kernel."""
         self.page.goto(self._address)
         self.await_kernel()
+
+    def come_back(self) -> None:
+        """Closes the tab as somebody does who shuts a computer, and opens the notebook in another browser, whether or not a cell runs."""
+        self.context.close()
+        self._new_page()
+        self.page.goto(self._address)
+        self.cell(0).wait_for()
+
+    def prompt(self, number: int) -> str:
+        """What stands beside a cell: ``[*]:`` while it runs, then its count."""
+        return str(self.cell(number).locator(".jp-InputPrompt").inner_text())
+
+    def await_output(self, number: int, text: str) -> None:
+        """Until this stands below a cell."""
+        self.cell(number).locator(".jp-Cell-outputArea", has_text=text).wait_for()
 
     def await_kernel(self) -> None:
         """Until there is one, and it is idle: its indicator says "idle" before there is one, too."""
@@ -50,9 +71,26 @@ class NotebookPage:
 
     def _has_kernel(self) -> bool:
         """Whether the page is connected to the notebook's kernel, and that is idle, as the server says."""
-        answer = self.page.request.get(f"{self._server.url}/api/sessions", headers={"Authorization": f"token {self._server.token}"})
-        kernels = [session["kernel"] for session in answer.json() if session["path"] == self._notebook]
+        kernels = [session["kernel"] for session in self._sessions()]
         return any(kernel["connections"] and kernel["execution_state"] == "idle" for kernel in kernels)
+
+    def _sessions(self) -> list[dict[str, Any]]:
+        """The notebook's sessions, as the server knows them; no page need be open."""
+        answer = httpx.get(f"{self._server.url}/api/sessions", headers=self._headers).json()
+        return [session for session in answer if session["path"] == self._notebook]
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"token {self._server.token}"}
+
+    def await_idle_kernel(self) -> None:
+        """Until the kernel has done all that it was asked; no page need be open."""
+        eventually(lambda: self._sessions()[0]["kernel"]["execution_state"] == "idle")
+
+    def end_kernel(self) -> None:
+        """Ends the kernel, whatever it does."""
+        for session in self._sessions():
+            httpx.delete(f"{self._server.url}/api/sessions/{session['id']}", headers=self._headers).raise_for_status()
 
     def close(self) -> None:
         self.context.close()
@@ -117,6 +155,21 @@ class NotebookPage:
     def stop(self) -> None:
         """Presses the stop button."""
         self.page.locator("[data-command='notebook:interrupt-kernel'], [data-jp-item-name='interrupt'] jp-button").first.click()
+
+    def restart(self) -> None:
+        """Restarts the kernel by the keyboard, and confirms it."""
+        self.cell(0).locator(".jp-InputPrompt").click()
+        self.page.keyboard.press("0")
+        self.page.keyboard.press("0")
+        self.page.locator(".jp-Dialog button.jp-mod-accept").click()
+
+    def save(self) -> None:
+        self.page.keyboard.press("Control+s")
+
+    @property
+    def question(self) -> Any:
+        """Where a cell asks for input."""
+        return self.page.locator(".jp-Stdin-input:visible")
 
     def status(self) -> str:
         return str(self.page.locator(".forebay-status-button").inner_text()).replace("\n", " ")

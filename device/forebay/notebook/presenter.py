@@ -17,6 +17,7 @@ from forebay.notebook.channel import Channel
 from forebay.notebook.lines import CellLines, DisplayLine
 from forebay.notebook.output import Output
 from forebay.notebook.texts import Texts, language_here, language_of
+from forebay.notebook.transcript import Transcript
 
 GATHER_SECONDS = 0.05
 """Changes that come within so long are told at once."""
@@ -44,6 +45,7 @@ class Presenter:
         self.journal = Journal()
         self.lines = CellLines(self.output, self.journal, self.texts)
         self.channel = Channel(self.output, self._heard)
+        self.transcript = Transcript(shell, self.output, self.texts, self.channel.say)
         self.home: Mapping[str, Any] | None = None
         """The flavor that the first device begins with."""
         self.budget: Mapping[str, Any] | None = None
@@ -62,6 +64,7 @@ class Presenter:
         magics.register(self._shell, self)
         self.journal.listen(self._change)
         if self.output.updates:
+            self.transcript.begin()
             self.channel.register()
             self.channel.offer()
 
