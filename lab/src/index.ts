@@ -46,7 +46,12 @@ function activate(
     },
     () => undefined
   );
-  const roster = new Roster(notebooks, () => ({ locale: texts.language, ...(wantsLine() ? {} : { quiet: true }) }));
+  const roster = new Roster(
+    notebooks,
+    () => ({ locale: texts.language, ...(wantsLine() ? {} : { quiet: true }) }),
+    texts,
+    panel => app.shell.activateById(panel.id)
+  );
   const setLine = (on: boolean): void => {
     void ready.then(async () => {
       await settings?.set('line', on);

@@ -5,7 +5,7 @@ import { JSONObject } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { Answer, EVERYBODY, Input, Overview, Run, State, TARGET } from './protocol';
+import { Answer, EVERYBODY, Input, Notice, Overview, Run, State, TARGET } from './protocol';
 
 const SUBSHELL_MS = 2000;
 
@@ -40,8 +40,8 @@ export class Link implements IDisposable {
     return this._connected;
   }
 
-  /** Emitted when a cell begins, asks for input or was answered, whichever page it belongs to. */
-  get told(): ISignal<this, Run | Input> {
+  /** Emitted when a cell begins, asks for input or was answered, whichever page it belongs to, and when there is news of a long one. */
+  get told(): ISignal<this, Run | Input | Notice> {
     return this._told;
   }
 
@@ -176,7 +176,7 @@ export class Link implements IDisposable {
   }
 
   private _heard(message: KernelMessage.ICommMsgMsg): void {
-    const data = message.content.data as unknown as State | Answer | Overview | Run | Input;
+    const data = message.content.data as unknown as State | Answer | Overview | Run | Input | Notice;
     if (data.type === 'state') {
       this._state = data;
       this._heardAt = performance.now();
@@ -184,7 +184,7 @@ export class Link implements IDisposable {
     } else if (data.type === 'overview') {
       this._overview = data;
       this._changed.emit();
-    } else if (data.type === 'run' || data.type === 'input') {
+    } else if (data.type === 'run' || data.type === 'input' || data.type === 'notice') {
       this._told.emit(data);
     } else if (data.type === 'answer' && data.id !== undefined) {
       const waiting = this._waiting.get(data.id);
@@ -220,7 +220,7 @@ export class Link implements IDisposable {
   private readonly _greeting: () => Greeting;
   private readonly _changed = new Signal<this, void>(this);
   private readonly _connected = new Signal<this, void>(this);
-  private readonly _told = new Signal<this, Run | Input>(this);
+  private readonly _told = new Signal<this, Run | Input | Notice>(this);
   private readonly _waiting = new Map<number, Waiting>();
   private _kernel: Kernel.IKernelConnection | null = null;
   private _comm: Kernel.IComm | null = null;

@@ -7,6 +7,7 @@ import { Cells } from './cells';
 import { Flavors } from './flavors';
 import { LineSetting } from './linesetting';
 import { Link } from './link';
+import { Notify } from './notify';
 import { Roster } from './roster';
 import { Sessions } from './sessions';
 import { Standing } from './standing';
@@ -99,6 +100,9 @@ export class Panel extends ReactWidget {
           sessions={sessions}
           release={(session, what) => this._do(link, 'release', { session }, texts.say('released', { what }))}
         />
+        {link.state.notify && (
+          <Notify setting={link.state.notify} texts={texts} set={notify => link.tell({ notify: { ...notify } })} />
+        )}
         <LineSetting on={!link.state.quiet} label={texts.say('line')} set={this._setLine} />
       </>
     );

@@ -99,6 +99,8 @@ export interface State {
   /** Why the kernel's last look at the service failed. */
   problem?: string | null;
   quiet: boolean;
+  /** Absent from kernels of older releases. */
+  notify?: NotifySetting;
 }
 
 /** The last run of a cell: said as it begins, and in a list. */
@@ -119,6 +121,21 @@ export interface Input {
   prompt?: string;
   password?: boolean;
   output?: IOutput | null;
+}
+
+/** A long cell ended, failed or waits, or a budget stopped one; `why` is in the page's language, or the name of an error. */
+export interface Notice {
+  type: 'notice';
+  kind: 'ended' | 'failed' | 'waits' | 'budget';
+  cell: number;
+  first_line: string | null;
+  seconds: number;
+  why: string | null;
+}
+
+export interface NotifySetting {
+  on: boolean;
+  after_seconds: number;
 }
 
 /** A run with what it showed. */

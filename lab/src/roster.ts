@@ -3,11 +3,21 @@ import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { Greeting, Link } from './link';
+import { Notices } from './notices';
 import { Runs } from './runs';
+import { Texts } from './texts';
 
 export class Roster {
-  constructor(notebooks: INotebookTracker | null, greeting: () => Greeting) {
+  /** `show` brings a notebook to the front. */
+  constructor(
+    notebooks: INotebookTracker | null,
+    greeting: () => Greeting,
+    texts: Texts,
+    show: (panel: NotebookPanel) => void
+  ) {
     this._greeting = greeting;
+    this._texts = texts;
+    this._show = show;
     notebooks?.widgetAdded.connect((_, panel) => this._add(panel));
     notebooks?.currentChanged.connect((_, panel) => this._look(panel));
     notebooks?.forEach(panel => this._add(panel));
@@ -35,6 +45,7 @@ export class Roster {
     const link = new Link(panel.sessionContext, this._greeting);
     this._links.set(panel, link);
     const runs = new Runs(panel, link);
+    const notices = new Notices(panel, link, this._texts, () => this._show(panel));
     link.changed.connect(() => {
       if (link === this._current) {
         this._changed.emit();
@@ -43,6 +54,7 @@ export class Roster {
     panel.disposed.connect(() => {
       this._links.delete(panel);
       runs.dispose();
+      notices.dispose();
       link.dispose();
     });
   }
@@ -56,6 +68,8 @@ export class Roster {
   }
 
   private readonly _greeting: () => Greeting;
+  private readonly _texts: Texts;
+  private readonly _show: (panel: NotebookPanel) => void;
   private readonly _links = new Map<NotebookPanel, Link>();
   private readonly _changed = new Signal<this, void>(this);
   private _current: Link | null = null;

@@ -23,7 +23,13 @@ export class Runs implements IDisposable {
     this._panel = panel;
     this._link = link;
     link.connected.connect(() => void this._catchUp());
-    link.told.connect((_, said) => (said.type === 'input' ? this._onInput(said) : this._onBegin(said)));
+    link.told.connect((_, said) => {
+      if (said.type === 'input') {
+        this._onInput(said);
+      } else if (said.type !== 'notice') {
+        this._onBegin(said);
+      }
+    });
     panel.sessionContext.iopubMessage.connect(this._onMessage, this);
     panel.sessionContext.statusChanged.connect(this._onStatus, this);
     panel.sessionContext.kernelChanged.connect(this._onKernel, this);

@@ -1,4 +1,4 @@
-"""``%flavor``, ``%gpu`` and ``%%gpu``: the same in a notebook's words."""
+"""``%flavor``, ``%gpu``, ``%%gpu`` and ``%notify``: the same in a notebook's words."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from forebay.toolkit import table
 
 if TYPE_CHECKING:
     from forebay.journal import Journal
+    from forebay.notebook.notifier import Notifier
     from forebay.notebook.status import Snapshot
     from forebay.notebook.texts import Texts
     from forebay.virtual_device import VirtualDevices
 
+NOTIFY_USAGE = "usage: %notify [on | off | after TIME]"
 GPU_USAGE = "usage: %gpu [quiet | loud]"
 LINE_SHOWN_CHARS = 32
 CELL_WORDS = "flavor", "max_cost", "max_time"
@@ -37,6 +39,8 @@ class Presenter(Protocol):
 
     @property
     def journal(self) -> Journal: ...
+    @property
+    def notifier(self) -> Notifier: ...
     @property
     def texts(self) -> Texts: ...
     def hush(self, quiet: bool) -> None: ...
@@ -100,6 +104,15 @@ def register(shell: Any, presenter: Presenter) -> None:
                 wanted = wish(line)
             _cell(shell, cell, wanted, presenter)
 
+    def notify(line: str) -> None:
+        """%notify: whether pages tell when a long cell ends, fails, waits, or is stopped by a budget; %notify on | off: from now on.
+
+        %notify after TIME: on, for cells that take so long (90s, 5m, 1h). Allow notifications in the panel, once in each browser.
+        """
+        with _in_one_sentence():
+            _notify(line.split(), presenter)
+
+    shell.register_magic_function(notify, "line", "notify")
     shell.register_magic_function(flavor, "line", "flavor")
     shell.register_magic_function(gpu, "line_cell", "gpu")
 
@@ -141,6 +154,22 @@ def _gpu(word: str, presenter: Presenter) -> None:
     else:
         presenter.look()
         print(status(presenter.snapshot(), presenter))
+
+
+def _notify(words: list[str], presenter: Presenter) -> None:
+    from forebay.notebook.notifier import seconds_of
+
+    notifier = presenter.notifier
+    match words:
+        case []:
+            pass
+        case ["on" | "off" as word]:
+            notifier.set(word == "on")
+        case ["after", text]:
+            notifier.set(True, seconds_of(text))
+        case _:
+            raise ValueError(f"%notify: {' '.join(words)!r} is not known; {NOTIFY_USAGE}")
+    print(presenter.texts("notify_on" if notifier.on else "notify_off", time=amounts.about(notifier.after_seconds, presenter.texts)))
 
 
 def status(now: Snapshot, presenter: Presenter) -> str:

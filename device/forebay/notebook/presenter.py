@@ -15,6 +15,7 @@ from forebay.journal import Journal
 from forebay.notebook import magics, status
 from forebay.notebook.channel import Channel
 from forebay.notebook.lines import CellLines, DisplayLine
+from forebay.notebook.notifier import Notifier
 from forebay.notebook.output import Output
 from forebay.notebook.texts import Texts, language_here, language_of
 from forebay.notebook.transcript import Transcript
@@ -46,6 +47,7 @@ class Presenter:
         self.lines = CellLines(self.output, self.journal, self.texts)
         self.channel = Channel(self.output, self._heard)
         self.transcript = Transcript(shell, self.output, self.texts, self.channel.say)
+        self.notifier = Notifier(shell, self.journal, self.texts, self.channel.say, self._change)
         self.home: Mapping[str, Any] | None = None
         """The flavor that the first device begins with."""
         self.budget: Mapping[str, Any] | None = None
@@ -65,6 +67,7 @@ class Presenter:
         self.journal.listen(self._change)
         if self.output.updates:
             self.transcript.begin()
+            self.notifier.begin()
             self.channel.register()
             self.channel.offer()
 
@@ -75,7 +78,7 @@ class Presenter:
     def snapshot(self) -> status.Snapshot:
         """How all stands now."""
         state = status.snapshot(self.journal, self.home, self.budget if self.budget_known else None, self.lines.quiet, self.texts)
-        return {**state, "budget_known": self.budget_known, "problem": self.problem}
+        return {**state, "budget_known": self.budget_known, "problem": self.problem, "notify": self.notifier.setting}
 
     def hush(self, quiet: bool) -> None:
         """Whether cells go without their line."""
@@ -116,6 +119,8 @@ class Presenter:
             self.texts.language = language_of(str(said["locale"]))
         if isinstance(said.get("quiet"), bool):
             self.hush(bool(said["quiet"]))
+        if isinstance(said.get("notify"), Mapping):
+            self._notify(said["notify"])
         if "ask" not in said:
             answer(self.snapshot())
             said = {"ask": "look"}
@@ -123,6 +128,12 @@ class Presenter:
             self._asked.put_nowait((said, answer))
         except queue.Full:
             answer({"type": "answer", "id": said.get("id"), "error": "Too much was asked at once; try again."})
+
+    def _notify(self, said: Mapping[str, Any]) -> None:
+        try:
+            self.notifier.set(bool(said.get("on")), float(said.get("after_seconds", self.notifier.after_seconds)))
+        except (TypeError, ValueError) as error:  # typed into the notebook's file
+            log.info("a setting was not taken: %s", error, extra={"action": "notify"})
 
     def _start(self) -> None:
         with self._beginning:
@@ -140,9 +151,11 @@ class Presenter:
         """Tells what changed, and mends lines. What cells end with is worth a look at the budget."""
         closed = 0
         while True:
-            changed = self._changed.wait(BEAT_SECONDS if self.channel.attached and self.journal.busy else None)
+            watched = self.channel.attached or self.notifier.on
+            changed = self._changed.wait(BEAT_SECONDS if watched and self.journal.busy else None)
             self._changed.clear()
             self.lines.mend()
+            self.notifier.look()
             if self.channel.attached:
                 state = self.snapshot()
                 self.channel.say(state)
