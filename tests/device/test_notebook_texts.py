@@ -51,7 +51,7 @@ def test_no_text_is_left_that_nothing_says(part: str, folder: str, kinds: str) -
     built = {"kernel": {"granted", "not granted", "stopped waiting", *CAUSES}, "extension": {f"alone_{cause}" for cause in CAUSES}}[part]
     states = {"idle", "queued", "starting", "restoring", "computing", "resident", "moving"}
     unsaid = {key for key in catalogues()[part]["en"] if not re.search(rf"[\"']{key}[\"']", source)} - built - states
-    assert {key for key in unsaid if not key.startswith(("code_", "state_", "refused_"))} == set()
+    assert {key for key in unsaid if not key.startswith(("code_", "notice_", "state_", "refused_"))} == set()
 
 
 def test_every_reason_of_the_pool_has_a_short_word() -> None:

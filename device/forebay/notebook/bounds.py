@@ -61,9 +61,14 @@ def _cost(word: str) -> int:
     return nano
 
 
-def _time(word: str) -> int:
+def nanoseconds_of(word: str) -> int:
+    """Of ``30s``, ``10m`` or ``1.5h``; 0 for what is no time."""
     found = TIME.fullmatch(word)
-    nanoseconds = int(Decimal(found[1]) * UNITS[found[2]] * NANO) if found else 0
+    return int(Decimal(found[1]) * UNITS[found[2]] * NANO) if found else 0
+
+
+def _time(word: str) -> int:
+    nanoseconds = nanoseconds_of(word)
     if nanoseconds <= 0:
         raise ValueError(f"max_time={word} is no time above 0, as 30s, 10m or 1.5h")
     return nanoseconds

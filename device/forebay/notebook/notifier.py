@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from forebay.errors import PoolRefused
 from forebay.journal import Journal
+from forebay.notebook.bounds import NANO, CellStopped, nanoseconds_of
 from forebay.notebook.texts import Texts
 from forebay.spans import first_line, running_cell
 
@@ -76,7 +76,7 @@ class Notifier:
         for device in self._journal.devices().values():
             if device.queued is None:
                 continue
-            waited = (time.monotonic_ns() - device.queued_ns) / 1e9
+            waited = (time.monotonic_ns() - device.queued_ns) / NANO
             if device.queued.code == BUDGET:
                 self._tell(cell, "budget", self._texts.reason(device.queued))
             elif waited >= self.after_seconds:
@@ -97,7 +97,7 @@ class Notifier:
         error = result.error_before_exec or result.error_in_exec
         if not self.on or isinstance(error, KeyboardInterrupt):
             return
-        if isinstance(error, PoolRefused) and error.code == BUDGET:
+        if isinstance(error, CellStopped) or (isinstance(error, PoolRefused) and error.code == BUDGET):
             self._tell(cell, "budget", self._texts.error(error))
         elif time.monotonic() - cell.began >= self.after_seconds:
             self._tell(cell, "failed" if error else "ended", type(error).__name__ if error else None)
@@ -111,12 +111,9 @@ class Notifier:
         self._announce({**said, "seconds": seconds, "why": why})
 
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def seconds_of(text: str) -> float:
-    """``90``, ``90s``, ``5m``, ``1.5h``. Raises ValueError."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h)?", text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a time such as 90s, 5m or 1h")
-    return float(match[1]) * _UNITS[match[2] or "s"]
+def seconds_of(word: str) -> float:
+    """``90s``, ``5m``, ``1.5h``. Raises ValueError."""
+    nanoseconds = nanoseconds_of(word)
+    if nanoseconds <= 0:
+        raise ValueError(f"{word!r} is not a time above 0, as 90s, 5m or 1.5h")
+    return nanoseconds / NANO
