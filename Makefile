@@ -63,16 +63,18 @@ test-pure: TESTS = tests/test_tidy.py tests/wire/test_command_stream.py \
 
 test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred thousand, thousands of seeds of faults
 	@$(SETUP) --dev
-	$(PYTEST) --full-sweep tests/device/test_operator_sweep.py
+	$(PYTEST) --full-sweep $(addprefix tests/device/test_,operator_sweep.py data_parallel.py model_families.py torchrun.py)
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
+	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py)
 	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes
 	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_host_as_a_service.py more_hosts.py)
 	$(PYTEST) --full-sweep tests/billing
-	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_openapi.py pool_state_machine_properties.py queue_properties.py)
+	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_groups_progress.py pool_openapi.py pool_state_machine_properties.py queue_properties.py)
 	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,console_accessibility.py languages_in_browser.py)
+	$(PYTEST) --full-sweep tests/lab/test_closed_tab.py
 	$(PYTEST) --full-sweep --search-seeds tests/simulation
 	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000
 	PYTHONPATH=bench:tests/billing $(BIN)/python -m simulation.seeds --world money --count 5000

@@ -189,8 +189,8 @@ def test_forms_and_names_are_not_taken_for_sentences() -> None:
 
 STARTS = {
     "billing": 1,
-    "dashboards": 3,
-    "device": 12,
+    "dashboards": 4,
+    "device": 13,
     "frameworks": 1,
     "pool": 9,
     "virtual_device": 0,
@@ -216,6 +216,17 @@ DEFINED_ELSEWHERE = re.compile(
 SHAPES = re.compile(r"^_|^Invalid|(Error|Failure|Refused|Unavailable|Row|Rows|Body|Page|Query)$")
 """What an error or a row is called after: the noun before it has the row."""
 USED_IN_FILES = 3
+
+
+FULL_SWEEP = "pytest.mark." + "full_sweep"
+
+
+def test_what_only_a_full_sweep_runs_is_a_part_of_the_long_tests() -> None:
+    """The commands of ``make test-long``, as make would type them, name each file with such a test, or its room."""
+    typed = subprocess.run(["make", "--dry-run", "test-long"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    swept = {Path(word) for line in typed.splitlines() if "--full-sweep" in line for word in line.split() if word.startswith("tests/")}
+    marked = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py") if FULL_SWEEP in path.read_text(encoding="utf-8")]
+    assert marked and [str(path) for path in marked if swept.isdisjoint((path, *path.parents))] == []
 
 
 def words_of(name: str) -> str:

@@ -232,7 +232,8 @@ def test_a_training_goes_on_where_it_was_after_its_host_was_emptied_in_the_middl
         assert not any(begin < until_ns and end > since_ns for since_ns, until_ns in empty), (leases, empty)
 
 
-@pytest.mark.parametrize("launcher", ["spawn", pytest.param("accelerate", marks=pytest.mark.full_sweep)])
+@pytest.mark.full_sweep
+@pytest.mark.parametrize("launcher", ["spawn", "accelerate"])
 def test_other_launchers_than_torchrun_start_ranks_that_are_granted_together(tmp_path: Path, launcher: str) -> None:
     script = tmp_path / "train.py"
     script.write_text(SPAWNED if launcher == "spawn" else ACCELERATED)

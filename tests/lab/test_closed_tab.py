@@ -85,6 +85,7 @@ def test_progress_and_the_star_come_back_with_the_page_and_the_count_comes_at_th
     check_that_progress_comes_back(notebook, server)
 
 
+@pytest.mark.full_sweep
 def test_the_same_in_notebook_7(classic: NotebookPage, server: Any) -> None:
     check_that_progress_comes_back(classic, server)
 
@@ -146,6 +147,7 @@ def test_the_lease_the_status_item_the_stop_button_and_the_line_with_the_cost_go
     notebook.ended(DEVICE)
 
 
+@pytest.mark.full_sweep
 def test_a_restarted_kernel_leaves_no_star(notebook: NotebookPage) -> None:
     notebook.start(FOREVER)
     notebook.await_output(FOREVER, "begun")
