@@ -20,6 +20,8 @@ from websockets.sync.server import ServerConnection, serve
 
 sys.path.insert(0, str(Path(__file__).parent))  # for standalone
 
+import rest_pool as rest
+
 TOKEN = "a-token-of-the-test"
 FLAVOR = messages.Flavor(name="dev.1gb", memory_bytes=2**30)
 WAIT_SECONDS_MAX = 10.0
@@ -104,6 +106,22 @@ def scripted_pool() -> Iterator[ScriptedPool]:
 
 
 RunPython = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def rest_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[rest.RestPool]:
+    """An HTTP server that answers as a pool, and is the configured one."""
+    with rest.served() as server:
+        monkeypatch.setenv("FOREBAY_URL", server.url)
+        monkeypatch.setenv("FOREBAY_TOKEN", rest.TOKEN)
+        yield server
+
+
+@pytest.fixture
+def no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pool is configured."""
+    for name in ("FOREBAY_URL", "FOREBAY_TOKEN", "JUPYTERHUB_API_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +16,7 @@ import pytest
 from forebay.toolkit import device, table
 from forebay.toolkit.command import main
 from forebay.toolkit.flavor import SEVERAL
-from rest_pool import DEV, MEDIUM, SESSIONS, TOKEN, RestPool, served
-
-
-@pytest.fixture
-def rest_pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[RestPool]:
-    with served() as server:
-        monkeypatch.setenv("FOREBAY_URL", server.url)
-        monkeypatch.setenv("FOREBAY_TOKEN", TOKEN)
-        yield server
-
-
-@pytest.fixture
-def no_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FOREBAY_URL", "FOREBAY_TOKEN", "JUPYTERHUB_API_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
+from rest_pool import DEV, MEDIUM, SESSIONS, TOKEN, RestPool
 
 
 def test_smi_shows_devices_and_processes(rest_pool: RestPool, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,6 +323,15 @@ def test_run_takes_a_module_and_keeps_the_configured_service(no_service: None, t
     environment = {**os.environ, "FOREBAY_URL": "http://127.0.0.1:9/", "FOREBAY_TOKEN": "t"}
     done = subprocess.run(command("run", "-m", "job"), capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment)
     assert done.stdout == "__main__ http://127.0.0.1:9/\n", done.stderr
+
+
+def test_a_reference_model_trains_on_the_embedded_pool(no_service: None) -> None:
+    words = ("models", "run", "--flavor", "dev.4gb", "dlrm", "--steps", "3", "--batch", "2")
+    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    *steps, last = done.stdout.splitlines()
+    assert [step.split()[1] for step in steps] == ["1/3", "2/3", "3/3"]
+    assert " samples per second on Forebay dev.4gb (virtual), at most " in last
 
 
 def test_run_says_that_a_script_is_missing(capsys: pytest.CaptureFixture[str], no_service: None) -> None:

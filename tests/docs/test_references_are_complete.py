@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from forebay.toolkit import catalogue
 from forebay.toolkit.command import parser as forebay_parser
 from forebay_pool.__main__ import main as pool_main
 from forebay_service import errors
@@ -109,3 +110,16 @@ def test_every_optional_dependency_has_its_reason(checkout: Path) -> None:
         for line in chain.from_iterable(project.get("optional-dependencies", {}).values()):
             name = re.split(r"[^\w-]", line)[0]
             assert name in reasons, f"{package}: {line}"
+
+
+def test_the_page_of_models_has_a_row_for_each_with_what_its_program_says(manual: Any, column: Callable[..., list[str]]) -> None:
+    table = manual.section("docs/users/models.md", "The models")
+    rows = list(zip(*(column(table, number) for number in range(6)), strict=True))
+    expected = []
+    for name, model in catalogue.models().items():
+        program = model.program.read_text(encoding="utf-8")
+        (batch,) = re.findall(r"Training\(__doc__, steps=\d+, batch=(\d+)\)", program)
+        path = f"models/{model.program.relative_to(catalogue.FOLDER)}"
+        expected.append((f"`{name}`", f"`{path}`", model.about.removesuffix("."), f"{model.memory_bytes >> 20} MiB", batch))
+    assert [row[:5] for row in rows] == expected
+    assert all(re.fullmatch(r"[\d,]+", row[5]) for row in rows)

@@ -20,6 +20,7 @@ import torch
 from forebay_wire.torch_builds import folder_of
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+CATALOGUE = CHECKOUT / "models" / "catalogue.toml"
 EPOCH = "1700000000"
 TRAIN = """
 import torch
@@ -128,3 +129,4 @@ def test_the_folder_alone_gives_a_device_to_an_environment_without_a_compiler(di
     trained = new.run("python", "-c", TRAIN, FOREBAY_URL="local", HOME=str(new.folder))
     assert trained.returncode == 0, trained.stderr
     assert trained.stdout == "[[5.0, 14.0], [14.0, 50.0]]\n"
+    assert new.run("forebay", "models", "list").stdout.count(" MiB ") == len(tomllib.loads(CATALOGUE.read_text(encoding="utf-8")))
