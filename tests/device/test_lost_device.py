@@ -1,4 +1,4 @@
-"""A device that fails for good ends its session, not the program: a stand-in for a GPU, whose kernel finds an index that leads out."""
+"""A device that fails for good ends its session, not the program: a stand-in for a GPU, whose kernel finds too few values for a mask."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def said(question):
         return f"{type(error).__name__}: {error}".replace("\\n", " ")
 
 kept = torch.ones(4, device="cuda")
-far = torch.tensor([0, 1, 99, 2]).cuda()
-print(said(lambda: kept.gather(0, far).sum().item()))
+mask, few = torch.ones(4, dtype=torch.bool).cuda(), torch.ones(1).cuda()
+print(said(lambda: kept.clone().masked_scatter_(mask, few).sum().item()))
 print(_C.connected())
 print(said(lambda: kept.sum().item()))
 print(said(lambda: torch.ones(3, device="cuda").sum().item()))
@@ -67,7 +67,7 @@ def test_after_a_device_is_lost_the_connection_ends_and_what_comes_next_gets_a_n
     assert done.returncode == 0, done.stderr
     first, failure, connected, lost, second, value = done.stdout.splitlines()
     assert (first, second) == ("new session", "new session")
-    assert "index 99 is out of bounds" in failure and "the device failed; the tensors on it are lost" in failure
+    assert "Number of elements of source < number of ones in mask" in failure and "the device failed; the tensors on it are lost" in failure
     assert connected == "False"
     assert "this tensor is lost: the device failed" in lost
     assert value == "3.0"
