@@ -31,6 +31,7 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "plan.html").as_uri()
 
 
+@pytest.mark.full_sweep
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_a_plans_page_fits_its_window_and_tells_sizes_in_units_that_fit_them(chrome: Browser, plan: str, width: int, scheme: str) -> None:

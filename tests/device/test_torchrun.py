@@ -189,9 +189,8 @@ def test_ranks_that_compute_on_another_device_than_their_number_are_granted_toge
     assert len(first) == 2 and len(set(first.values())) == 1, leases
 
 
-def test_a_training_goes_on_where_it_was_after_its_host_was_emptied_in_the_middle_of_its_collectives(
-    tmp_path: Path, full_sweep: bool
-) -> None:
+@pytest.mark.full_sweep
+def test_a_training_goes_on_where_it_was_after_its_host_was_emptied_in_the_middle_of_its_collectives(tmp_path: Path) -> None:
     """All tensors are parked meanwhile. Nothing is billed for that time, and no step is lost."""
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
@@ -207,7 +206,7 @@ def test_a_training_goes_on_where_it_was_after_its_host_was_emptied_in_the_middl
             until(lambda: all(Path(f"{script}.{rank}").exists() for rank in range(2)))
             (node,) = [row["node"] for row in asked(environment, "api/nodes")]
             empty = []
-            for _ in range(20 if full_sweep else 2):
+            for _ in range(20):
                 asked(environment, f"api/nodes/{node}", "PUT", {"drain": True, "grace_seconds": 0.1})
                 until(lambda: states(environment) == ["queued"] * 2 and asked(environment, "api/nodes")[0]["residents"] == 0)
                 begin_ns, before = time.time_ns(), at()

@@ -126,6 +126,7 @@ def test_a_cell_that_asks_is_answered_on_the_page_that_is_there(notebook: Notebo
     assert notebook.question.count() == 0
 
 
+@pytest.mark.full_sweep
 def test_the_lease_the_status_item_the_stop_button_and_the_line_with_the_cost_go_with_the_cell(notebook: NotebookPage, cloud: Any) -> None:
     notebook.start(DEVICE)
     notebook.await_status("computing")
