@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -111,6 +112,13 @@ struct Plan {
   std::vector<SparseArgument> sparse;
   uint64_t identity = 0;          // of the template, whatever its number
 };
+
+// Of its operator: after "aten::", without the underscore of an overload in place.
+inline std::string_view base_name(const Plan& plan) {
+  auto name = std::string_view(plan.op.schema().name()).substr(std::string_view("aten::").size());
+  if (name.ends_with('_')) name.remove_suffix(1);
+  return name;
+}
 
 // Geometries of all templates, each kept once.
 class Layouts {

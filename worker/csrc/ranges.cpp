@@ -34,7 +34,7 @@ enum class Rule {
 };
 
 struct Guarded {
-  std::string_view name;  // after "aten::", without the underscore of an overload in place
+  std::string_view name;  // as base_name
   Rule rule;
 };
 
@@ -72,13 +72,6 @@ struct Maker {
   size_t output;
 };
 constexpr Maker kMakers[] = {{"argmax", 0}, {"argmin", 0}, {"max", 1}, {"min", 1}, {"sort", 1}, {"topk", 1}};
-
-std::string_view base_name(const Plan& plan) {
-  auto name = std::string_view(plan.op.schema().name());
-  name.remove_prefix(std::min(name.size(), std::string_view("aten::").size()));
-  if (name.ends_with('_')) name.remove_suffix(1);
-  return name;
-}
 
 size_t tensors_in(const ArgumentPlan& argument) {
   if (argument.tag == Tag::kTensor || argument.tag == Tag::kScalarTensor || argument.tag == Tag::kNone) return 1;

@@ -12,7 +12,7 @@ namespace forebay::worker {
 namespace {
 
 struct Operator {
-  std::string_view name;  // after "aten::", without the underscore of an overload in place
+  std::string_view name;  // as base_name
   PartialWrites writes;
 };
 
@@ -87,12 +87,11 @@ bool may_fail(PartialWrites writes, const torch::jit::Stack& stack) {
 void note_partial_writes(Plan& plan) {
   const auto& schema = plan.op.schema();
   if (std::none_of(schema.arguments().begin(), schema.arguments().end(), is_written)) return;
-  auto name = std::string_view(schema.name()).substr(std::string_view("aten::").size());
+  const auto name = base_name(plan);
   if (name.starts_with("linalg_") || name.starts_with("_linalg_")) {
     plan.partial_writes = PartialWrites::kByValue;
     return;
   }
-  if (name.ends_with('_')) name.remove_suffix(1);
   const auto* found = std::find_if(std::begin(kOperators), std::end(kOperators), [&](const Operator& known) { return known.name == name; });
   if (found != std::end(kOperators)) plan.partial_writes = found->writes;
 }

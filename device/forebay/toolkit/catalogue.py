@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
 import forebay
 from forebay.errors import ForebayError
+from forebay.toolkit.flavor import unknown
 
 FOLDER = Path(forebay.__file__).parent / "models"
-NEAREST_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -56,6 +55,4 @@ def model(name: str) -> ReferenceModel:
     found = models()
     if name in found:
         return found[name]
-    nearest = difflib.get_close_matches(name.lower(), list(found), NEAREST_SHOWN, 0.4)
-    there = f"the nearest are {', '.join(nearest)}" if nearest else "`forebay models list` shows all"
-    raise ForebayError(f"There is no model {name!r}; {there}.")
+    raise ForebayError(unknown(name, list(found), "model", "forebay models list"))

@@ -105,10 +105,10 @@ def row_of(name: str) -> Row:
     return found[name]
 
 
-def unknown(name: str, names: Sequence[str]) -> str:
+def unknown(name: str, names: Sequence[str], kind: str = "flavor", listing: str = "forebay flavor list") -> str:
     """One sentence with the names that are nearest."""
     lowered = {known.lower(): known for known in names}
     nearest = [lowered[one] for one in difflib.get_close_matches(name.lower(), list(lowered), NEAREST_SHOWN, 0.4)]
     if nearest:
-        return f"There is no flavor {name!r}; the nearest are {', '.join(nearest)}."
-    return f"There is no flavor {name!r}; `forebay flavor list` shows all."
+        return f"There is no {kind} {name!r}; the nearest are {', '.join(nearest)}."
+    return f"There is no {kind} {name!r}; `{listing}` shows all."
