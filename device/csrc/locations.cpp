@@ -184,8 +184,14 @@ void note_location(c10::DeviceIndex device, uint64_t sequence) {
     instruction = last_instruction.load(std::memory_order_relaxed);
   }
   auto& location = location_for(device, sequence);
-  location.code.store(code, std::memory_order_relaxed);
+  if (location.number.load(std::memory_order_relaxed) != sequence + 1) return;  // many calls of others came since
   location.instruction.store(instruction, std::memory_order_relaxed);
+  location.code.store(code, std::memory_order_relaxed);
+}
+
+void note_thread(c10::DeviceIndex device, uint64_t sequence) {
+  auto& location = location_for(device, sequence);
+  location.code.store(nullptr, std::memory_order_relaxed);
   location.thread.store(current_thread(), std::memory_order_relaxed);
   location.number.store(sequence + 1, std::memory_order_relaxed);
 }

@@ -11,13 +11,16 @@ struct PyCodeObject;  // Python.h is for those who look into it
 
 namespace forebay {
 
-// Notes the innermost frame of the current thread that is not library code, for a device's call number `sequence`.
-// A thread without Python frames (autograd's) notes what the last thread with some did.
-void note_location(c10::DeviceIndex device, uint64_t sequence);
-
 // Tells the current thread from others; one that computes gradients counts as the last one that did not.
 using ThreadTag = const void*;
 ThreadTag current_thread();
+
+// Notes the current thread for a device's call number `sequence`. Under the stream's lock: nobody hears of a call's failure before.
+void note_thread(c10::DeviceIndex device, uint64_t sequence);
+
+// Notes the innermost frame of the current thread that is not library code, for a call whose thread was noted.
+// A thread without Python frames (autograd's) notes what the last thread with some did. May take the GIL.
+void note_location(c10::DeviceIndex device, uint64_t sequence);
 
 // The thread that noted a call; null where it is no longer known.
 ThreadTag thread_of(c10::DeviceIndex device, uint64_t sequence);

@@ -105,6 +105,7 @@ class CommandStream {
   wire::Writer& frame();
   uint64_t next_call() {
     unsynchronised_.store(true, std::memory_order_relaxed);
+    note_thread(device_, calls_);
     return calls_++;
   }
   // Before an append, under the lock.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -224,6 +225,41 @@ def test_each_thread_that_lost_something_hears_of_it_once() -> None:
     assert len(heard["one"]) == 1 and len(heard["other"]) <= 1 and not heard["idle"]
     assert all("in fail" in text for texts in heard.values() for text in texts)
     assert all(totals[name].item() == 2000.0 for name in heard if not heard[name]), "something was lost, and nobody was told"
+
+
+def test_a_thread_that_waits_for_the_gil_behind_its_failing_call_hears_of_it_though_another_did_first() -> None:
+    """The line of a call is looked up with the GIL where its code was never seen before, after the call was told to the worker."""
+    numbers, right, wrong = torch.ones(3, device="cuda"), torch.tensor([1], device="cuda"), torch.tensor([7], device="cuda")
+    numbers.take(right)
+    torch.cuda.synchronize()
+    begun = threading.Event()
+
+    def hold_the_gil() -> None:
+        begun.wait()
+        until = time.monotonic() + 0.02
+        while time.monotonic() < until:
+            pass
+
+    def hear_of_it() -> None:
+        begun.wait()
+        quietly(torch.cuda.synchronize)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(10)
+    try:
+        for _ in range(12):  # who gets the GIL first is left to chance
+            begun.clear()
+            fresh = {"numbers": numbers, "wrong": wrong, "begun": begun}
+            exec("def fail_anew():\n    begun.set()\n    return numbers.take(wrong)\n", fresh)
+            threads = [threading.Thread(target=target) for target in [hold_the_gil] * 2 + [hear_of_it] + [hold_the_gil] * 2]
+            for thread in threads:
+                thread.start()
+            fresh["fail_anew"]()  # type: ignore[operator]
+            for thread in threads:
+                thread.join()
+            assert "in fail_anew" in hear()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_a_replay_that_fails_leaves_what_the_last_one_gave() -> None:
