@@ -190,7 +190,7 @@ def test_forms_and_names_are_not_taken_for_sentences() -> None:
 STARTS = {
     "billing": 1,
     "dashboards": 4,
-    "device": 13,
+    "device": 14,
     "frameworks": 1,
     "pool": 9,
     "virtual_device": 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,14 +100,17 @@ def test_much_output_keeps_its_end_and_progress_bars_keep_their_last_state(noteb
     assert texts(run)[0].endswith("19999 of 20000\nover\n") and len(texts(run)[0]) < 2**18
 
 
-def test_what_is_saved_is_kept_no_more_and_what_runs_is(notebook: Kernel) -> None:
+def test_what_is_saved_is_kept_no_more_and_what_runs_is(notebook: Kernel, tmp_path: Path) -> None:
     ended = ran(notebook, "print('ended')", "ended")["request"]
-    request = notebook.start("import time; time.sleep(1)", "running")
+    over = tmp_path / "over"
+    request = notebook.start(f"import pathlib, time\nwhile not pathlib.Path('{over}').exists(): time.sleep(0.01)", "running")
     notebook.request(ask="saved", requests=[ended, request])
     cells = [head["cell_id"] for head in notebook.request(ask="runs")]
     assert "ended" not in cells and "running" in cells
     assert notebook.request(ask="run", request=ended) is None
+    over.touch()
     notebook.finish(request)
+    assert not shown(notebook, request)["running"]
 
 
 def test_a_cell_without_a_page_is_not_kept(notebook: Kernel) -> None:

@@ -27,7 +27,7 @@ def used(run: Callable[[], object]) -> tuple[int, int, int]:
 
 def used_at_least(run: Callable[[], object]) -> tuple[int, int, int]:
     """Of several runs: what is recorded is sent by the clock too, which cuts a run in two where the processors are busy."""
-    return min(used(run) for _ in range(5))
+    return min(used(run) for _ in range(12))
 
 
 def model(device: str, layers: int = 4) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -52,7 +52,7 @@ def batches(count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
 
 
 def sizes_of_steps(layers: int) -> tuple[int, int]:
-    """Bytes of a model's first step and of the least of three steady ones: in a step that is held up frees are told by themselves."""
+    """Bytes of a model's first step and of the least of some steady ones: in a step that is held up frees are told by themselves."""
     net, optimizer = model("cuda", layers)
     x, y = (tensor.cuda() for tensor in batches(1)[0])
     first = used(lambda: train(net, optimizer, x, y))[0]
