@@ -3,6 +3,7 @@ import { LabIcon, ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import React from 'react';
 
+import { Again } from './again';
 import { Cells } from './cells';
 import { Flavors } from './flavors';
 import { LineSetting } from './linesetting';
@@ -93,6 +94,13 @@ export class Panel extends ReactWidget {
           present={link.state.devices[0].flavor?.name ?? null}
           waits={link.mustWait}
           choose={name => this._do(link, 'choose', { flavor: name }, texts.say('chosen', { flavor: name }))}
+        />
+        <Again
+          cells={link.state.cells}
+          selected={this._roster.cell}
+          flavors={flavors}
+          present={link.state.devices[0].flavor?.name ?? null}
+          texts={texts}
         />
         <Cells cells={link.state.cells} texts={texts} />
         <Sessions

@@ -161,6 +161,8 @@ export interface Equivalent {
   share_milli: number;
   /** How many of the model are here; absent where the pool does not say. */
   devices?: number;
+  /** How fast the slowest of them is: 100 is the reference. Null where none is here; absent from pools of older releases. */
+  speed?: number | null;
 }
 
 export interface Offer extends Flavor {

@@ -15,16 +15,18 @@ export class Roster {
     texts: Texts,
     show: (panel: NotebookPanel) => void
   ) {
+    this._notebooks = notebooks;
     this._greeting = greeting;
     this._texts = texts;
     this._show = show;
     notebooks?.widgetAdded.connect((_, panel) => this._add(panel));
     notebooks?.currentChanged.connect((_, panel) => this._look(panel));
+    notebooks?.activeCellChanged.connect(() => this._changed.emit());
     notebooks?.forEach(panel => this._add(panel));
     this._look(notebooks?.currentWidget ?? null);
   }
 
-  /** Emitted when another notebook is in front, or its kernel said something. */
+  /** Emitted when another notebook is in front, another cell is selected, or the kernel said something. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
@@ -32,6 +34,11 @@ export class Roster {
   /** Of the notebook in front. */
   get current(): Link | null {
     return this._current;
+  }
+
+  /** The id of the selected cell. */
+  get cell(): string | null {
+    return this._notebooks?.activeCell?.model.id ?? null;
   }
 
   forEach(work: (link: Link) => void): void {
@@ -67,6 +74,7 @@ export class Roster {
     this._changed.emit();
   }
 
+  private readonly _notebooks: INotebookTracker | null;
   private readonly _greeting: () => Greeting;
   private readonly _texts: Texts;
   private readonly _show: (panel: NotebookPanel) => void;

@@ -114,6 +114,20 @@ def test_a_flavor_is_chosen_in_the_panel_by_keyboard(notebook: NotebookPage) -> 
     assert "needs 1 MI250" in panel.locator("details").inner_text(), "why others cannot be had"
 
 
+def test_the_panel_says_what_the_selected_cell_takes_if_it_runs_again_and_estimates_it_for_other_flavors(notebook: NotebookPage) -> None:
+    notebook.open_panel()
+    ran = re.search(r"device (\d+\.\d{3} s)", notebook.run(LOOK))
+    present = notebook.panel.locator("input[name=forebay-flavor]:checked").get_attribute("value")
+    again = notebook.panel.locator(".forebay-again")
+    again.locator("th", has_text=present).wait_for()
+    here, *others = again.locator("tbody tr").all_inner_texts()
+    assert ran and here.startswith(present) and ran.group(1) in here and "≈" not in here and "USD" in here
+    assert others and all(re.search(r"\t≈ .* s\t≈ .*USD$", row.strip()) for row in others), others
+    assert "speed classes" in again.inner_text()
+    notebook.cell(IMPORT).locator(".cm-content").click()
+    again.wait_for(state="detached")
+
+
 LINE = """line => {
     const parts = [line, line.closest('table'), line.parentElement.previousElementSibling];
     const [box, table, row] = parts.map(part => part.getBoundingClientRect());

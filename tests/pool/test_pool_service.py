@@ -458,10 +458,11 @@ def test_the_thirteen_flavors_are_seeded_and_honest_about_what_this_pool_serves(
             rows = {row["name"]: row for row in await running.get("api/flavors", "guest")}
             assert len(rows) == 15
             assert {name for name, row in rows.items() if row["servable"]} == {"dev.1gb", "dev.4gb"}
+            assert rows["dev.1gb"]["equivalents"][0] == {"model": "cpu-dev", "count": 1, "share_milli": 1000, "devices": 1, "speed": 100}
             large = rows["4xlarge.2048gb"]
             assert large["equivalents"][:2] == [
-                {"model": "MI250", "count": 16, "share_milli": 1000, "devices": 0},
-                {"model": "MI210", "count": 32, "share_milli": 1000, "devices": 0},
+                {"model": "MI250", "count": 16, "share_milli": 1000, "devices": 0, "speed": None},
+                {"model": "MI210", "count": 32, "share_milli": 1000, "devices": 0, "speed": None},
             ]
             others = len(large["equivalents"]) - 3
             wants = f"needs 16 MI250, 32 MI210, 11 MI300X or one of {others} other ways; this installation has 1 cpu-dev."

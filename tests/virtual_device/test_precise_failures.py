@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -234,6 +235,10 @@ def test_a_thread_that_waits_for_the_gil_behind_its_failing_call_hears_of_it_tho
     torch.cuda.synchronize()
     begun = threading.Event()
 
+    def fail_anew() -> None:
+        begun.set()
+        numbers.take(wrong)
+
     def hold_the_gil() -> None:
         begun.wait()
         until = time.monotonic() + 0.02
@@ -249,15 +254,13 @@ def test_a_thread_that_waits_for_the_gil_behind_its_failing_call_hears_of_it_tho
     try:
         for _ in range(12):  # who gets the GIL first is left to chance
             begun.clear()
-            fresh = {"numbers": numbers, "wrong": wrong, "begun": begun}
-            exec("def fail_anew():\n    begun.set()\n    return numbers.take(wrong)\n", fresh)
             threads = [threading.Thread(target=target) for target in [hold_the_gil] * 2 + [hear_of_it] + [hold_the_gil] * 2]
             for thread in threads:
                 thread.start()
-            fresh["fail_anew"]()  # type: ignore[operator]
+            types.FunctionType(fail_anew.__code__.replace(), globals(), closure=fail_anew.__closure__)()  # a copy, which is new
             for thread in threads:
                 thread.join()
-            assert "in fail_anew" in hear()
+            assert "fail_anew" in hear()
     finally:
         sys.setswitchinterval(interval)
 

@@ -86,6 +86,8 @@ class FreeIndex:
         self._candidates: dict[Size, CandidateOrder] = {}
         self.count = 0
         """Devices, free or not."""
+        self.slowest: int | None = None
+        """The least speed class of them."""
         self.free = 0
         self.closed = 0
         self.whole = 0
@@ -96,6 +98,7 @@ class FreeIndex:
         self.kinds.add(device.kind)
         self.makes.add(device.make)
         self.count += 1
+        self.slowest = device.speed if self.slowest is None else min(self.slowest, device.speed)
         group = self.groups.get(device.node)
         if group is None:
             group = self.groups[device.node] = Group(

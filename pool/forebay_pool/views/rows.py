@@ -187,12 +187,13 @@ class ModelRow(TypedDict):
 
 
 class EquivalentRow(TypedDict):
-    """``devices``: how many of the model there are here."""
+    """``devices``: how many of the model there are here. ``speed``: the speed class of the slowest of them, 100 is the reference."""
 
     model: str
     count: int
     share_milli: int
     devices: int
+    speed: int | None
 
 
 class FlavorRow(TypedDict):
@@ -462,4 +463,5 @@ def _equivalent_row(equivalent: Equivalent, fleet: Fleet) -> EquivalentRow:
         "count": equivalent.count,
         "share_milli": equivalent.share_milli,
         "devices": 0 if index is None else index.count,
+        "speed": None if index is None else index.slowest,
     }

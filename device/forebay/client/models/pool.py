@@ -21,12 +21,13 @@ class Choice(Row):
 
 
 class EquivalentRow(Row):
-    """``devices``: how many of the model there are here."""
+    """``devices``: how many of the model there are here. ``speed``: the speed class of the slowest of them, 100 is the reference."""
 
     model: str
     count: int
     share_milli: int
     devices: int
+    speed: int | None
 
 
 class FlavorRow(Row):
