@@ -7,6 +7,8 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
+
 STOP_SECONDS_MAX = 30.0
 
 
@@ -17,6 +19,17 @@ def suspend(pid: int) -> None:
     while any(state != "T" for state in _states(pid)):
         assert time.monotonic() < end, f"threads of {pid} still run: {_states(pid)}"
         time.sleep(0.001)
+
+
+def family(root: int) -> list[psutil.Process]:
+    """All that a process has started, and what those have."""
+    return psutil.Process(root).children(recursive=True)
+
+
+def alive(processes: list[psutil.Process]) -> list[str]:
+    """Those that have not ended some seconds from now; a zombie has."""
+    _, left = psutil.wait_procs(processes, timeout=5)
+    return [str(process) for process in left if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
 
 
 def _states(pid: int) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from processes import suspend
+from processes import alive, family, suspend
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -243,7 +243,7 @@ def test_the_device_works_over_the_border_of_accounts_and_is_billed(apart: Apart
     assert eventually(billed)
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["the pool", "its keeper too"])
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.full_sweep)], ids=["the pool", "its keeper too"])
 def test_a_pool_that_is_killed_leaves_its_workers_to_the_next_one_which_may_end_them(
     apart: Apart, whole: bool, kernel_type: Any, eventually: Callable[[Callable[[], Any]], Any]
 ) -> None:
@@ -269,6 +269,7 @@ def test_a_pool_that_is_killed_leaves_its_workers_to_the_next_one_which_may_end_
     apart.kernels[PEOPLE[0]] = kernel_type(apart.people[PEOPLE[0]], "digits.ipynb")
 
 
+@pytest.mark.full_sweep
 def test_where_the_kernel_refuses_user_namespaces_it_is_said_and_workers_are_with_the_services(
     passable: Any, starter: Callable[..., Any], kernel_type: Any
 ) -> None:
@@ -289,16 +290,25 @@ def test_where_the_kernel_refuses_user_namespaces_it_is_said_and_workers_are_wit
     assert cloud.stop() == 0
 
 
-def test_after_a_restart_everybody_has_the_same_uid_and_home(
+def test_ctrl_c_stops_everything_and_after_a_restart_everybody_has_the_same_uid_home_and_bill(
     apart: Apart, passable: Any, starter: Callable[..., Any], kernel_type: Any
 ) -> None:
     """The last test here, as it stops the installation of the others."""
     before = uids(apart)
+    owner = apart.cloud.person("globex-owner").new_token()
+
+    def billed(cloud: Any) -> Any:
+        return cloud.service("billing/api/usage", owner, tenant="globex").raise_for_status().json()["records"]
+
+    records, logins, processes = billed(apart.cloud), apart.cloud.logins, family(apart.cloud.process.pid)
     apart.kernels[PEOPLE[0]].run("open('mine', 'w').write('mine')")
     for kernel in apart.kernels.values():
         kernel.disconnect()
     assert apart.cloud.stop() == 0
+    assert records and processes and alive(processes) == []
+    assert not list(apart.cloud.state.with_name("home").iterdir()), "something was written into the home folder"
     again = open_kernels(starter(apart.cloud.state, passable.prefix), kernel_type)
+    assert again.cloud.logins == logins and billed(again.cloud) == records
     assert uids(again) == before
     assert again.kernels[PEOPLE[0]].run("print(open('mine').read())") == "mine\n"
     assert "had other owners" not in again.cloud.printed

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
+from processes import alive, family
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 
@@ -21,20 +21,11 @@ STOP_TIMEOUT_SECONDS = 60
 CELL = "import torch\nprint(torch.ones(3, device='cuda').sum().item())"
 
 
-def family(root: int) -> list[psutil.Process]:
-    return psutil.Process(root).children(recursive=True)
-
-
-def alive(processes: list[psutil.Process]) -> list[str]:
-    """Those that have not ended; a zombie has."""
-    _, left = psutil.wait_procs(processes, timeout=5)
-    return [str(process) for process in left if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
-
-
+@pytest.mark.full_sweep
 def test_ctrl_c_stops_everything_and_the_second_start_finds_the_state_of_the_first(
     tmp_path: Path, starter: Callable[[Path], Any], kernel_type: Any, eventually: Callable[[Callable[[], Any]], Any]
 ) -> None:
-    """Hub, proxy, services, a notebook with a kernel and the worker that serves it."""
+    """Hub, proxy, services, a notebook with a kernel and the worker that serves it, all of one user; test_accounts_of_logins.py has them apart."""
     first = starter(tmp_path / "state")
     logins = first.logins
     member = first.person("acme-member")
