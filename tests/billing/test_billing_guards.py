@@ -94,15 +94,15 @@ def write_transaction(connection: Connection, id: int, amounts: list[tuple[str, 
         connection.execute(insert(schema.seals).values(transaction_id=id))
 
 
-@pytest.mark.parametrize("table", GUARDED)
-@pytest.mark.parametrize("verb", ["UPDATE", "DELETE"])
-def test_no_row_can_be_changed_or_deleted(engines: Engines, table: str, verb: str) -> None:
+def test_no_row_can_be_changed_or_deleted(engines: Engines) -> None:
     with writing(engines) as connection:
         fill_invoices(connection)
-    column = schema.metadata.tables[table].columns.keys()[0]
-    statement = f"DELETE FROM {table}" if verb == "DELETE" else f"UPDATE {table} SET {column} = {column}"  # noqa: S608 - names of our tables
-    with pytest.raises(DBAPIError, match="append-only"), engines.writer.begin() as connection:
-        connection.execute(text(statement))
+    for table in GUARDED:
+        column = schema.metadata.tables[table].columns.keys()[0]
+        for statement in (f"DELETE FROM {table}", f"UPDATE {table} SET {column} = {column}"):  # noqa: S608 - names of our tables
+            with pytest.raises(DBAPIError, match="append-only"), engines.writer.begin() as connection:
+                connection.execute(text(statement))
+                pytest.fail(f"{statement} was carried out")
 
 
 def test_a_row_cannot_be_replaced(engines: Engines) -> None:

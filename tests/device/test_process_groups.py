@@ -80,7 +80,7 @@ def undivided() -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full_sweep), 4])
 def test_each_collective_gives_what_it_is_by_definition(tmp_path: Path, ranks: int) -> None:
     assert said(tmp_path, ranks, "collectives") == ["right"] * ranks
 
