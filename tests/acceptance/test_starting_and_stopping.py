@@ -25,7 +25,7 @@ CELL = "import torch\nprint(torch.ones(3, device='cuda').sum().item())"
 def test_ctrl_c_stops_everything_and_the_second_start_finds_the_state_of_the_first(
     tmp_path: Path, starter: Callable[[Path], Any], kernel_type: Any, eventually: Callable[[Callable[[], Any]], Any]
 ) -> None:
-    """Hub, proxy, services, a notebook with a kernel and the worker that serves it, all of one user; test_accounts_of_logins.py has them apart."""
+    """Hub, proxy, services, a notebook with a kernel and the worker that serves it, all of one user."""
     first = starter(tmp_path / "state")
     logins = first.logins
     member = first.person("acme-member")

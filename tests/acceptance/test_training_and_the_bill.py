@@ -192,8 +192,10 @@ def test_a_new_price_holds_for_leases_opened_from_then_on(
 def test_a_small_gpt_learns_english(member: Any, open_notebook: Any, full_sweep: bool) -> None:
     """``words.ipynb``: stock transformers; the mean loss of the last steps is well below that of the first. All steps with --full-sweep."""
     kernel = open_notebook(member, "words.ipynb")
-    cells = [cell if full_sweep else cell.replace("range(1, 201)", "range(1, 76)").replace("range(100)", "range(20)") for cell in kernel.cells]
-    assert full_sweep or cells != kernel.cells
-    printed = "".join(kernel.run(cell) for cell in cells)
+    cells = "\0".join(kernel.cells)
+    assert "range(1, 201)" in cells and "range(100)" in cells
+    if not full_sweep:
+        cells = cells.replace("range(1, 201)", "range(1, 76)").replace("range(100)", "range(20)")
+    printed = "".join(kernel.run(cell) for cell in cells.split("\0"))
     first, last = re.search(r"the loss fell from ([\d.]+) to ([\d.]+)", printed).groups()  # type: ignore[union-attr]
     assert float(last) < 0.9 * float(first)
