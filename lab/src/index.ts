@@ -8,6 +8,7 @@ import { ITranslator } from '@jupyterlab/translation';
 import { LabIcon } from '@jupyterlab/ui-components';
 
 import iconText from '../style/device.svg';
+import { gallery } from './examples';
 import { Panel } from './panel';
 import { Roster } from './roster';
 import { StatusItem } from './statusitem';
@@ -73,4 +74,4 @@ function activate(
   palette?.addItem({ command: OPEN, category: 'Forebay' });
 }
 
-export default plugin;
+export default [plugin, gallery];

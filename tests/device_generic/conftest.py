@@ -15,6 +15,8 @@ import pytest
 collect_ignore_glob = [] if os.environ.get("FOREBAY_URL") else ["test_*.py"]
 
 OTHER_DTYPES = re.compile(r"_(float64|bfloat16|int64|bool|complex64)$")
+COSTLY = re.compile(r"_nn_LinearCrossEntropyLoss_")
+"""Takes seconds of a processor for each of its samples."""
 
 warnings.simplefilter("ignore")  # PyTorch's databases warn while they are imported
 
@@ -23,5 +25,5 @@ warnings.simplefilter("ignore")  # PyTorch's databases warn while they are impor
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """PyTorch names the dtype in the name of the test."""
     for item in items:
-        if OTHER_DTYPES.search(item.name):
+        if OTHER_DTYPES.search(item.name) or COSTLY.search(item.name):
             item.add_marker("full_sweep")

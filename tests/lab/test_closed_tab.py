@@ -81,6 +81,7 @@ def check_that_progress_comes_back(notebook: NotebookPage, server: Any) -> None:
     assert text.strip().endswith("'done'") and notebook.prompt(STEPS) == "[2]:"
 
 
+@pytest.mark.full_sweep
 def test_progress_and_the_star_come_back_with_the_page_and_the_count_comes_at_the_end(notebook: NotebookPage, server: Any) -> None:
     check_that_progress_comes_back(notebook, server)
 

@@ -160,6 +160,7 @@ def test_the_first_line_of_a_cell_has_the_whole_width_of_the_panels_table(notebo
         notebook.page.set_viewport_size({"width": 1440, "height": 900})
 
 
+@pytest.mark.full_sweep
 def test_the_panel_says_where_one_of_two_devices_did_most_and_what_such_a_flavor_is(browser: Any, server: Any, cloud: Any) -> None:
     cloud.make_pair()
     work = "x = torch.ones(1200, 1200, device='cuda')\nfor _ in range(40): y = (x @ x) / 1200\ny[0, 0].item()"
