@@ -106,7 +106,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.full_sweep)])
 def test_started_processes_have_sessions_of_their_own_and_pass_host_tensors_back(method: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(STARTING)
     command = [sys.executable, str(tmp_path / "program.py"), method]
