@@ -189,7 +189,7 @@ def test_forms_and_names_are_not_taken_for_sentences() -> None:
 
 STARTS = {
     "billing": 1,
-    "dashboards": 4,
+    "dashboards": 5,
     "device": 14,
     "frameworks": 1,
     "pool": 9,

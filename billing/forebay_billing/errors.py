@@ -62,6 +62,13 @@ class InvalidCredit(BillingError):
     code = "invalid_credit"
 
 
+class Undeliverable(BillingError):
+    """A mail that the mail server did not take; the message says why."""
+
+    status = 409
+    code = "undelivered"
+
+
 class Forbidden(BillingError, errors.Forbidden):
     """A known caller who may not do this."""
 

@@ -406,39 +406,6 @@ class SummaryRow(Row):
     leases: Count
 
 
-class Group(Row):
-    """A group of JupyterHub, and the names of those in it."""
-
-    name: str = ""
-    users: tuple[str, ...]
-
-
-class GroupsNext(Row):
-    """Where the next page of groups begins."""
-
-    offset: Count
-    limit: Count
-
-
-class GroupsPlace(Row):
-    """Which page of groups it is."""
-
-    next: GroupsNext | None = None
-
-
-class GroupPage(Row):
-    """A page of JupyterHub's groups."""
-
-    items: tuple[Group, ...]
-    place: GroupsPlace = Field(alias="_pagination")
-
-
-class HubUser(Row):
-    """A login of JupyterHub, and the names of its roles."""
-
-    roles: tuple[str, ...] = ()
-
-
 class ForecastRow(Row):
     """What this month (UTC) cost so far, and will have cost at its end."""
 
@@ -563,6 +530,10 @@ class Channel(Row):
     tenant: str | None = None
     kind: str
     target: str
+    secret: str | None = None
+    """Of a webhook, told to whoever made it, and never again."""
+    waiting: Count = 0
+    done: Count = 0
     dead: Count = 0
     note: str | None = None
 
@@ -632,6 +603,44 @@ class Reconciliation(Row):
     differences: tuple[Difference, ...]
 
 
+class Profile(Row):
+    """Whom a tenant's invoices are made out to."""
+
+    etag: Tag = None
+    legal_name: str = ""
+    address: str = ""
+    tax_id: str = ""
+    email: str | None = None
+
+
+class PaymentInvoice(Row):
+    """How an invoice stands at Stripe, and where it is paid."""
+
+    number: str
+    status: str
+    url: str | None = None
+
+
+class Portal(Row):
+    """Where Stripe keeps a tenant's payment methods and receipts."""
+
+    url: str
+
+
+class Alert(Row):
+    """A threshold of a budget that was reached."""
+
+    user: str | None
+    notebook: str | None
+    tenant: str
+    currency: Currency
+    threshold: Count
+    period: str
+    used_nano: int | None
+    limit_nano: int | None
+    at_ns: Count
+
+
 class Quota(Row):
     """What a tenant, or one of its users, may have, and has of it; None: as much as there is."""
 
@@ -646,9 +655,19 @@ class Quota(Row):
     weight: Count = 1
     parked_bytes: Count | None = None
     on_parked_full: str = "stay"
+    origin: Literal["operator", "owner"] = "operator"
     held_milli: Count = 0
     parked_bytes_held: Count = 0
     used_device_seconds: float = 0.0
+
+
+class ShareRow(Row):
+    """A tenant's weight in the fair share, and what it used, which counts less the longer ago it was."""
+
+    tenant: str
+    weight: Count
+    held_milli: Count
+    decayed_device_seconds: float
 
 
 class Model(Row):

@@ -23,8 +23,13 @@ from forebay_dashboards.pages import actions, audit, flavors, nodes, operator_te
 from forebay_dashboards.pages.language import LanguagePage
 from forebay_dashboards.pages.my_tenant import InvoicePage, ReportPage, StatementPage, TenantPage
 from forebay_dashboards.pages.my_usage import ExportPage, MyUsagePage, NotebookPage
-from forebay_dashboards.pages.reports import ReportsPage
+from forebay_dashboards.pages.owner.alerts import AlertsPage
+from forebay_dashboards.pages.owner.bills import BillsPage
+from forebay_dashboards.pages.owner.budgets import BudgetEditPage, BudgetPage, BudgetsPage
+from forebay_dashboards.pages.owner.people import MemberPage, PeoplePage
+from forebay_dashboards.pages.owner.reports import ReportsPage
 from forebay_dashboards.pages.search import SearchPage
+from forebay_dashboards.pages.shares import SharesPage
 from forebay_dashboards.pages.suggestions import SuggestionsPage
 from forebay_dashboards.pages.tenants import TenantsPage
 from forebay_dashboards.settings import Settings
@@ -36,6 +41,7 @@ from forebay_dashboards.upstream.pool import Pool
 FORM_BYTES_MAX = 64 * 1024
 IDLE_SECONDS_MAX = 120
 NAME = "([^/]{1,128})"
+BUDGET = "(budget|budget-[0-9]{1,18})"
 TERM = "(budget|budget-[0-9]{1,18}|quota|plan|currency|tax|credit)"
 
 ROUTES = (
@@ -43,7 +49,14 @@ ROUTES = (
     (r"usage/notebook", NotebookPage),
     (r"usage\.csv", ExportPage),
     (r"tenant(?:/(spend|live))?", TenantPage),
+    (r"tenant/people", PeoplePage),
+    (rf"tenant/people/{NAME}", MemberPage),
+    (r"tenant/budgets(?:/(terms))?", BudgetsPage),
+    (rf"tenant/budgets/terms/{BUDGET}", BudgetPage),
+    (rf"tenant/budgets/terms/{BUDGET}/edit", BudgetEditPage),
+    (r"tenant/alerts", AlertsPage),
     (r"tenant/reports", ReportsPage),
+    (r"tenant/bills", BillsPage),
     (r"statement", StatementPage),
     (r"invoice", InvoicePage),
     (r"report", ReportPage),
@@ -60,6 +73,7 @@ ROUTES = (
     (r"operator/usage(?:/(table))?", spend.SpendPage),
     (r"operator/invoices", spend.InvoicesPage),
     (r"operator/flavors(?:/(table))?", flavors.FlavorsPage),
+    (r"operator/flavors/new", flavors.NewFlavorPage),
     (rf"operator/flavors/{NAME}/row", flavors.FlavorPage),
     (rf"operator/flavors/{NAME}/edit", flavors.FlavorEditPage),
     (rf"operator/flavors/{NAME}/prices", flavors.PriceHistoryPage),
@@ -68,6 +82,7 @@ ROUTES = (
     (r"operator/price-list", prices.PriceListPage),
     (r"operator/plans", prices.PlansPage),
     (r"operator/quotas", quotas.QuotasPage),
+    (r"operator/shares", SharesPage),
     (r"operator/payments", payments.PaymentsPage),
     (r"operator/search", SearchPage),
     (r"operator/audit", audit.AuditTrailPage),

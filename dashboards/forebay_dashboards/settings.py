@@ -23,6 +23,9 @@ class Settings(ServiceSettings):
         min_length=1, repr=False, description="This service's own token, with custom:forebay:service; JupyterHub gives it."
     )
     hub_home: str = Field(default="/hub/home", description="Where the link to the notebooks leads.")
+    public_url: HttpUrl | None = Field(
+        default=None, description="Where browsers reach this installation, for links that are mailed; none: as the browser that asks does."
+    )
     pool_url: HttpUrl = Field(description="The pool's address with its prefix, such as http://127.0.0.1:8781/services/pool/.")
     billing_url: HttpUrl = Field(description="Billing's address with its prefix, such as http://127.0.0.1:8782/services/billing/.")
     upstream_seconds: Seconds = Field(default=5, description="Longest wait for an answer of pool or billing.")

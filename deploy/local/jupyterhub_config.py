@@ -22,7 +22,6 @@ from place import CHECKOUT, SERVICES, Place  # noqa: E402 - as above
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub provides it
 place = Place.from_environment(os.environ)
-directory = read_directory(HERE / "hub.toml")
 environments = {
     "pool": {
         "FOREBAY_POOL_STATE_DIR": str(place.state / "pool"),
@@ -52,10 +51,10 @@ if accounts is not None:
 if accounts is not None and accounts.namespace is not None:
     environments["pool"]["FOREBAY_POOL_WORKER_ACCOUNT"] = str([accounts.workers, *accounts.device_users])
 
-configure(
+directory = configure(
     c,
     Settings(
-        directory=directory,
+        directory=read_directory(HERE / "hub.toml"),
         services=tuple(
             python_service(
                 f"forebay_{service}",
@@ -67,13 +66,13 @@ configure(
             )
             for service in SERVICES
         ),
+        database_url=f"sqlite:///{place.state}/hub.sqlite",
         metrics_token=metrics_token,
     ),
 )
 
 c.JupyterHub.bind_url = f"http://{place.address}:{place.port}"
 c.JupyterHub.hub_bind_url = place.url_of("hub")
-c.JupyterHub.db_url = f"sqlite:///{place.state}/hub.sqlite"
 c.JupyterHub.cookie_secret_file = str(place.state / "cookie_secret")
 c.JupyterHub.template_vars = {"announcement_login": f"The demo passwords are in {place.state.name}/logins.json."}
 

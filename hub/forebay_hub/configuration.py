@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP
 
+from forebay_hub.people import api, joining
+from forebay_hub.people.decisions import read_decisions
 from forebay_hub.roles import METRICS_ROLE, METRICS_SERVICE, SCOPES, SERVER_TOKEN_SCOPES, roles
 from forebay_hub.services import ExternalService, ManagedService
 from forebay_hub.tenants import Directory
@@ -15,18 +18,26 @@ from forebay_hub.tenants import Directory
 
 @dataclass(frozen=True)
 class Settings:
-    """Whom an installation serves, and its services. ``metrics_token``, if there is one, reads the hub's metrics."""
+    """Whom an installation serves, its services, and where the hub keeps what outlives it. ``metrics_token``, if there is one, reads the
+    hub's metrics."""
 
     directory: Directory
     services: tuple[ManagedService, ...] | tuple[ExternalService, ...]
+    database_url: str
     metrics_token: str = ""
 
 
-def configure(c: Any, settings: Settings) -> None:
-    """Writes tenants, scopes, roles and services into a JupyterHub configuration object."""
+def configure(c: Any, settings: Settings) -> Directory:
+    """Writes tenants, scopes, roles and services into a JupyterHub configuration object. The directory that counts, with what owners
+    decided. Raises SettingsError.
+    """
+    directory = settings.directory.overlaid(read_decisions(settings.database_url))
+    c.JupyterHub.db_url = settings.database_url
+    c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES]
+    c.JupyterHub.template_paths = [str(Path(joining.__file__).parent / "templates")]
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
-    c.JupyterHub.load_groups = settings.directory.groups
-    table = roles(settings.directory, [service.name for service in settings.services])
+    c.JupyterHub.load_groups = directory.groups
+    table = roles(directory, [service.name for service in settings.services])
     c.JupyterHub.services = _specs(settings.services)
     if settings.metrics_token:
         table.append(METRICS_ROLE)
@@ -34,7 +45,8 @@ def configure(c: Any, settings: Settings) -> None:
     c.JupyterHub.load_roles = [role.spec for role in table]
     c.JupyterHub.default_url = landing
     c.Spawner.server_token_scopes = list(SERVER_TOKEN_SCOPES)
-    c.Authenticator.allowed_users = set(settings.directory.people)
+    c.Authenticator.allowed_users = set(directory.people)
+    return directory
 
 
 def landing(handler: Any) -> str:

@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class LoginsError(RuntimeError):
     """The file with the demo logins cannot be used."""
+
+
+class LoginTaken(RuntimeError):
+    """Somebody has a login of this name."""

@@ -67,13 +67,14 @@ class HostTraefik(TraefikFileProviderProxy):  # type: ignore[misc] # no type inf
 
 def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Writes all of it into a JupyterHub configuration object. ``folder`` holds ``host.toml`` and ``hub.toml``. Raises SettingsError."""
-    host, directory = Host.read(folder / "host.toml"), read_directory(folder / "hub.toml")
-    configure(c, Settings(directory, external_services(host.address_of, environment), secret(environment, "FOREBAY_HUB_METRICS_TOKEN")))
+    host, written = Host.read(folder / "host.toml"), read_directory(folder / "hub.toml")
     own = host.state / "hub"
+    database_url = environment.get("FOREBAY_HUB_DATABASE_URL") or f"sqlite:///{own}/hub.sqlite"
+    services = external_services(host.address_of, environment)
+    directory = configure(c, Settings(written, services, database_url, secret(environment, "FOREBAY_HUB_METRICS_TOKEN")))
     c.JupyterHub.bind_url = f"https://{host.name}:{host.port}"
     c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = str(host.certificate), str(host.key)
     c.JupyterHub.hub_bind_url = host.address_of("hub")
-    c.JupyterHub.db_url = environment.get("FOREBAY_HUB_DATABASE_URL") or f"sqlite:///{own}/hub.sqlite"
     c.JupyterHub.cookie_secret_file = str(own / "cookie_secret")
     c.JupyterHub.authenticator_class = LoginsAuthenticator
     c.LoginsAuthenticator.logins_file = str(own / "logins.json")

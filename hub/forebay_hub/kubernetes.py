@@ -22,8 +22,8 @@ def configure_in_cluster(c: Any, folder: Path, environment: Mapping[str, str] = 
     """Writes all of it into a JupyterHub configuration object. ``folder`` holds ``chart.json`` and ``hub.toml``. Raises SettingsError."""
     addresses, traits = _read(folder / "chart.json")
     services = external_services(addresses.__getitem__, environment)
-    configure(c, Settings(read_directory(folder / "hub.toml"), services, secret(environment, "FOREBAY_HUB_METRICS_TOKEN")))
-    c.JupyterHub.db_url = secret(environment, "FOREBAY_HUB_DATABASE_URL")
+    database_url, metrics_token = (secret(environment, f"FOREBAY_HUB_{name}") for name in ("DATABASE_URL", "METRICS_TOKEN"))
+    configure(c, Settings(read_directory(folder / "hub.toml"), services, database_url, metrics_token))
     c.JupyterHub.spawner_class = "forebay-kube"
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.auth_token = secret(environment, "CONFIGPROXY_AUTH_TOKEN")

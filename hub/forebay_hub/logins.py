@@ -1,7 +1,12 @@
-"""Demo logins: one generated password a person, in a file that only the installation's owner can read."""
+"""Logins that are the installation's own, in a file that only its owner can read.
+
+A password that was generated stands there as it is, for the operator to hand out; one that somebody chose, as its hash.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import hmac
 import json
 import os
@@ -11,13 +16,45 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from forebay_service.languages import Text
 from jupyterhub.auth import Authenticator
 from traitlets import Unicode
 
-from forebay_hub.errors import LoginsError
+from forebay_hub.errors import LoginsError, LoginTaken
 
 PASSWORD_BYTES = 9
 """Of chance in a generated password: twelve characters."""
+PASSWORD_CHARACTERS_MIN = 12
+PASSWORD_CHARACTERS_MAX = 200
+SALT_BYTES = 16
+COST = {"n": 2**14, "r": 8, "p": 1}
+"""Of scrypt (RFC 7914): 16 MiB and a twentieth of a second for each try."""
+_HASHED = "scrypt$"
+"""What a hash begins with; no generated password does."""
+
+
+def check_password(password: str) -> Text | None:
+    """What is wrong with a password that somebody chose, if anything."""
+    if len(password) < PASSWORD_CHARACTERS_MIN:
+        return Text("A password has at least %(least)s characters.", least=PASSWORD_CHARACTERS_MIN)
+    if len(password) > PASSWORD_CHARACTERS_MAX:
+        return Text("A password has at most %(most)s characters.", most=PASSWORD_CHARACTERS_MAX)
+    return None
+
+
+def hashed(password: str) -> str:
+    """As it is kept."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    return f"{_HASHED}{salt.hex()}${hashlib.scrypt(password.encode(), salt=salt, **COST).hex()}"
+
+
+def matches(kept: str, given: str) -> bool:
+    """Whether the password is the one that is kept."""
+    if not kept.startswith(_HASHED):
+        return hmac.compare_digest(kept.encode(), given.encode())
+    salt, _, known = kept.removeprefix(_HASHED).partition("$")
+    found = hashlib.scrypt(given.encode(), salt=bytes.fromhex(salt), **COST).hex()
+    return hmac.compare_digest(known, found)
 
 
 def read_logins(path: Path) -> dict[str, str]:
@@ -40,16 +77,20 @@ def ensure_logins(path: Path, names: Iterable[str]) -> dict[str, str]:
     known = read_logins(path) if path.exists() else {}
     logins = {name: known.get(name) or secrets.token_urlsafe(PASSWORD_BYTES) for name in sorted(names)}
     if logins != known:
-        draft = path.with_suffix(".new")
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            json.dump(logins, file, indent=2)
-            file.write("\n")
-        draft.replace(path)
+        _write(path, logins)
     return logins
 
 
+def _write(path: Path, logins: dict[str, str]) -> None:
+    draft = path.with_suffix(".new")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(logins, file, indent=2)
+        file.write("\n")
+    draft.replace(path)
+
+
 class LoginsAuthenticator(Authenticator):  # type: ignore[misc]  # jupyterhub has no type information
-    """Signs in the people of a logins file. Meant for trying Forebay on one's own machine."""
+    """Signs in the people of a logins file, and adds those whom an owner invited."""
 
     logins_file = Unicode(
         config=True,
@@ -59,6 +100,13 @@ class LoginsAuthenticator(Authenticator):  # type: ignore[misc]  # jupyterhub ha
     async def authenticate(self, handler: object, data: dict[str, Any]) -> str | None:
         """The name, or None where name and password do not match."""
         expected = read_logins(Path(self.logins_file)).get(data["username"])
-        given = data["password"].encode()
-        matches = hmac.compare_digest((expected or secrets.token_urlsafe()).encode(), given)
-        return data["username"] if expected and matches else None
+        right = await asyncio.to_thread(matches, expected or secrets.token_urlsafe(), data["password"])
+        return data["username"] if expected and right else None
+
+    def add_login(self, name: str, password: str) -> None:
+        """Another one, with a password of its owner's choice. Raises LoginTaken, LoginsError."""
+        path = Path(self.logins_file)
+        known = read_logins(path)
+        if name in known:
+            raise LoginTaken
+        _write(path, {**known, name: hashed(password)})

@@ -41,7 +41,7 @@ OPERATOR_SCOPES = (
 )
 
 
-SERVICE_SCOPES = (SERVICE, "list:groups", "read:groups", "read:roles:users")
+SERVICE_SCOPES = (SERVICE, "list:groups")
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,6 @@ def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
         for tenant in directory.tenants
     ]
     operators = Role(OPERATOR_ROLE, "Operators of this installation", OPERATOR_SCOPES, users=tuple(sorted(directory.operators)))
-    what = "Forebay's services; they read who belongs to a tenant, and as what"
+    what = "Forebay's services; they read which tenants there are"
     ours = Role("forebay-service", what, SERVICE_SCOPES, services=tuple(services))
     return [members, *owners, *billing, operators, ours]

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from forebay_service.errors import SettingsError
 from forebay_service.identity import group_of
@@ -17,6 +17,18 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
 _ROLES = ("owners", "billing", "members")
+
+
+Role = Literal["owner", "billing", "member"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a login is in a tenant, as one of its owners decided; None: nothing any more."""
+
+    tenant: str
+    login: str
+    role: Role | None
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,10 @@ class Tenant:
     def people(self) -> frozenset[str]:
         return self.owners | self.billing | self.members
 
+    def role_of(self, login: str) -> Role:
+        """What one of its people is; who is named twice is the first of them."""
+        return "owner" if login in self.owners else "billing" if login in self.billing else "member"
+
 
 @dataclass(frozen=True)
 class Directory:
@@ -39,6 +55,8 @@ class Directory:
 
     tenants: tuple[Tenant, ...]
     operators: frozenset[str]
+    guests: frozenset[str] = frozenset()
+    """Who belonged to a tenant, and may sign in to take another invitation."""
 
     def __post_init__(self) -> None:
         owner: dict[str, str] = dict.fromkeys(self.operators, "the operators")
@@ -53,12 +71,35 @@ class Directory:
 
     @property
     def people(self) -> frozenset[str]:
-        return self.operators.union(*(tenant.people for tenant in self.tenants))
+        return self.operators.union(self.guests, *(tenant.people for tenant in self.tenants))
+
+    def overlaid(self, decisions: Iterable[Decision]) -> Directory:
+        """The directory with what owners decided, the oldest decision first.
+
+        Whom the file places in another tenant stands there: an operator's word counts more.
+        """
+        made = {(one.tenant, one.login): one for one in decisions}
+        tenants = {one.name: {login: one.role_of(login) for login in one.people} for one in self.tenants}
+        for one in made.values():
+            if one.role is None and one.tenant in tenants:
+                tenants[one.tenant].pop(one.login, None)
+        for one in made.values():
+            elsewhere = [name for name, people in tenants.items() if one.login in people and name != one.tenant]
+            if one.role is not None and one.tenant in tenants and not elsewhere and one.login not in self.operators:
+                tenants[one.tenant][one.login] = one.role
+        placed = self.operators.union(*tenants.values())
+        guests = {one.login for one in made.values()} - placed
+        return Directory(tuple(_tenant_from(name, people) for name, people in tenants.items()), self.operators, frozenset(guests))
 
     @property
     def groups(self) -> dict[str, dict[str, Any]]:
         """The tenants as ``JupyterHub.load_groups``."""
         return {group_of(tenant.name): {"users": sorted(tenant.people)} for tenant in self.tenants}
+
+
+def _tenant_from(name: str, people: Mapping[str, Role]) -> Tenant:
+    owners, billing, members = (frozenset(one for one in people if people[one] == role) for role in ("owner", "billing", "member"))
+    return Tenant(name, owners, billing, members)
 
 
 def read_directory(path: Path) -> Directory:

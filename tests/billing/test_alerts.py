@@ -355,3 +355,18 @@ def test_an_alert_that_is_cut_off_at_any_point_comes_at_least_once_and_is_record
     step(again, 7200)
     assert len(arrived) == sent + 1
     assert len(again.get("acme-owner", "/api/alerts").json()) == 1
+
+
+def test_a_letter_of_another_service_is_sent_at_once_or_refused_with_why(serving: Any, post: tuple[Post, int]) -> None:
+    running = serving()
+    letter = {"to": "carol@acme.example", "subject": "초대", "text": "Open this link.\n"}
+    for caller in ("acme-owner", "operator"):
+        assert running.request(caller, "POST", "/api/letters", json=letter).status_code == 403
+    assert running.request("pool", "POST", "/api/letters", json=letter).json() == {"to": "carol@acme.example", "sent": True}
+    (mail,) = post[0].mails
+    assert (mail["To"], mail["Subject"]) == ("carol@acme.example", "초대")
+    post[0].refusals = ["550 no such box"]
+    refused = running.request("pool", "POST", "/api/letters", json=letter)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "undelivered")
+    for wrong in ({"to": "carol"}, {"subject": "two\nlines"}, {"text": ""}):
+        assert running.request("pool", "POST", "/api/letters", json={**letter, **wrong}).status_code == 400

@@ -128,6 +128,24 @@ def test_the_pool_is_asked_for_flavors_sessions_queue_and_the_choice(cloud: Any,
         owner.end_session("none")
 
 
+def test_an_owner_bounds_members_within_what_an_operator_set(cloud: Any, owner: Client) -> None:
+    assert owner.quota("acme").devices_milli is None
+    bounds: dict[str, Any] = {"devices_milli": 1500, "device_seconds": 36_000, "window_seconds": 86_400, "on_exhausted": "revoke"}
+    more: dict[str, Any] = {"priority_max": -1, "weight": 2, "parked_bytes": 2**30, "on_parked_full": "end"}
+    made = owner.set_quota("acme", "acme-member", **bounds, **more, etag=owner.quota("acme", "acme-member").etag)
+    assert (made.user, made.devices_milli, made.origin) == ("acme-member", 1500, "owner")
+    assert [one.user for one in owner.quotas() if one.tenant == "acme"] == ["acme-member"]
+    with pytest.raises(PreconditionFailed):
+        owner.set_quota("acme", "acme-member", etag='"gone"')
+    assert owner.set_quota("acme", "acme-member").devices_milli is None
+    cloud.ask("pool", "operator", "PUT", "api/quotas/acme/acme-member", json={"devices_milli": 1000})
+    with pytest.raises(Forbidden, match="An operator set what acme-member is held to"):
+        owner.set_quota("acme", "acme-member", devices_milli=9000)
+    with pytest.raises(Forbidden):
+        owner.quota("globex")
+    cloud.ask("pool", "operator", "PUT", "api/quotas/acme/acme-member", json={})
+
+
 def test_events_come_as_they_happen(cloud: Any, owner: Client) -> None:
     with owner.events() as events, cloud.session("acme-owner") as link:
         link.release(link.acquire().epoch)

@@ -16,8 +16,8 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CONSOLE_PAGES = (
     "usage", "operator", "operator/leases", "operator/leases?q=nobody+has+this", "operator/queue", "operator/sessions", "operator/nodes",
     "operator/devices", "operator/tenants", "operator/tenants?q=nobody+has+this", "operator/tenant/acme", "operator/usage",
-    "operator/invoices", "operator/payments", "operator/flavors", "operator/suggestions", "operator/surcharges", "operator/price-list",
-    "operator/plans", "operator/quotas", "operator/audit", "operator/search?q=acme",
+    "operator/invoices", "operator/payments", "operator/flavors", "operator/flavors/new", "operator/suggestions", "operator/surcharges",
+    "operator/price-list", "operator/plans", "operator/quotas", "operator/shares", "operator/audit", "operator/search?q=acme",
 )  # fmt: skip
 """What an operator may see."""
 GRAVE = ("serious", "critical")

@@ -64,12 +64,10 @@ def groups() -> dict[str, list[str]]:
     return found
 
 
-def roles_of(name: str) -> list[str]:
-    """What JupyterHub says of a login, as :mod:`forebay_hub.roles` makes it."""
-    tenants = [group.removeprefix("tenant-") for group in PEOPLE[name]["groups"]]
-    named = {TENANT: "forebay-owner", BILLING: "forebay-billing"}
+def role_of(name: str) -> str:
+    """What a login is in its tenant, as :mod:`forebay_hub.people` says it."""
     held = [scope.partition("!")[0] for scope in PEOPLE[name]["scopes"]]
-    return ["user", *(f"{named[scope]}-{tenant}" for tenant in tenants for scope in held if scope in named)]
+    return "owner" if TENANT in held else "billing" if BILLING in held else "member"
 
 
 class Hub:
@@ -89,6 +87,10 @@ class Hub:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/hub/api"
+
+    def token_of_service(self, name: str) -> str:
+        """All of them have one."""
+        return self.tokens["service"]
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stopped.set)
@@ -140,25 +142,36 @@ class Hub:
 
 
 def directory_routes(hub: Hub) -> list[tuple[str, type[RequestHandler]]]:
-    """Who is in which group and role; only our services may ask."""
+    """Who is in which group and role. Groups only our services may ask for, the people of a tenant its own admins and operators."""
 
-    class Group(RequestHandler):
-        def get(self, name: str) -> None:
-            asks = self.request.headers.get("Authorization", "").removeprefix("token ")
-            if asks != hub.tokens["service"]:
+    def asks(handler: RequestHandler) -> str | None:
+        token = handler.request.headers.get("Authorization", "").removeprefix("token ")
+        return next((name for name, known in hub.tokens.items() if known == token), None)
+
+    class People(RequestHandler):
+        def get(self, tenant: str, what: str) -> None:
+            who = PEOPLE[asks(self) or "stranger"]
+            own = f"tenant-{tenant}" in who.get("groups", ()) and any(scope in str(who["scopes"]) for scope in (TENANT, BILLING))
+            if not (own or OPERATE in who["scopes"]):
                 self.set_status(403)
-                return
-            if name not in groups():
+            elif f"tenant-{tenant}" not in groups():
                 self.set_status(404)
-                return
-            self.finish({"kind": "group", "name": name, "users": groups()[name], "roles": []})
+                self.finish({"error": {"code": "not_found", "message": f"There is no tenant {tenant}."}})
+            elif what == "invitations":
+                self.finish({"invitations": []})
+            else:
+                members = [{"name": name, "role": role_of(name)} for name in sorted(groups()[f"tenant-{tenant}"])]
+                self.finish({"members": members})
+
+    class Audit(RequestHandler):
+        def get(self) -> None:
+            self.finish({"entries": [], "next": None})
 
     class Groups(RequestHandler):
         """A group at a time, so that somebody must ask for the next."""
 
         def get(self) -> None:
-            asks = self.request.headers.get("Authorization", "").removeprefix("token ")
-            if asks != hub.tokens["service"] or "jupyterhub-pagination" not in self.request.headers["Accept"]:
+            if asks(self) != "service" or "jupyterhub-pagination" not in self.request.headers["Accept"]:
                 self.set_status(403)
                 return
             found, offset = sorted(groups().items()), int(self.get_argument("offset"))
@@ -166,15 +179,11 @@ def directory_routes(hub: Hub) -> list[tuple[str, type[RequestHandler]]]:
             following = {"offset": offset + 1, "limit": 1, "url": "-"} if offset + 1 < len(found) else None
             self.finish({"items": items, "_pagination": {"offset": offset, "limit": 1, "total": len(found), "next": following}})
 
-    class Login(RequestHandler):
-        def get(self, name: str) -> None:
-            asks = self.request.headers.get("Authorization", "").removeprefix("token ")
-            if asks != hub.tokens["service"] or name not in PEOPLE:
-                self.set_status(403 if name in PEOPLE else 404)
-                return
-            self.finish({"kind": "user", "name": name, "roles": roles_of(name)})
-
-    return [("/hub/api/groups", Groups), ("/hub/api/groups/([^/]+)", Group), ("/hub/api/users/([^/]+)", Login)]
+    return [
+        ("/hub/api/groups", Groups),
+        ("/hub/api/forebay/tenants/([^/]+)/(members|invitations)", People),
+        ("/hub/api/forebay/audit", Audit),
+    ]
 
 
 def free_port() -> int:
@@ -320,7 +329,7 @@ def install(hub: Hub, worker_python: Path, folder: Path) -> Installation:
     def process(name: str, **settings: str) -> Process:
         environment = {
             "JUPYTERHUB_API_URL": hub.url,
-            "JUPYTERHUB_API_TOKEN": hub.tokens["service"],
+            "JUPYTERHUB_API_TOKEN": hub.token_of_service(name),
             "JUPYTERHUB_SERVICE_NAME": name,
             "JUPYTERHUB_SERVICE_PREFIX": f"/services/{name}/",
             "JUPYTERHUB_SERVICE_URL": f"http://127.0.0.1:{ports[name]}",

@@ -13,8 +13,8 @@ from forebay_dashboards.forms.quota import FIELDS, read_quota, read_tenants, typ
 from forebay_dashboards.rows import Quota
 
 FORM = {
-    "tenant": "globex", "user": "", "devices": "2.5", "device_seconds": "36,000", "window_seconds": "86400", "on_exhausted": "revoke",
-    "priority_max": "-5", "weight": "3", "parked_bytes": "1099511627776", "on_parked_full": "end",
+    "tenant": "globex", "user": "", "devices": "2.5", "device_hours": "10", "window_days": "1", "on_exhausted": "revoke",
+    "priority_max": "-5", "weight": "3", "parked_gib": "1024", "on_parked_full": "end",
 }  # fmt: skip
 
 
@@ -30,7 +30,7 @@ def test_a_quota_that_is_saved_is_the_pools_and_comes_back_into_the_form(cloud: 
     assert [row[name] for name in ("devices_milli", "device_seconds", "window_seconds", "on_exhausted")] == [2500, 36_000, 86_400, "revoke"]
     assert [row[name] for name in ("priority_max", "weight", "parked_bytes", "on_parked_full")] == [-5, 3, 2**40, "end"]
     page = cloud.get("operator", "operator/quotas", params={"tenant": "globex"}).text
-    assert 'value="2.5"' in page and '<option value="revoke" selected>' in page and "0 of 36,000 in 86,400 s" in page
+    assert 'value="2.5"' in page and '<option value="revoke" selected>' in page and "0 of 10 in 1 days" in page
     entry = cloud.ask("pool", "operator", "GET", "api/audit?limit=1&subject=globex")["entries"][0]
     assert (entry["who"], entry["after"]["weight"]) == ("operator", 3)
     assert "saved" in cloud.post("operator", "operator/quotas", {"tenant": "globex", "user": "globex-owner", "weight": "2"}).text
@@ -73,20 +73,21 @@ def test_whoever_saves_the_policy_of_a_model_that_somebody_else_changed_meanwhil
 @pytest.mark.parametrize(
     "wrong",
     [
-        *({"tenant": " "}, {"devices": "many"}, {"devices": "1.0001"}, {"window_seconds": ""}),
-        *({"weight": "1.5"}, {"weight": "-1"}, {"parked_bytes": "²"}),
+        *({"tenant": " "}, {"devices": "many"}, {"devices": "1.0001"}, {"window_days": ""}),
+        *({"weight": "1.5"}, {"weight": "-1"}, {"parked_gib": "²"}),
     ],
 )
 def test_a_form_that_cannot_be_read_changes_nothing_and_keeps_what_was_typed(cloud: Installation, wrong: dict[str, str]) -> None:
     form = {**FORM, "tenant": "umbrella", **wrong}
     answer = cloud.post("operator", "operator/quotas", form)
     assert (answer.status_code, 'role="alert"' in answer.text) == (400, True)
-    assert 'value="36,000"' in answer.text
+    assert answer.text.count('value="1024"') == (0 if "parked_gib" in wrong else 1)
     assert quota(cloud, "umbrella")["device_seconds"] is None
 
 
 def test_a_quota_reads_back_from_the_form_as_it_was() -> None:
-    for given in (Quota(tenant="a"), Quota(tenant="a", user="b", devices_milli=1, priority_max=-99, weight=7, parked_bytes=0)):
+    odd = Quota(tenant="a", device_seconds=10**9 + 7, window_seconds=86_401, parked_bytes=2**40 + 1)
+    for given in (Quota(tenant="a"), Quota(tenant="a", user="b", devices_milli=1, priority_max=-99, weight=7, parked_bytes=0), odd):
         tenant, user, body = read_quota(typed(given))
         assert Quota(tenant=tenant, user=user, **body) == given
     with pytest.raises(FormError):

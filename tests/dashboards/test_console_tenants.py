@@ -144,7 +144,7 @@ def test_the_currency_is_set_until_the_first_usage_and_refused_beside_the_field_
 
 def test_a_quota_is_saved_at_the_pool_and_reads_back_as_it_was(cloud: Installation) -> None:
     tenant = tenant_named("bounded")
-    bounds = {"devices": "2.5", "device_seconds": "36,000", "window_seconds": "86400", "on_exhausted": "revoke", "weight": "3"}
+    bounds = {"devices": "2.5", "device_hours": "10", "window_days": "1", "on_exhausted": "revoke", "weight": "3"}
     answer = save(cloud, tenant, "quota", **bounds)
     assert "2.5 devices at a time" in answer.text
     row = cloud.ask("pool", "operator", "GET", f"api/quotas/{tenant}")
@@ -228,7 +228,7 @@ WRONG = [
     ("currency", {"currency": "XYZ"}, "currency", "not a currency of ISO 4217"),
     ("quota", {"devices": "many"}, "devices", "is not a number such as 12.5"),
     ("quota", {"weight": "1.5"}, "weight", "is no whole number"),
-    ("quota", {"device_seconds": "10", "window_seconds": ""}, "window_seconds", "fill in both, or neither"),
+    ("quota", {"device_hours": "10", "window_days": ""}, "window_days", "fill in both, or neither"),
     ("plan", {"valid_from": "soon"}, "form", "soon"),
     ("plan", {"discount": "a lot"}, "discount", "is not a number such as 12.5"),
     ("plan", {"free_hours": "dev.1gb"}, "free_hours", "dev.1gb=100"),

@@ -33,7 +33,14 @@ PAGES = {
     "tenant": "tenant",
     "tenant/spend": "tenant",
     "tenant/live": "tenant",
+    "tenant/people": "tenant",
+    "tenant/budgets": "tenant",
+    "tenant/budgets/terms": "tenant",
+    "tenant/budgets/terms/budget": "tenant",
+    "tenant/budgets/terms/budget/edit": "tenant",
+    "tenant/alerts": "tenant",
     "tenant/reports": "tenant",
+    "tenant/bills": "tenant",
     "operator": "operator",
     "operator/live": "operator",
     "operator/money": "operator",
@@ -45,6 +52,7 @@ PAGES = {
     "operator/nodes": "operator",
     "operator/nodes/map": "operator",
     "operator/quotas": "operator",
+    "operator/shares": "operator",
     "operator/payments": "operator",
     "operator/search?q=a": "operator",
     "operator/tenants": "operator",
@@ -62,6 +70,7 @@ PAGES = {
     "operator/invoices": "operator",
     "operator/flavors": "operator",
     "operator/flavors/table": "operator",
+    "operator/flavors/new": "operator",
     "operator/flavors/dev.1gb/row": "operator",
     "operator/flavors/dev.1gb/edit": "operator",
     "operator/flavors/dev.1gb/prices": "operator",
@@ -78,11 +87,16 @@ def visitor(name: str) -> Identity:
 
 
 CHANGES = (
-    "operator/flavors/dev.1gb/edit", "operator/price-list", "operator/plans", "operator/quotas", "operator/surcharges", "operator/payments",
+    "operator/flavors/dev.1gb/edit", "operator/flavors/new",
+    "operator/price-list", "operator/plans", "operator/quotas", "operator/surcharges", "operator/payments",
     "operator/suggestions",
     *(f"operator/tenant/acme/terms/{key}/edit" for key in ("quota", "plan", "currency", "tax", "budget", "credit")),
 )  # fmt: skip
 """Pages that take what an operator changes."""
+OWNERS = (
+    "tenant/people", "tenant/people/acme-member", "tenant/budgets/terms/budget/edit", "tenant/alerts", "tenant/reports", "tenant/bills",
+)  # fmt: skip
+"""Pages that take what a tenant's administrators change."""
 ACTIONS = (
     "operator/sessions/none/park", "operator/sessions/none/move", "operator/sessions/none/revoke", "operator/sessions/none/end",
     "operator/devices/none/close", "operator/devices/none/open", "operator/nodes/none/drain", "operator/nodes/none/return",
@@ -95,9 +109,9 @@ ELSEWHERE = (*ACTIONS, "statement", "invoice", "report", "language", "events", "
 def test_every_route_is_in_the_table() -> None:
     unknown = []
     for pattern, handler in ROUTES:
-        known = [path for path in (*PAGES, *ELSEWHERE) if re.fullmatch(pattern, path.partition("?")[0])]
+        known = [path for path in (*PAGES, *OWNERS, *ELSEWHERE) if re.fullmatch(pattern, path.partition("?")[0])]
         methods = {m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())}
-        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS, "tenant/reports", "language"))
+        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS, *OWNERS, "language"))
         if not known or methods - {"GET", "HEAD"} != ({"POST"} if changes else set()):
             unknown.append((pattern, methods))
     assert unknown == []
@@ -178,6 +192,7 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
     before = stands()
     forms = (
         {"memory": "1 GiB", "equivalents": "1 null", "price": "0.36", "currency": "USD", "stamp": "1"},
+        {"name": "dev.9gb", "memory": "9 GiB", "equivalents": "1 null"},
         {"action": "apply", "list": "flavors: {dev.1gb: {USD: 0.36}}"},
         {"action": "save", "tenant": "acme", "currency": "USD", "valid_from": "2999-01", "discount": "5"},
         {"tenant": "acme", "weight": "9"},
@@ -197,9 +212,13 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
     assert stands() == before
 
 
-def test_recipients_of_reports_are_refused_to_all_but_who_sees_the_tenant(cloud: Installation) -> None:
+@pytest.mark.parametrize("path", OWNERS)
+def test_what_a_tenants_admins_change_is_refused_to_all_others(cloud: Installation, path: str) -> None:
     for name in ("acme-member", "operator", "service"):
-        assert cloud.post(name, "tenant/reports", {"target": "money@acme.example"}).status_code == 403
+        assert cloud.post(name, path, {"target": "money@acme.example", "limit": "1", "role": "owner"}).status_code == 403
+    if path.startswith("tenant/people"):
+        answer = cloud.post("acme-billing", path, {"role": "owner", "days": "7"})
+        assert (answer.status_code, "its owners change" in answer.text) == (403, True)
 
 
 @pytest.mark.parametrize("path", ACTIONS)

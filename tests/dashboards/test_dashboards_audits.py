@@ -1,4 +1,4 @@
-"""The audit of two services is one list: nothing is shown twice or left out, whatever the pages' sizes and whoever does not answer."""
+"""The audit of all services is one list: nothing is shown twice or left out, whatever the pages' sizes and whoever does not answer."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def page(entries: list[AuditEntry], cursor: str | None) -> AuditPage:
     return AuditPage(entries=tuple(shown), next=str(shown[-1].id) if len(older) > len(shown) else None)
 
 
-@pytest.mark.parametrize("sizes", [(0, 0), (1, 0), (0, 130), (200, 3), (50, 50), (160, 170)])
-def test_all_entries_come_once_in_order(sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("sizes", [(0, 0, 0), (1, 0, 0), (0, 130, 1), (200, 3, 0), (50, 50, 50), (160, 170, 60)])
+def test_all_entries_come_once_in_order(sizes: tuple[int, ...]) -> None:
     chance = random.Random(str(sizes))
-    books: Books = {"pool": [], "billing": []}
+    books: Books = {"pool": [], "billing": [], "hub": []}
     for service, size in zip(books, sizes, strict=True):
         times = sorted(chance.randrange(1000) for _ in range(size))
         books[service] = [entry(number, at_ns) for number, at_ns in enumerate(times, 1)]
@@ -44,11 +44,12 @@ def test_all_entries_come_once_in_order(sizes: tuple[int, int]) -> None:
 
 def test_a_service_that_does_not_answer_goes_on_where_it_stood() -> None:
     entries = [entry(number, number) for number in range(1, 80)]
-    shown, cursor = merge({"pool": page(entries, None), "billing": None}, {"pool": None, "billing": "77"})
-    assert (len(shown), cursor) == (ENTRIES_PER_PAGE, "30.77")
+    pages: dict[Service, AuditPage | None] = {"pool": page(entries, None), "billing": None, "hub": page([], None)}
+    shown, cursor = merge(pages, {"pool": None, "billing": "77", "hub": None})
+    assert (len(shown), cursor) == (ENTRIES_PER_PAGE, f"30.77.{DONE}")
 
 
-@pytest.mark.parametrize("text", ["x", "1", "1.2.3", "-1.2", "1.2 ", "9" * 30 + ".", "done"])
+@pytest.mark.parametrize("text", ["x", "1", "1.2", "1.2.3.4", "-1.2.3", "1.2.3 ", "9" * 30 + "..", "done"])
 def test_a_cursor_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(FormError):
         read_cursor(text)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import get_args
 
 import forebay_billing
+import forebay_hub
 import forebay_pool
 import pytest
 from forebay_billing.http.bodies import BudgetBody, CreditBody
@@ -88,7 +89,7 @@ def test_what_a_service_says_is_wrong_in_a_field_is_told_in_the_readers_language
 
 def test_every_fault_that_a_service_tells_has_a_text_and_every_text_of_ours_is_of_such_a_fault() -> None:
     told = set()
-    for package in (forebay_pool, forebay_billing):
+    for package in (forebay_pool, forebay_billing, forebay_hub):
         for path in Path(str(package.__file__)).parent.rglob("*.py"):
             told |= set(re.findall(r'\bFault\(\s*"(\w+)"', path.read_text(encoding="utf-8")))
     ours = {code for code in {**_PROBLEMS, **_SENTENCES} if code not in PYDANTICS}
@@ -98,7 +99,7 @@ def test_every_fault_that_a_service_tells_has_a_text_and_every_text_of_ours_is_o
 
 def test_each_thing_that_the_services_write_down_has_a_word() -> None:
     written = set()
-    for package in (forebay_pool, forebay_billing):
+    for package in (forebay_pool, forebay_billing, forebay_hub):
         for path in Path(str(package.__file__)).parent.rglob("*.py"):
             source = path.read_text(encoding="utf-8")
             calls = re.findall(r'(?:append_audit|Attempt|AuditEntry)\([^"()]*(?:\([^()]*\)[^"()]*)*"([a-z_.-]+)"', source)

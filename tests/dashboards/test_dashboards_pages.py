@@ -90,7 +90,7 @@ def test_a_month_is_forecast(cloud: Installation) -> None:
 def test_a_months_report_is_for_the_tenants_administrators_and_operators(cloud: Installation) -> None:
     cloud.record_usage(tenant="initech", user="newcomer2")
     month = time.strftime("%Y-%m", time.gmtime())
-    assert f"report?tenant=initech&amp;month={month}" in cloud.get("newcomer", "tenant").text
+    assert f"report?tenant=initech&amp;month={month}" in cloud.get("newcomer", "tenant/bills").text
     for name in ("newcomer", "operator"):
         answer = cloud.get(name, f"report?tenant=initech&month={month}")
         assert answer.status_code == 200 and answer.content.startswith(b"%PDF") and "attachment" in answer.headers["Content-Disposition"]
@@ -260,6 +260,13 @@ def test_every_page_is_whole_html_with_one_heading_and_labelled_fields(cloud: In
     for name, path in (
         ("acme-owner", "usage"),
         ("acme-owner", "tenant"),
+        ("acme-owner", "tenant/people"),
+        ("acme-owner", "tenant/people/acme-member"),
+        ("acme-owner", "tenant/budgets"),
+        ("acme-owner", "tenant/budgets/terms/budget/edit"),
+        ("acme-owner", "tenant/alerts"),
+        ("acme-owner", "tenant/reports"),
+        ("acme-owner", "tenant/bills"),
         ("operator", "operator"),
         ("operator", "operator/leases"),
         ("operator", "operator/devices"),
@@ -336,13 +343,13 @@ def invoiced(cloud: Installation) -> dict[str, str]:
 
 
 def test_invoices_and_credits_are_listed_with_their_links(cloud: Installation, invoiced: dict[str, str]) -> None:
-    own = cloud.get("acme-owner", "tenant").text
+    own = cloud.get("acme-owner", "tenant/bills").text
     assert cells(own, "Number") == [invoiced["number"]] and cells(own, "State") == [invoiced["state"]]
     assert cells(own, "Total") == [f"{invoiced['total']} USD"] and cells(own, "Left") == ["12.34 USD"]
     assert "Welcome gift" in own and cells(own, "Read") == ["Page PDF CSV FOCUS"]
     every = cloud.get("operator", "operator/invoices").text
     assert invoiced["number"] in cells(every, "Number") and "acme" in cells(every, "Tenant")
-    assert "No month has been invoiced yet." in cloud.get("globex-owner", "tenant").text
+    assert "No month has been invoiced yet." in cloud.get("globex-owner", "tenant/bills").text
 
 
 def test_budgets_stand_on_the_pages_of_those_whom_they_concern(cloud: Installation) -> None:

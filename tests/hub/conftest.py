@@ -24,7 +24,9 @@ ADMIN_TOKEN = "a" * 32
 
 CONFIGURATION = """
 import os
+from pathlib import Path
 from forebay_hub.configuration import Settings, configure
+from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.services import ManagedService
 from forebay_hub.tenants import directory_of
 
@@ -36,12 +38,14 @@ directory = directory_of({{
     }},
 }})
 pages = ManagedService("dashboards", "http://127.0.0.1:{pages}", ("{python}", "-m", "http.server", "--bind", "127.0.0.1", "{pages}"), {{}})
-configure(c, Settings(directory, (pages,)))
+directory = configure(c, Settings(directory, (pages,), "sqlite:///hub.sqlite"))
 c.JupyterHub.services.append({{"name": "tests", "api_token": "{admin_token}"}})
 c.JupyterHub.load_roles.append({{"name": "tests", "services": ["tests"], "scopes": ["admin:users", "tokens"]}})
 c.JupyterHub.bind_url = "http://127.0.0.1:{public}"
 c.JupyterHub.hub_bind_url = "http://127.0.0.1:{hub}"
-c.JupyterHub.authenticator_class = "null"
+c.JupyterHub.authenticator_class = LoginsAuthenticator
+c.LoginsAuthenticator.logins_file = "logins.json"
+ensure_logins(Path("logins.json"), directory.people)
 c.JupyterHub.proxy_class = "traefik_file"
 c.TraefikProxy.traefik_api_url = "http://127.0.0.1:{proxy}"
 c.TraefikProxy.traefik_api_username = "hub"
@@ -55,6 +59,11 @@ class Hub:
 
     api_url: str
     log: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where its database and its logins are."""
+        return self.log.parent
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
         headers = {"Authorization": f"token {ADMIN_TOKEN}"}

@@ -89,7 +89,7 @@ def test_no_role_inherits() -> None:
 @pytest.mark.parametrize("token", ["", "0123456789abcdef"])
 def test_with_a_token_for_metrics_the_hub_knows_a_service_that_may_read_them_and_nothing_else(token: str) -> None:
     c = Config()
-    configure(c, Settings(directory_of({"operators": ["op"], "tenants": ACME}), (), metrics_token=token))
+    configure(c, Settings(directory_of({"operators": ["op"], "tenants": ACME}), (), "sqlite://", token))
     assert c.JupyterHub.services == ([{"name": "prometheus", "api_token": token}] if token else [])
     held = [(role["name"], role["scopes"]) for role in c.JupyterHub.load_roles if "prometheus" in role["services"]]
     assert held == ([("forebay-metrics", ["read:metrics"])] if token else [])

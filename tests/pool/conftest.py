@@ -21,7 +21,7 @@ from forebay_pool.model.types import Device, Equivalent, Flavor, Limits, UsageRe
 from forebay_pool.service import Service
 from forebay_pool.settings import Settings
 from forebay_pool.store.database import Store
-from forebay_service.identity import COMPUTE, OPERATE, SERVICE, Identity, TokenAuthenticator
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE, TENANT, Identity, TokenAuthenticator
 from forebay_wire import messages as wire
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from websockets.asyncio.client import ClientConnection, connect
@@ -208,6 +208,7 @@ PEOPLE = {
     "ben": Identity("ben", "user", "acme", frozenset({COMPUTE})),
     "other-ada": Identity("ada", "user", "globex", frozenset({COMPUTE})),
     "loner": Identity("loner", "user", None, frozenset({COMPUTE})),
+    "olga": Identity("olga", "user", "acme", frozenset({COMPUTE, TENANT})),
     "guest": Identity("guest", "user", "acme", frozenset()),
     "operator": Identity("operator", "user", None, frozenset({OPERATE})),
     "dashboards": Identity("dashboards", "service", None, frozenset({SERVICE})),

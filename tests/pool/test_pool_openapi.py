@@ -156,6 +156,7 @@ class Siege:
             ("PUT api/models/{model}", "operator", {"model": "none"}, {"tenants": ["acme"]}),
             ("PUT api/models/{model}", "operator", {"model": "cpu-dev"}, {"tenants": ["acme"]}),
             ("PUT api/flavors/{name}", "operator", {"name": "quarter.1gb"}, flavor),
+            *(("DELETE api/flavors/{name}", "operator", {"name": name}, None) for name in ("quarter.1gb", "quarter.1gb", "dev.1gb")),
             ("PUT api/quotas/{tenant}", "operator", {"tenant": "globex"}, quota),
             ("PUT api/quotas/{tenant}/{user}", "operator", {"tenant": "globex", "user": "ada"}, quota),
             ("PUT api/quotas/{tenant}", "operator", {"tenant": "globex"}, quota | {"expected": '"gone"'}),

@@ -72,6 +72,66 @@ def test_operators_set_quotas_which_outlive_a_restart(pool: Make) -> None:
     asyncio.run(scenario())
 
 
+def test_a_flavor_is_removed_for_good_once_no_session_has_it(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            default = (await running.get("api/choice", "ada"))["flavor"]
+            other = next(row["name"] for row in await running.get("api/flavors") if row["name"] != default)
+            path = f"api/flavors/{other}"
+            for who, name, status in (("ada", other, 403), ("operator", default, 409), ("operator", "none", 404)):
+                assert (await running.call("DELETE", f"api/flavors/{name}", who)).code == status
+            client = await running.client("ada")
+            await client.hello(flavor=other)
+            refused = await running.call("DELETE", path)
+            assert (refused.code, json.loads(refused.body)["error"]["fault"]["values"]) == (409, {"count": 1})
+            await client.close()
+            await running.until(lambda: not running.service.shell.machine.sessions)
+            assert (await running.call("DELETE", path, If_Match='"gone"')).code == 412
+            assert other in [row["name"] for row in await running.get("api/flavors")], "what was not written is there still"
+            assert (await running.call("DELETE", path)).code == 204
+        async with pool(warm_workers=0) as running:
+            assert other not in [row["name"] for row in await running.get("api/flavors")]
+            body = {"memory_bytes": 2**30, "equivalents": [{"model": "null"}]}
+            assert (await running.call("PUT", path, body=body, If_None_Match="*")).code == 200, "a new one of its name may be made"
+
+    asyncio.run(scenario())
+
+
+def test_shares_are_told_to_operators_and_services(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            assert (await running.call("GET", "api/shares", "olga")).code == 403
+            assert await running.get("api/shares") == []
+            assert (await running.call("PUT", "api/quotas/globex", body={"weight": 3})).code == 200
+            (row,) = await running.get("api/shares", "dashboards")
+            assert row == {"tenant": "globex", "weight": 3, "held_milli": 0, "decayed_device_seconds": 0.0}
+
+    asyncio.run(scenario())
+
+
+def test_an_owner_sets_what_members_are_held_to_but_not_what_an_operator_set(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            assert (await running.call("PUT", "api/quotas/acme/ben", "olga", {"devices_milli": 0})).code == 200
+            assert (await running.call("PUT", "api/quotas/globex/cem", "operator", {"weight": 2})).code == 200
+            assert [(row["user"], row["origin"]) for row in await running.get("api/quotas", "olga")] == [("ben", "owner")]
+        async with pool(warm_workers=0) as running:
+            for path in ("api/quotas/acme", "api/quotas/globex/cem"):
+                assert (await running.call("PUT", path, "olga", {})).code == 403
+            assert (await running.call("GET", "api/quotas/globex/cem", "olga")).code == 403
+            assert (await running.call("PUT", "api/quotas/acme/ben", "olga", {"devices_milli": 500})).code == 200
+            assert (await running.call("PUT", "api/quotas/acme/ben", "operator", {"devices_milli": 1000})).code == 200
+            refused = await running.call("PUT", "api/quotas/acme/ben", "olga", {"devices_milli": 9000})
+            assert (refused.code, json.loads(refused.body)["error"]["fault"]["code"]) == (403, "operators_quota")
+            assert (await running.get("api/quotas/acme/ben"))["devices_milli"] == 1000
+            for who in ("operator", "olga"):
+                cleared = await running.call("PUT", "api/quotas/acme/ben", who, {})
+                assert json.loads(cleared.body)["origin"] == "operator", "what bounds nothing is nobody's"
+            assert (await running.call("PUT", "api/quotas/acme/ben", "olga", {"weight": 2})).code == 200
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("method", "path", "who", "body", "status", "code"),
     [

@@ -549,6 +549,11 @@ class ChannelRow(TypedDict):
     note: NotRequired[str | None]
 
 
+class Sent(TypedDict):
+    to: str
+    sent: bool
+
+
 class Retried(TypedDict):
     id: int
     deliveries: int

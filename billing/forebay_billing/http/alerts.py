@@ -109,12 +109,12 @@ class ChannelHandler(BillingHandler):
         )
 
 
-def check_address(target: str, settings: Settings) -> None:
+def check_address(target: str, settings: Settings, field: str = "target") -> None:
     """Raises InvalidRequest for what is no e-mail address, and where no mail is sent."""
     if _ADDRESS.fullmatch(target) is None:
-        raise InvalidRequest("target: give one e-mail address, such as ops@example.com.", Fault("no_address", "target"))
+        raise InvalidRequest(f"{field}: give one e-mail address, such as ops@example.com.", Fault("no_address", field))
     if settings.smtp_host is None:
-        raise InvalidRequest("target: this installation sends no e-mail (setting smtp_host).", Fault("mail_off", "target"))
+        raise InvalidRequest(f"{field}: this installation sends no e-mail (setting smtp_host).", Fault("mail_off", field))
 
 
 def _number(id: str) -> int:

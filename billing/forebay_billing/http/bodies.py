@@ -367,6 +367,14 @@ class RecipientBody(_Body):
     target: Target
 
 
+class LetterBody(_Body):
+    """``POST api/letters``."""
+
+    to: Target
+    subject: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00\r\n]*$")]
+    text: Annotated[str, StringConstraints(min_length=1, max_length=5000, pattern=_NO_NUL)]
+
+
 class ChannelActionBody(_Body):
     """``POST api/alerts/channels/{id}``."""
 

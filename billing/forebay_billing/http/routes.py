@@ -18,7 +18,21 @@ from forebay_service.routes import JSON, Route
 
 from forebay_billing.documents import rows
 from forebay_billing.errors import PaymentsUnavailable, Unpriced
-from forebay_billing.http import alerts, bodies, budgets, credits, health, heartbeats, invoices, payments, prices, reports, tenants, usage
+from forebay_billing.http import (
+    alerts,
+    bodies,
+    budgets,
+    credits,
+    health,
+    heartbeats,
+    invoices,
+    letters,
+    payments,
+    prices,
+    reports,
+    tenants,
+    usage,
+)
 from forebay_billing.http.handler import BillingHandler
 
 STAFF = (SERVICE, OPERATE)
@@ -450,6 +464,13 @@ TENANTS = (
         body=bodies.ChannelActionBody,
         refusals=_GONE,
         **PAYERS_CHANGE,
+    ),
+    _route(
+        *("POST", "api/letters", letters.LettersHandler, "Sends a mail that another of our services wrote, at once"),
+        answer=rows.Sent,
+        body=bodies.LetterBody,
+        scopes=(SERVICE,),
+        refusals=_CLASH,
     ),
     _route(
         *("DELETE", "api/alerts/channels/{channel}", alerts.ChannelHandler, "Removes a channel, and gives up what waits"),

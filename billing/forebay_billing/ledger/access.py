@@ -46,6 +46,12 @@ def check_may_post_usage(identity: Identity) -> None:
         raise Forbidden(f"{identity.name} needs the scope {SERVICE} to post usage.")
 
 
+def check_may_write_letters(identity: Identity) -> None:
+    """Mails in the installation's name. Raises Forbidden unless the caller is one of our services."""
+    if not identity.may(SERVICE):
+        raise Forbidden(f"{identity.name} needs the scope {SERVICE} to have letters sent.")
+
+
 def check_may_change_books(identity: Identity) -> None:
     """Prices, plans, what they would come to, and corrections. Raises Forbidden unless the caller is an operator."""
     if not identity.may(OPERATE):

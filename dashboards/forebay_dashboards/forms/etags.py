@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 from forebay_service.languages import Text
 
-from forebay_dashboards.errors import UpstreamRefused
+from forebay_dashboards.errors import FormError, UpstreamRefused
 
 STAMP = re.compile(r"[\x21\x23-\x7e]{0,64}")
 STALE = Text("Somebody changed this after the form was opened: what holds now stands above. Save again if you still mean what you typed.")
@@ -32,6 +32,13 @@ def expecting(stamp: str) -> dict[str, str]:
 def stamp_for(whose: str, form: Mapping[str, str]) -> str:
     """The stamp of a form in which the name can be typed, if it was made for that name; else empty."""
     return form.get("stamp", "") if form.get("whose") == whose else ""
+
+
+def number_in(text: str) -> int:
+    """The number of what a button of a list stands for. Raises FormError."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise FormError(Text("Choose one from the list."))
+    return int(text)
 
 
 def overtaken(error: Exception) -> bool:

@@ -25,6 +25,7 @@ CURRENCIES_MAX = 200
 T = TypeVar("T")
 NONE: tuple[Equivalent, ...] = ()
 
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _EQUIVALENT = re.compile(r"([0-9]{1,6}|0?[.][0-9]{1,3})(?:\s*[x×*]\s+|\s+)([!-~][ -~]{0,127})")  # noqa: RUF001 - people write the sign of multiplication
 
 
@@ -41,6 +42,8 @@ class Typed(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    name: Annotated[str, Field(max_length=128)] = ""
+    """Of a new flavor."""
     memory: Annotated[str, Field(max_length=64)]
     equivalents: Annotated[str, Field(max_length=4096)] = ""
     price: Each[Annotated[str, Field(max_length=64)]] = ()
@@ -72,6 +75,8 @@ class FlavorRow:
     """Those in force."""
     stamps: Mapping[str, str] = field(default_factory=dict)
     """By currency, of all its prices, those that are to come too: what an editor needs."""
+    coming: tuple[PriceVersion, ...] = ()
+    """Prices that are yet to begin, the next one first."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ class Editor:
     """A sentence by field; under ``form`` what concerns no single field."""
     start: str = ""
     flavor_stamp: str = ""
+    name: str = ""
+    """What was typed as the name of a new flavor."""
 
 
 @dataclass(frozen=True)
@@ -136,11 +143,28 @@ class Unsaved:
     saved_currencies: frozenset[str]
 
 
-def table(flavors: tuple[Flavor, ...], prices: tuple[PriceVersion, ...]) -> tuple[FlavorRow, ...]:
+NEW = FlavorRow("", Flavor(name="", memory_bytes=0), ())
+"""What the form of a new flavor begins with."""
+
+
+def named(typed: Typed) -> tuple[FlavorRow, Text | None]:
+    """The row that a new flavor begins as, and what is wrong with its name."""
+    name = typed.name.strip()
+    problem = Text("A name has a-z, 0-9, dots, dashes and underscores, at most 64, such as small.64gb.")
+    return FlavorRow(name, Flavor(name=name, memory_bytes=0), ()), None if _NAME.fullmatch(name) else problem
+
+
+def table(
+    flavors: tuple[Flavor, ...], prices: tuple[PriceVersion, ...], coming: tuple[PriceVersion, ...] = ()
+) -> tuple[FlavorRow, ...]:
     """Rows of all flavors that the pool or billing knows, the smallest memory first."""
     by_name = {flavor.name: flavor for flavor in flavors}
-    names = by_name.keys() | {price.flavor for price in prices}
-    rows = [FlavorRow(name, by_name.get(name), tuple(price for price in prices if price.flavor == name)) for name in names]
+    names = by_name.keys() | {price.flavor for price in (*prices, *coming)}
+
+    def of(name: str, versions: tuple[PriceVersion, ...]) -> tuple[PriceVersion, ...]:
+        return tuple(price for price in versions if price.flavor == name)
+
+    rows = [FlavorRow(name, by_name.get(name), of(name, prices), coming=of(name, coming)) for name in names]
     return tuple(sorted(rows, key=lambda row: (row.flavor.memory_bytes if row.flavor else 0, row.name)))
 
 
@@ -152,7 +176,7 @@ def open_editor(row: FlavorRow) -> Editor:
     )
     return Editor(
         row=row,
-        memory=format_memory_exactly(row.flavor.memory_bytes) if row.flavor else "",
+        memory=format_memory_exactly(row.flavor.memory_bytes) if row.flavor and row.flavor.memory_bytes else "",
         equivalents=format_equivalents(row.flavor.equivalents) if row.flavor else "",
         prices=(*shown, EMPTY),
         flavor_stamp=stamp_of(row.flavor.etag) if row.flavor else "",
@@ -198,6 +222,12 @@ def reopen(row: FlavorRow, typed: Typed, unsaved: Unsaved) -> Editor:
         stale = now.stamp != stamp and currency not in unsaved.saved_currencies
         fields.append(replace(now, problem=_stale(now.in_force, currency)) if stale else now)
     return _editor(row, typed, fields, problems, stamp_now)
+
+
+def retyped(row: FlavorRow, typed: Typed) -> Editor:
+    """The form with what was typed, as it was."""
+    fields = [PriceField(one, text, None, stamp) for one, text, stamp in zip(typed.currency, typed.price, typed.stamp, strict=True)]
+    return _editor(row, typed, fields, {}, typed.flavor_stamp)
 
 
 def _editor(row: FlavorRow, typed: Typed, fields: list[PriceField], problems: dict[str, Text], stamp: str) -> Editor:

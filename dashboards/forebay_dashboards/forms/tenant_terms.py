@@ -27,27 +27,39 @@ QUOTA_FIELDS = tuple(name for name in quota_forms.FIELDS if name not in ("tenant
 SENT = {
     "limit_nano": "limit", "thresholds": "warn", "grace_seconds": "grace", "discount_bps": "discount", "free_nano": "free",
     "free_seconds": "free_hours", "commitment_nano": "commitment", "tax_label": "label", "tax_bps": "rate", "amount_minor": "amount",
-    "expires_at_ns": "expires", "devices_milli": "devices",
+    "expires_at_ns": "expires", **{measure.sent: name for name, measure in quota_forms.MEASURES.items()},
 }  # fmt: skip
 """Fields of the form by what they are called in what is sent, where that is another name."""
 
 
+Author = Literal["operator", "owner"]
+NOT_READ: Section[Any] = Section(None)
+"""Of parts that an owner's page does not have."""
+
+
 @dataclass(frozen=True)
 class Terms:
-    """All that was read about a tenant, to ``month``, the present one (UTC)."""
+    """All that was read about a tenant, to ``month``, the present one (UTC), for an ``author`` of changes: an owner sets budgets alone."""
 
     tenant: str
     month: str
+    author: Author
     standing: Section[Standing]
-    quota: Section[Quota]
-    plans: Section[tuple[Plan, ...]]
-    """All versions."""
     budgets: Section[tuple[BudgetRow, ...]]
+    quota: Section[Quota] = NOT_READ
+    plans: Section[tuple[Plan, ...]] = NOT_READ
+    """All versions."""
 
     @property
     def keys(self) -> list[str]:
         """The parts, as they stand below one another. ``budget`` and ``credit`` are for new ones."""
-        return [*(f"budget-{one.id}" for one in self.budgets.content or ()), "budget", "quota", "plan", "currency", "tax", "credit"]
+        budgets = [*(f"budget-{one.id}" for one in self.budgets.content or ()), "budget"]
+        return budgets if self.author == "owner" else [*budgets, "quota", "plan", "currency", "tax", "credit"]
+
+    def may_change(self, key: str) -> bool:
+        """Whether the part is the author's to change: what an operator set, an owner only reads."""
+        budget = self.budget(key)
+        return self.problem(key) is None and (budget is None or self.author == "operator" or budget.origin == "owner")
 
     def budget(self, key: str) -> BudgetRow | None:
         """The budget of a key such as ``budget-7``."""
@@ -108,10 +120,10 @@ class Change:
 
 def open_form(terms: Terms, key: str, drawn: str) -> TermForm:
     """The part as it is. ``drawn`` is a name that no other form has. Raises KeyError for what is not there, or could not be read."""
-    if terms.problem(key) is not None:
+    if key not in terms.keys or not terms.may_change(key):
         raise KeyError(key)
     if key.startswith("budget-"):
-        return _budget_form(key, terms.budget(key))
+        return _budget_form(terms, key)
     standing, quota = terms.standing.content, terms.quota.content
     if key == "quota" and quota is not None:
         shown = quota_forms.typed(quota)
@@ -147,7 +159,7 @@ def judge(terms: Terms, key: str, typed: Mapping[str, str], now_ns: int) -> Term
     budget = terms.budget(key)
     if budget is not None and typed.get("action") == "remove":
         return Change("removal", {}, budget.id, stamp)
-    if budget is not None and budget.origin != "operator":
+    if budget is not None and budget.origin != terms.author:
         return replace(shown, problems={"form": Text("The tenant's own people set this budget. They change it; here it can be removed.")})
     problems: dict[str, Text] = {}
     change = _READERS[shown.kind](terms, values, _Collector(problems), budget, now_ns)
@@ -185,7 +197,8 @@ class _Collector:
             return otherwise
 
 
-def _budget_form(key: str, budget: BudgetRow | None) -> TermForm:
+def _budget_form(terms: Terms, key: str) -> TermForm:
+    budget = terms.budget(key)
     if budget is None:
         raise KeyError(key)
     values = {
@@ -194,7 +207,7 @@ def _budget_form(key: str, budget: BudgetRow | None) -> TermForm:
         "warn": ", ".join(map(str, budget.thresholds)),
         "grace": str(budget.grace_seconds),
     }
-    return TermForm(key, values if budget.origin == "operator" else {}, stamp_of(budget.etag))
+    return TermForm(key, values if budget.origin == terms.author else {}, stamp_of(budget.etag))
 
 
 def _read_budget(terms: Terms, values: Mapping[str, str], collect: _Collector, budget: BudgetRow | None, now_ns: int) -> Change:
@@ -211,7 +224,7 @@ def _read_budget(terms: Terms, values: Mapping[str, str], collect: _Collector, b
     if notebook and not user:
         collect.problems["notebook"] = Text("A notebook is one user's: say whose it is, too.")
     for one in terms.budgets.content or ():
-        if (one.user or "", one.notebook or "", one.window, one.origin) == (user, notebook, window, "operator"):
+        if (one.user or "", one.notebook or "", one.window, one.origin) == (user, notebook, window, terms.author):
             collect.problems["form"] = Text("There is a budget of just this already; edit that one.")
     return Change("budget", body | {"window": window, "user": user or None, "notebook": notebook or None})
 

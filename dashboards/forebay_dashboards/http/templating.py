@@ -86,6 +86,8 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         nano=lambda nano: money.format_decimal(nano, 9),
         price_text=money.format_price_per_hour,
         count=lambda number: f"{number:,}",
+        hours=lambda seconds: f"{round(seconds / 3600, 2):,g}",
+        days=lambda seconds: f"{round(seconds / 86_400, 2):,g}",
     )
     return environment
 

@@ -13,7 +13,20 @@ from pydantic import ValidationError
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.etags import expecting, overtaken, stamp_of
-from forebay_dashboards.forms.flavor import Edit, Editor, FlavorRow, Typed, Unsaved, judge, open_editor, reopen, table
+from forebay_dashboards.forms.flavor import (
+    NEW,
+    Edit,
+    Editor,
+    FlavorRow,
+    Typed,
+    Unsaved,
+    judge,
+    named,
+    open_editor,
+    reopen,
+    retyped,
+    table,
+)
 from forebay_dashboards.http.handler import PageHandler, Problem, not_so
 from forebay_dashboards.rows import Flavor, PriceVersion
 from forebay_dashboards.text.times import moment
@@ -32,31 +45,32 @@ class FlavorTable(PageHandler):
 
     view: View = "operator"
 
-    async def rows(self) -> tuple[Section[tuple[Flavor, ...]], Section[tuple[PriceVersion, ...]]]:
-        """Flavors from the pool and prices from billing."""
+    async def rows(self) -> tuple[Section[tuple[Flavor, ...]], Section[tuple[PriceVersion, ...]], Section[tuple[PriceVersion, ...]]]:
+        """Flavors from the pool, and prices from billing: those in force, and those that are to come."""
         return await asyncio.gather(
             attempt(self.services.pool.flavors(self.token), Text("Memory and equivalents")),
             attempt(self.services.billing.prices(self.token), Text("Prices")),
+            attempt(self.services.billing.coming_prices(self.token, self.now_ns), Text("Prices to come")),
         )
 
     async def show_table(self, template: str, editor: Editor | None) -> None:
-        """All rows, one of them as a form where there is an ``editor``."""
-        flavors, prices = await self.rows()
+        """All rows, one of them as a form where there is an ``editor``, or a form above them for a new one."""
+        flavors, prices, coming = await self.rows()
         self.show(
             template,
-            rows=table(flavors.content or (), prices.content or ()),
-            problems=[section.problem for section in (flavors, prices) if section.problem],
+            rows=table(flavors.content or (), prices.content or (), coming.content or ()),
+            problems=[section.problem for section in (flavors, prices, coming) if section.problem],
             editor=editor,
             saved=None,
         )
 
     async def row(self, name: str) -> FlavorRow:
         """The row of ``name`` from both services; editing needs both. Raises Problem."""
-        flavors, prices = await self.rows()
+        flavors, prices, coming = await self.rows()
         if flavors.content is None or prices.content is None:
             problem = flavors.problem or prices.problem or Text("Try again in a moment.")
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, Text("Not right now"), problem)
-        for row in table(flavors.content, prices.content):
+        for row in table(flavors.content, prices.content, coming.content or ()):
             if row.name == name:
                 return row
         raise Problem(HTTPStatus.NOT_FOUND, Text("No such flavor"), Text("There is no flavor “%(name)s”.", name=name[:64]))
@@ -92,26 +106,8 @@ class FlavorPage(FlavorTable):
             await self.show_table(PAGE, None)
 
 
-class FlavorEditPage(FlavorTable):
-    """``GET operator/flavors/{name}/edit`` shows the form, ``POST`` saves it."""
-
-    page = "operator_flavor_edit"
-
-    async def get(self, name: str) -> None:
-        await self._show_editor(open_editor(await self.stamped_row(name)))
-
-    async def post(self, name: str) -> None:
-        row, typed = await self.stamped_row(name), self._typed()
-        judged = judge(row, typed)
-        if isinstance(judged, Editor):
-            await self._show_editor(judged)
-            return
-        unsaved = await self._save(row, judged)
-        fresh = await self.stamped_row(name)
-        if unsaved is not None:
-            await self._show_editor(reopen(fresh, typed, unsaved))
-        else:
-            await self._show_saved(fresh, judged)
+class FlavorForm(FlavorTable):
+    """What the forms of a flavor share, of one that is there and of a new one."""
 
     async def stamped_row(self, name: str) -> FlavorRow:
         """The row, and the stamps of its prices, which are read first: then what is shown is never older than they are. Raises Problem."""
@@ -183,6 +179,78 @@ class FlavorEditPage(FlavorTable):
             self.show("fragments/flavor_row.html", row=row, saved=_saved_sentence(row.name, edit))
         else:
             self.redirect(f"{self.services.settings.prefix}operator/flavors", status=HTTPStatus.SEE_OTHER)
+
+
+class FlavorEditPage(FlavorForm):
+    """``GET operator/flavors/{name}/edit`` shows the form, ``POST`` saves it, or removes the flavor."""
+
+    page = "operator_flavor_edit"
+
+    async def get(self, name: str) -> None:
+        await self._show_editor(open_editor(await self.stamped_row(name)))
+
+    async def post(self, name: str) -> None:
+        if "remove" in self.request.body_arguments:
+            await self._remove(name)
+            return
+        row, typed = await self.stamped_row(name), self._typed()
+        judged = judge(row, typed)
+        if isinstance(judged, Editor):
+            await self._show_editor(judged)
+            return
+        unsaved = await self._save(row, judged)
+        fresh = await self.stamped_row(name)
+        if unsaved is not None:
+            await self._show_editor(reopen(fresh, typed, unsaved))
+        else:
+            await self._show_saved(fresh, judged)
+
+    async def _remove(self, name: str) -> None:
+        stamp = self.get_body_argument("flavor_stamp", "")
+        try:
+            await self.services.pool.remove_flavor(self.token, name, expecting(stamp))
+        except (UpstreamRefused, UpstreamUnavailable) as error:
+            self.set_status(HTTPStatus(error.status) if isinstance(error, UpstreamRefused) else HTTPStatus.SERVICE_UNAVAILABLE)
+            editor = open_editor(await self.stamped_row(name))
+            await self._show_editor(replace(editor, problems={"form": error.text}))
+            return
+        logger.info("a flavor is removed", extra={"action": "flavor_removed", "who": self.visitor.name, "flavor": name})
+        self.services.browsers.tell_all("prices")
+        saved = Text("%(name)s is removed: nobody gets it any more. Its prices stay in the price book.", name=name)
+        if self.fragment:
+            self.show("fragments/flavor_removed.html", saved=saved)
+        else:
+            self.redirect(f"{self.services.settings.prefix}operator/flavors", status=HTTPStatus.SEE_OTHER)
+
+
+class NewFlavorPage(FlavorForm):
+    """``GET operator/flavors/new`` shows the form of a flavor that is not there yet, ``POST`` makes it."""
+
+    page = "operator_flavor_new"
+
+    async def get(self) -> None:
+        await self.show_table(PAGE, open_editor(NEW))
+
+    async def post(self) -> None:
+        typed = self._typed()
+        row, problem = named(typed)
+        judged = judge(row, typed)
+        if isinstance(judged, Editor) or problem is not None:
+            editor = judged if isinstance(judged, Editor) else retyped(row, typed)
+            await self._show_refused(replace(editor, problems={**editor.problems, **({"name": problem} if problem else {})}))
+            return
+        unsaved = await self._save(row, judged)
+        if unsaved is None:
+            self.redirect(f"{self.services.settings.prefix}operator/flavors", status=HTTPStatus.SEE_OTHER)
+        elif unsaved.flavor_saved:
+            await self.show_table(PAGE, reopen(await self.stamped_row(row.name), typed, unsaved))
+        else:
+            await self._show_refused(replace(retyped(row, typed), problems={"form": unsaved.problem}))
+
+    async def _show_refused(self, editor: Editor) -> None:
+        """What was typed, and what is wrong with it, above the table."""
+        self.set_status(HTTPStatus.BAD_REQUEST)
+        await self.show_table(PAGE, replace(editor, row=NEW, name=self.get_body_argument("name", "")[:FIELD_CHARACTERS_MAX]))
 
 
 class PriceHistoryPage(FlavorTable):

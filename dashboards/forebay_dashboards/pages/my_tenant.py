@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from datetime import UTC
-from typing import cast
+from typing import Any, cast
 
 from forebay_service.identity import OPERATE
 from forebay_service.languages import Text
@@ -35,7 +35,7 @@ class TenantFacts(PageHandler):
         except FormError as error:
             raise not_so(error) from None
 
-    async def owed_by(self, tenant: str | None) -> dict[str, object]:
+    async def owed_by(self, tenant: str | None) -> dict[str, Section[Any]]:
         """What the tenant agreed on, owes, has ahead and may spend."""
         billing = self.services.billing
         invoices, credits, budgets, plans, forecast = await asyncio.gather(
@@ -54,7 +54,7 @@ class TenantFacts(PageHandler):
             attempt(summary(self.token, "user,flavor", chosen, tenant=tenant), Text("Spend by user")),
             attempt(summary(self.token, "flavor", chosen, tenant=tenant), Text("Spend by flavor")),
             attempt(summary(self.token, "day", chosen, tenant=tenant), Text("Spend by day")),
-            attempt(self.services.people.members(tenant or ""), Text("Members who used nothing")),
+            attempt(self.services.people.members(self.token, tenant or ""), Text("Members who used nothing")),
         )
         total = Section(sums(by_flavor.content), None) if by_flavor.content is not None else Section(None, by_flavor.problem)
         return {
@@ -64,7 +64,7 @@ class TenantFacts(PageHandler):
             "total": total,
             "charts": charts(by_day.content or (), chosen, self.now_ns, UTC),
             "members": members,
-            "spenders": spenders(members.content or (), by_user.content or ()),
+            "spenders": spenders([one.name for one in members.content or ()], by_user.content or ()),
         }
 
 

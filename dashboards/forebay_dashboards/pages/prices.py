@@ -200,11 +200,15 @@ class PlansPage(PageHandler):
         self, typed: dict[str, str], problem: Text | None, preview: Preview | None = None, saved: Text | None = None, opened: str = ""
     ) -> None:
         """The page; ``opened`` is the tenant whose last plan goes into the form, but for what was typed."""
-        plans = await attempt(self.services.billing.plans(self.token), Text("Plans"))
+        plans, tenants = await asyncio.gather(
+            attempt(self.services.billing.plans(self.token), Text("Plans")), attempt(self.services.people.tenants(), Text("Tenants"))
+        )
+        known = sorted(tenants.content or ())
         newest_first = sorted(plans.content or (), key=lambda plan: (plan.tenant, -plan.version))
         last = next((plan for plan in newest_first if plan.tenant == opened), None)
         filled = dict.fromkeys(TypedPlan.model_fields, "") | typed
         if last is not None:
             agreed = {"tenant": last.tenant, "currency": last.currency, "valid_from": last.valid_from, **plan_forms.typed(last)}
             filled |= agreed | typed | {"stamp": stamp_of(last.etag), "whose": opened}
-        self.show("operator_plans.html", typed=filled, problem=problem or plans.problem, preview=preview, saved=saved, plans=newest_first)
+        told = {"problem": problem or plans.problem, "preview": preview, "saved": saved}
+        self.show("operator_plans.html", typed=filled, plans=newest_first, tenants=known, **told)

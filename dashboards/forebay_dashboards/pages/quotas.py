@@ -78,10 +78,14 @@ class QuotasPage(PageHandler):
         return model
 
     async def _show(self, form: dict[str, str], problem: Text | None, saved: Text | None = None) -> None:
-        quotas, models = await asyncio.gather(
-            attempt(self.services.pool.quotas(self.token), Text("Quotas")), attempt(self.services.pool.models(self.token), Text("Models"))
+        quotas, models, tenants = await asyncio.gather(
+            attempt(self.services.pool.quotas(self.token), Text("Quotas")),
+            attempt(self.services.pool.models(self.token), Text("Models")),
+            attempt(self.services.people.tenants(), Text("Tenants")),
         )
-        self.show("operator_quotas.html", quotas=quotas, models=models, form=form, problem=problem, saved=saved)
+        people = await attempt(self.services.people.members(self.token, form["tenant"]), Text("Members")) if form["tenant"] else None
+        lists = {"tenants": sorted(tenants.content or ()), "people": [] if people is None else [one.name for one in people.content or ()]}
+        self.show("operator_quotas.html", quotas=quotas, models=models, form=form, problem=problem, saved=saved, **lists)
 
 
 def _whose(tenant: str, user: str | None) -> str:

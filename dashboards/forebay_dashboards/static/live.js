@@ -99,6 +99,13 @@
     });
   }
 
+  body.addEventListener("click", (event) => {
+    const told = event.target.closest("[data-copy]")?.parentElement.querySelector("input");
+    if (!told) return;
+    told.select();
+    navigator.clipboard?.writeText(told.value);
+  });
+
   let rowsBefore = new Set();
   let edited = null;
   let opening = 0;

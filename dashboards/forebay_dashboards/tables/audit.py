@@ -1,4 +1,4 @@
-"""One audit of two services: their entries, newest first, a page at a time. No I/O."""
+"""One audit of all services: their entries, newest first, a page at a time. No I/O."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ ENTRIES_PER_PAGE = 50
 DONE = "done"
 """Stands for a service that has nothing older."""
 
-Service = Literal["pool", "billing"]
-_CURSOR = re.compile(rf"({DONE}|[0-9]{{0,19}})\.({DONE}|[0-9]{{0,19}})")
+Service = Literal["pool", "billing", "hub"]
+SERVICES: tuple[Service, ...] = ("pool", "billing", "hub")
+_CURSOR = re.compile(r"\.".join([rf"({DONE}|[0-9]{{0,19}})"] * len(SERVICES)))
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Told:
 
 def read_cursor(text: str) -> dict[Service, str | None]:
     """Where each service goes on; None from the newest. Raises FormError."""
-    match = _CURSOR.fullmatch(text or ".")
+    match = _CURSOR.fullmatch(text or "." * (len(SERVICES) - 1))
     if match is None:
         raise FormError(Text("“%(typed)s” is no place in the audit; begin with the newest.", typed=text[:40]))
-    return {"pool": match[1] or None, "billing": match[2] or None}
+    return {service: place or None for service, place in zip(SERVICES, match.groups(), strict=True)}
 
 
 def merge(pages: dict[Service, AuditPage | None], cursors: dict[Service, str | None]) -> tuple[list[Told], str | None]:
@@ -53,4 +54,4 @@ def merge(pages: dict[Service, AuditPage | None], cursors: dict[Service, str | N
             following[service] = page.next or DONE
     if all(cursor == DONE for service, cursor in following.items() if pages[service] is not None):
         return shown, None
-    return shown, f"{following['pool']}.{following['billing']}"
+    return shown, ".".join(following[service] for service in SERVICES)

@@ -22,6 +22,8 @@ _REFUSED = {
     "parking_full": Text("A quota bounds what may be parked for this session, and is used up."),
     "no_device": Text("There is no such device any more."),
     "no_node": Text("There is no such node any more."),
+    "no_flavor": Text("There is no such flavor any more."),
+    "default_flavor": Text("Processes that name no flavor get this one (a setting of the pool); it cannot be removed."),
     "no_model": Text("There is no device of this model."),
     "precondition_failed": Text("Somebody else changed this in the meantime, and nothing was saved; read it again."),
     "unknown_tenant": Text("Nothing was ever recorded for this tenant."),
@@ -32,6 +34,7 @@ _REFUSED = {
     "unknown_recipient": Text("Reports are mailed to no such address."),
     "already_rated": Text("Usage from then on was billed already: let the price begin later."),
     "finalised": Text("An invoice for that time is final: let the plan begin later, and give back by a credit what is owed for before."),
+    "undelivered": Text("The mail server did not take it."),
     "payments_off": Text("This installation sends nothing to Stripe, or the tenant is not known there yet."),
 }
 """By the code of a refusal that has no fault; faults are in :mod:`fields`."""

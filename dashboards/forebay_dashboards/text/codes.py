@@ -60,6 +60,7 @@ _WORDS: dict[str, dict[str, Text]] = {
         "refuse": in_context("budget", "refuse"),
         "drain": in_context("budget", "drain"),
     },
+    "role": {"owner": in_context("role", "owner"), "billing": in_context("role", "pays the bills"), "member": in_context("role", "member")},
     "service": SERVICES,
     "kind": {"session": Text("session"), "device": Text("device"), "node": Text("node")},
 }

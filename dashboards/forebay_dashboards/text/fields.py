@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forebay_service.languages import Text, as_sent
+from forebay_service.languages import Text, as_sent, plural
 
 from forebay_dashboards.rows import Fault
 
@@ -18,11 +18,11 @@ NAMES = {
     "month": Text("Month"),
     "valid_from": Text("First month"),
     "devices_milli": Text("Devices at a time"),
-    "device_seconds": Text("Device seconds"),
-    "window_seconds": Text("Window in seconds"),
+    "device_seconds": Text("Device hours"),
+    "window_seconds": Text("Window in days"),
     "priority_max": Text("Highest priority"),
     "weight": Text("Weight in the fair share"),
-    "parked_bytes": Text("Parked bytes"),
+    "parked_bytes": Text("Parked memory in GiB"),
     "tenants": Text("Tenants"),
     "memory_bytes": Text("Memory"),
     "equivalents": Text("Served by any one of"),
@@ -40,8 +40,15 @@ NAMES = {
     "priority": Text("Order of use"),
     "expires_at_ns": Text("Expires on (UTC)"),
     "target": Text("Address"),
+    "to": Text("Address"),
+    "address": Text("Address"),
+    "legal_name": Text("Name"),
+    "tax_id": Text("Tax number"),
+    "email": Text("E-mail"),
+    "role": Text("Role"),
+    "days": Text("The link holds for"),
     "on_limit": Text("At the limit"),
-    "on_exhausted": Text("When device seconds are used up"),
+    "on_exhausted": Text("When device hours are used up"),
     "on_parked_full": Text("When no more may be parked"),
     "window": Text("Window"),
     "cause": Text("Cause"),
@@ -49,7 +56,7 @@ NAMES = {
 }
 """What pages call the fields of the services."""
 
-_SCALED = ("_nano", "_milli", "_minor", "_bps")
+_SCALED = ("_nano", "_milli", "_minor", "_bps", "device_seconds", "window_seconds", "parked_bytes")
 """Endings of fields whose bounds are of another unit than what is typed."""
 _BOUNDS = ("greater_than_equal", "less_than_equal", "greater_than", "less_than")
 
@@ -103,6 +110,19 @@ _SENTENCES: Mapping[str, Callable[[Values], Text]] = {
     "operators_limit": lambda given: Text(
         "An operator allows %(amount)s for %(whom)s; a budget of yours may be that at most.", amount=given["amount"], whom=given["whom"]
     ),
+    "operators_quota": lambda given: Text(
+        "An operator set what %(user)s is held to; ask an operator to change it.", user=given["user"]
+    ),
+    "flavor_in_use": lambda given: plural(
+        "%(count)s session has this flavor; remove it when it has ended.",
+        "%(count)s sessions have this flavor; remove it when they have ended.",
+        int(given["count"]),
+    ),
+    "no_member": lambda given: Text("This person does not belong to the tenant any more."),
+    "last_owner": lambda given: Text("%(name)s is the only owner; make somebody else an owner first.", name=given["name"]),
+    "no_invitation": lambda given: Text("There is no such invitation any more: it was used, revoked, or has expired."),
+    "invitations_open": lambda given: Text("%(most)s invitations are open; revoke one first.", most=given["most"]),
+    "invitations_hourly": lambda given: Text("%(most)s invitations were made within an hour; go on in an hour.", most=given["most"]),
     "list_line": lambda given: Text(
         "Line %(line)s of the price list cannot be read: %(problem)s", line=given["line"], problem=as_sent(given["problem"])
     ),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Literal
 from urllib.parse import quote, urlencode
 
 from pydantic import TypeAdapter
 
+from forebay_dashboards.errors import UpstreamRefused
 from forebay_dashboards.rows import (
+    Alert,
     AuditPage,
     BudgetRow,
     Channel,
@@ -16,10 +19,13 @@ from forebay_dashboards.rows import (
     ForecastRow,
     InvoiceRow,
     OutboxPage,
+    PaymentInvoice,
     Plan,
+    Portal,
     Preview,
     PriceChanges,
     PriceVersion,
+    Profile,
     Recipient,
     Reconciliation,
     Standing,
@@ -55,6 +61,11 @@ _STANDINGS = TypeAdapter(tuple[Standing, ...])
 _TENANT_ORDER = TypeAdapter(TenantOrder)
 _TENANT_ROWS = TypeAdapter(TenantRows)
 _CHANNELS = TypeAdapter(tuple[Channel, ...])
+_CHANNEL = TypeAdapter(Channel)
+_ALERTS = TypeAdapter(tuple[Alert, ...])
+_PROFILE = TypeAdapter(Profile)
+_PAYMENT_INVOICES = TypeAdapter(tuple[PaymentInvoice, ...])
+_PORTAL = TypeAdapter(Portal)
 _RECIPIENTS = TypeAdapter(tuple[Recipient, ...])
 _OUTBOX = TypeAdapter(OutboxPage)
 
@@ -71,6 +82,11 @@ class Billing:
     async def prices(self, token: str) -> tuple[PriceVersion, ...]:
         """The versions in force."""
         return await self._upstream.read(_PRICES, token, "api/prices")
+
+    async def coming_prices(self, token: str, now_ns: int) -> tuple[PriceVersion, ...]:
+        """Versions of all flavors' prices that are yet to begin, the next one first."""
+        versions = await self._upstream.read(_PRICES, token, "api/prices", {"history": 1})
+        return tuple(sorted((one for one in versions if one.valid_from_ns > now_ns), key=lambda one: one.valid_from_ns))
 
     async def price_history(self, token: str, flavor: str) -> tuple[PriceVersion, ...]:
         """All versions of a flavor's price, the oldest first."""
@@ -198,6 +214,43 @@ class Billing:
     async def channels(self, token: str, tenant: str) -> tuple[Channel, ...]:
         """Where a tenant's alerts go."""
         return await self._upstream.read(_CHANNELS, token, "api/alerts/channels", {"tenant": tenant})
+
+    async def add_channel(self, token: str, kind: str, target: str) -> Channel:
+        """Another one, of the token's own tenant; a webhook's with its secret."""
+        return await self._upstream.write(_CHANNEL, token, "api/alerts/channels", {"kind": kind, "target": target}, "POST")
+
+    async def retry_channel(self, token: str, number: int) -> None:
+        """Sends again what was given up."""
+        await self._upstream.write(_ANYTHING, token, f"api/alerts/channels/{number}", {"action": "retry"}, "POST")
+
+    async def remove_channel(self, token: str, number: int) -> None:
+        """Removes it, and gives up what waits."""
+        await self._upstream.delete(token, f"api/alerts/channels/{number}")
+
+    async def alerts(self, token: str, tenant: str | None, since_ns: int) -> tuple[Alert, ...]:
+        """Thresholds that were reached, newest first."""
+        return await self._upstream.read(_ALERTS, token, "api/alerts", {"tenant": tenant, "since_ns": since_ns})
+
+    async def profile(self, token: str, tenant: str) -> Profile:
+        """Whom its invoices are made out to; nothing in it where nobody said so yet."""
+        try:
+            return await self._upstream.read(_PROFILE, token, f"api/profiles/{quote(tenant, safe='')}")
+        except UpstreamRefused as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            return Profile()
+
+    async def payment_invoices(self, token: str, tenant: str | None) -> tuple[PaymentInvoice, ...]:
+        """The tenant's invoices at Stripe."""
+        return await self._upstream.read(_PAYMENT_INVOICES, token, "api/payments/invoices", {"tenant": tenant})
+
+    async def portal(self, token: str) -> str:
+        """The address of Stripe's customer portal for the token's own tenant."""
+        return (await self._upstream.write(_PORTAL, token, "api/payments/portal", {}, "POST")).url
+
+    async def send_letter(self, token: str, to: str, subject: str, text: str) -> None:
+        """Has a mail sent at once; ``token`` is a service's."""
+        await self._upstream.write(_ANYTHING, token, "api/letters", {"to": to, "subject": subject, "text": text}, "POST")
 
     async def credits(self, token: str, tenant: str | None = None) -> tuple[CreditRow, ...]:
         """Credits, the oldest first; of all tenants where none is given."""

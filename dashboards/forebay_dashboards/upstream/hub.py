@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import quote
 
-from forebay_service.identity import TENANT_GROUP, billing_role, group_of, owner_role
+from forebay_service.identity import TENANT_GROUP
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows import Group, GroupPage, HubUser
-from forebay_dashboards.upstream.client import Upstream
+from forebay_dashboards.hub_rows import GroupPage, Invitation, Invitations, MadeInvitation, Member, Members
+from forebay_dashboards.rows import AuditPage
+from forebay_dashboards.upstream.client import Query, Upstream
 
-_GROUP = TypeAdapter(Group)
 _GROUPS = TypeAdapter(GroupPage)
-_USER = TypeAdapter(HubUser)
+_MEMBERS = TypeAdapter(Members)
+_INVITATIONS = TypeAdapter(Invitations)
+_MADE = TypeAdapter(MadeInvitation)
+_AUDIT = TypeAdapter(AuditPage)
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 PAGINATED = {"Accept": "application/jupyterhub-pagination+json"}
 """https://jupyterhub.readthedocs.io/en/stable/reference/rest.html"""
@@ -23,22 +27,16 @@ GROUPS_ASKED = 200
 GROUPS_MAX = 100_000
 TENANTS_SECONDS = 30.0
 """A new tenant is listed after so long at most."""
-ASKED_AT_A_TIME = 8
 
 
 class Hub:
-    """JupyterHub's REST API, with the service's own token. Each method raises UpstreamUnavailable and UpstreamRefused."""
+    """JupyterHub's REST API, and what ``forebay_hub`` adds to it. Each method raises UpstreamUnavailable and UpstreamRefused."""
 
     def __init__(self, upstream: Upstream, token: str) -> None:
         self._upstream = upstream
         self._token = token
+        """The service's own; all else is asked with the visitor's."""
         self._tenants: tuple[float, frozenset[str]] = (0.0, frozenset())
-        self._bound = asyncio.Semaphore(ASKED_AT_A_TIME)
-
-    async def members(self, tenant: str) -> tuple[str, ...]:
-        """The people of a tenant, by name. Refused with 404 where there is no such tenant."""
-        group = await self._upstream.read(_GROUP, self._token, f"groups/{quote(group_of(tenant), safe='')}")
-        return tuple(sorted(group.users))
 
     async def tenants(self) -> frozenset[str]:
         """The names of all tenants, TENANTS_SECONDS old at most."""
@@ -55,14 +53,34 @@ class Hub:
         self._tenants = (time.monotonic() + TENANTS_SECONDS, found)
         return found
 
-    async def roles(self, tenant: str, people: Iterable[str]) -> dict[str, str]:
-        """What each of the people is in the tenant: ``owner``, ``billing`` or ``member``."""
-        names = list(people)
-        return dict(zip(names, await asyncio.gather(*(self._role(tenant, name) for name in names)), strict=True))
+    async def members(self, token: str, tenant: str) -> tuple[Member, ...]:
+        """The people of a tenant, by name. Refused with 404 where there is no such tenant."""
+        return (await self._upstream.read(_MEMBERS, token, f"{_of(tenant)}/members")).members
 
-    async def _role(self, tenant: str, name: str) -> str:
-        async with self._bound:
-            user = await self._upstream.read(_USER, self._token, f"users/{quote(name, safe='')}")
-        if owner_role(tenant) in user.roles:
-            return "owner"
-        return "billing" if billing_role(tenant) in user.roles else "member"
+    async def set_role(self, token: str, tenant: str, name: str, role: str) -> None:
+        """What somebody of the tenant is in it from now on."""
+        await self._upstream.write(_ANYTHING, token, f"{_of(tenant)}/members/{quote(name, safe='')}", {"role": role})
+
+    async def remove_member(self, token: str, tenant: str, name: str) -> None:
+        """Somebody belongs to it no more; their servers stop."""
+        await self._upstream.delete(token, f"{_of(tenant)}/members/{quote(name, safe='')}")
+
+    async def invitations(self, token: str, tenant: str) -> tuple[Invitation, ...]:
+        """Those that hold, the newest first."""
+        return (await self._upstream.read(_INVITATIONS, token, f"{_of(tenant)}/invitations")).invitations
+
+    async def invite(self, token: str, tenant: str, body: Mapping[str, Any]) -> MadeInvitation:
+        """Another one."""
+        return await self._upstream.write(_MADE, token, f"{_of(tenant)}/invitations", body, "POST")
+
+    async def revoke_invitation(self, token: str, tenant: str, number: int) -> None:
+        """Its link is of no more use."""
+        await self._upstream.delete(token, f"{_of(tenant)}/invitations/{number}")
+
+    async def audit(self, token: str, asked: Query) -> AuditPage:
+        """Who changed what of members and invitations, newest first."""
+        return await self._upstream.read(_AUDIT, token, "forebay/audit", asked)
+
+
+def _of(tenant: str) -> str:
+    return f"forebay/tenants/{quote(tenant, safe='')}"

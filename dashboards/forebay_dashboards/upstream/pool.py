@@ -9,7 +9,20 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows import AuditPage, Device, Equivalent, Flavor, Forecast, Lease, Model, Node, Quota, Session, Suggestion
+from forebay_dashboards.rows import (
+    AuditPage,
+    Device,
+    Equivalent,
+    Flavor,
+    Forecast,
+    Lease,
+    Model,
+    Node,
+    Quota,
+    Session,
+    ShareRow,
+    Suggestion,
+)
 from forebay_dashboards.upstream.client import NO_HEADERS, Query, Upstream
 
 _LEASES = TypeAdapter(tuple[Lease, ...])
@@ -21,6 +34,7 @@ _FLAVORS = TypeAdapter(tuple[Flavor, ...])
 _SUGGESTIONS = TypeAdapter(tuple[Suggestion, ...])
 _QUOTAS = TypeAdapter(tuple[Quota, ...])
 _QUOTA = TypeAdapter(Quota)
+_SHARES = TypeAdapter(tuple[ShareRow, ...])
 _MODELS = TypeAdapter(tuple[Model, ...])
 _AUDIT = TypeAdapter(AuditPage)
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
@@ -64,6 +78,10 @@ class Pool:
         body = {"memory_bytes": memory_bytes, "equivalents": rows, "residents_max": residents_max}
         await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body, headers=expected)
 
+    async def remove_flavor(self, token: str, name: str, expected: Mapping[str, str]) -> None:
+        """Nobody gets it any more, as far as ``expected`` allows."""
+        await self._upstream.delete(token, f"api/flavors/{quote(name, safe='')}", expected)
+
     async def command_session(self, token: str, session: str, command: str) -> None:
         """``park``, ``move`` or ``revoke``."""
         await self._upstream.write(_ANYTHING, token, f"api/sessions/{quote(session, safe='')}/{command}", {}, "POST")
@@ -97,6 +115,10 @@ class Pool:
     ) -> None:
         """Replaces it, as far as ``expected`` allows: see :func:`stamps.expecting`."""
         await self._upstream.write(_ANYTHING, token, _quota_path(tenant, user), body, headers=expected)
+
+    async def shares(self, token: str) -> tuple[ShareRow, ...]:
+        """Tenants in the fair share."""
+        return await self._upstream.read(_SHARES, token, "api/shares")
 
     async def models(self, token: str) -> tuple[Model, ...]:
         """Each model there is, or that has a policy."""

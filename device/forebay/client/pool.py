@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from forebay.client.calls import Calls, refusals, segment
-from forebay.client.models.pool import Choice, FlavorRow, QueueRow, SessionRow
+from forebay.client.models.pool import Choice, FlavorRow, QueueRow, QuotaRow, SessionRow
 from forebay.service import Service
 
 SILENCE_SECONDS_MAX = 60.0
@@ -51,6 +51,45 @@ class PoolCalls(Calls):
         """Has the user's new sessions begin with this flavor; returns its name."""
         return self._change(Choice, self._pool, "PUT", "api/choice", {"flavor": flavor}).flavor
 
+    def quotas(self) -> list[QuotaRow]:
+        """What the tenant and its members are held to, and have of it; for its owner and who pays for it."""
+        return self._read(list[QuotaRow], self._pool, "api/quotas")
+
+    def quota(self, tenant: str, user: str | None = None) -> QuotaRow:
+        """What the tenant, or one of its members, is held to, whether anything is set or not."""
+        return self._read(QuotaRow, self._pool, _quota_path(tenant, user))
+
+    def set_quota(
+        self,
+        tenant: str,
+        user: str,
+        *,
+        devices_milli: int | None = None,
+        device_seconds: int | None = None,
+        window_seconds: int | None = None,
+        on_exhausted: Literal["wait", "revoke"] = "wait",
+        priority_max: int | None = None,
+        weight: int = 1,
+        parked_bytes: int | None = None,
+        on_parked_full: Literal["stay", "end"] = "stay",
+        etag: str | None = None,
+    ) -> QuotaRow:
+        """Replaces what a member is held to; what is left out has no bound but the tenant's. For the tenant's owner.
+
+        Raises Forbidden where an operator set it; with an ``etag`` only what has it is replaced, else raises PreconditionFailed.
+        """
+        body = {
+            "devices_milli": devices_milli,
+            "device_seconds": device_seconds,
+            "window_seconds": window_seconds,
+            "on_exhausted": on_exhausted,
+            "priority_max": priority_max,
+            "weight": weight,
+            "parked_bytes": parked_bytes,
+            "on_parked_full": on_parked_full,
+        }
+        return self._change(QuotaRow, self._pool, "PUT", _quota_path(tenant, user), body, etag)
+
     @contextmanager
     def events(self) -> Iterator[Iterator[PoolEvent]]:
         """What changes from the beginning of the ``with`` block on, as it does: ``with client.events() as events: for event in events: …``.
@@ -61,6 +100,10 @@ class PoolCalls(Calls):
             response = self._pool.stream("api/events", SILENCE_SECONDS_MAX)
         with response:
             yield _events(response, self._pool)
+
+
+def _quota_path(tenant: str, user: str | None) -> str:
+    return "/".join(["api/quotas", segment(tenant), *([] if user is None else [segment(user)])])
 
 
 def _events(lines: Iterable[bytes], pool: Service) -> Iterator[PoolEvent]:

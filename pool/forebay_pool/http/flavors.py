@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import re
 
+from forebay_service.errors import Fault, RequestError
 from forebay_service.identity import OPERATE, Identity
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api
-from forebay_pool.model.events import FlavorSet
+from forebay_pool.model.events import FlavorRemoved, FlavorSet
 from forebay_pool.model.suggestions import suggestions
 from forebay_pool.model.types import Flavor
 from forebay_pool.store.flavors import NAME_PATTERN, FlavorBody, scale
@@ -36,7 +37,7 @@ class Flavors(FlavorApi):
 
 
 class FlavorItem(FlavorApi):
-    """``PUT api/flavors/{name}``."""
+    """``PUT`` and ``DELETE api/flavors/{name}``."""
 
     async def put(self, name: str) -> None:
         identity = await self.bearer(OPERATE)
@@ -47,6 +48,32 @@ class FlavorItem(FlavorApi):
         self.shell.apply(FlavorSet(flavor))
         log.info("flavor_set %s by %s", name, identity.name, extra={"action": "flavor_set", "flavor": name, "user": identity.name})
         self.write_tagged(self.row(flavor, identity))
+
+
+    async def delete(self, name: str) -> None:
+        identity, expected = await self.bearer(OPERATE), self.expected()
+        machine = self.shell.machine
+        flavor = machine.fleet.flavors.get(name)
+        if flavor is None:
+            raise RequestRefused(404, "no_flavor", f"There is no flavor {name!r}.")
+        if name == self.context.settings.default_flavor:
+            raise RequestRefused(409, "default_flavor", f"{name} is what processes get that name none (setting default_flavor).")
+        having = sum(1 for session in machine.sessions.values() if session.flavor == name)
+        if having:
+            raise RequestRefused(
+                409, "flavor_in_use", f"{having} sessions have the flavor {name}; remove it when they have ended.",
+                Fault("flavor_in_use", values={"count": having}),
+            )  # fmt: skip
+        self.shell.apply(FlavorRemoved(name))  # first: no session gets it while it is written
+        try:
+            await self.context.write(lambda: self.context.store.remove_flavor(name, identity.name, expected))
+        except RequestError:
+            self.shell.apply(FlavorSet(flavor))
+            raise
+        for key in [key for key, chosen in self.context.choices.items() if chosen == name]:
+            del self.context.choices[key]
+        log.info("flavor_removed %s by %s", name, identity.name, extra={"action": "flavor_removed", "flavor": name, "user": identity.name})
+        self.set_status(204)
 
 
 class Suggestions(Api):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Literal, Self
 
-from forebay_service.identity import COMPUTE, OPERATE, SERVICE, TENANT_NAME
+from forebay_service.errors import Forbidden
+from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT, TENANT_NAME, Identity
 from forebay_wire.texts import NAME_CHARS_MAX, name_of
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -15,15 +16,17 @@ from forebay_pool.http.handler import Api, owns, sees_all
 from forebay_pool.machine.eviction import fate
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import LeaseRevoked, QuotaSet, SessionMoved, SessionParked
-from forebay_pool.model.types import PRIORITY_MAX, Quota, Worker
+from forebay_pool.model.types import PRIORITY_MAX, Author, Quota, Worker
 from forebay_pool.placement.room import residents
 from forebay_pool.queue.accounts import NO_QUOTA, Account
-from forebay_pool.views.rows import queue_row, quota_row
+from forebay_pool.views.rows import queue_row, quota_row, share_row
 
 DEVICES_MILLI_MAX = 10**9
 DEVICE_SECONDS_MAX = 10**12
 WINDOW_SECONDS_MAX = 366 * 86_400
 WEIGHT_MAX = 1_000
+QUOTA_READERS = (SERVICE, OPERATE, TENANT, BILLING)
+"""Who reads quotas: of any tenant, or of the own one."""
 
 log = logging.getLogger(__name__)
 
@@ -48,18 +51,20 @@ class QuotaBody(BaseModel):
             raise ValueError("device_seconds and window_seconds go together")
         return self
 
-    @property
-    def quota(self) -> Quota:
-        return Quota(**self.model_dump())
+    def quota(self, author: Author) -> Quota:
+        """What is asked for, in whose name; what bounds nothing is nobody's."""
+        asked = Quota(**self.model_dump())
+        return asked if asked == NO_QUOTA else replace(asked, origin=author)
 
 
 class Quotas(Api):
-    """``GET api/quotas``: those that are set."""
+    """``GET api/quotas``: those that are set; a tenant's admin sees its own."""
 
     async def get(self) -> None:
-        await self.bearer(SERVICE, OPERATE)
+        identity = await self.bearer(*QUOTA_READERS)
         accounts, now_ns = self.shell.machine.accounts, self.shell.clock_ns()
-        self.write_json([quota_row(account, now_ns, self.shell.machine.fleet) for account in accounts if account.quota != NO_QUOTA])
+        shown = [one for one in accounts if one.quota != NO_QUOTA and (sees_all(identity) or one.tenant == identity.tenant)]
+        self.write_json([quota_row(account, now_ns, self.shell.machine.fleet) for account in shown])
 
 
 class QuotaItem(Api):
@@ -69,24 +74,45 @@ class QuotaItem(Api):
         self.write_tagged(quota_row(account, self.shell.clock_ns(), self.shell.machine.fleet))
 
     async def get(self, tenant: str, user: str | None = None) -> None:
-        await self.bearer(SERVICE, OPERATE)
+        identity = await self.bearer(*QUOTA_READERS)
+        if not sees_all(identity) and tenant != identity.tenant:
+            raise Forbidden(f"{identity.name} may not see what another tenant is held to.")
         account = self.shell.machine.accounts.find(tenant, user) or Account(tenant, user, 1)
         self._answer(account)
 
     async def put(self, tenant: str, user: str | None = None) -> None:
-        identity = await self.bearer(OPERATE)
+        identity = await self.bearer(OPERATE, *([] if user is None else [TENANT]))
         if TENANT_NAME.fullmatch(tenant) is None:
             raise RequestRefused(400, "invalid", "A tenant's name has 1 to 63 letters of ASCII, digits, '.', '_' and '-'.")
         if user is not None and name_of(user) != user:
             sentence = f"A user's name has at most {NAME_CHARS_MAX} characters, none of them a control character."
             raise RequestRefused(400, "invalid", sentence)
-        quota: Quota = self.body(QuotaBody).quota
-        expected = self.expected()
-        await self.context.write(lambda: self.context.store.set_quota(tenant, user, quota, identity.name, expected))
+        author = _author(identity, tenant)
+        quota, expected = self.body(QuotaBody).quota(author), self.expected()
+        await self.context.write(lambda: self.context.store.set_quota(tenant, user, quota, identity.name, expected, author))
         self.shell.apply(QuotaSet(tenant, user, quota))
         fields = {"action": "quota_set", "tenant": tenant, "of_user": user, "user": identity.name, "quota": asdict(quota)}
         log.info("quota of %s set by %s: %s", f"{user} of {tenant}" if user else tenant, identity.name, quota, extra=fields)
         self._answer(self.shell.machine.accounts.of(tenant, user))
+
+
+def _author(identity: Identity, tenant: str) -> Author:
+    """In whose name the bearer sets a quota of the tenant. Raises Forbidden."""
+    if identity.may(OPERATE):
+        return "operator"
+    if tenant != identity.tenant:
+        raise Forbidden(f"{identity.name} may not set what another tenant is held to.")
+    return "owner"
+
+
+class Shares(Api):
+    """``GET api/shares``: tenants that hold something, used something lately, or have another weight than others."""
+
+    async def get(self) -> None:
+        await self.bearer(SERVICE, OPERATE)
+        now_ns = self.shell.clock_ns()
+        rows = [share_row(account, now_ns) for account in self.shell.machine.accounts if account.user is None]
+        self.write_json([row for row in rows if row["held_milli"] or row["decayed_device_seconds"] >= 1 or row["weight"] != 1])
 
 
 class Queue(Api):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from forebay_service.audit import AuditPage, AuditQuery
 from forebay_service.errors import Conflict, NotFound, UpgradeRequired
-from forebay_service.identity import COMPUTE, OPERATE, SERVICE
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE, TENANT
 from forebay_service.openapi import describe
 from forebay_service.routes import SWITCHING, Route
 from typing_extensions import TypedDict
@@ -25,7 +25,18 @@ from forebay_pool.http.queue import QuotaBody
 from forebay_pool.http.sessions import ChoiceBody
 from forebay_pool.placement.forecast import Forecast
 from forebay_pool.store.flavors import FlavorBody
-from forebay_pool.views.rows import DeviceRow, FlavorRow, LeaseRow, ModelRow, NodeRow, QueueRow, QuotaRow, SessionRow, SuggestionRow
+from forebay_pool.views.rows import (
+    DeviceRow,
+    FlavorRow,
+    LeaseRow,
+    ModelRow,
+    NodeRow,
+    QueueRow,
+    QuotaRow,
+    SessionRow,
+    ShareRow,
+    SuggestionRow,
+)
 
 EVERYBODY = (COMPUTE, SERVICE, OPERATE)
 STAFF = (SERVICE, OPERATE)
@@ -94,6 +105,13 @@ ROUTES = (
         conditional=True,
     ),
     Route(
+        *("DELETE", "api/flavors/{name}", flavors.FlavorItem, "Nobody gets it any more; refused while a session has it"),
+        scopes=(OPERATE,),
+        refusals=(NotFound.status, Conflict.status),
+        conditional=True,
+        status=204,
+    ),
+    Route(
         *("GET", "api/suggestions", flavors.Suggestions),
         summary="Flavors that the devices which are here could serve, and that are not there yet",
         answer=list[SuggestionRow],
@@ -126,20 +144,32 @@ ROUTES = (
         status=202,
     ),
     Route("GET", "api/queue", queue.Queue, "Who waits, by position, and why; users see their own", list[QueueRow], scopes=EVERYBODY),
-    Route("GET", "api/quotas", queue.Quotas, "Quotas that are set, and what of them is held and used", list[QuotaRow], scopes=STAFF),
-    Route("GET", "api/quotas/{tenant}", queue.QuotaItem, "A tenant's quota", QuotaRow, scopes=STAFF, tagged=True),
+    Route(
+        *("GET", "api/quotas", queue.Quotas, "Quotas that are set, and what of them is held and used; a tenant's admin sees its own"),
+        answer=list[QuotaRow],
+        scopes=queue.QUOTA_READERS,
+    ),
+    Route("GET", "api/quotas/{tenant}", queue.QuotaItem, "A tenant's quota", QuotaRow, scopes=queue.QUOTA_READERS, tagged=True),
     Route(
         *("PUT", "api/quotas/{tenant}", queue.QuotaItem, "Replaces a tenant's quota", QuotaRow, QuotaBody),
         scopes=(OPERATE,),
         tagged=True,
         conditional=True,
     ),
-    Route("GET", "api/quotas/{tenant}/{user}", queue.QuotaItem, "A user's quota", QuotaRow, scopes=STAFF, tagged=True),
+    Route("GET", "api/quotas/{tenant}/{user}", queue.QuotaItem, "A user's quota", QuotaRow, scopes=queue.QUOTA_READERS, tagged=True),
     Route(
-        *("PUT", "api/quotas/{tenant}/{user}", queue.QuotaItem, "Replaces a user's quota", QuotaRow, QuotaBody),
-        scopes=(OPERATE,),
+        *("PUT", "api/quotas/{tenant}/{user}", queue.QuotaItem),
+        summary="Replaces a user's quota; an owner's does not replace an operator's",
+        answer=QuotaRow,
+        body=QuotaBody,
+        scopes=(OPERATE, TENANT),
         tagged=True,
         conditional=True,
+    ),
+    Route(
+        *("GET", "api/shares", queue.Shares, "Tenants' parts in the fair share: weights, and what was used lately"),
+        answer=list[ShareRow],
+        scopes=STAFF,
     ),
     Route("GET", "api/devices", nodes.Devices, "Physical devices, who holds them, and how they are", list[DeviceRow], scopes=STAFF),
     Route(

@@ -39,6 +39,7 @@ def _demand(machine: StateMachine, holds: bool, what: str, *ids: str) -> None:
 
 def _check_session(machine: StateMachine, session: Session) -> None:
     name, lease, request, worker = session.id, session.lease, session.request, session.worker
+    _demand(machine, session.flavor in machine.fleet.flavors, "a session has a flavor that is none", name)
     _demand(machine, session.state == session.doing, f"a session says {session.state} and is {session.doing}", name)
     if session.image is not None:
         holds = session.image.keeps is session and (worker is None or not worker.opened or lease is not None)

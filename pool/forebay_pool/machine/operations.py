@@ -6,7 +6,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.machine import refusals
 from forebay_pool.machine.resuming import Resuming
-from forebay_pool.model.events import FlavorSet
+from forebay_pool.model.events import FlavorRemoved, FlavorSet
 from forebay_pool.model.health import judge
 from forebay_pool.model.instructions import Kill, Show, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
@@ -22,6 +22,12 @@ class Operations(Resuming):
     def _flavor_set(self, event: FlavorSet) -> None:
         self.fleet.set_flavor(event.flavor)
         self._reconsider(event.flavor.name)
+
+    def _flavor_removed(self, event: FlavorRemoved) -> None:
+        """Of a flavor that a session has, nothing comes: whoever asks looks at ``sessions`` first."""
+        if all(session.flavor != event.name for session in self.sessions.values()):
+            self.fleet.remove_flavor(event.name)
+            self._reconsider(None)
 
     def _policy_set(self, event: PolicySet) -> None:
         self.fleet.set_policy(event.policy)

@@ -124,6 +124,13 @@ class FlavorSet:
 
 
 @dataclass(frozen=True, slots=True)
+class FlavorRemoved:
+    """Nobody may have it any more; no session has."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class QuotaSet:
     """The quota of a tenant, or of one of its users."""
 
@@ -201,6 +208,7 @@ Event = (
     | WorkerUnlinked
     | WorkerGone
     | FlavorSet
+    | FlavorRemoved
     | QuotaSet
     | BudgetSet
     | LeaseRevoked

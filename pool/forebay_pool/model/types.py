@@ -120,6 +120,10 @@ Surcharges: TypeAlias = Mapping[tuple[str, str], int]
 """What an hour of one whole device costs beside the flavor's price, in nano-units, by model and currency."""
 
 
+Author: TypeAlias = Literal["operator", "owner"]
+"""In whose name a quota is set: an operator's, or that of a tenant's owner."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quota:
     """What a tenant, or a user of one, may hold, and how its requests are ranked. None: no bound of its own."""
@@ -139,6 +143,8 @@ class Quota:
     """Tensors kept off devices, in host memory and on disk, for all sessions together."""
     on_parked_full: Literal["stay", "end"] = "stay"
     """What becomes of a session that would be parked beyond ``parked_bytes``: it keeps its place on the device, or ends."""
+    origin: Author = "operator"
+    """Who set it: a tenant's owner changes only what an owner set, for a user."""
 
 
 @fact

@@ -96,6 +96,12 @@ class Fleet:
         self.demand.refresh()
         self._index_flavors()
 
+    def remove_flavor(self, name: str) -> None:
+        """Of one that no session has."""
+        self.flavors.pop(name, None)
+        self.demand.refresh()
+        self._index_flavors()
+
     def set_policy(self, policy: Policy) -> None:
         self.policy = policy
         self.capacity.forget()

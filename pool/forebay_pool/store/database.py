@@ -12,6 +12,7 @@ from typing import Any, Literal
 from alembic import command
 from alembic.config import Config
 from forebay_service.audit import Entry, Wanted, entries
+from forebay_service.errors import Fault, Forbidden
 from forebay_service.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -22,7 +23,7 @@ from forebay_pool import failpoints
 from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
 from forebay_pool.model.policies import ModelPolicy
 from forebay_pool.model.snapshot import Snapshot
-from forebay_pool.model.types import WHOLE_MILLI, Equivalent, Flavor, Quota, UsageRecord
+from forebay_pool.model.types import WHOLE_MILLI, Author, Equivalent, Flavor, Quota, UsageRecord
 from forebay_pool.process_identity import boot_id
 from forebay_pool.store import audit, history_rows, snapshot_rows
 from forebay_pool.store.batch import Batch
@@ -135,15 +136,25 @@ class Store:
         row = _flavor_row(flavor)
         statement = self._insert(FLAVORS).values(row)
         with self._writing() as connection:
-            found = connection.execute(select(FLAVORS).where(FLAVORS.c.name == flavor.name)).one_or_none()
+            found = connection.execute(select(FLAVORS).where(FLAVORS.c.name == flavor.name, ~FLAVORS.c.removed)).one_or_none()
             before = None if found is None else settings_of(_flavor(found))
             _check_expected(expected, None if before is None else tag_of(before))
             connection.execute(statement.on_conflict_do_update(index_elements=[FLAVORS.c.name], set_=row))
             audit.append(connection, audit.AuditEntry(who, "flavor.set", flavor.name, before, settings_of(flavor)))
 
+    def remove_flavor(self, name: str, who: str, expected: Precondition = ANYHOW) -> None:
+        """Has it be no more, nor anybody's choice, if what stands is as expected. Raises ChangedMeanwhile."""
+        with self._writing() as connection:
+            found = connection.execute(select(FLAVORS).where(FLAVORS.c.name == name, ~FLAVORS.c.removed)).one_or_none()
+            before = None if found is None else settings_of(_flavor(found))
+            _check_expected(expected, None if before is None else tag_of(before))
+            connection.execute(update(FLAVORS).where(FLAVORS.c.name == name).values(removed=True))
+            connection.execute(delete(CHOICES).where(CHOICES.c.flavor == name))
+            audit.append(connection, audit.AuditEntry(who, "flavor.remove", name, before, {"removed": True}))
+
     def flavors(self) -> dict[str, Flavor]:
         with self.engine.connect() as connection:
-            rows = connection.execute(select(FLAVORS).order_by(FLAVORS.c.memory_bytes, FLAVORS.c.name)).all()
+            rows = connection.execute(select(FLAVORS).where(~FLAVORS.c.removed).order_by(FLAVORS.c.memory_bytes, FLAVORS.c.name)).all()
         return {row.name: _flavor(row) for row in rows}
 
     # Nodes, devices and models
@@ -191,8 +202,10 @@ class Store:
         with self.engine.connect() as connection:
             return {(row.tenant, row.user): row.flavor for row in connection.execute(select(CHOICES))}
 
-    def set_quota(self, tenant: str, user: str | None, quota: Quota, who: str, expected: Precondition = ANYHOW) -> None:
-        """Writes it, and who did, if what stands is as expected. Raises ChangedMeanwhile.
+    def set_quota(
+        self, tenant: str, user: str | None, quota: Quota, who: str, expected: Precondition = ANYHOW, author: Author = "operator"
+    ) -> None:
+        """Writes it, and who did, if what stands is as expected, and the author may replace it. Raises ChangedMeanwhile, Forbidden.
 
         Nobody can write between the look and the write: a leader's writes come one after another, and another leader's undo this one.
         """
@@ -203,6 +216,9 @@ class Store:
             found = connection.execute(whose).one_or_none()
             before = Quota() if found is None else _quota(found)
             _check_expected(expected, tag_of(asdict(before)))
+            if author == "owner" and before.origin == "operator" and before != Quota():
+                fault = Fault("operators_quota", values={"user": user or tenant})
+                raise Forbidden(f"An operator set what {user or tenant} is held to; ask an operator to change it.", fault)
             connection.execute(statement.on_conflict_do_update(index_elements=[QUOTAS.c.tenant, QUOTAS.c.user], set_=row))
             was = None if before == Quota() else asdict(before)
             audit.append(connection, audit.AuditEntry(who, "quota.set", f"{tenant}/{user}" if user else tenant, was, asdict(quota)))
@@ -297,7 +313,7 @@ def _engine(url: str) -> Engine:
 def _flavor_row(flavor: Flavor) -> dict[str, Any]:
     equivalents = json.dumps([_parts(e) for e in flavor.equivalents])
     bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max}
-    return {"name": flavor.name, **bounds, "equivalents": equivalents}
+    return {"name": flavor.name, **bounds, "equivalents": equivalents, "removed": False}
 
 
 def _check_expected(expected: Precondition, tag: str | None) -> None:

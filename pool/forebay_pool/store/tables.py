@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, false
 
 METADATA = MetaData()
 
@@ -13,6 +13,7 @@ FLAVORS = Table(
     Column("memory_bytes", BigInteger, nullable=False),
     Column("residents_max", Integer, nullable=True),
     Column("equivalents", Text, nullable=False, comment="JSON: [[model, count] or [model, count, share_milli], ...]"),
+    Column("removed", Boolean, nullable=False, server_default=false(), comment="Else a start would add it anew"),
 )
 
 CHOICES = Table(
@@ -36,6 +37,7 @@ QUOTAS = Table(
     Column("weight", Integer, nullable=False),
     Column("parked_bytes", BigInteger, nullable=True),
     Column("on_parked_full", String(8), nullable=False, server_default="stay"),
+    Column("origin", String(8), nullable=False, server_default="operator"),
 )
 
 SEGMENTS = Table(

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
+from forebay_service.errors import RequestError
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
+from forebay_pool.errors import Deposed, StoreUnavailable
 from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, SessionSnapshot, WorkerSnapshot
 from forebay_pool.model.types import UsageRecord
 from forebay_pool.store.batch import Batch
@@ -127,7 +128,7 @@ class Writer:
             self._wake.notify()
 
     def call(self, job: Callable[[], T]) -> Future[T]:
-        """Runs ``job`` on the thread. The future fails with StoreUnavailable, or with ChangedMeanwhile where the job does."""
+        """Runs ``job`` on the thread. The future fails with StoreUnavailable, or with what the job refuses."""
         future: Future[T] = Future()
         with self._wake:
             if self._stopping or self._deposed or len(self._jobs) >= JOBS_MAX:
@@ -184,7 +185,7 @@ class Writer:
             except Deposed as error:
                 future.set_exception(StoreUnavailable(str(error)))
                 raise
-            except ChangedMeanwhile as error:
+            except RequestError as error:
                 future.set_exception(error)
 
     def _take(self) -> Batch:

@@ -18,6 +18,7 @@ from forebay_pool.model.causes import Cause
 from forebay_pool.model.policies import ModelPolicy
 from forebay_pool.model.suggestions import Suggestion, is_accelerator, proposed_price
 from forebay_pool.model.types import (
+    Author,
     BudgetState,
     DeviceState,
     Equivalent,
@@ -133,11 +134,22 @@ class QuotaRow(TypedDict):
     weight: int
     parked_bytes: int | None
     on_parked_full: Literal["stay", "end"]
+    origin: Author
+    """Who set it; an owner changes only what an owner set, for a user."""
     held_milli: int
     parked_bytes_held: int
     used_device_seconds: float
     decayed_device_seconds: float
     budget: BudgetState
+
+
+class ShareRow(TypedDict):
+    """A tenant's part in the fair share: what it is entitled to by weight, and what it used, which counts less the longer ago it is."""
+
+    tenant: str
+    weight: int
+    held_milli: int
+    decayed_device_seconds: float
 
 
 class DeviceRow(TypedDict):
@@ -331,12 +343,19 @@ def quota_row(account: Account, now_ns: int, fleet: Fleet) -> QuotaRow:
         "weight": quota.weight,
         "parked_bytes": quota.parked_bytes,
         "on_parked_full": quota.on_parked_full,
+        "origin": quota.origin,
         "held_milli": account.held_milli,
         "parked_bytes_held": parked_bytes(account, fleet.serving),
         "used_device_seconds": used / 1e12,
         "decayed_device_seconds": account.usage.device_seconds(now_ns),
         "budget": account.budget,
     }
+
+
+def share_row(account: Account, now_ns: int) -> ShareRow:
+    """Of a tenant's account."""
+    used = account.usage.device_seconds(now_ns)
+    return {"tenant": account.tenant, "weight": account.quota.weight, "held_milli": account.held_milli, "decayed_device_seconds": used}
 
 
 def device_of(session: Session) -> str | None:

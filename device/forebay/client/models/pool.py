@@ -45,6 +45,26 @@ class FlavorRow(Row):
     wait_seconds: float | None
 
 
+class QuotaRow(Row):
+    etag: str
+    tenant: str
+    user: str | None
+    devices_milli: int | None
+    device_seconds: int | None
+    window_seconds: int | None
+    on_exhausted: Literal["wait", "revoke"]
+    priority_max: int | None
+    weight: int
+    parked_bytes: int | None
+    on_parked_full: Literal["stay", "end"]
+    origin: Literal["operator", "owner"]
+    held_milli: int
+    parked_bytes_held: int
+    used_device_seconds: float
+    decayed_device_seconds: float
+    budget: Literal["open", "wait", "refuse", "drain"]
+
+
 class SpanRow(Row):
     id: str
     kind: Literal["cell", "process"]

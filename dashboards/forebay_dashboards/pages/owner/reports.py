@@ -9,6 +9,7 @@ from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.forms.etags import number_in
 from forebay_dashboards.http.handler import PageHandler
 from forebay_dashboards.upstream.sections import attempt
 
@@ -46,10 +47,7 @@ class ReportsPage(PageHandler):
         return Text("%(address)s gets the report of this month, a day after its end, and those of later ones.", address=target)
 
     async def _remove(self) -> Text:
-        number = self.get_body_argument("remove", "")
-        if not (number.isascii() and number.isdigit() and len(number) < 19):
-            raise FormError(Text("Choose a recipient from the list."))
-        await self.services.billing.remove_recipient(self.token, int(number))
+        await self.services.billing.remove_recipient(self.token, number_in(self.get_body_argument("remove", "")))
         return Text("It gets no more reports.")
 
     async def _show(self, problem: Text | None, saved: Text | None, target: str = "") -> None:

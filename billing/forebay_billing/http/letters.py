@@ -1,0 +1,39 @@
+"""The endpoint of letters: mails that another of our services writes, such as invitations. They are sent at once, and kept nowhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+
+from forebay_billing.errors import Undeliverable
+from forebay_billing.http.alerts import check_address
+from forebay_billing.http.bodies import LetterBody, NoQuery
+from forebay_billing.http.handler import BillingHandler
+from forebay_billing.ledger.access import check_may_write_letters
+from forebay_billing.tasks.alert_delivery import mailbox_of
+from forebay_billing.tasks.alert_webhooks import Undelivered
+
+log = logging.getLogger(__name__)
+
+
+class LettersHandler(BillingHandler):
+    """``POST api/letters``."""
+
+    endpoint = "letters"
+
+    async def post(self) -> None:
+        identity = await self.bearer()
+        self.query(NoQuery)
+        check_may_write_letters(identity)
+        body, settings = self.body(LetterBody), self.context.settings
+        check_address(body.to, settings, "to")
+        mailbox = mailbox_of(settings)
+        if mailbox is not None:
+            id = f"forebay-letter-{secrets.token_hex(8)}"
+            try:
+                await asyncio.to_thread(mailbox.send, body.to, body.subject, body.text, id, self.context.clock_ns())
+            except Undelivered as error:
+                log.warning("a letter is not delivered", extra={"action": "letter.undelivered", "who": identity.name, "error": error})
+                raise Undeliverable(str(error)) from None
+        self.write_json({"to": body.to, "sent": True})

@@ -1,0 +1,1 @@
+"""*Tenant*: what a tenant's administrators do themselves, a page each."""

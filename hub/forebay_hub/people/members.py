@@ -1,0 +1,84 @@
+"""The people of a tenant in JupyterHub's own tables: its group, and the roles of owners and of who pays."""
+
+from __future__ import annotations
+
+from forebay_service.errors import Conflict, Fault, NotFound
+from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP, billing_role, group_of, owner_role
+from forebay_service.languages import Text
+from jupyterhub import orm
+from jupyterhub.roles import grant_role, strip_role
+from sqlalchemy.orm import Session
+
+from forebay_hub.people.decisions import decide
+from forebay_hub.tenants import NAME, Decision, Role
+
+
+def members_of(db: Session, tenant: str) -> dict[str, Role]:
+    """Everybody who belongs to the tenant, by name. Raises NotFound."""
+    group = _group(db, tenant)
+    return {user.name: _role(user, tenant) for user in sorted(group.users, key=lambda user: user.name)}
+
+
+def set_member(db: Session, decision: Decision, who: str, now_ns: int) -> None:
+    """Has somebody who belongs to the tenant be something else in it, or, without a role, belong to it no more. Nothing is committed.
+
+    Raises NotFound, Conflict.
+    """
+    members = members_of(db, decision.tenant)
+    before = members.get(decision.login)
+    if before is None:
+        raise NotFound(f"{decision.login} does not belong to the tenant {decision.tenant}.", Fault("no_member"))
+    owners = [name for name, role in members.items() if role == "owner"]
+    if owners == [decision.login] and decision.role != "owner":
+        raise Conflict(
+            f"{decision.login} is the only owner of {decision.tenant}; make somebody else an owner first.",
+            Fault("last_owner", values={"name": decision.login}),
+        )
+    _place(db, decision)
+    decide(db.connection(), decision, before, who, now_ns)
+
+
+def join(db: Session, decision: Decision, now_ns: int) -> None:
+    """Has a login that belongs to no tenant belong to this one. Nothing is committed. Raises NotFound, Conflict."""
+    group, user = _group(db, decision.tenant), orm.User.find(db, decision.login)
+    if user is None:
+        raise NotFound(f"There is no login {decision.login}.")
+    if NAME.fullmatch(decision.login) is None:
+        raise Conflict(
+            Text("A login that belongs to a tenant has lower-case letters, digits and “-”, at most 63 of them; yours has others.")
+        )
+    if group in user.groups:
+        raise Conflict(Text("You belong to %(tenant)s already.", tenant=decision.tenant))
+    if any(one.name.startswith(TENANT_GROUP) for one in user.groups):
+        raise Conflict(Text("You belong to another tenant, and a login belongs to one. Sign out, and join with another login."))
+    if any(role.name == OPERATOR_ROLE for role in user.roles):
+        raise Conflict(Text("You operate this installation, and operators belong to no tenant. Sign out, and join with another login."))
+    _place(db, decision)
+    decide(db.connection(), decision, None, decision.login, now_ns)
+
+
+def _place(db: Session, decision: Decision) -> None:
+    group, user = _group(db, decision.tenant), orm.User.find(db, decision.login)
+    for name, wanted in ((owner_role(decision.tenant), "owner"), (billing_role(decision.tenant), "billing")):
+        role = orm.Role.find(db, name)
+        if role is None:
+            raise Conflict(f"JupyterHub has no role {name}: the tenant {decision.tenant} is not in the directory of people.")
+        (grant_role if decision.role == wanted else strip_role)(db, user, role, commit=False)
+    if decision.role is None:
+        group.users.remove(user)
+    elif user not in group.users:
+        group.users.append(user)
+
+
+def _group(db: Session, tenant: str) -> orm.Group:
+    group = orm.Group.find(db, group_of(tenant))
+    if group is None:
+        raise NotFound(f"There is no tenant {tenant}.")
+    return group
+
+
+def _role(user: orm.User, tenant: str) -> Role:
+    held = {role.name for role in user.roles}
+    if owner_role(tenant) in held:
+        return "owner"
+    return "billing" if billing_role(tenant) in held else "member"
