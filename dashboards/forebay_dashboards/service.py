@@ -22,7 +22,7 @@ from forebay_dashboards.live.feed import DeliveryWatch, Feed
 from forebay_dashboards.pages import actions, audit, flavors, nodes, operator_tenant, overview, payments, prices, quotas, spend, tables
 from forebay_dashboards.pages.language import LanguagePage
 from forebay_dashboards.pages.my_tenant import InvoicePage, ReportPage, StatementPage, TenantPage
-from forebay_dashboards.pages.my_usage import ExportPage, MyUsagePage, NotebookPage
+from forebay_dashboards.pages.my_usage import ExportPage, MyUsagePage, NotebookPage, NoticesPage
 from forebay_dashboards.pages.owner.alerts import AlertsPage
 from forebay_dashboards.pages.owner.bills import BillsPage
 from forebay_dashboards.pages.owner.budgets import BudgetEditPage, BudgetPage, BudgetsPage
@@ -47,6 +47,7 @@ TERM = "(budget|budget-[0-9]{1,18}|quota|plan|currency|tax|credit)"
 ROUTES = (
     (r"usage(?:/(totals|live|budgets|spread|records))?", MyUsagePage),
     (r"usage/notebook", NotebookPage),
+    (r"usage/notices", NoticesPage),
     (r"usage\.csv", ExportPage),
     (r"tenant(?:/(spend|live))?", TenantPage),
     (r"tenant/people", PeoplePage),

@@ -8,6 +8,7 @@ import { Notice, NotifySetting } from './protocol';
 import { Texts } from './texts';
 
 const METADATA = 'forebay_notify';
+const NAMES = ['on', 'after_seconds', 'channels'] as const;
 
 export class Notices implements IDisposable {
   /** `show` brings the notebook to the front. */
@@ -41,7 +42,7 @@ export class Notices implements IDisposable {
       return;
     }
     const kept = model.getMetadata(METADATA) as NotifySetting | undefined;
-    const differs = kept === undefined ? present.on : kept.on !== present.on || kept.after_seconds !== present.after_seconds;
+    const differs = kept === undefined ? present.on : NAMES.some(name => (kept[name] ?? false) !== (present[name] ?? false));
     if (differs && kept !== undefined && !this._compared) {
       this._link.tell({ notify: { ...kept } });
     } else if (differs) {

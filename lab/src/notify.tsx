@@ -1,4 +1,5 @@
 // The panel's setting of notifications: whether, after how long, and the browser's permission, which is asked for by a click alone.
+import { PageConfig } from '@jupyterlab/coreutils';
 import React from 'react';
 
 import { NotifySetting } from './protocol';
@@ -6,6 +7,9 @@ import { Texts } from './texts';
 
 /** Choices, in seconds; what `%notify after` set stands among them. */
 const CHOICES = [10, 60, 300, 1800, 3600];
+
+/** Where people say how they are told, beside the hub. */
+const CHANNELS = `${(PageConfig.getOption('hubPrefix') || '/hub/').replace(/hub\/?$/, '')}services/dashboards/usage/notices`;
 
 interface Props {
   setting: NotifySetting;
@@ -15,7 +19,7 @@ interface Props {
 
 export function Notify({ setting, texts, set }: Props): JSX.Element {
   const [wanted, want] = React.useState<NotifySetting | null>(null);
-  React.useEffect(() => want(null), [setting.on, setting.after_seconds]);
+  React.useEffect(() => want(null), [setting.on, setting.after_seconds, setting.channels]);
   const shown = wanted ?? setting;
   const change = (next: NotifySetting): void => {
     want(next);
@@ -54,6 +58,20 @@ export function Notify({ setting, texts, set }: Props): JSX.Element {
           ))}
         </select>
       </label>
+      {setting.channels !== undefined && (
+        <span>
+          <label>
+            <input
+              type="checkbox"
+              checked={shown.on && shown.channels === true}
+              disabled={!shown.on}
+              onChange={event => change({ ...shown, channels: event.target.checked })}
+            />
+            {texts.say('notify_channels')}
+          </label>{' '}
+          <a href={CHANNELS} target="_blank" rel="noopener">{texts.say('notify_where')}</a>
+        </span>
+      )}
       {shown.on && permission === 'default' && (
         <button className="forebay-button" onClick={() => void allow()}>{texts.say('notify_allow')}</button>
       )}

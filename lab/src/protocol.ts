@@ -136,6 +136,8 @@ export interface Notice {
 export interface NotifySetting {
   on: boolean;
   after_seconds: number;
+  /** Whether the person's own channels are told too; absent from kernels and files of older releases. */
+  channels?: boolean;
 }
 
 /** A run with what it showed. */

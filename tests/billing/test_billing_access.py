@@ -21,6 +21,7 @@ SEES_ALL = {"pool", "operator"}
 SEES_ACME = SEES_ALL | {"acme-owner", "acme-billing"}
 PAYS_ACME = {"operator", "acme-owner", "acme-billing"}
 PAYS_SOME = PAYS_ACME | {"globex-owner"}
+COMPUTES = {"acme-owner", "acme-billing", "acme-member", "globex-owner"}
 SEES_SOME = SEES_ACME | {"acme-member", "globex-owner"}
 
 REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
@@ -109,6 +110,12 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     ),
     "retry a channel": ("POST", "/api/alerts/channels/small.64gb", {"json": {"action": "retry"}}, PAYS_SOME),
     "remove a channel": ("DELETE", "/api/alerts/channels/small.64gb", {}, PAYS_SOME),
+    "have a letter sent": ("POST", "/api/letters", {"json": {"to": "a@b.example", "subject": "x", "text": "x"}}, {"pool"}),
+    "tell of a cell": ("POST", "/api/notices", {"json": {"kind": "ended", "notebook": "a.ipynb", "seconds": 1}}, COMPUTES),
+    "own channels of notices": ("GET", "/api/notices/channels", {}, COMPUTES),
+    "add a channel of notices": ("POST", "/api/notices/channels", {"json": {"kind": "slack", "target": "https://example.com/"}}, COMPUTES),
+    "confirm a channel of notices": ("POST", "/api/notices/channels/small.64gb", {"json": {"code": "x"}}, COMPUTES),
+    "remove a channel of notices": ("DELETE", "/api/notices/channels/small.64gb", {}, COMPUTES),
     "contact": ("GET", "/api/payments/contacts/small.64gb", {}, {"operator"}),
     "contact of acme": ("GET", "/api/payments/contacts/acme", {}, PAYS_ACME),
     "change the contact of acme": ("PUT", "/api/payments/contacts/acme", {"json": {"name": "x"}}, PAYS_ACME),

@@ -146,6 +146,16 @@ def test_an_owner_bounds_members_within_what_an_operator_set(cloud: Any, owner: 
     cloud.ask("pool", "operator", "PUT", "api/quotas/acme/acme-member", json={})
 
 
+def test_notices_go_where_their_person_says(owner: Client) -> None:
+    added = owner.add_notice_channel("slack", "https://hooks.acme.example/T1")
+    assert (added.confirmed, added.kind) == (True, "slack")
+    assert owner.confirm_notice_channel(added.id, "none is needed").target == added.target
+    assert owner.notify("failed", "train.ipynb", 75.0, cell=7, first_line="fit()", why="ValueError") == 1
+    assert [one.id for one in owner.notice_channels()] == [added.id]
+    owner.remove_notice_channel(added.id)
+    assert owner.notify("ended", "train.ipynb", 75.0) == 0
+
+
 def test_events_come_as_they_happen(cloud: Any, owner: Client) -> None:
     with owner.events() as events, cloud.session("acme-owner") as link:
         link.release(link.acquire().epoch)

@@ -120,3 +120,16 @@ def test_a_channel_is_refused_where_it_leads_to_what_is_not_public(cloud: Instal
 def test_stripes_portal_says_where_it_is_not(cloud: Installation) -> None:
     answer = cloud.post("globex-owner", "tenant/bills", {"portal": "1"})
     assert answer.status_code >= 400 and "Payments are off" in answer.text
+
+
+def test_a_person_says_where_to_be_told_and_wrong_addresses_are_refused_at_the_field(cloud: Installation) -> None:
+    assert "Pages tell you while they are open" in cloud.get("globex-owner", "usage/notices").text
+    for kind, target in (("webhook", "http://10.0.0.1/"), ("email", "me@acme.example"), ("slack", ""), ("pigeon", "home")):
+        answer = cloud.post("globex-owner", "usage/notices", {"add": "1", "kind": kind, "target": target})
+        assert (answer.status_code, 'id="target-hint" role="alert"' in answer.text) == (400, True), (kind, answer.text)
+    made = cloud.post("globex-owner", "usage/notices", {"add": "1", "kind": "webhook", "target": "https://alerts.example/hook"}).text
+    assert "whsec_" in made and "whsec_" not in cloud.get("globex-owner", "usage/notices").text
+    (row,) = cloud.ask("billing", "globex-owner", "GET", "api/notices/channels")
+    for wrong in ({"remove": "x"}, {"remove": "99"}, {"confirm": "99", "code": "x"}):
+        assert cloud.post("globex-owner", "usage/notices", wrong).status_code == 400
+    assert "Nothing goes there any more." in cloud.post("globex-owner", "usage/notices", {"remove": str(row["id"])}).text

@@ -1,4 +1,4 @@
-"""In a browser: an owner does all that an owner may, and needs no command line; whom the owner invites joins by the link of a mail."""
+"""In a browser: an owner does all that an owner may, without a command line; who is invited joins by a mail, and says where to be told."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ def test_an_owner_invites_bounds_pays_and_removes(
     page.wait_for_selector(f"#link:not([value='{link}'])")
     page.click("button[name=revoke] >> nth=0")
     newcomer = join(chrome, hub, link, name)
+    be_told(newcomer.new_page(), post[0])
 
     # What the member is held to.
     page.goto(f"/services/dashboards/tenant/people/{name}")
@@ -162,6 +163,24 @@ def test_an_owner_invites_bounds_pays_and_removes(
     refused = other.goto("/services/dashboards/tenant")
     assert refused is not None and refused.status == 403
     newcomer.close()
+
+
+def be_told(page: Page, post: Post) -> None:
+    """A member says where, and an address counts once its code was typed."""
+    page.goto("/services/dashboards/usage/notices")
+    page.fill("#target", "carol@acme.example")
+    page.click("button[name=add]")
+    page.wait_for_selector("input[name=code]")
+    looks_well(page)
+    code = re.search(r"the code is (\w+)", post.texts[-1])
+    assert code is not None
+    page.fill("input[name=code]", "wrong")
+    page.click("form:has(input[name=code]) button")
+    page.wait_for_selector("#code-problem")
+    page.fill("input[name=code]", code[1])
+    page.click("form:has(input[name=code]) button")
+    page.wait_for_selector("table .tag.good")
+    page.close()
 
 
 def set_a_budget(page: Page, name: str) -> None:

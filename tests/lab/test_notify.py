@@ -55,7 +55,7 @@ def test_it_is_off_until_it_is_turned_on_and_says_how_it_is_set(notebook: Kernel
     assert "Nobody tells you" in notebook.run("%notify off").streams["stdout"]
 
 
-@pytest.mark.parametrize("words", ["after", "after soon", "after -1s", "after 999h", "loud", "on off"])
+@pytest.mark.parametrize("words", ["after", "after soon", "after -1s", "after 999h", "loud", "on off", "channels", "channels loud"])
 def test_what_is_not_known_is_refused_in_a_sentence_and_changes_nothing(notebook: Kernel, words: str) -> None:
     error = notebook.run(f"%notify {words}").streams["stderr"]
     assert error.startswith("UsageError: ") and ("usage: %notify" in error or " is not " in error), error
@@ -110,6 +110,24 @@ def test_a_budget_that_stops_a_cell_is_told_whatever_the_time(notebook: Kernel, 
         cloud.ask("billing", "operator", "DELETE", f"api/budgets/{row['id']}")
 
 
+def test_channels_are_told_too_where_they_are_on(notebook: Kernel, cloud: Any) -> None:
+    channel = {"kind": "slack", "target": "https://hooks.acme.invalid/T1"}
+    added = cloud.ask("billing", "acme-member", "POST", "api/notices/channels", json=channel)
+
+    def told() -> Any:
+        [row] = cloud.ask("billing", "acme-member", "GET", "api/notices/channels")
+        return row["note"]
+
+    notebook.run("%notify after 0.2s")
+    notebook.run("time.sleep(0.3)")
+    assert told() is None, "nobody asked for it"
+    assert "Your channels are told too" in notebook.run("%notify channels on").streams["stdout"]
+    notebook.run("time.sleep(0.3)\n1 / 0")
+    eventually(lambda: "could not be reached" in (told() or ""))
+    assert "Your channels" not in notebook.run("%notify channels off").streams["stdout"]
+    cloud.ask("billing", "acme-member", "DELETE", f"api/notices/channels/{added['id']}")
+
+
 @pytest.fixture
 def page(browser: Any, server: Any) -> Iterator[NotebookPage]:
     """A page that may show notifications."""
@@ -143,20 +161,24 @@ def test_the_panel_turns_it_on_and_the_notebook_keeps_that(page: NotebookPage, s
     page.run(SHOW)
     page.open_panel()
     setting = page.panel.locator(".forebay-notify")
-    assert not setting.locator("input").is_checked(), "off by default"
-    setting.locator("input").check()
+    pages, channels = setting.locator("input").nth(0), setting.locator("input").nth(1)
+    assert not pages.is_checked() and channels.is_disabled(), "off by default"
+    pages.check()
+    channels.check()
+    assert setting.get_by_role("link").get_attribute("href") == "/services/dashboards/usage/notices"
     setting.locator("select").select_option("300")
     eventually(lambda: "took 5 min or more" in page.run(SHOW))
     page.save()
     file = server.home / "work" / "told.ipynb"
     eventually(lambda: '"after_seconds": 300' in file.read_text())
-    assert "\"forebay_notify\"" in file.read_text()
+    assert "\"forebay_notify\"" in file.read_text() and '"channels": true' in file.read_text()
     faults = Axe().run(page.page, context="#forebay-panel").response["violations"]
     assert [fault["id"] for fault in faults if fault["impact"] in ("serious", "critical")] == []
     page.end_kernel()
     page.come_back()
     page.await_kernel()
     eventually(lambda: "took 5 min or more" in page.run(SHOW))
+    assert "Your channels are told too" in page.run(SHOW)
 
 
 def test_permission_is_asked_for_by_a_click_alone(browser: Any, server: Any) -> None:

@@ -549,6 +549,23 @@ class ChannelRow(TypedDict):
     note: NotRequired[str | None]
 
 
+class NoticeChannelRow(TypedDict):
+    """Where a person's notices go. ``secret`` is told once, to whoever made it; why the latest did not arrive comes with the list."""
+
+    id: int
+    kind: Literal["email", "webhook", "slack"]
+    target: str
+    confirmed: bool
+    set_at_ns: int
+    secret: NotRequired[str | None]
+    note: NotRequired[str | None]
+
+
+class Noticed(TypedDict):
+    channels: int
+    """How many it goes to."""
+
+
 class Sent(TypedDict):
     to: str
     sent: bool

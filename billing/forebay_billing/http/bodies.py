@@ -22,6 +22,7 @@ from forebay_billing.rules.prices import TIME_NS_MAX
 from forebay_billing.rules.rating import WHOLE_MILLI
 from forebay_billing.tables.budgets import TARGET_CHARS_MAX
 from forebay_billing.tables.invoices import LEGAL_NAME_CHARS_MAX, TEXT_CHARS_MAX
+from forebay_billing.tables.notices import WORDS_CHARS_MAX
 
 RECORDS_MAX = 1000
 PAGE_RECORDS_MAX = 1000
@@ -373,6 +374,30 @@ class LetterBody(_Body):
     to: Target
     subject: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00\r\n]*$")]
     text: Annotated[str, StringConstraints(min_length=1, max_length=5000, pattern=_NO_NUL)]
+
+
+class NoticeBody(_Body):
+    """``POST api/notices``."""
+
+    kind: Literal["ended", "failed", "waits", "budget"]
+    notebook: Annotated[AskedLabel, Field(min_length=1)]
+    cell: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    first_line: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=_NO_NUL)] | None = None
+    seconds: Annotated[float, Field(ge=0, le=10**9)]
+    why: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=_NO_NUL)] | None = None
+
+
+class NoticeChannelBody(_Body):
+    """``POST api/notices/channels``."""
+
+    kind: Literal["email", "webhook", "slack"]
+    target: Target
+
+
+class NoticeCodeBody(_Body):
+    """``POST api/notices/channels/{channel}``."""
+
+    code: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=_NO_NUL)]
 
 
 class ChannelActionBody(_Body):

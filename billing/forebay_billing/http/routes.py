@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay_service.audit import AuditPage, AuditQuery
 from forebay_service.errors import Conflict, NotFound
-from forebay_service.identity import BILLING, OPERATE, SERVICE, TENANT
+from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 from forebay_service.openapi import describe
 from forebay_service.routes import JSON, Route
 
@@ -27,6 +27,7 @@ from forebay_billing.http import (
     heartbeats,
     invoices,
     letters,
+    notices,
     payments,
     prices,
     reports,
@@ -40,6 +41,8 @@ PAYERS: dict[str, Any] = {"scopes": (OPERATE, TENANT, BILLING), "who": "operator
 VIEWERS: dict[str, Any] = {"who": "services and operators; a tenant's admin, of the tenant; everybody else, of themselves"}
 CHANGE: dict[str, Any] = {"idempotent": True}
 PAYERS_CHANGE: dict[str, Any] = {**PAYERS, "idempotent": True}
+OWN: dict[str, Any] = {"scopes": (COMPUTE,), "who": "members of a tenant, of themselves"}
+OWN_CHANGE: dict[str, Any] = {**OWN, "idempotent": True}
 PRICE: dict[str, Any] = {"scopes": (OPERATE,), "idempotent": True, "conditional": True}
 SHEET = (JSON, "text/html", "application/pdf", "text/csv")
 YAML, PDF, CSV = "application/yaml", "application/pdf", "text/csv"
@@ -464,6 +467,40 @@ TENANTS = (
         body=bodies.ChannelActionBody,
         refusals=_GONE,
         **PAYERS_CHANGE,
+    ),
+    _route(
+        *("POST", "api/notices", notices.NoticesHandler),
+        summary="Has a person's own channels told of a cell that ended, failed, waits or was stopped; 60 in an hour at most",
+        answer=rows.Noticed,
+        body=bodies.NoticeBody,
+        **OWN_CHANGE,
+    ),
+    _route(
+        *("GET", "api/notices/channels", notices.NoticeChannelsHandler, "Where one's own notices go, and why the latest did not arrive"),
+        answer=list[rows.NoticeChannelRow],
+        **OWN,
+    ),
+    _route(
+        *("POST", "api/notices/channels", notices.NoticeChannelsHandler),
+        summary="Has notices sent somewhere; an e-mail address gets a code, and nothing else before it is confirmed. A webhook's `secret` "
+        "is told here alone",
+        answer=rows.NoticeChannelRow,
+        body=bodies.NoticeChannelBody,
+        refusals=_CLASH,
+        **OWN,
+    ),
+    _route(
+        *("POST", "api/notices/channels/{channel}", notices.NoticeChannelHandler, "Confirms an address by the code that was mailed there"),
+        answer=rows.NoticeChannelRow,
+        body=bodies.NoticeCodeBody,
+        refusals=_GONE,
+        **OWN,
+    ),
+    _route(
+        *("DELETE", "api/notices/channels/{channel}", notices.NoticeChannelHandler, "Removes a channel, and gives up what waits"),
+        answer=rows.Removed,
+        refusals=_GONE,
+        **OWN_CHANGE,
     ),
     _route(
         *("POST", "api/letters", letters.LettersHandler, "Sends a mail that another of our services wrote, at once"),

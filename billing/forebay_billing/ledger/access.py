@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forebay_service.identity import BILLING, OPERATE, SERVICE, TENANT, Identity
+from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT, Identity
 
 from forebay_billing.errors import Forbidden, InvalidRequest, UnknownRecord
 from forebay_billing.rules.budgets import Origin
@@ -165,6 +165,15 @@ def recipient_tenant(identity: Identity, tenant: str | None) -> str | None:
 def channel_tenant(identity: Identity, tenant: str | None) -> str | None:
     """The tenant whose alerts ``identity`` may send somewhere: any for an operator (None: those of all), its own for its admin."""
     return tenant if identity.may(OPERATE) else _owned_tenant(identity, tenant, "alerts")
+
+
+def own_notices(identity: Identity) -> tuple[str, str]:
+    """The tenant and the user whose own notices and channels these are. Raises Forbidden."""
+    if identity.kind != "user" or identity.tenant is None:
+        raise Forbidden(f"{identity.name} belongs to no tenant, and computes nothing that could be told of.")
+    if not identity.may(COMPUTE):
+        raise Forbidden(f"{identity.name} needs the scope {COMPUTE} to be told of own work.")
+    return identity.tenant, identity.name
 
 
 def _owned_tenant(identity: Identity, tenant: str | None, what: str) -> str:

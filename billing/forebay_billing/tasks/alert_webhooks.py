@@ -148,15 +148,16 @@ class Webhooks:
         """Lets go of the connections."""
         self._client.close()
 
-    async def send(self, url: str, secret: str, id: str, timestamp_seconds: int, body: bytes) -> None:
-        """Delivers ``body``. Raises Undelivered unless it is taken with a status of 2xx."""
+    async def send(self, url: str, secret: str | None, id: str, timestamp_seconds: int, body: bytes) -> None:
+        """Delivers ``body``, signed where there is a secret. Raises Undelivered unless it is taken with a status of 2xx."""
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "forebay-billing",
             "webhook-id": id,
             "webhook-timestamp": str(timestamp_seconds),
-            "webhook-signature": signature(secret, id, timestamp_seconds, body),
         }
+        if secret is not None:
+            headers["webhook-signature"] = signature(secret, id, timestamp_seconds, body)
         request = HTTPRequest(
             url, method="POST", headers=headers, body=body, follow_redirects=False, connect_timeout=CONNECT_SECONDS,
             request_timeout=REQUEST_SECONDS, decompress_response=False,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TypedDict
 
 from forebay_service.languages import Text
@@ -11,9 +13,10 @@ from forebay_service.spreadsheets import PARKED_SHOWN, csv_rows
 
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
+from forebay_dashboards.forms.etags import number_in
 from forebay_dashboards.http.handler import PageHandler, not_so, unavailable
 from forebay_dashboards.http.templating import PARKED
-from forebay_dashboards.rows import ForecastRow, SummaryRow, UsagePage, UsageRecord
+from forebay_dashboards.rows import ForecastRow, NoticeChannel, SummaryRow, UsagePage, UsageRecord
 from forebay_dashboards.tables.chart import Chart, charts
 from forebay_dashboards.tables.spend import Sum, sums
 from forebay_dashboards.text.money import format_decimal
@@ -21,6 +24,8 @@ from forebay_dashboards.text.times import Period, iso, month_of, period, today
 from forebay_dashboards.upstream.sections import attempt
 
 CURSOR_CHARACTERS_MAX = 64
+TARGET_CHARACTERS_MAX = 1024
+ADDED = Text("You are told there from now on.")
 LABEL_CHARACTERS_MAX = 4096
 EXPORT_RECORDS = 1000
 """Records that are asked for at a time."""
@@ -208,3 +213,49 @@ def _cells(record: UsageRecord) -> tuple[object, ...]:
         flavor, record.device_model, record.devices, record.duration_ns, parked, format_decimal(record.cost_nano, 9), record.currency,
         record.close_reason, taken_back, record.source, record.id,
     )  # fmt: skip
+
+
+class NoticesPage(PageHandler):
+    """``GET usage/notices`` lists where the visitor is told of own cells, ``POST`` adds, confirms or removes a channel."""
+
+    page = "my_notices"
+
+    async def get(self) -> None:
+        await self._show()
+
+    async def post(self) -> None:
+        target = self.get_body_argument("target", "").strip()[:TARGET_CHARACTERS_MAX]
+        typed = {"kind": self.get_body_argument("kind", "email"), "target": target}
+        faulty: int | None = None
+        made: NoticeChannel | None = None
+        try:
+            if "add" in self.request.body_arguments:
+                made = await self._add(typed)
+                saved = Text("A code is on its way to %(target)s.", target=made.target) if not made.confirmed else ADDED
+            elif "confirm" in self.request.body_arguments:
+                faulty = number_in(self.get_body_argument("confirm"))
+                await self.services.billing.confirm_notice_channel(self.token, faulty, self.get_body_argument("code", "").strip() or "-")
+                saved, faulty = ADDED, None
+            else:
+                await self.services.billing.remove_notice_channel(self.token, number_in(self.get_body_argument("remove", "")))
+                saved = Text("Nothing goes there any more.")
+        except (FormError, UpstreamRefused, UpstreamUnavailable) as error:
+            self.set_status(HTTPStatus.SERVICE_UNAVAILABLE if isinstance(error, UpstreamUnavailable) else HTTPStatus.BAD_REQUEST)
+            await self._show(error.text, typed=typed, faulty=faulty)
+            return
+        await self._show(saved=saved, made=made)
+
+    async def _add(self, typed: Mapping[str, str]) -> NoticeChannel:
+        if typed["kind"] not in ("email", "webhook", "slack"):
+            raise FormError(Text("Choose how you are told there."))
+        if not typed["target"]:
+            raise FormError(Text("Type the e-mail address or the URL where you are to be told."))
+        return await self.services.billing.add_notice_channel(self.token, typed["kind"], typed["target"])
+
+    async def _show(
+        self, problem: Text | None = None, saved: Text | None = None, typed: Mapping[str, str] | None = None,
+        faulty: int | None = None, made: NoticeChannel | None = None,
+    ) -> None:  # fmt: skip
+        channels = await attempt(self.services.billing.notice_channels(self.token), Text("Where you are told"))
+        values = {"channels": channels, "typed": typed or {"kind": "email", "target": ""}, "faulty": faulty, "made": made}
+        self.show("my_notices.html", problem=problem, saved=saved, **values)

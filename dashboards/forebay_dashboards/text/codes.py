@@ -52,7 +52,11 @@ _WORDS: dict[str, dict[str, Text]] = {
         "paid": in_context("invoice", "paid"),
         "void": in_context("invoice", "void"),
     },
-    "channel": {"webhook": in_context("channel", "webhook"), "email": in_context("channel", "email")},
+    "channel": {
+        "webhook": in_context("channel", "webhook"),
+        "email": in_context("channel", "email"),
+        "slack": in_context("channel", "Slack"),
+    },
     "credit": {"prepaid": in_context("credit", "prepaid"), "promotional": in_context("credit", "promotional")},
     "budget": {
         "open": in_context("budget", "open"),

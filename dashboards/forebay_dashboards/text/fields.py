@@ -46,6 +46,7 @@ NAMES = {
     "tax_id": Text("Tax number"),
     "email": Text("E-mail"),
     "role": Text("Role"),
+    "code": Text("Code"),
     "days": Text("The link holds for"),
     "on_limit": Text("At the limit"),
     "on_exhausted": Text("When device hours are used up"),
@@ -95,6 +96,8 @@ _PROBLEMS: Mapping[str, Callable[[Values], Text]] = {
     "expires_early": lambda given: Text("a credit expires after today"),
     "tax_name_needed": lambda given: Text("a tax above zero needs its name, such as VAT"),
     "no_address": lambda given: Text("give one e-mail address, such as ops@example.com"),
+    "code_wrong": lambda given: Text("this is not the code that was mailed"),
+    "code_spent": lambda given: Text("it is spent; remove the address, and add it anew"),
     "mail_off": lambda given: Text("this installation sends no e-mail"),
 }
 """Of one field, by the code of the fault; the first ones are pydantic's."""

@@ -18,6 +18,7 @@ from forebay_dashboards.rows import (
     CreditRow,
     ForecastRow,
     InvoiceRow,
+    NoticeChannel,
     OutboxPage,
     PaymentInvoice,
     Plan,
@@ -63,6 +64,8 @@ _TENANT_ROWS = TypeAdapter(TenantRows)
 _CHANNELS = TypeAdapter(tuple[Channel, ...])
 _CHANNEL = TypeAdapter(Channel)
 _ALERTS = TypeAdapter(tuple[Alert, ...])
+_NOTICE_CHANNELS = TypeAdapter(tuple[NoticeChannel, ...])
+_NOTICE_CHANNEL = TypeAdapter(NoticeChannel)
 _PROFILE = TypeAdapter(Profile)
 _PAYMENT_INVOICES = TypeAdapter(tuple[PaymentInvoice, ...])
 _PORTAL = TypeAdapter(Portal)
@@ -247,6 +250,22 @@ class Billing:
     async def portal(self, token: str) -> str:
         """The address of Stripe's customer portal for the token's own tenant."""
         return (await self._upstream.write(_PORTAL, token, "api/payments/portal", {}, "POST")).url
+
+    async def notice_channels(self, token: str) -> tuple[NoticeChannel, ...]:
+        """Where the token's person is told of own cells."""
+        return await self._upstream.read(_NOTICE_CHANNELS, token, "api/notices/channels")
+
+    async def add_notice_channel(self, token: str, kind: str, target: str) -> NoticeChannel:
+        """Another one; a webhook's with its secret, and an address gets a code."""
+        return await self._upstream.write(_NOTICE_CHANNEL, token, "api/notices/channels", {"kind": kind, "target": target}, "POST")
+
+    async def confirm_notice_channel(self, token: str, number: int, code: str) -> NoticeChannel:
+        """By the code that was mailed there."""
+        return await self._upstream.write(_NOTICE_CHANNEL, token, f"api/notices/channels/{number}", {"code": code}, "POST")
+
+    async def remove_notice_channel(self, token: str, number: int) -> None:
+        """Nothing goes there any more."""
+        await self._upstream.delete(token, f"api/notices/channels/{number}")
 
     async def send_letter(self, token: str, to: str, subject: str, text: str) -> None:
         """Has a mail sent at once; ``token`` is a service's."""

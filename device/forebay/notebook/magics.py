@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from forebay.notebook.texts import Texts
     from forebay.virtual_device import VirtualDevices
 
-NOTIFY_USAGE = "usage: %notify [on | off | after TIME]"
+NOTIFY_USAGE = "usage: %notify [on | off | after TIME | channels on | channels off]"
 GPU_USAGE = "usage: %gpu [quiet | loud]"
 LINE_SHOWN_CHARS = 32
 CELL_WORDS = "flavor", "max_cost", "max_time"
@@ -108,6 +108,7 @@ def register(shell: Any, presenter: Presenter) -> None:
         """%notify: whether pages tell when a long cell ends, fails, waits, or is stopped by a budget; %notify on | off: from now on.
 
         %notify after TIME: on, for cells that take so long (90s, 5m, 1h). Allow notifications in the panel, once in each browser.
+        %notify channels on | off: by mail, webhook or Slack too, where you said on the page My usage.
         """
         with _in_one_sentence():
             _notify(line.split(), presenter)
@@ -167,9 +168,13 @@ def _notify(words: list[str], presenter: Presenter) -> None:
             notifier.set(word == "on")
         case ["after", text]:
             notifier.set(True, seconds_of(text))
+        case ["channels", "on" | "off" as word]:
+            notifier.set(notifier.on or word == "on", channels=word == "on")
         case _:
             raise ValueError(f"%notify: {' '.join(words)!r} is not known; {NOTIFY_USAGE}")
     print(presenter.texts("notify_on" if notifier.on else "notify_off", time=amounts.about(notifier.after_seconds, presenter.texts)))
+    if notifier.on and notifier.channels:
+        print(presenter.texts("notify_channels"))
 
 
 def status(now: Snapshot, presenter: Presenter) -> str:

@@ -1,4 +1,4 @@
-"""Tells pages when a long cell ends or fails, waits for a device, or is stopped by a budget: ``%notify``."""
+"""Tells pages, and the person's own channels, when a long cell ends, fails, waits for a device, or is stopped by a budget: ``%notify``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from forebay.errors import PoolRefused
 from forebay.journal import Journal
 from forebay.notebook.bounds import NANO, CellStopped, nanoseconds_of
 from forebay.notebook.texts import Texts
-from forebay.spans import first_line, running_cell
+from forebay.spans import first_line, notebook_label, running_cell
 
 AFTER_SECONDS = 60.0
 """Cells that take less are not worth a word, unless somebody says otherwise."""
@@ -20,6 +20,10 @@ AFTER_SECONDS_MAX = 7 * 86_400.0
 BUDGET = "budget"
 """The pool's code of a wait for money, and of a refusal for want of it."""
 
+WORDS_CHARS_MAX = 300
+"""Of a cell's first line, and of why it ended so, that go to channels."""
+
+Tell = Callable[[Mapping[str, Any]], None]
 Kind = Literal["ended", "failed", "waits", "budget"]
 
 
@@ -34,17 +38,20 @@ class Cell:
 
 
 class Notifier:
-    """Off until it is turned on. ``announce`` tells all pages, ``changed`` is called where the setting is another."""
+    """Off until it is turned on. ``announce`` tells all pages, ``post`` the channels, ``changed`` is called where the setting changes."""
 
     def __init__(
-        self, shell: Any, journal: Journal, texts: Texts, announce: Callable[[Mapping[str, Any]], None], changed: Callable[[], None]
+        self, shell: Any, journal: Journal, texts: Texts, announce: Tell, post: Tell, changed: Callable[[], None]
     ) -> None:
         self.on = False
+        self.channels = False
+        """Whether the person's channels are told too."""
         self.after_seconds = AFTER_SECONDS
         self._shell = shell
         self._journal = journal
         self._texts = texts
         self._announce = announce
+        self._post = post
         self._changed = changed
         self._cell: Cell | None = None
         self._depth = 0
@@ -57,15 +64,16 @@ class Notifier:
     @property
     def setting(self) -> dict[str, Any]:
         """As front ends get it, and notebooks keep it."""
-        return {"on": self.on, "after_seconds": self.after_seconds}
+        return {"on": self.on, "after_seconds": self.after_seconds, "channels": self.channels}
 
-    def set(self, on: bool | None = None, after_seconds: float | None = None) -> None:
+    def set(self, on: bool | None = None, after_seconds: float | None = None, channels: bool | None = None) -> None:
         """Changes what is given. Raises ValueError for a time that is not between 0 and a week."""
         if after_seconds is not None:
             if not 0 <= after_seconds <= AFTER_SECONDS_MAX:
                 raise ValueError(f"{after_seconds:g} s is not between 0 s and a week")
             self.after_seconds = after_seconds
         self.on = self.on if on is None else on
+        self.channels = self.channels if channels is None else channels
         self._changed()
 
     def look(self) -> None:
@@ -109,6 +117,10 @@ class Notifier:
         seconds = time.monotonic() - cell.began
         said = {"type": "notice", "kind": kind, "cell": cell.number, "first_line": cell.first_line}
         self._announce({**said, "seconds": seconds, "why": why})
+        if self.channels:
+            words = {name: text and text[:WORDS_CHARS_MAX] for name, text in (("first_line", cell.first_line), ("why", why))}
+            notebook = notebook_label(os.environ, self._shell.user_ns)
+            self._post({"kind": kind, "notebook": notebook, "cell": cell.number, "seconds": seconds, **words})
 
 
 def seconds_of(word: str) -> float:

@@ -47,7 +47,7 @@ class Presenter:
         self.lines = CellLines(self.output, self.journal, self.texts)
         self.channel = Channel(self.output, self._heard)
         self.transcript = Transcript(shell, self.output, self.texts, self.channel.say)
-        self.notifier = Notifier(shell, self.journal, self.texts, self.channel.say, self._change)
+        self.notifier = Notifier(shell, self.journal, self.texts, self.channel.say, self._post, self._change)
         self.home: Mapping[str, Any] | None = None
         """The flavor that the first device begins with."""
         self.budget: Mapping[str, Any] | None = None
@@ -131,7 +131,8 @@ class Presenter:
 
     def _notify(self, said: Mapping[str, Any]) -> None:
         try:
-            self.notifier.set(bool(said.get("on")), float(said.get("after_seconds", self.notifier.after_seconds)))
+            after_seconds = float(said.get("after_seconds", self.notifier.after_seconds))
+            self.notifier.set(bool(said.get("on")), after_seconds, bool(said.get("channels")))
         except (TypeError, ValueError) as error:  # typed into the notebook's file
             log.info("a setting was not taken: %s", error, extra={"action": "notify"})
 
@@ -170,9 +171,14 @@ class Presenter:
     def _watched(self) -> bool:
         return self._watched_ns is not None and time.monotonic_ns() - self._watched_ns < WATCHED_SECONDS * 1e9
 
-    def _later(self, what: str) -> None:
+    def _later(self, what: str, **more: Any) -> None:
         with contextlib.suppress(queue.Full):
-            self._asked.put_nowait(({"ask": what}, _to_nobody))
+            self._asked.put_nowait(({"ask": what, **more}, _to_nobody))
+
+    def _post(self, notice: Mapping[str, Any]) -> None:
+        """Has the person's channels told."""
+        self._start()
+        self._later("post", notice=notice)
 
     def _serve_calls(self) -> None:
         while True:
@@ -207,6 +213,9 @@ class Presenter:
                 self.home = service_calls.choose(str(said.get("flavor")), int(said.get("device", 0)))
                 self._change()
                 return self.home
+            case "post":
+                service_calls.post(said["notice"])
+                return None
             case "release":
                 service_calls.release(str(said.get("session")))
                 return {"sessions": service_calls.sessions()}

@@ -56,6 +56,11 @@ def budgets() -> list[dict[str, Any]]:
     return pool.rows(books, "api/budgets")
 
 
+def post(notice: Mapping[str, Any]) -> None:
+    """Has the channels of this kernel's person told. Raises ForebayError."""
+    billing().post("api/notices", notice)
+
+
 def tightest(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The budget that ends first: one that stops work now, else the one of which the least is left."""
     stopped = [row for row in rows if row.get("state") in STOPPED]

@@ -186,6 +186,22 @@ class MailingRow(Row):
     note: str | None
 
 
+class NoticeChannelRow(Row):
+    """Where a person's notices go. ``secret`` is told once, to whoever made it; why the latest did not arrive comes with the list."""
+
+    id: int
+    kind: Literal["email", "webhook", "slack"]
+    target: str
+    confirmed: bool
+    set_at_ns: int
+    secret: str | None = None
+    note: str | None = None
+
+
+class Noticed(Row):
+    channels: int
+
+
 class OutlookRow(Row):
     currency: str
     spent_nano: int

@@ -1,0 +1,227 @@
+"""Notices of a person's own work: a long cell that ended, failed, waits, or was stopped by a budget; and where each person has them sent.
+
+A notice is written with a delivery for each confirmed channel of its person, in one transaction, and delivered after, as alerts are.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import b64encode
+from dataclasses import dataclass
+from hashlib import sha256
+from hmac import compare_digest
+from typing import Any, Literal
+
+from forebay_service.claims import Claims
+from forebay_service.errors import Fault
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from forebay_billing.errors import InvalidRequest, TooLarge, UnknownChannel
+from forebay_billing.ledger.books import Books
+from forebay_billing.tables.notices import notice_channels, notice_deliveries, notices
+from forebay_billing.writes.alerts import SECRET_BYTES
+
+CLAIMS = Claims(notice_deliveries, claim_seconds=60, note_characters_max=500)
+CLAIMED_MAX = 32
+CHANNELS_PER_USER_MAX = 10
+HOURLY_MAX = 60
+"""Notices of a person within an hour: a loop of failing cells floods nobody."""
+ADDRESSES_DAILY_MAX = 10
+"""Codes that are mailed for a person within a day."""
+CODE_BYTES = 4
+CODE_TRIES_MAX = 5
+HOUR_NS = 3600 * 10**9
+CODE_NS = 24 * HOUR_NS
+"""How long a code holds."""
+
+NoticeChannelKind = Literal["email", "webhook", "slack"]
+NoticeKind = Literal["ended", "failed", "waits", "budget"]
+
+
+@dataclass(frozen=True)
+class Person:
+    """Whose notices and channels."""
+
+    tenant: str
+    user: str
+
+
+@dataclass(frozen=True)
+class NoticeChannel:
+    """Where a person's notices go, once it is confirmed."""
+
+    id: int
+    person: Person
+    kind: NoticeChannelKind
+    target: str
+    secret: str | None
+    """Signs webhooks; ``whsec_`` and base64, as Standard Webhooks writes it."""
+    confirmed: bool
+    set_at_ns: int
+    code: str | None = None
+    """That was made to confirm an address; it is mailed there, and only its digest is kept."""
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What happened to a cell. ``label`` is its notebook's path."""
+
+    id: int
+    person: Person
+    kind: NoticeKind
+    label: str
+    cell: int | None
+    first_line: str | None
+    seconds: float
+    why: str | None
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class NoticeDelivery:
+    """A notice on its way to a channel. ``attempt`` is the token: whoever claims it again has a higher one."""
+
+    notice: Notice
+    channel: NoticeChannel
+    attempt: int
+    created_at_ns: int
+
+    @property
+    def row(self) -> dict[str, object]:
+        """The columns of its primary key."""
+        return {"notice_id": self.notice.id, "channel_id": self.channel.id}
+
+
+def channels_of(connection: Connection, person: Person) -> list[NoticeChannel]:
+    """The person's, the oldest first."""
+    return [_channel_of(row) for row in connection.execute(_own(person).order_by(notice_channels.c.id))]
+
+
+def note_of(connection: Connection, channel: NoticeChannel) -> str | None:
+    """What the latest delivery that was not taken said; None where the latest was."""
+    of = notice_deliveries.c
+    query = select(of.state, of.note).where(of.channel_id == channel.id, of.attempts > 0).order_by(of.notice_id.desc()).limit(1)
+    row = connection.execute(query).one_or_none()
+    return None if row is None or row.state == "done" else row.note
+
+
+def add_channel(books: Books, person: Person, kind: NoticeChannelKind, target: str, now_ns: int) -> NoticeChannel:
+    """A new one, which an address has yet to confirm. Raises TooLarge."""
+    connection = books.connection
+    if len(channels_of(connection, person)) >= CHANNELS_PER_USER_MAX:
+        raise TooLarge(f"You have {CHANNELS_PER_USER_MAX} channels already; remove one first.")
+    if kind == "email" and _mailed_lately(connection, person, now_ns) >= ADDRESSES_DAILY_MAX:
+        raise TooLarge(f"You gave {ADDRESSES_DAILY_MAX} addresses within a day; go on tomorrow.")
+    largest: int | None = connection.execute(select(func.max(notice_channels.c.id))).scalar_one()
+    secret = "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode() if kind == "webhook" else None
+    code = secrets.token_hex(CODE_BYTES) if kind == "email" else None
+    added = NoticeChannel((largest or 0) + 1, person, kind, target, secret, code is None, now_ns, code)
+    values = {"id": added.id, "tenant": person.tenant, "user_name": person.user, "kind": kind, "target": target, "secret": secret}
+    values |= {"code_digest": None if code is None else _digest(code), "code_tries": 0, "set_at_ns": now_ns}
+    connection.execute(insert(notice_channels).values(**values, confirmed_at_ns=None if code else now_ns))
+    books.append_audit(now_ns, person.user, "notices.channel.add", _subject(added), None, {"kind": kind, "target": target})
+    return added
+
+
+def confirm_channel(books: Books, person: Person, id: int, code: str, now_ns: int) -> NoticeChannel | None:
+    """The address is the person's, who knows the code that went there; None for a wrong code, which counts.
+
+    Raises UnknownChannel, and InvalidRequest once too many were wrong, or a day has passed.
+    """
+    row = _row(books.connection, person, id)
+    of = notice_channels
+    if row.confirmed_at_ns is not None:
+        return _channel_of(row)
+    if row.code_tries >= CODE_TRIES_MAX or now_ns - row.set_at_ns > CODE_NS:
+        raise InvalidRequest("code: it is spent; remove the address, and add it anew.", Fault("code_spent", "code"))
+    if not compare_digest(row.code_digest or "", _digest(code.strip().lower())):
+        books.connection.execute(update(of).where(of.c.id == id).values(code_tries=row.code_tries + 1))
+        return None
+    books.connection.execute(update(of).where(of.c.id == id).values(confirmed_at_ns=now_ns, code_digest=None))
+    confirmed = _channel_of(_row(books.connection, person, id))
+    books.append_audit(now_ns, person.user, "notices.channel.confirm", _subject(confirmed), None, {"target": confirmed.target})
+    return confirmed
+
+
+def remove_channel(books: Books, person: Person, id: int, now_ns: int) -> NoticeChannel:
+    """Nothing goes there any more, and what waited is given up. Raises UnknownChannel."""
+    found = _channel_of(_row(books.connection, person, id))
+    books.connection.execute(update(notice_channels).where(notice_channels.c.id == id).values(removed_at_ns=now_ns))
+    CLAIMS.give_up_all(books.connection, notice_deliveries.c.channel_id == id, now_ns, "the channel was removed")
+    before = {"kind": found.kind, "target": found.target}
+    books.append_audit(now_ns, person.user, "notices.channel.remove", _subject(found), before, {"removed": True})
+    return found
+
+
+def post(books: Books, notice: Notice) -> int:
+    """Writes a notice (its ``id`` is ignored) with its deliveries; returns how many. Without a confirmed channel nothing is written.
+
+    Raises TooLarge above HOURLY_MAX.
+    """
+    connection, person, now_ns = books.connection, notice.person, notice.at_ns
+    channels = [one for one in channels_of(connection, person) if one.confirmed]
+    if not channels:
+        return 0
+    own = (notices.c.tenant == person.tenant, notices.c.user_name == person.user)
+    lately = select(func.count()).where(*own, notices.c.at_ns > now_ns - HOUR_NS)
+    if connection.execute(lately).scalar_one() >= HOURLY_MAX:
+        raise TooLarge(f"{HOURLY_MAX} notices went out for you within an hour; go on later.")
+    largest: int | None = connection.execute(select(func.max(notices.c.id))).scalar_one()
+    id = (largest or 0) + 1
+    told: dict[str, object] = {"kind": notice.kind, "label": notice.label, "cell": notice.cell, "first_line": notice.first_line}
+    told |= {"seconds": notice.seconds, "why": notice.why, "at_ns": now_ns}
+    connection.execute(insert(notices).values(id=id, tenant=person.tenant, user_name=person.user, **told))
+    for channel in channels:
+        row = {"notice_id": id, "channel_id": channel.id, "state": "waiting", "attempts": 0}
+        connection.execute(insert(notice_deliveries).values(**row, created_at_ns=now_ns, next_at_ns=now_ns))
+    return len(channels)
+
+
+def claim(connection: Connection, now_ns: int) -> list[NoticeDelivery]:
+    """Deliveries that are due, oldest first; each is the caller's for ``CLAIMS.claim_ns``."""
+    of = notice_deliveries.c
+    query = select(notice_deliveries).where(CLAIMS.due(now_ns)).order_by(of.next_at_ns, of.notice_id).limit(CLAIMED_MAX)
+    claimed = []
+    for row in connection.execute(query).all():
+        told = connection.execute(select(notices).where(notices.c.id == row.notice_id)).one()
+        where = connection.execute(select(notice_channels).where(notice_channels.c.id == row.channel_id)).one()
+        held = NoticeDelivery(_notice_of(told), _channel_of(where), row.attempts + 1, row.created_at_ns)
+        if CLAIMS.claim(connection, held, now_ns):
+            claimed.append(held)
+    return claimed
+
+
+def _own(person: Person) -> Any:
+    of = notice_channels.c
+    return select(notice_channels).where(of.tenant == person.tenant, of.user_name == person.user, of.removed_at_ns.is_(None))
+
+
+def _row(connection: Connection, person: Person, id: int) -> Row[Any]:
+    row: Row[Any] | None = connection.execute(_own(person).where(notice_channels.c.id == id)).one_or_none()
+    if row is None:
+        raise UnknownChannel(f"You have no channel {id}; list them with GET api/notices/channels.")
+    return row
+
+
+def _mailed_lately(connection: Connection, person: Person, now_ns: int) -> int:
+    of = notice_channels.c
+    own = (of.tenant == person.tenant, of.user_name == person.user, of.kind == "email", of.set_at_ns > now_ns - 24 * HOUR_NS)
+    return int(connection.execute(select(func.count()).where(*own)).scalar_one())
+
+
+def _digest(code: str) -> str:
+    return sha256(code.encode()).hexdigest()
+
+
+def _subject(channel: NoticeChannel) -> str:
+    return f"{channel.person.tenant}/{channel.person.user}#{channel.id}"
+
+
+def _channel_of(row: Row[Any]) -> NoticeChannel:
+    person, confirmed = Person(row.tenant, row.user_name), row.confirmed_at_ns is not None
+    return NoticeChannel(row.id, person, row.kind, row.target, row.secret, confirmed, row.set_at_ns)
+
+
+def _notice_of(row: Row[Any]) -> Notice:
+    person = Person(row.tenant, row.user_name)
+    return Notice(row.id, person, row.kind, row.label, row.cell, row.first_line, row.seconds, row.why, row.at_ns)
