@@ -114,7 +114,8 @@ def test_what_is_not_public_and_who_may_not_are_refused(serving: Any) -> None:
     ask(running, "GET", "/channels", caller="pool", status=403)
     ask(running, "POST", "", NOTICE, caller="operator", status=403)
     for wrong in ({"kind": "done"}, {"seconds": -1}, {"notebook": ""}, {"why": "x" * 301}):
-        ask(running, "POST", "", {**NOTICE, **wrong}, status=400)
+        assert ask(running, "POST", "", {**NOTICE, **wrong}, status=400)["error"]["code"] == "invalid"
+    assert ask(running, "GET", "/channels") == []
 
 
 def test_so_many_notices_and_channels_are_a_persons_own_bound(serving: Any, receiver: Receiver) -> None:  # noqa: F811
@@ -126,7 +127,7 @@ def test_so_many_notices_and_channels_are_a_persons_own_bound(serving: Any, rece
         ask(running, "POST", "", NOTICE)
     ask(running, "POST", "", NOTICE, status=413)
     running.clock.now_ns += 3601 * 10**9
-    ask(running, "POST", "", NOTICE)
+    assert ask(running, "POST", "", NOTICE) == {"channels": CHANNELS_PER_USER_MAX}
 
 
 def test_a_notice_is_one_line_whatever_a_notebook_is_called() -> None:
