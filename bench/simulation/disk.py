@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from forebay_pool.hosts.process_identity import boot_id
 from forebay_pool.model.events import Event, WorkerGone
 from forebay_pool.model.instructions import Confirm, Forget, Instruction, Keep, Launch, Meter, MeterParked
 from forebay_pool.model.snapshot import Snapshot, WorkerSnapshot, lease_snapshot, parking_snapshot, session_snapshot
 from forebay_pool.model.types import Lease, Parking, Session, UsageRecord
-from forebay_pool.process_identity import boot_id
 from forebay_pool.store import snapshot_rows
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store

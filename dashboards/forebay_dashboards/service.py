@@ -20,6 +20,7 @@ from forebay_dashboards.http.templating import open_environment
 from forebay_dashboards.live.browsers import Browsers
 from forebay_dashboards.live.feed import DeliveryWatch, Feed
 from forebay_dashboards.pages import actions, audit, flavors, nodes, operator_tenant, overview, payments, prices, quotas, spend, tables
+from forebay_dashboards.pages.jobs import JobPage, JobsPage
 from forebay_dashboards.pages.language import LanguagePage
 from forebay_dashboards.pages.my_tenant import InvoicePage, ReportPage, StatementPage, TenantPage
 from forebay_dashboards.pages.my_usage import ExportPage, MyUsagePage, NotebookPage, NoticesPage
@@ -49,6 +50,8 @@ ROUTES = (
     (r"usage/notebook", NotebookPage),
     (r"usage/notices", NoticesPage),
     (r"usage\.csv", ExportPage),
+    (r"jobs(?:/(list))?", JobsPage),
+    (r"jobs/([0-9]{1,18})(?:/(state|output))?", JobPage),
     (r"tenant(?:/(spend|live))?", TenantPage),
     (r"tenant/people", PeoplePage),
     (rf"tenant/people/{NAME}", MemberPage),

@@ -14,6 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol, TextIO
 
 from forebay_wire import messages
@@ -23,10 +24,12 @@ from websockets.sync.client import ClientConnection, connect
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
-from forebay.service import TOKEN_VARIABLE, Service
+from forebay.service import LOSS_VARIABLE, TOKEN_VARIABLE, Service
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 
+BY_PEOPLE = ("ended_by_user", "ended_by_operator")
+"""Causes of a session's end that somebody wanted."""
 OPEN_SECONDS_MAX = 15.0
 PING_SECONDS = 20.0
 SILENCE_SECONDS_MAX = 60.0
@@ -561,10 +564,21 @@ class Session:
             link.lease = None
             self._changed.notify_all()
         self._page.over()
+        if first:
+            _tell_loss(error)
         if first and link.worker is not None:
             self._stream.lose(str(error))
         link.socket.close()
         link.finished.set()
+
+
+def _tell_loss(error: ForebayError) -> None:
+    """Says to the runner of a job, if this is one, that it lost its tensors by no fault of its own, so that it may be run again."""
+    file = os.environ.get(LOSS_VARIABLE)
+    if not file or not isinstance(error, SessionEnded) or (error.cause is not None and error.cause.code in BY_PEOPLE):
+        return
+    with contextlib.suppress(OSError):
+        Path(file).write_text(str(error), encoding="utf-8")
 
 
 def _span(work: Work) -> messages.Span:

@@ -11,6 +11,8 @@ from types import FrameType
 from typing import Any, Literal, Protocol
 
 LINES_VARIABLE = "FOREBAY_CELL_LINES"
+LABEL_VARIABLE = "FOREBAY_LABEL"
+"""What usage calls this process, in place of its notebook's name or its command line."""
 FIRST_LINE_CHARS_MAX = 200
 """More than the links let through: what is longer shows there that it goes on."""
 CHECK_PYCS = "--check-hash-based-pycs"
@@ -60,6 +62,8 @@ def _program(arguments: list[str]) -> list[str]:
 
 def notebook_label(environment: Mapping[str, str], namespace: Mapping[str, Any]) -> str:
     """The notebook's file name: JPY_SESSION_NAME is Jupyter Server's, the other is set by VS Code."""
+    if told := environment.get(LABEL_VARIABLE):
+        return told
     path = environment.get("JPY_SESSION_NAME") or str(namespace.get("__vsc_ipynb_file__", ""))
     return os.path.basename(path) or "notebook"
 
@@ -67,7 +71,11 @@ def notebook_label(environment: Mapping[str, str], namespace: Mapping[str, Any])
 def own_label() -> str:
     """What people know this process by: its notebook, else its command line."""
     shell = running_shell()
-    return notebook_label(os.environ, shell.user_ns) if shell is not None else process_label(sys.orig_argv)
+    return notebook_label(os.environ, shell.user_ns) if shell is not None else _own_process()
+
+
+def _own_process() -> str:
+    return os.environ.get(LABEL_VARIABLE) or process_label(sys.orig_argv)
 
 
 def first_line(source: str, environment: Mapping[str, str]) -> str | None:
@@ -83,7 +91,7 @@ class Spans:
 
     def __init__(self, on_end: Callable[[], object]) -> None:
         self._on_end = on_end
-        self._between = Work(uuid.uuid4().hex, "process", process_label(sys.orig_argv))
+        self._between = Work(uuid.uuid4().hex, "process", _own_process())
         self._cell: Work | None = None
         self._depth = 0
         self.follower: Follower | None = None

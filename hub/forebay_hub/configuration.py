@@ -34,7 +34,6 @@ def configure(c: Any, settings: Settings) -> Directory:
     directory = settings.directory.overlaid(read_decisions(settings.database_url))
     c.JupyterHub.db_url = settings.database_url
     c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES]
-    c.JupyterHub.template_paths = [str(Path(joining.__file__).parent / "templates")]
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
     c.JupyterHub.load_groups = directory.groups
     table = roles(directory, [service.name for service in settings.services])
@@ -44,6 +43,8 @@ def configure(c: Any, settings: Settings) -> Directory:
         c.JupyterHub.services.append({"name": METRICS_SERVICE, "api_token": settings.metrics_token})
     c.JupyterHub.load_roles = [role.spec for role in table]
     c.JupyterHub.default_url = landing
+    c.JupyterHub.allow_named_servers = True  # each job has one; the spawner refuses all others
+    c.JupyterHub.template_paths = [str(Path(__file__).parent / "templates")]
     c.Spawner.server_token_scopes = list(SERVER_TOKEN_SCOPES)
     c.Authenticator.allowed_users = set(directory.people)
     return directory

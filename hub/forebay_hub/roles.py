@@ -68,6 +68,7 @@ class Role:
         }
 
 
+POOL = "pool"
 METRICS_SERVICE = "prometheus"
 METRICS_ROLE = Role(
     "forebay-metrics", "Prometheus, which reads the hub's metrics and nothing else", ("read:metrics",), services=(METRICS_SERVICE,)
@@ -100,4 +101,5 @@ def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
     operators = Role(OPERATOR_ROLE, "Operators of this installation", OPERATOR_SCOPES, users=tuple(sorted(directory.operators)))
     what = "Forebay's services; they read which tenants there are"
     ours = Role("forebay-service", what, SERVICE_SCOPES, services=tuple(services))
-    return [members, *owners, *billing, operators, ours]
+    starts_jobs = Role("forebay-jobs", "The pool, which starts and stops the servers that jobs run in", ("servers",), services=(POOL,))
+    return [members, *owners, *billing, operators, ours, *([starts_jobs] if POOL in services else [])]

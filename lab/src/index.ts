@@ -1,4 +1,4 @@
-// The plugin: a status item, a side panel and a command, in JupyterLab and in Notebook. It asks no server but the kernel.
+// The plugin: a status item, a side panel and commands, in JupyterLab and in Notebook. It asks no server but the kernel.
 import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
@@ -16,6 +16,7 @@ import { Texts } from './texts';
 
 const PLUGIN = 'forebay-lab:plugin';
 const OPEN = 'forebay:open-panel';
+const RUN_AS_JOB = 'forebay:run-as-job';
 const PANEL_RANK = 600;
 const STATUS_RANK = 100;
 
@@ -23,7 +24,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
   id: PLUGIN,
   description: 'Shows what the virtual device of a notebook does and what it costs.',
   autoStart: true,
-  optional: [INotebookTracker, IStatusBar, ITranslator, ISettingRegistry, ICommandPalette],
+  optional: [INotebookTracker, IStatusBar, ITranslator, ISettingRegistry, ICommandPalette, JupyterFrontEnd.IPaths],
   activate
 };
 
@@ -33,7 +34,8 @@ function activate(
   statusBar: IStatusBar | null,
   translator: ITranslator | null,
   registry: ISettingRegistry | null,
-  palette: ICommandPalette | null
+  palette: ICommandPalette | null,
+  paths: JupyterFrontEnd.IPaths | null
 ): void {
   const texts = new Texts(translator?.languageCode ?? 'en');
   const icon = new LabIcon({ name: 'forebay-lab:device', svgstr: iconText });
@@ -72,6 +74,27 @@ function activate(
   }
   app.commands.addCommand(OPEN, { label: texts.say('open_panel'), icon, execute: open });
   palette?.addItem({ command: OPEN, category: 'Forebay' });
+  const jobs = jobsPage(paths);
+  app.commands.addCommand(RUN_AS_JOB, {
+    label: texts.say('run_as_job'),
+    isVisible: () => jobs !== null,
+    isEnabled: () => jobs !== null && Boolean(notebooks?.currentWidget),
+    execute: async () => {
+      const context = notebooks?.currentWidget?.context;
+      if (jobs !== null && context) {
+        const page = window.open('about:blank'); // now, while the click counts: saving takes its time
+        await context.save();
+        page?.location.replace(`${jobs}?file=${encodeURIComponent(context.path)}`);
+      }
+    }
+  });
+  palette?.addItem({ command: RUN_AS_JOB, category: 'Forebay' });
+}
+
+/** The address of the page of jobs, where this server is one of a hub's. */
+function jobsPage(paths: JupyterFrontEnd.IPaths | null): string | null {
+  const hub = paths?.urls.hubPrefix;
+  return hub ? new URL(`${hub.replace(/hub\/?$/, '')}services/dashboards/jobs`, window.location.origin).href : null;
 }
 
 export default [plugin, gallery];

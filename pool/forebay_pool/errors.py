@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_service.errors import Fault, PreconditionFailed, RequestError, Unavailable
+from forebay_service.errors import Conflict, Fault, Invalid, PreconditionFailed, RequestError, Unavailable
 
 
 class PoolError(Exception):
@@ -19,6 +19,22 @@ class StoreUnavailable(PoolError, Unavailable):
 
 class ChangedMeanwhile(PoolError, PreconditionFailed):
     """What was to be changed is not as whoever asked for it expects."""
+
+
+class JobConflict(PoolError, Conflict):
+    """A job is not in a state for this, or there are too many of them."""
+
+
+class HubUnavailable(PoolError):
+    """JupyterHub did not answer, or cannot do now what it was asked; it is asked again."""
+
+
+class HubRefused(PoolError):
+    """JupyterHub will not start a server for this user."""
+
+
+class ScheduleUnreadable(PoolError, Invalid):
+    """No schedule; the message says what is wrong with it."""
 
 
 class BillingUnavailable(PoolError):

@@ -36,6 +36,8 @@ from forebay_pool.hosts.probes import Probe, probes_of
 from forebay_pool.hosts.ray_nodes import RayNode, devices_of
 from forebay_pool.http import handler as handler_http
 from forebay_pool.http.routes import ROUTES
+from forebay_pool.jobs.dispatcher import Dispatcher
+from forebay_pool.jobs.hub import HubServers
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import PricesSet, QuotaSet, Restored
@@ -47,6 +49,7 @@ from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.store.database import OutboxCount, Store
 from forebay_pool.store.flavors import seeds
+from forebay_pool.store.jobs import JobStore
 from forebay_pool.store.leadership import Leadership
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import FLUSH_SECONDS
@@ -132,6 +135,7 @@ class Service:
         for quota in self._quotas:
             self.shell.apply(quota)
         self._collect_state(machine)
+        self.dispatcher = self._make_dispatcher()
         self.outbox = None
         if self.billing is not None:
             told = (self.metrics.delivered, self.metrics.deliveries_failed.inc)
@@ -148,6 +152,17 @@ class Service:
         await self.refresh_prices()
         self._start_loops()
         log.info("pool serves %s with %d devices", self.url, len(machine.fleet.seats), extra={"action": "started", "url": self.url})
+
+    def _make_dispatcher(self) -> Dispatcher | None:
+        """Of jobs, where there is a JupyterHub that runs them as their users."""
+        if self.settings.hub_api_url is None or self.settings.hub_token is None:
+            return None
+        limits, servers = self.settings.job_limits, HubServers(self.settings.hub_api_url, self.settings.hub_token)
+
+        async def write(call: Callable[[], T]) -> T:
+            return await asyncio.wrap_future(self.writer.call(call))
+
+        return Dispatcher(JobStore(self.store, limits), servers, write, limits, time.time_ns)
 
     def _collect_state(self, machine: StateMachine) -> None:
         """What metrics tell besides what they count."""
@@ -251,6 +266,7 @@ class Service:
             choices=self.choices,
             refresh_prices=self.refresh_prices,
             count_outbox=self._count_outbox,
+            dispatcher=self.dispatcher,
         )
 
     def _listen(self) -> None:
@@ -304,6 +320,8 @@ class Service:
             loops.append(self._heartbeats(self.billing).run())
         if self.outbox is not None:
             loops += (self.outbox.run(), self.outbox.retry_refused())
+        if self.dispatcher is not None:
+            loops.append(self.dispatcher.run())
         for loop in loops:
             task = asyncio.create_task(loop)
             task.add_done_callback(self._loop_ended)

@@ -14,6 +14,7 @@ from forebay_service.settings import LogLevel, ServiceSettings, check_driver
 from forebay_wire.texts import Name
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from forebay_pool.model.jobs import JobLimits
 from forebay_pool.model.policies import GangSpread, Preference
 from forebay_pool.model.types import Device, Kind, Limits
 
@@ -162,6 +163,14 @@ class Settings(ServiceSettings):
     segment_seconds: Annotated[float, Field(ge=0.1, le=3_600)] = Field(
         3_600.0, description="Open leases are metered every so often, counted from full hours in UTC on, and at full hours."
     )
+    jobs_running_max: Bound = Field(20, description="Most jobs that run at a time; the others wait.")
+    jobs_running_per_user_max: Bound = Field(4, description="Most jobs of a user that run at a time.")
+    jobs_waiting_per_user_max: Bound = Field(100, description="Most jobs of a user that are not over; beyond, no more are taken.")
+    schedules_per_user_max: Bound = Field(50, description="Most schedules of a user.")
+    jobs_kept_per_user_max: Bound = Field(500, description="Jobs of a user that are kept, with their output, once they are over.")
+    job_output_characters_max: Bound = Field(
+        4_194_304, description="What is kept of the output of each run; of a longer one the beginning is dropped."
+    )
     embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")
     worker_log_level: LogLevel = Field("warning", description="The same for workers, whose log goes into the pool's.")
 
@@ -169,6 +178,17 @@ class Settings(ServiceSettings):
     def database(self) -> str:
         """Raises SettingsError, where its driver is missing."""
         return check_driver(self.database_url or f"sqlite:///{self.state_dir.absolute() / 'pool.sqlite'}", "forebay-pool")
+
+    @property
+    def job_limits(self) -> JobLimits:
+        return JobLimits(
+            self.jobs_running_max,
+            self.jobs_running_per_user_max,
+            self.jobs_waiting_per_user_max,
+            self.schedules_per_user_max,
+            self.jobs_kept_per_user_max,
+            self.job_output_characters_max,
+        )
 
     @property
     def own_url(self) -> str:

@@ -15,6 +15,7 @@ from forebay_wire.messages import Message, Refused
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.hosts.launcher import Launcher
 from forebay_pool.hosts.probes import Probe
+from forebay_pool.hosts.process_identity import process_space
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.events import Event, Look, PricesSet, ShutDown, StoreChanged, Tick, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import (
@@ -34,7 +35,6 @@ from forebay_pool.model.instructions import (
 from forebay_pool.model.node_events import DeviceHealth
 from forebay_pool.model.snapshot import WorkerSnapshot, lease_snapshot, parking_snapshot, session_snapshot
 from forebay_pool.model.types import Lease, Parking
-from forebay_pool.process_identity import process_space
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import EventStream
 from forebay_pool.views.metrics import Metrics

@@ -20,7 +20,7 @@ AUDIENCES = {
     "tenants": "For people with a token of theirs: members, a tenant's owner, who pays for it. The Python client has them all.",
     "operators": "For those who run the installation, and for our services.",
     "services": "For programs alone: our services among themselves, and Stripe.",
-    "links": "WebSockets of programs with a virtual device, and of workers.",
+    "links": "WebSockets of programs with a virtual device, and of workers; and what runners of jobs say.",
     "everybody": "Without a token.",
 }
 """Whom an operation is for: the tags of the OpenAPI documents."""
@@ -57,13 +57,15 @@ class Route:
     """Whether the answer has an ``ETag``."""
     conditional: bool = False
     """Whether it heeds ``If-Match`` and ``If-None-Match`` (RFC 9110, section 13.1)."""
+    link: bool = False
+    """Whether it is a part of how a program of ours speaks to its service, which no client does."""
     idempotent: bool = False
     """Whether it heeds an ``Idempotency-Key``."""
 
     @property
     def audience(self) -> str:
         """The key of ``AUDIENCES`` that it stands under: the least that is needed decides."""
-        if self.status == SWITCHING:
+        if self.status == SWITCHING or self.link:
             return "links"
         if self.scopes is None:
             return "services" if self.who else "everybody"

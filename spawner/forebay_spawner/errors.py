@@ -25,6 +25,12 @@ class FlavorRefused(SpawnRefused):
     reason = "flavor"
 
 
+class ServerRefused(SpawnRefused):
+    """A server with a name that is no job's."""
+
+    reason = "name"
+
+
 class TenantMissing(SpawnRefused):
     """The user belongs to no tenant, so nobody would pay."""
 

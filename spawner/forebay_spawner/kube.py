@@ -20,6 +20,8 @@ class KubeVirtualGpuSpawner(VirtualGpuMixin, KubeSpawner):  # type: ignore[misc]
 
     async def get_pod_manifest(self) -> Any:
         """The pod. Raises GpuRequested where the configuration would give it a GPU."""
+        if self.name:
+            self.cmd = list(self.job_cmd)
         pod = await super().get_pod_manifest()
         refuse_gpu(self.api.api_client.sanitize_for_serialization(pod)["spec"])
         return pod

@@ -14,7 +14,7 @@ from traitlets import Callable, List, Unicode, default
 
 from forebay_spawner.enclosure import enclosed, gpu_nodes
 from forebay_spawner.environment import search_path
-from forebay_spawner.mixin import VirtualGpuMixin
+from forebay_spawner.mixin import JOB_RUNNER, VirtualGpuMixin
 
 SHIMS = Path(__file__).parent / "shims"
 """Stand-ins for the vendors' GPU tools: each says that there is no GPU here, and what to run instead."""
@@ -53,7 +53,8 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
 
     log_file_template = Unicode(
         config=True,
-        help="""File that takes what a server prints, begun anew at each start; {username} is the user's. Empty: the hub's own log.
+        help="""File that takes what a server prints, begun anew at each start; {username} is the user's, with @jobs behind it
+        for the runner of a job. Empty: the hub's own log.
 
         A server may write to its log whatever it likes, and cut it short.
         """,
@@ -62,6 +63,10 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
     @default("cmd")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_cmd(self) -> list[str]:
         return [f"{self.notebook_prefix}/bin/jupyterhub-singleuser"]
+
+    @default("job_cmd")  # type: ignore[untyped-decorator]  # traitlets is not followed
+    def _default_job_cmd(self) -> list[str]:
+        return [f"{self.notebook_prefix}/bin/python", *JOB_RUNNER]
 
     @default("env_keep")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_env_keep(self) -> list[str]:
@@ -72,14 +77,16 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
         account: Account | None = self.account_of(self.user.name) if self.account_of else None
         self._make_home(Path(self.home_dir), account)
         command, options = self.cmd, self.popen_kwargs
+        program = self.job_cmd if self.name else command
         nodes = gpu_nodes()
         with ExitStack() as files:
             files.callback(setattr, self, "cmd", command)
             files.callback(setattr, self, "popen_kwargs", options)
-            inner = account.command(command) if account else command
+            inner = account.command(program) if account else program
             self.cmd = enclosed(inner, nodes) if nodes else inner
             if self.log_file_template:
-                log = files.enter_context(_begin(Path(self.log_file_template.format(username=self.user.name))))
+                whose = f"{self.user.name}@jobs" if self.name else self.user.name
+                log = files.enter_context(_begin(Path(self.log_file_template.format(username=whose))))
                 self.popen_kwargs = {**options, "stdout": log, "stderr": log}
             return await super().start()
 
@@ -88,6 +95,8 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
 
         Where servers are root, as the hub is, Jupyter Server wants to be told that this is meant.
         """
+        if self.name:
+            return []
         root = os.getuid() == 0 and self.account_of is None
         return [*super().get_args(), "--KernelManager.transport_encryption=auto", *(["--allow-root"] if root else [])]
 

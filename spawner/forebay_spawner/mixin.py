@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -14,12 +15,12 @@ from jupyterhub.spawner import SpawnException
 from pydantic import ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 from traitlets import Any as AnyTrait
-from traitlets import Unicode, default
+from traitlets import List, Unicode, default
 from traitlets.config import Configurable
 
 from forebay_spawner.budgets import Budget, read_budgets
 from forebay_spawner.environment import virtual_device
-from forebay_spawner.errors import PoolUnavailable, SpawnRefused, TenantMissing
+from forebay_spawner.errors import PoolUnavailable, ServerRefused, SpawnRefused, TenantMissing
 from forebay_spawner.flavors import OPTION, Offer, admit, preferred, read_choice, read_offers, requested
 from forebay_spawner.form import render_notice, render_offers
 from forebay_spawner.steps import Steps
@@ -28,6 +29,10 @@ CONNECT_TIMEOUT_SECONDS = 2.0
 REQUEST_TIMEOUT_SECONDS = 5.0
 HANDED_OVER = 20
 """The progress at which the spawner below takes over."""
+JOB_SERVER = re.compile(r"job-[0-9]{1,18}")
+"""The names that the pool gives servers of jobs."""
+JOB_RUNNER = ("-I", "-m", "forebay.toolkit.jobs")
+"""Nothing of the user's home is imported before the program is."""
 ASKING_SECONDS = 60
 """How long the token is good with which the spawn page asks on behalf of its visitor."""
 
@@ -37,6 +42,8 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
 
     user: Any
     user_options: dict[str, Any]
+    name: str
+    """Of the server; empty for the notebook server."""
     api_token: str
     handler: Any
     """JupyterHub's, of the request that shows the spawn page or starts the server; None otherwise."""
@@ -60,11 +67,21 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         """,
     )
 
+    job_cmd = List(
+        Unicode(),
+        config=True,
+        help="""What runs a job, in a server of its own that the pool asks for: Python of the notebooks' environment.""",
+    )
+
     steps = AnyTrait(help="The steps of the present start.")
 
     @default("steps")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_steps(self) -> Steps:
         return Steps()
+
+    @default("job_cmd")  # type: ignore[untyped-decorator]  # traitlets is not followed
+    def _default_job_cmd(self) -> list[str]:
+        return ["python", *JOB_RUNNER]
 
     @default("options_form")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_options_form(self) -> Any:
@@ -105,6 +122,8 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
 
     async def _start(self) -> Any:
         tenant, language = self._payer(), self._language()
+        if self.name:
+            return await self._start_job(tenant)
         self.steps.tell(5, Text("The pool is asked what it can serve.").said(language))
         flavor = await self._admit()
         await self._choose(flavor)
@@ -116,6 +135,18 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         started = await super().start()
         self.steps.tell(80, Text("The notebook server runs; JupyterLab loads.").said(language))
         return started
+
+    async def _start_job(self, tenant: str) -> Any:
+        """The runner asks the pool for the job, and ends at once where there is none: so whoever asks for this gets nothing by it."""
+        if JOB_SERVER.fullmatch(self.name) is None:
+            raise ServerRefused(Text("Each person has one notebook server here; servers with names are those of jobs."))
+        fields = {"action": "spawn_job", "user": self.user.name, "tenant": tenant, "server": self.name}
+        self.log.info("%s of %s gets a server for %s", self.user.name, tenant, self.name, extra=fields)
+        return await super().start()
+
+    def get_args(self) -> list[str]:
+        """Those of the notebook server; a job's runner takes none."""
+        return [] if self.name else super().get_args()
 
     def clear_state(self) -> None:
         """The next start's steps are its own."""

@@ -50,6 +50,12 @@ def listen():
 threading.Thread(target=listen, daemon=True).start()
 time.sleep(1)
 """
+WHO = """
+import importlib.util, os, pathlib, sys
+pathlib.Path("made.txt").write_text("by the job")
+ours = [name for name in ("forebay_pool", "forebay_hub", "forebay_service") if importlib.util.find_spec(name)]
+print("uid", os.getuid(), "home", pathlib.Path.home(), "args", sys.argv[1:], "packages", ours)
+"""
 REFUSALS = {"PermissionError", "FileNotFoundError"}
 """The second is what a hidden process's folder gives."""
 
@@ -128,6 +134,18 @@ def test_logins_services_workers_and_the_proxy_have_uids_of_their_own_and_the_hu
     assert len(logins) == 2 and len(services) == len(workers) == 1
     assert len({0} | logins | services | workers | proxy) == 6
     assert apart.process("-m jupyterhub").uids().real == 0
+
+
+def test_a_job_runs_under_its_logins_uid_in_its_home_and_sees_no_package_of_the_services(apart: Apart) -> None:
+    """Submitted and followed by the command line in the login's own server."""
+    name = PEOPLE[0]
+    apart.kernels[name].run(f"import pathlib\npathlib.Path('who.py').write_text({WHO!r})")
+    printed = apart.kernels[name].run("!forebay submit -f --name who who.py --epochs 3; forebay jobs list")
+    home, uid = apart.cloud.state / "homes" / name, uids(apart)[name]
+    assert f"uid {uid} home {home} args ['--epochs', '3'] packages []" in printed, printed
+    assert "has succeeded" in printed and "| who " in printed
+    made = home / "made.txt"
+    assert (made.read_text(), made.stat().st_uid) == ("by the job", uid)
 
 
 def test_no_cell_reads_anothers_home_or_what_is_the_hubs_or_a_services(apart: Apart) -> None:

@@ -156,6 +156,25 @@ def test_notices_go_where_their_person_says(owner: Client) -> None:
     assert owner.notify("ended", "train.ipynb", 75.0) == 0
 
 
+def test_jobs_are_submitted_followed_and_cancelled(owner: Client) -> None:
+    terms: dict[str, Any] = {"kind": "script", "folder": "work", "name": "nightly", "flavor": "dev.1gb"}
+    bounds = {"retries_max": 1, "time_limit_seconds": 60}
+    job = owner.submit("work/train.py", ["--epochs", "3"], **terms, **bounds)
+    assert (job.name, job.arguments, job.retries_max, job.label) == ("nightly", ["--epochs", "3"], 1, f"job {job.id}: nightly")
+    assert owner.jobs(limit=1, before=job.id + 1, everybody=True)[0].id == owner.job(job.id).id == job.id
+    assert owner.job_output(job.id, attempt=1, after=0, wait_seconds=0).pieces == []
+    assert owner.cancel_job(job.id).sentence == "Its user cancelled it."
+    with pytest.raises(Conflict, match=f"Job {job.id} is cancelled already"):
+        owner.cancel_job(job.id)
+    assert "".join(owner.follow_job(job.id)) == ""
+    made = owner.schedule("30 2 * * 1-5", "work/train.py", [], zone="Asia/Seoul", **terms, **bounds)
+    assert made in owner.schedules(everybody=True) and made.next_at_ns > ns(START)
+    owner.remove_schedule(made.id)
+    assert owner.schedules() == []
+    with pytest.raises(NotFound):
+        owner.job(10**6)
+
+
 def test_events_come_as_they_happen(cloud: Any, owner: Client) -> None:
     with owner.events() as events, cloud.session("acme-owner") as link:
         link.release(link.acquire().epoch)

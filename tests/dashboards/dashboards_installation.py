@@ -77,6 +77,8 @@ class Hub:
         self.tokens = {name: secrets.token_hex(16) for name in PEOPLE}
         self.sign_in_as = "acme-member"
         self.codes: dict[str, str] = {}
+        self.servers: set[str] = set()
+        """Paths of the servers of jobs; what runs in them is what a test says in its runner's place."""
         self.broken = False
         self._loop = asyncio.new_event_loop()
         ready = threading.Event()
@@ -125,8 +127,24 @@ class Hub:
             def post(self) -> None:
                 self.finish({"access_token": hub.tokens[hub.codes.pop(self.get_body_argument("code"))], "token_type": "Bearer"})
 
+        class Server(RequestHandler):
+            def get(self) -> None:
+                if self.request.path in hub.servers:
+                    self.finish({"ready": True, "pending": None})
+                else:
+                    self.set_status(404)
+
+            def post(self) -> None:
+                hub.servers.add(self.request.path)
+                self.set_status(201)
+
+            def delete(self) -> None:
+                hub.servers.discard(self.request.path)
+                self.set_status(204)
+
         routes = [
             ("/hub/api/user", User),
+            ("/hub/api/users/[^/]+/servers/job-[0-9]+", Server),
             *directory_routes(hub),
             ("/hub/api/oauth2/authorize", Authorize),
             ("/hub/api/oauth2/token", Token),

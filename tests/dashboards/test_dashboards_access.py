@@ -31,6 +31,8 @@ PAGES = {
     "usage/notebook?label=a.ipynb": "usage",
     "usage/notices": "usage",
     "usage.csv": "usage",
+    "jobs": "usage",
+    "jobs/list": "usage",
     "tenant": "tenant",
     "tenant/spend": "tenant",
     "tenant/live": "tenant",
@@ -103,7 +105,9 @@ ACTIONS = (
     "operator/devices/none/close", "operator/devices/none/open", "operator/nodes/none/drain", "operator/nodes/none/return",
 )  # fmt: skip
 """Each asks, and then does it; of things that are not there."""
-ELSEWHERE = (*ACTIONS, "statement", "invoice", "report", "language", "events", "oauth_callback", "static/style.css", "health", "metrics")
+ELSEWHERE = (
+    *ACTIONS, "jobs/7", "statement", "invoice", "report", "language", "events", "oauth_callback", "static/style.css", "health", "metrics",
+)  # fmt: skip
 """Answers that are for others than a page's readers, each with tests of its own below or beside this file."""
 
 
@@ -112,7 +116,7 @@ def test_every_route_is_in_the_table() -> None:
     for pattern, handler in ROUTES:
         known = [path for path in (*PAGES, *OWNERS, *ELSEWHERE) if re.fullmatch(pattern, path.partition("?")[0])]
         methods = {m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())}
-        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS, *OWNERS, "usage/notices", "language"))
+        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS, *OWNERS, "jobs", "jobs/7", "usage/notices", "language"))
         if not known or methods - {"GET", "HEAD"} != ({"POST"} if changes else set()):
             unknown.append((pattern, methods))
     assert unknown == []

@@ -280,6 +280,23 @@ def korean(server: Any) -> Iterator[None]:
     setting.unlink()
 
 
+OF_A_HUB = """new MutationObserver(() => { if (document.body) document.body.dataset.hubPrefix = '/hub/'; })
+.observe(document, {childList: true, subtree: true});"""
+"""Has the page be as that of a server of JupyterHub's."""
+
+
+def test_the_menu_leads_to_the_page_of_jobs_with_the_notebook_that_is_open(browser: Any, server: Any) -> None:
+    server.write("nightly.ipynb", "1")
+    opened = NotebookPage(browser, server, "lab", "nightly.ipynb")
+    opened.context.add_init_script(OF_A_HUB)
+    opened.open()
+    opened.page.get_by_role("menuitem", name="File", exact=True).click()
+    with opened.context.expect_page() as jobs:
+        opened.page.get_by_role("menuitem", name="Run Notebook as a Job…").click()
+    jobs.value.wait_for_url("**/services/dashboards/jobs?file=nightly.ipynb")
+    opened.close()
+
+
 def test_texts_are_korean_where_jupyter_is(browser: Any, server: Any, cloud: Any, korean: None) -> None:
     server.write("korean.ipynb", *CELLS)
     page = NotebookPage(browser, server, "lab", "korean.ipynb")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import psutil
@@ -17,13 +18,18 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis import checks as conforms
-from tornado.web import RequestHandler
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
 
 Make = Callable[..., Any]
 EVENTS = "text/event-stream"
+HUB = {"hub_api_url": "http://127.0.0.1:9/hub/api", "hub_token": "pool"}
+"""One that does not answer: jobs wait."""
 BY_SCOPE = {COMPUTE: "ada", SERVICE: "dashboards", OPERATE: "operator"}
 HAS_TENANT = ("api/session", "api/choice")
 PLACEHOLDERS = {"tenant": "acme", "user": "ada", "model": "cpu-dev", "device": "main/cpu:0", "node": "main", "name": "made.1gb"}
+PLACEHOLDERS |= {"job": "1", "schedule": "1"}
 CHECKS = [
     conforms.not_a_server_error,
     conforms.status_code_conformance,
@@ -50,7 +56,7 @@ def test_every_method_of_every_handler_is_in_the_table() -> None:
 
 def test_scopes_are_those_that_the_table_says(pool: Make) -> None:
     async def scenario() -> None:
-        async with pool(warm_workers=0) as running:
+        async with pool(warm_workers=0, **HUB) as running:
             for operation in [one for one in ROUTES if EVENTS not in one.media and one.path != "api/worker"]:
                 path = operation.shown.format(**PLACEHOLDERS, session="none")
                 local = operation.path == "metrics"
@@ -76,7 +82,9 @@ def test_the_description_is_served_without_a_token_under_the_prefix(pool: Make) 
 
 def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
     async def scenario() -> None:
-        async with pool(revoke_grace_seconds=0.2) as running:
+        few: dict[str, Any] = {"jobs_waiting_per_user_max": 2, "schedules_per_user_max": 2}
+        async with hub() as address, pool(revoke_grace_seconds=0.2, hub_api_url=address, hub_token="pool", **few) as running:
+            job = await starting_job(running)
             resting = await running.client("ada")
             await resting.hello()
             await resting.say(wire.Release(epoch=(await resting.acquire()).epoch))
@@ -89,8 +97,8 @@ def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
                 await client.ask()
             await running.until(lambda: running.leases)
             siege = Siege(running.service.url, await running.get("api/openapi.json", None))
-            await asyncio.to_thread(siege.ask_what_has_each_answer, *sessions, resting.session)
-            names = {**{name: [one] for name, one in PLACEHOLDERS.items()}, "session": sessions}
+            await asyncio.to_thread(siege.ask_what_has_each_answer, *sessions, resting.session, job)
+            names = {**{name: [one] for name, one in PLACEHOLDERS.items()}, "session": sessions, "job": [job]}
             for operation in filter(answers, ROUTES):
                 await asyncio.to_thread(siege.bombard, operation, names)
                 expected = {(operation, operation.status), *((operation, status) for status in operation.refusals)}
@@ -98,6 +106,37 @@ def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
             assert not running.service.stopped.is_set() and len(await running.get("api/devices")) == 1
 
     asyncio.run(scenario())
+
+
+@asynccontextmanager
+async def hub() -> AsyncIterator[str]:
+    """A JupyterHub that starts every server at once."""
+
+    class Server(RequestHandler):
+        def get(self, _path: str) -> None:
+            self.finish({"ready": True})
+
+        def post(self, _path: str) -> None:
+            self.set_status(201)
+
+        def delete(self, _path: str) -> None:
+            self.set_status(204)
+
+    sockets = bind_sockets(0, "127.0.0.1")
+    server = HTTPServer(Application([("/hub/api/users/(.*)", Server)], log_function=lambda _: None))
+    server.add_sockets(sockets)
+    yield f"http://127.0.0.1:{sockets[0].getsockname()[1]}/hub/api"
+    server.stop()
+    await server.close_all_connections()
+
+
+async def starting_job(running: Any) -> str:
+    """A job of ada's whose runner is waited for."""
+    made = await running.call("POST", "api/jobs", "ada", {"kind": "script", "file": "train.py"})
+    number = str(json.loads(made.body)["id"])
+    while (await running.get(f"api/jobs/{number}", "ada"))["state"] != "starting":
+        await asyncio.sleep(0.02)
+    return number
 
 
 def test_a_link_that_is_asked_for_as_a_page_is_refused_as_described(pool: Make) -> None:
@@ -133,13 +172,19 @@ class Siege:
         self._url = url.rstrip("/")
         self._schema = schemathesis.openapi.from_dict(description)
 
-    def ask_what_has_each_answer(self, holder: str, waiting: str, resting: str) -> None:
-        """The answers that chance would rarely meet. ``holder`` has a lease, ``waiting`` waits for one, ``resting`` is resident."""
+    def ask_what_has_each_answer(self, holder: str, waiting: str, resting: str, job: str) -> None:
+        """The answers that chance would rarely meet. ``holder`` has a lease, ``waiting`` waits for one, ``resting`` is resident; ``job``
+        starts."""
         park = "POST api/sessions/{session}/park"
         choice, revoke, move = "PUT api/choice", "POST api/sessions/{session}/revoke", "POST api/sessions/{session}/move"
         flavor = {"memory_bytes": 2**30, "equivalents": [{"model": "cpu-dev", "share_milli": 250}], "residents_max": 3}
+        begin, printed, end = (f"POST api/jobs/{{job}}/{what}" for what in ("begin", "printed", "end"))
+        submit, cancel, key, other = "POST api/jobs", "POST api/jobs/{job}/cancel", {"key": "a" * 32}, {"key": "b" * 32}
+        program = {"kind": "script", "file": "train.py", "arguments": ["--epochs", "3"], "folder": "work"}
+        schedule = ("POST api/schedules", "ada", {}, {**program, "cron": "30 2 * * 1-5", "zone": "Asia/Seoul"})
+        piece, over = {"pieces": [{"number": 1, "text": "x"}]}, {"exit_status": 0, "reason": None}
         quota = {"devices_milli": 1500, "device_seconds": 3600, "window_seconds": 86_400, "on_exhausted": "revoke"}
-        for key, who, parameters, body in (
+        for named, who, parameters, body in (
             (choice, "ada", {}, {"flavor": "dev.1gb"}),
             (choice, "ada", {}, {"flavor": "large.256gb"}),
             (park, "operator", {"session": waiting}, None),
@@ -151,6 +196,19 @@ class Siege:
             (revoke, "operator", {"session": "none"}, None),
             (revoke, "operator", {"session": waiting}, None),
             (revoke, "operator", {"session": holder}, None),
+            (begin, "ada", {"job": job}, key),
+            (begin, "ada", {"job": job}, other),
+            (printed, "ada", {"job": job}, {**key, **piece}),
+            (printed, "ada", {"job": job}, {**other, **piece}),
+            ("GET api/jobs/{job}/output", "ada", {"job": job}, None),
+            (end, "ada", {"job": job}, {**other, **over}),
+            (end, "ada", {"job": job}, {**key, **over}),
+            (cancel, "ada", {"job": job}, None),
+            *((submit, "ada", {}, program) for _ in range(3)),
+            (cancel, "operator", {"job": str(int(job) + 1)}, None),
+            *((what, "ada", {"job": "999"}, {**key, **more}) for what, more in ((begin, {}), (printed, piece), (end, over))),
+            *(schedule for _ in range(3)),
+            ("DELETE api/schedules/{schedule}", "ada", {"schedule": "1"}, None),
             ("PUT api/devices/{device}", "operator", {"device": "main/cpu:0"}, {"cordoned": False}),
             ("PUT api/devices/{device}", "operator", {"device": "none"}, {"cordoned": False}),
             ("PUT api/models/{model}", "operator", {"model": "none"}, {"tenants": ["acme"]}),
@@ -162,7 +220,7 @@ class Siege:
             ("PUT api/quotas/{tenant}", "operator", {"tenant": "globex"}, quota | {"expected": '"gone"'}),
             ("PUT api/quotas/{tenant}/{user}", "operator", {"tenant": "globex", "user": "ada"}, quota | {"expected": '"gone"'}),
         ):
-            operation = next(one for one in ROUTES if f"{one.method} {one.shown}" == key)
+            operation = next(one for one in ROUTES if f"{one.method} {one.shown}" == named)
             given: dict[str, Any] = {} if body is None else {"body": {k: v for k, v in body.items() if k != "expected"}}
             given |= {} if body is None else {"media_type": "application/json"}
             given |= {"headers": {"If-Match": body["expected"]}} if body and "expected" in body else {}

@@ -13,12 +13,12 @@ from forebay_pool.billing.client import BillingClient
 from forebay_pool.billing.heartbeats import Budget, Heartbeats
 from forebay_pool.billing.outbox import RETRY_SECONDS_FIRST, RETRY_SECONDS_MAX, Outbox
 from forebay_pool.errors import StoreUnavailable
+from forebay_pool.hosts.process_identity import boot_id
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.events import Event
 from forebay_pool.model.instructions import Instruction, Meter, MeterParked
 from forebay_pool.model.snapshot import Snapshot
 from forebay_pool.model.types import UsageRecord
-from forebay_pool.process_identity import boot_id
 from forebay_pool.store import snapshot_rows
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store

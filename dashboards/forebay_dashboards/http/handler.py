@@ -105,6 +105,8 @@ class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub
     """A request of a person (or of a program with a person's token). Subclasses say which ``view`` it belongs to."""
 
     view: View = "usage"
+    here = ""
+    """The entry of the navigation that the page is under, where that is not the view's own."""
     visitor: Identity
     token: str
 
@@ -182,6 +184,7 @@ class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub
             "visitor": self.visitor,
             "views": [view for view in ("usage", "tenant", "operator") if may_open(view, self.visitor)],
             "view": self.view,
+            "here": self.here or self.view,
             "xsrf": _text(self.xsrf_token),
             "feed": self.services.feed,
         }

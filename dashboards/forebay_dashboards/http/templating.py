@@ -75,6 +75,7 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         why=codes.why,
         consequence=codes.consequence,
         unserved=codes.unserved,
+        why_job=codes.why_job,
         stamp=etags.stamp_of,
         action=audit.action,
         column=audit.column,

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
+from forebay_dashboards.job_rows import Job, JobOutput, Schedule
 from forebay_dashboards.rows import (
     AuditPage,
     Device,
@@ -37,6 +38,10 @@ _QUOTA = TypeAdapter(Quota)
 _SHARES = TypeAdapter(tuple[ShareRow, ...])
 _MODELS = TypeAdapter(tuple[Model, ...])
 _AUDIT = TypeAdapter(AuditPage)
+_JOBS = TypeAdapter(tuple[Job, ...])
+_JOB = TypeAdapter(Job)
+_OUTPUT = TypeAdapter(JobOutput)
+_SCHEDULES = TypeAdapter(tuple[Schedule, ...])
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -127,6 +132,33 @@ class Pool:
     async def set_model(self, token: str, model: str, tenants: list[str] | None, expected: Mapping[str, str]) -> None:
         """Who may have it (None: all), as far as ``expected`` allows."""
         await self._upstream.write(_ANYTHING, token, f"api/models/{quote(model, safe='')}", {"tenants": tenants}, headers=expected)
+
+    async def jobs(self, token: str, most: int) -> tuple[Job, ...]:
+        """The bearer's, newest first."""
+        return await self._upstream.read(_JOBS, token, "api/jobs", {"limit": most})
+
+    async def job(self, token: str, number: int) -> Job:
+        return await self._upstream.read(_JOB, token, f"api/jobs/{number}")
+
+    async def submit_job(self, token: str, body: Mapping[str, Any]) -> Job:
+        return await self._upstream.write(_JOB, token, "api/jobs", body, "POST")
+
+    async def cancel_job(self, token: str, number: int) -> None:
+        await self._upstream.write(_JOB, token, f"api/jobs/{number}/cancel", {}, "POST")
+
+    async def job_output(self, token: str, number: int, attempt: int | None, after: int) -> JobOutput:
+        """Of one run, else the newest, what comes after what is known."""
+        return await self._upstream.read(_OUTPUT, token, f"api/jobs/{number}/output", {"attempt": attempt, "after": after})
+
+    async def schedules(self, token: str) -> tuple[Schedule, ...]:
+        """The bearer's."""
+        return await self._upstream.read(_SCHEDULES, token, "api/schedules")
+
+    async def set_schedule(self, token: str, body: Mapping[str, Any]) -> None:
+        await self._upstream.write(_ANYTHING, token, "api/schedules", body, "POST")
+
+    async def remove_schedule(self, token: str, number: int) -> None:
+        await self._upstream.delete(token, f"api/schedules/{number}")
 
     def events(self, token: str, silence_seconds: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """The event stream, entered once the pool has begun to send."""

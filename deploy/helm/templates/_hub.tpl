@@ -41,7 +41,7 @@ default_url: /lab
 start_timeout: 300
 http_timeout: 60
 pod_name_template: "{{ .Release.Name }}-notebook-{user_server}"
-pvc_name_template: "{{ .Release.Name }}-home-{user_server}"
+pvc_name_template: "{{ .Release.Name }}-home-{username}"
 component_label: notebook
 common_labels:
   app.kubernetes.io/name: forebay
@@ -58,12 +58,12 @@ mem_guarantee: {{ $user.memory.guarantee }}
 mem_limit: {{ $user.memory.limit }}
 storage_pvc_ensure: true
 storage_capacity: {{ $user.storage.capacity }}
-storage_access_modes: [ReadWriteOnce]
+storage_access_modes: {{ $user.storage.accessModes | toJson }}
 {{- with $user.storage.storageClass }}
 storage_class: {{ . }}
 {{- end }}
 volumes:
-  - {name: home, persistentVolumeClaim: {claimName: "{{ .Release.Name }}-home-{user_server}"}}
+  - {name: home, persistentVolumeClaim: {claimName: "{{ .Release.Name }}-home-{username}"}}
   - {name: tmp, emptyDir: {}}
 volume_mounts:
   - {name: home, mountPath: /home/notebook}

@@ -1,4 +1,4 @@
-"""What the services know, for Python: usage, prices, budgets, sessions, the queue, invoices.
+"""What the services know, for Python: usage, prices, budgets, sessions, the queue, jobs, invoices.
 
 >>> from forebay.client import Client
 >>> client = Client()
@@ -15,6 +15,7 @@ from dataclasses import replace
 from forebay.client.budgets import BudgetCalls
 from forebay.client.errors import Conflict, Forbidden, Invalid, NotFound, PreconditionFailed, Refused, ServiceFailed, Unauthorized
 from forebay.client.invoices import InvoiceCalls
+from forebay.client.jobs import JobCalls
 from forebay.client.notices import NoticeCalls
 from forebay.client.pool import PoolCalls, PoolEvent
 from forebay.client.prices import PriceCalls
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-class Client(PoolCalls, UsageCalls, PriceCalls, BudgetCalls, NoticeCalls, InvoiceCalls):
+class Client(PoolCalls, JobCalls, UsageCalls, PriceCalls, BudgetCalls, NoticeCalls, InvoiceCalls):
     """Everything that pool and billing answer to people: a method for each operation. It may be shared by threads.
 
     In a notebook of a hub it needs no argument. ``url`` is the pool's address, else ``FOREBAY_URL``; ``token`` one of JupyterHub, else

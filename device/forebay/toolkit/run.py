@@ -67,7 +67,7 @@ def _check_flavor(name: str) -> None:
         raise ForebayError(f"{reason} Choose another flavor (`forebay flavor list`).")
 
 
-def _command(name: str) -> str | None:
+def command_of(name: str) -> str | None:
     """Where a command is that is no path: beside this interpreter first, as in an environment that is not activated."""
     folders = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
     return None if os.sep in name else shutil.which(name, path=os.pathsep.join(folders))
@@ -75,7 +75,7 @@ def _command(name: str) -> str | None:
 
 def perform(arguments: argparse.Namespace) -> int:
     """Becomes the program: the same process, so that its signals and exit status are the program's own."""
-    command = None if arguments.module or Path(arguments.program).exists() else _command(arguments.program)
+    command = None if arguments.module or Path(arguments.program).exists() else command_of(arguments.program)
     kept = environment(arguments, command)
     program = [command] if command else [sys.executable, *(["-m"] if arguments.module else []), arguments.program]
     sys.stdout.flush()

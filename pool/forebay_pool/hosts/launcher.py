@@ -15,10 +15,10 @@ from typing import Protocol
 
 from forebay_service.account import Account
 
+from forebay_pool.hosts.process_identity import process_space, started
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.snapshot import WorkerSnapshot
 from forebay_pool.model.types import Device, Kind
-from forebay_pool.process_identity import process_space, started
 
 PR_SET_PDEATHSIG = 1
 LINE_BYTES_MAX = 64 * 1024

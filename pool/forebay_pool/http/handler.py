@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from forebay_service.handler import JsonHandler, NotFoundHandler
 from forebay_service.identity import OPERATE, SERVICE, Authenticator, Identity
 
+from forebay_pool.jobs.dispatcher import Dispatcher
 from forebay_pool.model.types import Session
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
@@ -43,6 +44,8 @@ class Context:
     """Asks billing for prices; where it does not answer, those known stay."""
     count_outbox: Callable[[], Awaitable[None]]
     """Looks at what the outbox holds, for the metrics."""
+    dispatcher: Dispatcher | None
+    """Of jobs; None where no JupyterHub would run them."""
 
     async def write(self, job: Callable[[], T]) -> T:
         """Makes a write on the writer's thread. Raises StoreUnavailable."""

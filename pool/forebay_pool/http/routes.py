@@ -17,14 +17,16 @@ from forebay_service.openapi import describe
 from forebay_service.routes import SWITCHING, Route
 from typing_extensions import TypedDict
 
-from forebay_pool.http import audit, events, flavors, health, nodes, queue, sessions
+from forebay_pool.http import audit, events, flavors, health, jobs, nodes, queue, sessions
 from forebay_pool.http.handler import Api
+from forebay_pool.http.jobs import EndBody, JobBody, JobQuery, OutputQuery, PrintedBody, RunnerBody, ScheduleBody, ScheduleQuery
 from forebay_pool.http.links import SessionLink, WorkerLink
 from forebay_pool.http.nodes import DeviceBody, ModelBody, NodeBody
 from forebay_pool.http.queue import QuotaBody
 from forebay_pool.http.sessions import ChoiceBody
 from forebay_pool.placement.forecast import Forecast
 from forebay_pool.store.flavors import FlavorBody
+from forebay_pool.views.jobs import JobRow, OutputRow, ScheduleRow
 from forebay_pool.views.rows import (
     DeviceRow,
     FlavorRow,
@@ -40,6 +42,7 @@ from forebay_pool.views.rows import (
 
 EVERYBODY = (COMPUTE, SERVICE, OPERATE)
 STAFF = (SERVICE, OPERATE)
+OVERSEERS = (COMPUTE, TENANT, OPERATE)
 INFO = {
     "title": "Forebay pool",
     "version": version("forebay-pool"),
@@ -197,6 +200,74 @@ ROUTES = (
         *("PUT", "api/choice", sessions.Choice, "Chooses the flavor of the user's new sessions", Choice, ChoiceBody),
         scopes=(COMPUTE,),
         refusals=(Conflict.status,),
+    ),
+    Route(
+        *("GET", "api/jobs", jobs.Jobs, "Jobs, newest first; users see their own", list[JobRow]),
+        scopes=OVERSEERS,
+        query=JobQuery,
+    ),
+    Route(
+        *("POST", "api/jobs", jobs.Jobs, "Has a program of the user's run once, without the user being there", JobRow, JobBody),
+        scopes=(COMPUTE,),
+        refusals=(Conflict.status,),
+        status=201,
+    ),
+    Route(
+        *("GET", "api/jobs/{job}", jobs.JobItem, "A job", JobRow), scopes=OVERSEERS, refusals=(NotFound.status,)
+    ),
+    Route(
+        *("POST", "api/jobs/{job}/cancel", jobs.Cancellation, "Ends a job, or has it never start", JobRow),
+        scopes=OVERSEERS,
+        refusals=(NotFound.status, Conflict.status),
+        status=202,
+    ),
+    Route(
+        *("GET", "api/jobs/{job}/output", jobs.Output, "What a run of a job printed; waits for more", OutputRow),
+        scopes=(COMPUTE,),
+        query=OutputQuery,
+        refusals=(NotFound.status,),
+    ),
+    Route(
+        *("POST", "api/jobs/{job}/begin", jobs.Beginning, "A runner takes its job", JobRow, RunnerBody),
+        scopes=(COMPUTE,),
+        who="the runner of the job",
+        refusals=(NotFound.status, Conflict.status),
+        link=True,
+    ),
+    Route(
+        *("POST", "api/jobs/{job}/printed", jobs.Printed, "What a run printed since, and that it goes on"),
+        body=PrintedBody,
+        scopes=(COMPUTE,),
+        who="the runner of the job",
+        refusals=(NotFound.status, Conflict.status),
+        status=204,
+        link=True,
+    ),
+    Route(
+        *("POST", "api/jobs/{job}/end", jobs.Ending, "How a run ended"),
+        body=EndBody,
+        scopes=(COMPUTE,),
+        who="the runner of the job",
+        refusals=(NotFound.status, Conflict.status),
+        status=204,
+        link=True,
+    ),
+    Route(
+        *("GET", "api/schedules", jobs.Schedules, "What is run again and again; users see their own", list[ScheduleRow]),
+        scopes=OVERSEERS,
+        query=ScheduleQuery,
+    ),
+    Route(
+        *("POST", "api/schedules", jobs.Schedules, "Has a program of the user's run again and again", ScheduleRow, ScheduleBody),
+        scopes=(COMPUTE,),
+        refusals=(Conflict.status,),
+        status=201,
+    ),
+    Route(
+        *("DELETE", "api/schedules/{schedule}", jobs.ScheduleItem, "Has a program run no more; a job of it that runs goes on"),
+        scopes=OVERSEERS,
+        refusals=(NotFound.status,),
+        status=204,
     ),
     Route("GET", "api/audit", audit.Audit, "What operators did, newest first", AuditPage, scopes=(OPERATE,), query=AuditQuery),
     Route(

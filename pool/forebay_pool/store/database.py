@@ -21,10 +21,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forebay_pool import failpoints
 from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
+from forebay_pool.hosts.process_identity import boot_id
 from forebay_pool.model.policies import ModelPolicy
 from forebay_pool.model.snapshot import Snapshot
 from forebay_pool.model.types import WHOLE_MILLI, Author, Equivalent, Flavor, Quota, UsageRecord
-from forebay_pool.process_identity import boot_id
 from forebay_pool.store import audit, history_rows, snapshot_rows
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.flavors import settings_of
@@ -111,7 +111,7 @@ class Store:
             return str(connection.execute(select(LEADERSHIP.c.url)).scalar_one())
 
     @contextmanager
-    def _writing(self, deed: audit.AuditEntry | None = None) -> Iterator[Connection]:
+    def writing(self, deed: audit.AuditEntry | None = None) -> Iterator[Connection]:
         """A transaction that is undone if another pool has led since: the row is locked until it ends. The deed is written down in it."""
         with self.engine.begin() as connection:
             yield connection
@@ -128,14 +128,14 @@ class Store:
 
     def seed_flavors(self, flavors: Sequence[Flavor]) -> None:
         """Adds the flavors that are not there yet."""
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(self._insert(FLAVORS).on_conflict_do_nothing(), [_flavor_row(flavor) for flavor in flavors])
 
     def set_flavor(self, flavor: Flavor, who: str, expected: Precondition = ANYHOW) -> None:
         """Writes it, and who did, if what stands is as expected. Raises ChangedMeanwhile."""
         row = _flavor_row(flavor)
         statement = self._insert(FLAVORS).values(row)
-        with self._writing() as connection:
+        with self.writing() as connection:
             found = connection.execute(select(FLAVORS).where(FLAVORS.c.name == flavor.name, ~FLAVORS.c.removed)).one_or_none()
             before = None if found is None else settings_of(_flavor(found))
             _check_expected(expected, None if before is None else tag_of(before))
@@ -144,7 +144,7 @@ class Store:
 
     def remove_flavor(self, name: str, who: str, expected: Precondition = ANYHOW) -> None:
         """Has it be no more, nor anybody's choice, if what stands is as expected. Raises ChangedMeanwhile."""
-        with self._writing() as connection:
+        with self.writing() as connection:
             found = connection.execute(select(FLAVORS).where(FLAVORS.c.name == name, ~FLAVORS.c.removed)).one_or_none()
             before = None if found is None else settings_of(_flavor(found))
             _check_expected(expected, None if before is None else tag_of(before))
@@ -162,7 +162,7 @@ class Store:
     def set_closed(self, kind: Literal["node", "device"], name: str, cause: str | None, deed: audit.AuditEntry | None = None) -> None:
         """Remembers that an operator closed it, and why, or with None that it is open."""
         key = (CLOSURES.c.kind == kind) & (CLOSURES.c.name == name)
-        with self._writing(deed) as connection:
+        with self.writing(deed) as connection:
             connection.execute(delete(CLOSURES).where(key))
             if cause is not None:
                 connection.execute(insert(CLOSURES).values(kind=kind, name=name, cause=cause))
@@ -177,7 +177,7 @@ class Store:
         tenants = None if policy.tenants is None else json.dumps(sorted(policy.tenants))
         row = {"model": policy.model, "tenants": tenants}
         statement = self._insert(MODEL_POLICIES).values(row)
-        with self._writing() as connection:
+        with self.writing() as connection:
             found = connection.execute(select(MODEL_POLICIES).where(MODEL_POLICIES.c.model == policy.model)).one_or_none()
             before = ModelPolicy(policy.model) if found is None else _policy(found)
             _check_expected(expected, tag_of(before.settings))
@@ -195,7 +195,7 @@ class Store:
     def set_choice(self, tenant: str, user: str, flavor: str) -> None:
         row = {"tenant": tenant, "user": user, "flavor": flavor}
         statement = self._insert(CHOICES).values(row)
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(statement.on_conflict_do_update(index_elements=[CHOICES.c.tenant, CHOICES.c.user], set_=row))
 
     def choices(self) -> dict[tuple[str, str], str]:
@@ -212,7 +212,7 @@ class Store:
         row = {"tenant": tenant, "user": user or "", **asdict(quota)}
         whose = select(QUOTAS).where(QUOTAS.c.tenant == tenant, QUOTAS.c.user == (user or ""))
         statement = self._insert(QUOTAS).values(row)
-        with self._writing() as connection:
+        with self.writing() as connection:
             found = connection.execute(whose).one_or_none()
             before = Quota() if found is None else _quota(found)
             _check_expected(expected, tag_of(asdict(before)))
@@ -233,7 +233,7 @@ class Store:
 
     def append_audit(self, deed: audit.AuditEntry) -> None:
         """Writes down what is done to something that is in no table of its own."""
-        with self._writing(deed):
+        with self.writing(deed):
             pass
 
     def audit_entries(self, wanted: Wanted, limit: int, before_id: int | None) -> list[Entry]:
@@ -248,7 +248,7 @@ class Store:
 
     def write(self, batch: Batch, deliver: bool) -> None:
         """Writes it all durably or nothing, and files records for delivery; records that are there already stay as they are."""
-        with self._writing() as connection:
+        with self.writing() as connection:
             if batch.records:
                 rows = [_segment_row(record) for record in batch.records]
                 connection.execute(self._add_segment, rows)
@@ -281,16 +281,16 @@ class Store:
         return OutboxCount(count, refused, None if oldest is None else int(oldest))
 
     def delivered(self, seqs: Sequence[int]) -> None:
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(delete(OUTBOX).where(OUTBOX.c.seq.in_(seqs)))
 
     def retry_refused(self) -> int:
         """Files the records that billing refused for delivery again; how many there are."""
-        with self._writing() as connection:
+        with self.writing() as connection:
             return connection.execute(update(OUTBOX).where(OUTBOX.c.refused.is_not(None)).values(refused=None)).rowcount
 
     def refused(self, seq: int, answer: str) -> None:
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(update(OUTBOX).where(OUTBOX.c.seq == seq).values(refused=answer))
 
 

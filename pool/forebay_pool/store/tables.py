@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, false
 
 METADATA = MetaData()
@@ -176,3 +178,70 @@ MODEL_POLICIES = Table(
     Column("model", String(128), primary_key=True),
     Column("tenants", Text, nullable=True, comment="JSON: [tenant, ...]; null: all"),
 )
+
+
+def _number() -> Column[int]:
+    return Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
+def _program() -> tuple[Column[Any], ...]:
+    """What is run for a user: the same of a job and of a schedule."""
+    return (
+        Column("tenant", String(255), nullable=False),
+        Column("user", String(255), nullable=False),
+        Column("kind", String(16), nullable=False, comment="script, module or notebook"),
+        Column("file", Text, nullable=False, comment="In the user's home; of a module its name"),
+        Column("arguments", Text, nullable=False, comment="JSON: [text, ...]"),
+        Column("folder", Text, nullable=False, comment="In the user's home"),
+        Column("name", String(128), nullable=False),
+        Column("flavor", String(64), nullable=True),
+        Column("retries_max", Integer, nullable=False),
+        Column("time_limit_seconds", Integer, nullable=True),
+        Column("created_ns", BigInteger, nullable=False),
+    )
+
+
+JOBS = Table(
+    "jobs",
+    METADATA,
+    _number(),
+    *_program(),
+    Column("state", String(16), nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("not_before_ns", BigInteger, nullable=False),
+    Column("since_ns", BigInteger, nullable=False, comment="When it came into its state"),
+    Column("started_ns", BigInteger, nullable=True),
+    Column("heard_ns", BigInteger, nullable=True, comment="When its runner last spoke"),
+    Column("server", Boolean, nullable=False, comment="Whether JupyterHub may have a server for it"),
+    Column("key", String(64), nullable=True, comment="Of the runner that has it"),
+    Column("reason", String(32), nullable=True),
+    Column("exit_status", Integer, nullable=True),
+    Column("schedule", BigInteger, nullable=True),
+    sqlite_autoincrement=True,
+)
+Index("jobs_by_user", JOBS.c.tenant, JOBS.c.user, JOBS.c.id)
+Index("jobs_by_state", JOBS.c.state)
+Index("jobs_by_server", JOBS.c.server)
+Index("jobs_by_schedule", JOBS.c.schedule)
+
+JOB_OUTPUT = Table(
+    "job_output",
+    METADATA,
+    Column("job", BigInteger, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("number", BigInteger, primary_key=True, comment="From 1; the first ones are dropped of a long output"),
+    Column("text", Text, nullable=False),
+)
+
+SCHEDULES = Table(
+    "schedules",
+    METADATA,
+    _number(),
+    *_program(),
+    Column("cron", String(128), nullable=False),
+    Column("zone", String(64), nullable=False),
+    Column("next_ns", BigInteger, nullable=False),
+    Column("skipped_ns", BigInteger, nullable=True, comment="When it last came due while its job before was not over"),
+    sqlite_autoincrement=True,
+)
+Index("schedules_by_time", SCHEDULES.c.next_ns)

@@ -45,6 +45,38 @@ class FlavorRow(Row):
     wait_seconds: float | None
 
 
+class JobRow(Row):
+    """``attempt`` counts its runs. ``reason`` is a word for programs, ``sentence`` says it to people."""
+
+    id: int
+    tenant: str
+    user: str
+    name: str
+    kind: Literal["script", "module", "notebook"]
+    file: str
+    arguments: list[str]
+    folder: str
+    flavor: str | None
+    retries_max: int
+    time_limit_seconds: int | None
+    created_at_ns: int
+    state: Literal["queued", "starting", "running", "succeeded", "failed", "cancelling", "cancelled"]
+    label: str
+    attempt: int
+    not_before_ns: int
+    started_at_ns: int | None
+    ended_at_ns: int | None
+    exit_status: int | None
+    reason: str | None
+    sentence: str | None
+    schedule: int | None
+
+
+class PieceRow(Row):
+    number: int
+    text: str
+
+
 class QuotaRow(Row):
     etag: str
     tenant: str
@@ -65,6 +97,27 @@ class QuotaRow(Row):
     budget: Literal["open", "wait", "refuse", "drain"]
 
 
+class ScheduleRow(Row):
+    """``skipped_at_ns``: when it last came due while its job before was not over."""
+
+    id: int
+    tenant: str
+    user: str
+    name: str
+    kind: Literal["script", "module", "notebook"]
+    file: str
+    arguments: list[str]
+    folder: str
+    flavor: str | None
+    retries_max: int
+    time_limit_seconds: int | None
+    created_at_ns: int
+    cron: str
+    zone: str
+    next_at_ns: int
+    skipped_at_ns: int | None
+
+
 class SpanRow(Row):
     id: str
     kind: Literal["cell", "process"]
@@ -72,6 +125,19 @@ class SpanRow(Row):
     cell: int | None
     cell_id: str | None
     first_line: str | None
+
+
+class OutputRow(Row):
+    """
+    ``next`` is the number to ask for what comes after; where the first piece's number is higher than was asked for, some are dropped.
+
+    ``over``: no more comes of this run, and no other run follows.
+    """
+
+    attempt: int
+    pieces: list[PieceRow]
+    next: int
+    over: bool
 
 
 class QueueRow(Row):

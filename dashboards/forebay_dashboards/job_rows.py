@@ -1,0 +1,57 @@
+"""What the pool answers of jobs and schedules, as typed rows."""
+
+from __future__ import annotations
+
+from forebay_dashboards.rows import Count, Row
+
+
+class Job(Row):
+    """A program that runs unattended. ``label`` is what usage calls it, ``attempt`` counts its runs; ``reason`` has a ``sentence``."""
+
+    id: Count
+    name: str
+    file: str
+    arguments: tuple[str, ...] = ()
+    flavor: str | None = None
+    state: str
+    label: str
+    attempt: Count
+    retries_max: Count
+    time_limit_seconds: Count | None = None
+    created_at_ns: Count
+    started_at_ns: Count | None = None
+    ended_at_ns: Count | None = None
+    exit_status: int | None = None
+    reason: str | None = None
+    sentence: str | None = None
+
+    @property
+    def cancellable(self) -> bool:
+        return self.state in ("queued", "starting", "running")
+
+
+class Schedule(Row):
+    """Runs a program again and again; ``skipped_at_ns``: when it last came due while its job before was not over."""
+
+    id: Count
+    name: str
+    cron: str
+    zone: str
+    next_at_ns: Count
+    skipped_at_ns: Count | None = None
+
+
+class Piece(Row):
+    """A part of what a run printed."""
+
+    number: Count
+    text: str
+
+
+class JobOutput(Row):
+    """What a run printed from a place on; ``next`` is the place where it goes on, unless it is ``over``."""
+
+    attempt: Count
+    pieces: tuple[Piece, ...]
+    next: Count
+    over: bool

@@ -1,0 +1,115 @@
+"""The program of a job as a child process: how it is started, how its output is read, how it is ended."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import ForebayError
+from forebay.service import FLAVOR_VARIABLE, LOSS_VARIABLE
+from forebay.spans import LABEL_VARIABLE
+from forebay.toolkit.jobs.output import Output, output_of
+
+READ_BYTES = 65_536
+ENDINGS = ((signal.SIGINT, 5.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
+"""How a program is ended, and for how many seconds it may go on after each. JupyterHub kills a runner after fifteen."""
+DRAIN_SECONDS = 2.0
+"""What a program started in the background may keep its output open; nobody waits longer for that."""
+PR_SET_PDEATHSIG = 1
+"""From linux/prctl.h."""
+
+_LIBC = ctypes.CDLL(None)
+
+
+class Program:
+    """One run of a job's program, in the user's home and environment. Raises ForebayError where it cannot be started."""
+
+    def __init__(self, job: Mapping[str, Any], output: Output, environment: Mapping[str, str]) -> None:
+        self._output = output
+        descriptor, self._loss = tempfile.mkstemp(prefix="forebay-job-")
+        os.close(descriptor)
+        folder = Path.home() / str(job["folder"])
+        own = {**environment, **_told(job), LOSS_VARIABLE: self._loss}
+        try:
+            self._process = subprocess.Popen(
+                _command(job),
+                cwd=folder,
+                env=own,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_end_with_runner,
+            )
+        except OSError as error:
+            raise ForebayError(f"The job cannot be started in {folder}: {error.strerror}.") from None
+        self._reader = threading.Thread(target=self._read, name="forebay-output", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        stream = self._process.stdout
+        while stream is not None and (data := os.read(stream.fileno(), READ_BYTES)):
+            self._output.write(data)
+
+    def wait(self, seconds: float) -> int | None:
+        """The exit status once it has ended, as shells tell it; None where it goes on for so long."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        self._reader.join(DRAIN_SECONDS)
+        self._output.write(b"", final=True)
+        return status
+
+    def end(self) -> int | None:
+        """Ends it and all that it started in its session, less and less politely; the exit status."""
+        for number, seconds in ENDINGS:
+            try:
+                os.killpg(self._process.pid, number)
+            except ProcessLookupError:
+                break
+            self.wait(seconds)
+        return self._process.poll()
+
+    def loss(self) -> str | None:
+        """Why its tensors were lost, if they were."""
+        path = Path(self._loss)
+        try:
+            return path.read_text(encoding="utf-8", errors="replace") or None
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _command(job: Mapping[str, Any]) -> list[str]:
+    """Nothing that lies in the program's folder is imported before the program itself is."""
+    ours = [sys.executable, "-P", "-m"]
+    if job["kind"] == "notebook":
+        return [*ours, "forebay.toolkit.jobs.notebook", str(Path.home() / str(job["file"])), str(Path.home() / output_of(job))]
+    program = str(job["file"]) if job["kind"] == "module" else _path(str(job["file"]))
+    return [*ours, "forebay", "run", *(["-m"] if job["kind"] == "module" else []), program, *map(str, job["arguments"])]
+
+
+def _path(file: str) -> str:
+    """A script's path; a command on PATH, such as torchrun, is named by its name alone."""
+    script = Path.home() / file
+    return str(script) if script.exists() or os.sep in file else file
+
+
+def _told(job: Mapping[str, Any]) -> dict[str, str]:
+    """What the program knows of its job."""
+    flavor = {FLAVOR_VARIABLE: str(job["flavor"])} if job["flavor"] else {}
+    numbers = {"FOREBAY_JOB": str(job["id"]), "FOREBAY_JOB_ATTEMPT": str(job["attempt"])}
+    return {LABEL_VARIABLE: str(job["label"]), "PYTHONUNBUFFERED": "1", **numbers, **flavor}
+
+
+def _end_with_runner() -> None:
+    """A runner that is killed leaves no program behind that a second run would meet."""
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,0 +1,113 @@
+"""``forebay submit``: a program, or a notebook, that runs without anybody being there: once, or at the times of a schedule."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from forebay.errors import ForebayError, NotConfigured
+from forebay.service import URL_VARIABLE, Service
+from forebay.toolkit import pool, run
+from forebay.toolkit.jobs import listing
+from forebay.toolkit.jobs.output import output_of
+
+DESCRIPTION = """\
+Has a script, a module, a command or a notebook run as a job: in a server of its own, as you, in your home, with the packages that your
+notebooks have. It goes on when the browser is closed and your notebook server has ended, and is run again when a worker or a host is lost.
+The files are read when a run begins. Of a notebook a copy with its outputs is kept beside it.
+"""
+NOTEBOOK = ".ipynb"
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the subcommand."""
+    command = commands.add_parser(
+        "submit",
+        help="have a program or notebook run as a job, also when you are away",
+        description=DESCRIPTION,
+        usage="forebay submit [options] (script.py | -m module | command | notebook.ipynb) [arguments ...]",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.add_argument("--flavor", metavar="NAME", help="flavor of its device; see `forebay flavor list`")
+    command.add_argument("--name", help="what it is called in lists and in usage; without it the file's name")
+    command.add_argument("--retries", type=int, metavar="COUNT", help="how often it is run again after a loss (3)")
+    command.add_argument("--time-limit", type=seconds_of, metavar="TIME", help="longest that a run may take, as 90m, 12h or 2d")
+    command.add_argument("--cron", metavar="FIELDS", help="run it again and again: minute, hour, day, month and weekday, as '30 2 * * 1-5'")
+    command.add_argument("--zone", default=None, metavar="ZONE", help="time zone of --cron, as Asia/Seoul; without it TZ, else UTC")
+    command.add_argument("-f", "--follow", action="store_true", help="print what it prints, until it is over; its end is the exit status")
+    command.add_argument("-m", dest="module", action="store_true", help="what follows is a module's name, as in `python -m`")
+    command.add_argument("program", help="the script, the module after -m, a command on PATH, or a notebook")
+    command.add_argument("arguments", nargs=argparse.REMAINDER, help="given to the program as they are")
+    command.set_defaults(perform=perform)
+
+
+def seconds_of(text: str) -> int:
+    """``90m`` as seconds. Raises ArgumentTypeError."""
+    found = re.fullmatch(r"(\d{1,9})([smhd]?)", text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 90m, 12h or 2d")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def perform(arguments: argparse.Namespace) -> int:
+    """Submits it."""
+    service = pool.remote()
+    if service is None:
+        raise NotConfigured(f"Jobs are run by a service: set {URL_VARIABLE} to your pool's address. `forebay run` runs a program here.")
+    if arguments.cron is None and arguments.zone is not None:
+        raise ForebayError("--zone goes with --cron.")
+    if arguments.cron is not None and arguments.follow:
+        raise ForebayError("--follow goes with a job, not with a schedule; follow its runs with `forebay jobs logs -f NUMBER`.")
+    return _schedule(service, arguments) if arguments.cron is not None else _submit(service, arguments)
+
+
+def _submit(service: Service, arguments: argparse.Namespace) -> int:
+    job = pool.row(service, service.post("api/jobs", body_of(arguments)), "id")
+    sys.stdout.write(f"Job {job['id']} ({job['name']}) is queued. `forebay jobs logs -f {job['id']}` follows it.\n")
+    if job["kind"] == "notebook":
+        sys.stdout.write(f"The notebook with its outputs will be ~/{output_of(job)}.\n")
+    return listing.follow(service, int(job["id"])) if arguments.follow else 0
+
+
+def _schedule(service: Service, arguments: argparse.Namespace) -> int:
+    zone = arguments.zone or os.environ.get("TZ") or "UTC"
+    row = pool.row(service, service.post("api/schedules", {**body_of(arguments), "cron": arguments.cron, "zone": zone}), "id")
+    when = listing.time_of(row["next_at_ns"])
+    sys.stdout.write(f"Schedule {row['id']} ({row['name']}) is set: '{row['cron']}' in {row['zone']}, next at {when}.\n")
+    return 0
+
+
+def body_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the pool is asked for. Raises ForebayError where the program is not to be found in the user's home."""
+    program = str(arguments.program)
+    kind = "module" if arguments.module else "notebook" if program.endswith(NOTEBOOK) else "script"
+    if kind == "notebook" and arguments.arguments:
+        raise ForebayError("A notebook takes no arguments.")
+    bounds = {"flavor": arguments.flavor, "name": arguments.name, "retries_max": arguments.retries}
+    given = {key: value for key, value in {**bounds, "time_limit_seconds": arguments.time_limit}.items() if value is not None}
+    body = {"kind": kind, "file": _file(program, kind), "folder": in_home(Path.cwd()), **given}
+    return {**body, "arguments": list(arguments.arguments)}
+
+
+def _file(program: str, kind: str) -> str:
+    path = Path(program)
+    if kind == "module" or (kind == "script" and os.sep not in program and not path.exists() and run.command_of(program)):
+        return program
+    if not path.is_file():
+        raise ForebayError(f"There is no file {program}; give a script's or notebook's path, or -m and a module's name.")
+    return in_home(path)
+
+
+def in_home(path: Path) -> str:
+    """The path from the user's home on, links as they are. Raises ForebayError."""
+    home, absolute = Path.home().absolute(), Path(os.path.abspath(path))
+    for one, other in ((absolute, home), (absolute.resolve(), home.resolve())):
+        if one.is_relative_to(other):
+            found = str(one.relative_to(other))
+            return "" if found == "." else found
+    raise ForebayError(f"{absolute} is not in your home ({home}), and a job sees nothing else of this server; copy it there.")

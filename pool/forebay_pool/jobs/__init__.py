@@ -1,0 +1,1 @@
+"""Unattended runs: when they start, in servers that JupyterHub starts as their users, and what becomes of them."""

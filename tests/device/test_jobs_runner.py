@@ -1,0 +1,198 @@
+"""The runner of a job, as a process: what it says to a pool that is away, refuses it, or is told of an end from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from forebay.errors import ForebayError
+from forebay.toolkit.command import parser
+from forebay.toolkit.jobs import submit
+from forebay.toolkit.jobs.output import PIECE_CHARACTERS_MAX, PIECES_MAX, Output
+
+PATIENCE_SECONDS = 60
+
+
+class Pool:
+    """What a runner says, and what it is answered: of each path a status; 200 unless a test says otherwise."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.statuses: dict[str, int] = {}
+        pool = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                what = self.path.rpartition("/")[2]
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                status = pool.statuses.get(what, 200)
+                pool.said.append((what, {**body, "answered": status}))
+                answer = json.dumps(job if status == 200 else {"error": {"code": "conflict", "message": "This run is over."}}).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Quiet."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/services/pool/"
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def until(self, what: str, holds: Callable[[dict[str, Any]], object] = lambda _: True) -> dict[str, Any]:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (found := [body for name, body in self.said if name == what and holds(body)]):
+            assert time.monotonic() < deadline, self.said
+            time.sleep(0.02)
+        return found[0]
+
+    @property
+    def printed(self) -> str:
+        kept = {piece["number"]: piece["text"] for name, body in self.said if name == "printed" for piece in body["pieces"]}
+        return "".join(text for _, text in sorted(kept.items()))
+
+
+Start = Callable[..., tuple[Pool, "subprocess.Popen[bytes]"]]
+
+
+@pytest.fixture
+def start(tmp_path: Path, free_port: int) -> Iterator[Start]:
+    """Starts a runner of a program; the pool that it speaks to."""
+    begun: list[tuple[Pool, subprocess.Popen[bytes]]] = []
+
+    def go(program: str, statuses: dict[str, int] | None = None, **job: Any) -> tuple[Pool, subprocess.Popen[bytes]]:
+        (tmp_path / "program.py").write_text(program)
+        known = {"id": 7, "kind": "script", "file": "program.py", "folder": "", "arguments": [], "flavor": None, "attempt": 1}
+        pool = Pool({**known, "label": "job 7: program.py", "time_limit_seconds": None, **job})
+        pool.statuses = statuses or {}
+        address = f"http://127.0.0.1:{free_port}/user/ada/job-7/"
+        told = {"FOREBAY_URL": pool.url, "FOREBAY_TOKEN": "ada", "JUPYTERHUB_SERVER_NAME": "job-7", "JUPYTERHUB_SERVICE_URL": address}
+        told |= {"JUPYTERHUB_API_URL": pool.url, "JUPYTERHUB_USER": "ada"}
+        command = [sys.executable, "-I", "-m", "forebay.toolkit.jobs"]
+        environment = {**os.environ, **told, "HOME": str(tmp_path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        begun.append((pool, subprocess.Popen(command, env=environment, cwd=tmp_path)))
+        return begun[-1]
+
+    yield go
+    for pool, process in begun:
+        process.kill()
+        process.wait()
+        pool.close()
+
+
+@pytest.fixture
+def free_port() -> int:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        return server.server_port
+
+
+def test_output_and_end_are_said_again_until_a_pool_that_was_away_takes_them(start: Start, free_port: int) -> None:
+    pool, process = start("import os, sys\nprint('one', os.environ['FOREBAY_LABEL'])\nsys.exit(3)", {"printed": 503, "end": 503})
+    pool.until("begin")
+    with urllib.request.urlopen(f"http://127.0.0.1:{free_port}/user/ada/job-7/", timeout=10) as page:
+        assert page.status == 200 and b"A job runs here" in page.read()
+    pool.until("printed")
+    pool.statuses = {}
+    end = pool.until("end", lambda body: body["answered"] == 200)
+    assert (end["exit_status"], end["reason"]) == (3, "exit_status")
+    assert pool.printed == "one job 7: program.py\n"
+    assert process.wait(PATIENCE_SECONDS) == 0
+    assert len({body["key"] for what, body in pool.said if what != "activity"}) == 1
+
+
+def test_a_runner_that_is_refused_runs_nothing_and_one_that_is_given_up_ends_its_program(start: Start, tmp_path: Path) -> None:
+    program = "import os, time, pathlib\npathlib.Path('pid').write_text(str(os.getpid()))\nprint('x', flush=True)\ntime.sleep(600)"
+    _, refused = start(program, {"begin": 409})
+    assert refused.wait(PATIENCE_SECONDS) == 1 and not (tmp_path / "pid").exists()
+
+
+def test_a_program_ends_with_the_run_that_was_given_up(start: Start, tmp_path: Path) -> None:
+    begins = "import os, time, pathlib\npathlib.Path('pid').write_text(str(os.getpid()))\n"
+    program = begins + "[print('x', flush=True) or time.sleep(0.2) for _ in range(3000)]"
+    pool, process = start(program)
+    pool.until("printed", lambda body: body["pieces"])
+    pool.statuses = {"printed": 409}
+    assert process.wait(PATIENCE_SECONDS) == 1
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize(("limit", "stops", "reason"), [(1, False, "time_limit"), (None, True, "server_stopped")])
+def test_a_program_is_interrupted_at_its_time_limit_and_when_its_server_is_stopped(
+    start: Start, limit: int | None, stops: bool, reason: str
+) -> None:
+    program = "import time\nprint(1, flush=True)\ntry:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    print('saved')\n    raise"
+    pool, process = start(program, time_limit_seconds=limit)
+    if stops:
+        pool.until("printed", lambda body: body["pieces"])
+        process.send_signal(signal.SIGINT)
+    assert pool.until("end")["reason"] == reason
+    assert list(pool.until("activity")["servers"]) == ["job-7"], "said to the hub"
+    assert not stops or "saved\n" in pool.printed
+    assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_an_output_that_nobody_takes_is_bounded_and_keeps_its_end() -> None:
+    output = Output()
+    for number in range(2 * PIECES_MAX):
+        output.write(f"{number:05}".encode() * (PIECE_CHARACTERS_MAX // 5))
+    first = output.waiting()[0]
+    assert int(str(first["number"])) > PIECES_MAX - 2
+    while pieces := output.waiting():
+        last = pieces[-1]
+        output.sent(pieces)
+    assert str(last["text"]).endswith(f"{2 * PIECES_MAX - 1:05}")
+
+
+def test_letters_that_come_in_two_parts_are_whole_and_what_no_text_holds_is_replaced() -> None:
+    output = Output()
+    for part in ("한".encode()[:1], "한".encode()[1:], b"\xff\0"):
+        output.write(part)
+    assert [piece["text"] for piece in output.waiting()] == ["한\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER}"]
+
+
+# The command line
+
+
+def body_of(*words: str) -> dict[str, Any]:
+    return submit.body_of(parser().parse_args(["submit", *words]))
+
+
+def test_what_is_submitted_is_named_from_the_home_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").touch()
+    (work / "cells.ipynb").touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(work)
+    plain = {"kind": "script", "file": "work/train.py", "folder": "work", "arguments": ["--flavor", "mine"]}
+    assert body_of("train.py", "--flavor", "mine") == plain, "what follows the program is the program's"
+    more = {"flavor": "dev.1gb", "retries_max": 0, "time_limit_seconds": 5_400, "name": "n"}
+    given = ("--flavor", "dev.1gb", "--retries", "0", "--time-limit", "90m", "--name", "n")
+    assert body_of(*given, "./train.py") == {**plain, "arguments": [], **more}
+    assert body_of("-m", "package.train", "x") == {"kind": "module", "file": "package.train", "folder": "work", "arguments": ["x"]}
+    assert body_of("cells.ipynb")["kind"] == "notebook"
+    assert body_of("python", "-c", "1")["file"] == "python", "a command on PATH"
+    for words, why in (
+        (("cells.ipynb", "x"), "A notebook takes no arguments"),
+        (("none.py",), "There is no file none.py"),
+        (("/etc/hosts",), "is not in your home"),
+    ):
+        with pytest.raises(ForebayError, match=why):
+            body_of(*words)

@@ -1,0 +1,326 @@
+"""Jobs: what becomes of one is decided by pure functions, kept in the database, and never run twice at a time whatever fails."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from forebay_pool.errors import HubRefused, HubUnavailable, JobConflict, ScheduleUnreadable
+from forebay_pool.jobs.cron import next_time
+from forebay_pool.jobs.dispatcher import Dispatcher, startable
+from forebay_pool.model import jobs as decisions
+from forebay_pool.model.jobs import Job, JobLimits, Program
+from forebay_pool.store.database import Store
+from forebay_pool.store.jobs import JobStore, Piece
+
+SECOND = 10**9
+NOW = 1_700_000_000 * SECOND
+KEY, OTHER_KEY = "a" * 32, "b" * 32
+LIMITS = JobLimits(
+    running_max=3,
+    running_per_user_max=2,
+    waiting_per_user_max=5,
+    schedules_per_user_max=2,
+    kept_per_user_max=3,
+    output_characters_max=100,
+)
+PROGRAM = Program("script", "train.py", ("--epochs", "3"), "work", "train.py", None, 2, None)
+
+
+def job(number: int = 1, user: str = "ada", **more: Any) -> Job:
+    return replace(Job(number, "acme", user, PROGRAM, NOW), **more)
+
+
+def running(key: str = KEY) -> Job:
+    return decisions.begun(decisions.started(job(), NOW), key, NOW)
+
+
+@pytest.fixture
+def jobs(store: Store) -> JobStore:
+    return JobStore(store, LIMITS)
+
+
+# What becomes of a job
+
+
+def test_a_run_that_ends_well_has_succeeded_and_one_that_does_not_has_failed() -> None:
+    assert decisions.ended(running(), KEY, 0, None, NOW).state == "succeeded"
+    failed = decisions.ended(running(), KEY, 3, "exit_status", NOW)
+    assert (failed.state, failed.exit_status, failed.reason) == ("failed", 3, "exit_status")
+
+
+def test_what_was_lost_is_run_again_later_each_time_and_has_failed_where_it_was_lost_too_often() -> None:
+    one, pauses = job(), []
+    while not one.over:
+        one = decisions.gone(decisions.lost(decisions.begun(decisions.started(one, NOW), KEY, NOW), "server_lost", NOW))
+        pauses.append((one.not_before_ns - NOW) // SECOND)
+    assert (one.state, one.reason, one.attempt) == ("failed", "server_lost", 3)
+    assert pauses[:2] == [10, 20]
+
+
+def test_a_job_has_one_runner_which_may_say_everything_twice() -> None:
+    one = running()
+    assert decisions.begun(one, KEY, NOW + SECOND) == one
+    with pytest.raises(JobConflict, match="is running: no runner is expected"):
+        decisions.begun(one, OTHER_KEY, NOW)
+    over = decisions.ended(one, KEY, 0, None, NOW)
+    assert replace(decisions.ended(over, KEY, 0, None, NOW), heard_ns=None) == replace(over, heard_ns=None)
+
+
+def test_a_runner_whose_run_was_given_up_speaks_for_no_later_one() -> None:
+    lost = decisions.lost(running(), "silent", NOW)
+    for speak in (lambda: decisions.heard(lost, KEY, NOW), lambda: decisions.ended(lost, KEY, 0, None, NOW)):
+        with pytest.raises(JobConflict, match="This run of job 1 is over"):
+            speak()
+
+
+def test_a_job_that_was_cancelled_stays_so_whatever_its_runner_says() -> None:
+    cancelled = decisions.cancelled(running(), True, NOW)
+    assert decisions.ended(cancelled, KEY, 0, None, NOW).state == "cancelled"
+    with pytest.raises(JobConflict, match="Job 1 is cancelled already"):
+        decisions.cancelled(cancelled, True, NOW)
+
+
+# The database
+
+
+def test_a_job_is_kept_as_it_was_given(jobs: JobStore) -> None:
+    made = jobs.add("acme", "ada", PROGRAM, NOW)
+    assert made == Job(made.id, "acme", "ada", PROGRAM, NOW, not_before_ns=NOW, since_ns=NOW)
+    assert jobs.job(made.id) == made
+    assert jobs.jobs("acme", "ada", 10, None) == [made]
+    assert jobs.jobs("globex", "ada", 10, None) == []
+
+
+def test_who_has_too_many_jobs_gets_no_more_until_one_is_over(jobs: JobStore) -> None:
+    made = [jobs.add("acme", "ada", PROGRAM, NOW) for _ in range(LIMITS.waiting_per_user_max)]
+    with pytest.raises(JobConflict, match="ada has 5 jobs that are not over"):
+        jobs.add("acme", "ada", PROGRAM, NOW)
+    jobs.add("acme", "ben", PROGRAM, NOW)
+    jobs.change(made[0].id, lambda one: decisions.cancelled(one, True, NOW))
+    jobs.add("acme", "ada", PROGRAM, NOW)
+
+
+def test_the_newest_jobs_that_are_over_are_kept_and_the_others_forgotten_with_their_output(jobs: JobStore, store: Store) -> None:
+    for _ in range(6):
+        made = jobs.add("acme", "ada", PROGRAM, NOW)
+        jobs.change(made.id, lambda one: decisions.begun(decisions.started(one, NOW), KEY, NOW))
+        jobs.append(made.id, lambda one: decisions.heard(one, KEY, NOW), [Piece(1, "printed")])
+        jobs.change(made.id, lambda one: decisions.gone(decisions.ended(one, KEY, 0, None, NOW)))
+    assert len(jobs.jobs("acme", "ada", 10, None)) == LIMITS.kept_per_user_max
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("select count(*) from job_output").scalar_one() == LIMITS.kept_per_user_max
+
+
+def test_what_is_printed_is_kept_once_in_order_and_of_a_long_output_the_end(jobs: JobStore) -> None:
+    made = jobs.add("acme", "ada", PROGRAM, NOW)
+    jobs.change(made.id, lambda one: decisions.begun(decisions.started(one, NOW), KEY, NOW))
+    pieces = [Piece(number, f"{number:030}") for number in range(1, 7)]
+    heard: Callable[[Job], Job] = lambda one: decisions.heard(one, KEY, NOW + SECOND)  # noqa: E731
+    jobs.append(made.id, heard, pieces[:2])
+    jobs.append(made.id, heard, pieces[:4])
+    jobs.append(made.id, heard, pieces[4:])
+    assert jobs.output(made.id, 1, 0) == pieces[3:]
+    assert jobs.output(made.id, 1, 4) == pieces[4:]
+    with pytest.raises(JobConflict):
+        jobs.append(made.id, lambda one: decisions.heard(one, OTHER_KEY, NOW), [Piece(7, "of another")])
+    assert jobs.output(made.id, 1, 6) == []
+
+
+# Schedules
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "after", "expected"),
+    [
+        ("30 2 * * 1-5", "UTC", "2026-11-27T02:30:00", "2026-11-30T02:30:00"),
+        ("0 9 * * *", "Asia/Seoul", "2026-11-27T00:00:00", "2026-11-28T00:00:00"),
+        ("*/15 * * * *", "UTC", "2026-11-27T10:07:30", "2026-11-27T10:15:00"),
+    ],
+)
+def test_a_schedule_comes_due_at_the_times_of_its_zone(cron: str, zone: str, after: str, expected: str) -> None:
+    at, then = (datetime.fromisoformat(text).replace(tzinfo=UTC) for text in (after, expected))
+    assert next_time(cron, zone, int(at.timestamp()) * SECOND) == int(then.timestamp()) * SECOND
+
+
+@pytest.mark.parametrize(
+    ("cron", "zone", "why"),
+    [
+        ("@daily", "UTC", "it has five fields"),
+        ("0 0 0 * * *", "UTC", "it has five fields"),
+        ("61 * * * *", "UTC", "Bad minute"),
+        ("0 0 31 2 *", "UTC", "(never comes due|Bad day)"),
+        ("0 0 * * *", "Mars/Olympus", "is no time zone"),
+        ("0 0 * * *", "../../etc/passwd", "is no time zone"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(cron: str, zone: str, why: str) -> None:
+    with pytest.raises(ScheduleUnreadable, match=why):
+        next_time(cron, zone, NOW)
+
+
+def test_a_schedule_makes_one_job_when_due_and_none_while_its_job_before_goes_on(jobs: JobStore) -> None:
+    made = jobs.add_schedule("acme", "ada", PROGRAM, "0 * * * *", "UTC", NOW + 60 * SECOND, NOW)
+    assert jobs.due_schedules(NOW) == []
+    first = jobs.repeat(made, NOW + 120 * SECOND, NOW + 60 * SECOND)
+    assert first is not None and first.schedule == made.id
+    assert jobs.repeat(made, NOW + 120 * SECOND, NOW + 60 * SECOND) is None  # as another pool would that read the same row
+    (due,) = jobs.due_schedules(NOW + 120 * SECOND)
+    assert jobs.repeat(due, NOW + 180 * SECOND, NOW + 120 * SECOND) is None
+    assert jobs.schedules("acme", "ada")[0].skipped_ns == NOW + 120 * SECOND
+    jobs.change(first.id, lambda one: decisions.cancelled(one, True, NOW))
+    (due,) = jobs.due_schedules(NOW + 180 * SECOND)
+    assert jobs.repeat(due, NOW + 240 * SECOND, NOW + 180 * SECOND) is not None
+    assert len(jobs.jobs("acme", "ada", 10, None)) == 2
+
+
+# Who starts
+
+
+def test_who_has_fewest_running_starts_first_and_nobody_has_more_than_the_limits() -> None:
+    due = [job(1), job(2), job(3), job(4, "ben"), job(5, "eva")]
+    assert [one.id for one in startable(due, [], LIMITS)] == [1, 4, 5]
+    there = [job(9, state="running", server=True)]
+    assert [one.id for one in startable(due, there, LIMITS)] == [4, 5]
+    assert startable(due, [job(number, user=f"u{number}") for number in (7, 8, 9)], LIMITS) == []
+
+
+# Everything fails
+
+
+@dataclass
+class World:
+    """JupyterHub and the runners of its servers, in virtual time: anything may fail at any step. It sees when two runs overlap."""
+
+    jobs: JobStore
+    chance: random.Random
+    now_ns: int = NOW
+    servers: dict[str, str] = field(default_factory=dict)
+    """By name: the key of the runner, empty while it has not begun."""
+    programs: dict[str, str] = field(default_factory=dict)
+    """By name of the server: whose program runs."""
+    runs: int = 0
+    calm: bool = False
+
+    def _fails(self, share: float) -> bool:
+        return not self.calm and self.chance.random() < share
+
+    async def start(self, user: str, name: str) -> None:
+        if self._fails(0.1):
+            raise HubUnavailable("away")
+        if self._fails(0.01):
+            raise HubRefused("no such user")
+        if name not in self.servers and not self._fails(0.2):
+            self.servers[name] = ""
+        if self._fails(0.1):
+            raise HubUnavailable("the answer was lost")
+
+    async def is_there(self, user: str, name: str) -> bool:
+        if self._fails(0.1):
+            raise HubUnavailable("away")
+        return name in self.servers
+
+    async def remove(self, user: str, name: str) -> bool:
+        if self._fails(0.1):
+            raise HubUnavailable("away")
+        if self._fails(0.3):
+            return False
+        self._kill(name)
+        return True
+
+    def _kill(self, name: str) -> None:
+        self.servers.pop(name, None)
+        self.programs.pop(name, None)
+
+    def step(self) -> None:
+        """Every runner goes on a little: begins, speaks, ends, dies, or hangs."""
+        self.now_ns += self.chance.choice((1, 5, 40)) * SECOND
+        for name, key in list(self.servers.items()):
+            number = int(name.removeprefix("job-"))
+            if self._fails(0.05):
+                self._kill(name)
+            elif self._fails(0.2):
+                continue
+            elif not key:
+                self._begin(name, number)
+            elif self.calm or self.chance.random() < 0.5:
+                self._end(name, number, key)
+            else:
+                self._speak(name, lambda one, key=key: decisions.heard(one, key, self.now_ns), number)
+
+    def _speak(self, name: str, decide: Callable[[Job], Job], number: int) -> bool:
+        """A runner that is refused ends itself with its program."""
+        try:
+            return self.jobs.change(number, decide) is not None
+        except JobConflict:
+            self._kill(name)
+            return False
+
+    def _begin(self, name: str, number: int) -> None:
+        key = f"{self.chance.getrandbits(128):032x}"
+        if self._speak(name, lambda one: decisions.begun(one, key, self.now_ns), number):
+            assert name not in self.programs, f"two programs of {name}"
+            self.servers[name] = self.programs[name] = key
+            self.runs += 1
+
+    def _end(self, name: str, number: int, key: str) -> None:
+        reason: Any = "worker_lost" if self._fails(0.2) else None
+        status = 0 if reason is None else 1
+        if self._speak(name, lambda one: decisions.ended(one, key, status, reason, self.now_ns), number):
+            self._kill(name)
+
+
+def play(jobs: JobStore, seed: int) -> World:
+    chance = random.Random(seed)
+    world = World(jobs, chance)
+
+    async def write(call: Callable[[], Any]) -> Any:
+        return call()
+
+    async def go() -> None:
+        dispatcher = Dispatcher(jobs, world, write, LIMITS, lambda: world.now_ns)
+        for step in range(400):
+            if step < 40 and chance.random() < 0.3:
+                user = chance.choice(("ada", "ben"))
+                try:
+                    jobs.add("acme", user, PROGRAM, world.now_ns)
+                except JobConflict:
+                    assert sum(not one.over for one in jobs.jobs("acme", user, 100, None)) == LIMITS.waiting_per_user_max
+            if step < 100 and chance.random() < 0.03:
+                known = jobs.jobs("acme", None, 100, None)
+                if known:
+                    number = chance.choice(known).id
+                    try:
+                        jobs.change(number, lambda one: decisions.cancelled(one, True, world.now_ns))
+                    except JobConflict:
+                        assert chance
+            world.calm = step > 250
+            if chance.random() < 0.1:
+                dispatcher = Dispatcher(jobs, world, write, LIMITS, lambda: world.now_ns)  # another pool leads
+            await dispatcher.look()
+            there = jobs.with_servers()
+            assert set(world.servers) <= {one.server_name for one in there}, "a server that the database does not know of"
+            assert len(there) <= LIMITS.running_max
+            world.step()
+
+    asyncio.run(go())
+    return world
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(one, marks=pytest.mark.full_sweep) for one in range(4, 60))])
+def test_whatever_fails_no_job_runs_twice_at_a_time_and_each_comes_to_an_end(tmp_path: Any, seed: int) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'pool.sqlite'}")
+    store.migrate()
+    store.lead("http://here/")
+    jobs = JobStore(store, replace(LIMITS, kept_per_user_max=100))
+    world = play(jobs, seed)
+    ended = jobs.jobs("acme", None, 100, None)
+    store.close()
+    assert ended and all(one.over and not one.server for one in ended), [one for one in ended if not one.over]
+    assert all(one.attempt <= PROGRAM.retries_max + 1 for one in ended)
+    assert not world.programs and world.runs >= sum(one.state == "succeeded" for one in ended) > 0
