@@ -99,7 +99,7 @@ def upward_calls(chain: list[ast.ClassDef]) -> list[str]:
 
 def test_no_method_of_the_state_machine_calls_upwards() -> None:
     chain = [floor for _, floor in floors().values()]
-    assert len(chain) == 14
+    assert len(chain) == 15
     assert not upward_calls(chain), "give the event to a lower floor, or fill a table at the top: what a floor calls stands on it or below"
 
 
@@ -192,7 +192,7 @@ STARTS = {
     "dashboards": 5,
     "device": 15,
     "frameworks": 1,
-    "pool": 9,
+    "pool": 11,
     "virtual_device": 0,
     "worker": 14,
 }

@@ -68,6 +68,8 @@ class Process:
     told_to_park_ns: int = 0
     opened: bool = False
     """Whether it ever held a lease: then it has tensors to lose."""
+    carries: bool = False
+    """Whether it was told to fetch the session's tensors, and to keep them for another worker."""
     fetches: bool = False
     """Whether it was told to take the session over from another worker."""
     left: bool = False
@@ -241,6 +243,8 @@ class Auditor:
                 process.restoring = False
             case wire.Parked() if process.parking:
                 process.parking, process.memory_bytes, process.parked_bytes = False, 0, message.bytes
+            case wire.Left() if process.heard and process.carries:
+                self._carried(process, message.bytes)
             case wire.Left() if process.heard:
                 self.moved[process.session or ""] = process.name
                 process.executes, process.memory_bytes, process.parked_bytes, process.left = None, 0, message.bytes, True
@@ -254,6 +258,15 @@ class Auditor:
                 self.guests.pop(process.session, None)
             case wire.ResumeWorker():
                 self._is_back(process, message)
+
+    def _carried(self, process: Process, count_bytes: int) -> None:
+        """It has what another kept, unless the session went elsewhere meanwhile."""
+        guest = self.guests.get(process.session or "")
+        home = None if guest is None else self.processes.get(guest.home or "")
+        if guest is not None and home is not None and home.left:
+            process.opened, process.left, process.parked_bytes = True, True, count_bytes
+            home.left = home.fetches = False
+            home.parked_bytes, guest.home = 0, process.name
 
     def _adopted(self, guest: Guest, worker: str | None) -> None:
         """The session, or its first worker, says what no pool wrote, and what the auditor saw."""
@@ -438,6 +451,10 @@ class Auditor:
                 process.session, process.ticket, process.fetches = message.session, message.ticket, message.source is not None
                 if message.source is None:
                     self.guests[message.session].home = process.name
+            case wire.Carry():
+                alive = process.session in (None, message.session) and message.session in self.guests
+                self._demand(alive, "a worker carries a dead session, or a second one", process.name, message.session)
+                process.session, process.carries = message.session, True
             case wire.Open():
                 self._opened(process, message)
             case wire.Restore():

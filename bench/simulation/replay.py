@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.events import Event
-from forebay_pool.model.instructions import Instruction, TellClient, TellWorker
+from forebay_pool.model.instructions import Instruction, Scale, TellClient, TellWorker
+from forebay_pool.model.node_events import NodeJoined, NodeLost
 from forebay_pool.model.types import Device, Equivalent, Flavor, Limits
 from forebay_wire import messages as wire
 
@@ -90,9 +92,17 @@ class Replay(World):
     """Plays the plans, and keeps what happened."""
 
     def __init__(
-        self, devices: list[Device], plans: list[Plan], level: Level, limits: Limits, seed: int, counts_from_ns: int
+        self,
+        devices: list[Device],
+        plans: list[Plan],
+        level: Level,
+        limits: Limits,
+        seed: int,
+        counts_from_ns: int,
+        groups: Sequence[NodeGroup] = (),
     ) -> None:
-        machine = StateMachine(devices, flavors_of(plans, dict.fromkeys(device.model for device in devices)), limits, "sim", UNIX_OFFSET_NS)
+        flavors = flavors_of(plans, dict.fromkeys([*(device.model for device in devices), *(group.model for group in groups)]))
+        machine = StateMachine(devices, flavors, limits, "sim", UNIX_OFFSET_NS, groups=groups)
         timings = Timings(spare_heartbeat_ns=int(limits.heartbeat_seconds * SECOND_NS))  # nothing fails: as rare as the others'
         super().__init__(machine, Agenda(), timings, lambda: LINK_NS, TICK_NS)
         self.plans = plans
@@ -205,3 +215,61 @@ class Replay(World):
 
     def restores(self, worker: Worker, taken_ns: int) -> None:
         self.restores_ns.append(taken_ns)
+
+
+def node_of(name: str, group: NodeGroup) -> tuple[Device, ...]:
+    """The devices of a node of the group."""
+    return tuple(Device(f"{name}/null:{index}", name, "null", index, group.model, group.memory_bytes) for index in range(group.devices))
+
+
+class ElasticReplay(Replay):
+    """On nodes of one group, which an autoscaler starts and ends as Ray's does: a node is there after the group's time to start, and goes
+    once it was over for as long as ``idle_ns``."""
+
+    def __init__(
+        self, group: NodeGroup, plans: list[Plan], level: Level, limits: Limits, seed: int, counts_from_ns: int, idle_ns: int
+    ) -> None:
+        super().__init__([], plans, level, limits, seed, counts_from_ns, (group,))
+        self.group = group
+        self.idle_ns = idle_ns
+        self.paid_ns = 0
+        """For how long nodes were paid for, from their start on, of what is counted."""
+        self.started = 0
+        self.most = 0
+        """Nodes at a time."""
+        self._since_ns: dict[str, int] = {}
+        """When each node that is there, or on its way, was started."""
+        self._over: frozenset[str] = frozenset()
+
+    def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
+        super().saw(now_ns, event, instructions)
+        for instruction in instructions:
+            if isinstance(instruction, Scale):
+                self._scale(instruction)
+
+    def _scale(self, scale: Scale) -> None:
+        for _ in range(scale.nodes[self.group.model] - len(self._since_ns)):
+            self.started += 1
+            name = f"node-{self.started}"
+            self._since_ns[name] = self.agenda.now_ns
+            joined = NodeJoined(name, node_of(name, self.group))
+            self.agenda.after(int(self.group.start_seconds * SECOND_NS), lambda joined=joined: self.apply(joined))  # type: ignore[misc]
+        self.most = max(self.most, len(self._since_ns))
+        for name in scale.over - self._over:
+            self.agenda.after(self.idle_ns, lambda name=name: self._end(name))  # type: ignore[misc]
+        self._over = scale.over
+
+    def _end(self, name: str) -> None:
+        """The node ends, unless it is wanted again; one that was over, wanted, and over again meanwhile goes a little early."""
+        if name in self._over and name in self._since_ns:
+            self._pay(name)
+            self.apply(NodeLost(name, "the autoscaler ended it"))
+
+    def _pay(self, name: str) -> None:
+        begun_ns = max(self._since_ns.pop(name), self.counts_from_ns)
+        self.paid_ns += max(0, self.agenda.now_ns - begun_ns)
+
+    def settle(self) -> None:
+        """Pays for the nodes that are there at the end."""
+        for name in list(self._since_ns):
+            self._pay(name)

@@ -289,6 +289,10 @@ class Worker:
                 self._idle_release_ns = int(order.idle_release_seconds * SECOND_NS)
                 self._heartbeat_ns = int(order.heartbeat_seconds * SECOND_NS)
                 self._take(self.world.timings.assign_ns + self._fetch(order.source), self._assigned)
+            case wire.Carry():
+                self.session, self._heartbeat_ns = order.session, int(order.heartbeat_seconds * SECOND_NS)
+                source = order.source
+                self._take(order.bytes_max * SECOND_NS // order.bytes_per_second_max, lambda: self._carried(source))
             case wire.Open():
                 if not self.opened:
                     self.tensor_bytes = self.world.tensor_bytes(order.memory_limit_bytes)
@@ -328,6 +332,15 @@ class Worker:
             return 0
         self.device_bytes, self.tensor_bytes, self.opened = holder.parked_bytes, holder.tensor_bytes, holder.opened
         return self.world.timings.copy_ns(self.device_bytes)
+
+    def _carried(self, source: wire.Source) -> None:
+        """It has all that the other worker kept, if that one lived for so long."""
+        holder = self.world.workers.get(source.address)
+        if holder is None or not holder.alive or holder.parked_bytes is None:
+            self.world.exits(self, "what it was to fetch is gone")
+        else:
+            self.parked_bytes, self.tensor_bytes, self.opened = holder.parked_bytes, holder.tensor_bytes, holder.opened
+            self._left()
 
     def _left(self) -> None:
         self.epoch = self._said_epoch = None

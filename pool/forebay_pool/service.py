@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay_service.account import Account
 from forebay_service.errors import SettingsError
@@ -44,7 +44,8 @@ from forebay_pool.model.events import PricesSet, QuotaSet, Restored
 from forebay_pool.model.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
 from forebay_pool.model.policies import ModelPolicy, Policy
 from forebay_pool.model.snapshot import Snapshot
-from forebay_pool.model.types import Flavor
+from forebay_pool.model.types import Device, Flavor
+from forebay_pool.placement.room import is_empty
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.store.database import OutboxCount, Store
@@ -54,6 +55,9 @@ from forebay_pool.store.leadership import Leadership
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import FLUSH_SECONDS
 from forebay_pool.views.metrics import Backlog, Metrics, StateCollector
+
+if TYPE_CHECKING:
+    from forebay_pool.hosts.ray_autoscaler import RayAutoscaler
 
 SOCKET_DIR_CHARACTERS_MAX = 60
 """A Unix socket's path has at most 107 characters; the rest is the worker's."""
@@ -101,6 +105,7 @@ class Service:
         self._tasks: list[asyncio.Task[None]] = []
         self._socket_dir: Path | None = None
         self._nodes: dict[str, RayNode] = {}
+        self._autoscaler: RayAutoscaler | None = None
         self._outbox_count: OutboxCount | None = None
 
     @property
@@ -121,6 +126,7 @@ class Service:
             name=secrets.token_hex(4),
             unix_offset_ns=time.time_ns() - time.monotonic_ns(),
             policy=Policy(self.settings.placement_preference, self.settings.gang_spread, self._models),
+            groups=self.settings.node_groups,
         )
         self.writer = Writer(
             self.store,
@@ -212,6 +218,11 @@ class Service:
             self.settings.ray_address, command, inherit, self.shell.worker_started, self.shell.worker_exited, self._nodes_changed
         )
         await launcher.open()
+        if self.settings.node_groups:
+            from forebay_pool.hosts.ray_autoscaler import RayAutoscaler
+
+            self._autoscaler = autoscaler = RayAutoscaler()
+            self.shell.on_scale = lambda scale: autoscaler.ask(scale, frozenset(n.id for n in self._nodes.values() if n.name in scale.over))
         return launcher
 
     def _make_spill_dir(self) -> Path | None:
@@ -253,7 +264,19 @@ class Service:
             devices = devices_of(node, self.settings.devices)
             if devices:
                 self.shell.apply(NodeJoined(node.name, tuple(devices)))
+        for node in now.values():
+            before = self._nodes.get(node.id)
+            if node.reclaim_unix_ms is not None and (before is None or before.reclaim_unix_ms is None):
+                self._reclaimed(node.name, node.reclaim_unix_ms)
         self._nodes = now
+
+    def _reclaimed(self, name: str, deadline_unix_ms: int) -> None:
+        """The node's provider takes it back: sessions have half of the time to leave by themselves, and their tensors the rest."""
+        node = self.shell.machine.fleet.nodes.get(name)
+        if node is not None and not node.releases:
+            left_seconds = max(0.0, deadline_unix_ms / 1000 - time.time())
+            log.warning("node %s is taken back in %.0f s", name, left_seconds, extra={"action": "node_reclaimed", "node": name})
+            self.shell.apply(NodeDrain(name, True, left_seconds / 2, reclaimed=True))
 
     def _context(self) -> handler_http.Context:
         return handler_http.Context(
@@ -315,6 +338,8 @@ class Service:
             self.shell.flush_board(FLUSH_SECONDS),
         ]
         loops += (self.shell.watch_health(probe, PROBE_SECONDS) for probe in self._probes())
+        if self._autoscaler is not None:
+            loops.append(self._autoscaler.run())
         if self.billing is not None:
             loops.append(self._poll_prices())
             loops.append(self._heartbeats(self.billing).run())
@@ -338,9 +363,18 @@ class Service:
         if self.settings.launcher == "ray":
             from forebay_pool.hosts.ray_probes import RayProbe  # Ray is an optional extra
 
-            return [RayProbe(lambda: [(node, devices_of(node, self.settings.devices)) for node in self._nodes.values()])]
+            return [RayProbe(self._watched)]
         here = [seat.device for seat in self.shell.machine.fleet.seats.values() if seat.device.node == self.settings.node]
         return probes_of(here, self._environ)
+
+    def _watched(self) -> list[tuple[RayNode, list[Device]]]:
+        """Nodes whose devices' health is asked for."""
+        return [(node, devices_of(node, self.settings.devices)) for node in self._nodes.values() if self._stays(node)]
+
+    def _stays(self, node: RayNode) -> bool:
+        """Whether it may have an actor of ours: one that is to end has to be idle."""
+        known = self.shell.machine.fleet.nodes.get(node.name)
+        return known is None or not (known.releases and is_empty(known))
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:

@@ -7,13 +7,14 @@ import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from forebay_service.errors import SettingsError
 from forebay_service.settings import LogLevel, ServiceSettings, check_driver
 from forebay_wire.texts import Name
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.jobs import JobLimits
 from forebay_pool.model.policies import GangSpread, Preference
 from forebay_pool.model.types import Device, Kind, Limits
@@ -55,6 +56,7 @@ Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, lt=2**63)]
 AnyBytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0, lt=2**63)]
 Identifier = Annotated[int, Field(gt=0, lt=2**32 - 1)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
+NODES_MAX = 10_000
 Bound = Annotated[int, Field(ge=1, le=10_000_000)]
 
 
@@ -71,6 +73,29 @@ class DeviceGroup(BaseModel):
     vendor: Annotated[str, Field(max_length=64, description="Who made them, for people to read.")] = ""
     speed: Annotated[int, Field(ge=1, le=1_000_000, description="Relative speed class; 100 is the reference.")] = 100
     switch: Annotated[str, Field(max_length=64, description="The switch that their node hangs on; gangs stay under one if they can.")] = ""
+    spot: Annotated[bool, Field(description="Whether their provider may take nodes back at short notice; for people to read.")] = False
+    nodes_min: Annotated[
+        int, Field(ge=0, le=NODES_MAX, description="Nodes of this group that stay, needed or not; nodes_max says whether any come and go.")
+    ] = 0
+    nodes_max: Annotated[
+        int, Field(ge=0, le=NODES_MAX, description="Most nodes of it that Ray's autoscaler is asked for; 0: it is asked for none.")
+    ] = 0
+    start_seconds: Annotated[
+        float, Field(gt=0, le=86_400, description="From the demand until such a node lends its devices, for estimates.")
+    ] = 90.0
+
+    @model_validator(mode="after")
+    def _floor_is_no_higher(self) -> Self:
+        if self.nodes_min > self.nodes_max:
+            raise ValueError(f"nodes_min is {self.nodes_min}, and nodes_max {self.nodes_max}")
+        return self
+
+    @property
+    def elastic(self) -> NodeGroup | None:
+        """What may be asked for; None where its nodes are as many as they are."""
+        if not self.nodes_max:
+            return None
+        return NodeGroup(self.model, self.kind, self.memory, self.count, self.nodes_min, self.nodes_max, self.start_seconds)
 
 
 class Settings(ServiceSettings):
@@ -155,6 +180,13 @@ class Settings(ServiceSettings):
     preempt_priority_gap: int = Field(
         0, ge=0, le=198, description="A request revokes a lease whose priority is lower by so much; 0: never."
     )
+    move_bytes_per_second: Bytes = Field(
+        10**9, description="How fast parked tensors leave a host that is drained, one session at a time, for example 500 MB."
+    )
+    elastic_wait_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+        0.05, description="Elastic nodes are asked for so that at most this share of the requests waits for a device."
+    )
+    elastic_release_seconds: Seconds = Field(600.0, description="An elastic node that has not been needed for so long is given back.")
     unwritten_records_max: Bound = Field(10_000, description="Usage records the database has not taken; beyond, no lease is opened.")
     price_poll_seconds: Seconds = Field(2.0, description="How often billing is asked for prices.")
     billing_heartbeat_seconds: Annotated[float, Field(gt=0, le=3_600)] = Field(
@@ -210,6 +242,27 @@ class Settings(ServiceSettings):
             raise SettingsError(f"tls_certificate and tls_key cannot be used ({error.strerror or error}): name PEM files") from None
         return context
 
+    @field_validator("devices")
+    @classmethod
+    def _elastic_models_are_of_one_group(cls, groups: tuple[DeviceGroup, ...]) -> tuple[DeviceGroup, ...]:
+        models = [group.model for group in groups]
+        for group in groups:
+            if group.elastic is not None and models.count(group.model) > 1:
+                raise ValueError(f"{group.model} has nodes_max, so no other group may be of that model")
+        return groups
+
+    @field_validator("launcher")
+    @classmethod
+    def _elastic_is_of_ray(cls, launcher: str, others: ValidationInfo) -> str:
+        if launcher != "ray" and any(group.elastic is not None for group in others.data.get("devices", ())):
+            raise ValueError("devices with nodes_max are for ray, whose autoscaler starts and ends nodes")
+        return launcher
+
+    @property
+    def node_groups(self) -> tuple[NodeGroup, ...]:
+        """The groups of which nodes come and go."""
+        return tuple(group.elastic for group in self.devices if group.elastic is not None)
+
     @property
     def limits(self) -> Limits:
         return Limits(**{name: getattr(self, name) for name in Limits.__dataclass_fields__})
@@ -227,4 +280,4 @@ class Settings(ServiceSettings):
                 index = indices.get((node, group.kind), 0)
                 indices[node, group.kind] = index + 1
                 name = f"{node}/{group.kind}:{index}"
-                yield Device(name, node, group.kind, index, group.model, group.memory, group.vendor, group.speed, group.switch)
+                yield Device(name, node, group.kind, index, group.model, group.memory, group.vendor, group.speed, group.switch, group.spot)

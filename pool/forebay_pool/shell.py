@@ -28,6 +28,7 @@ from forebay_pool.model.instructions import (
     Meter,
     MeterParked,
     Note,
+    Scale,
     Show,
     TellClient,
     TellWorker,
@@ -85,6 +86,8 @@ class Shell:
         self.launcher: Launcher | None = None
         self.leads: Callable[[], bool] = lambda: True
         """Whether no other pool can lead at this moment: nobody is given up or killed while that is not sure."""
+        self.on_scale: Callable[[Scale], None] = lambda scale: None
+        """Hears how many nodes there should be, where some come and go."""
         self._writer = writer
         self._on_broken = on_broken
         self._left = False
@@ -102,6 +105,7 @@ class Shell:
             Forget: self._forget,
             Confirm: self._confirm,
             Show: self._show,
+            Scale: lambda instruction: self.on_scale(instruction),
             Note: self._note,
         }
 

@@ -239,10 +239,27 @@ def test_a_check_that_fails_writes_nothing_and_tells_every_other_one(
 
 
 def test_how_a_node_stands_is_said_in_words_and_empty_is_without_leases_and_residents() -> None:
-    row = {"state": "drained", "devices": 8, "leases": 1, "residents": 0, "parked": 2}
+    row = {"state": "drained", "devices": 8, "leases": 1, "residents": 0, "parked": 2, "moving": 0}
     assert standing(row) == "drained, 8 devices, 1 leases, 0 resident and 2 parked sessions"
+    assert standing({**row, "moving": 1}).endswith("2 parked sessions (1 on its way to another host)")
     assert not join.is_empty(row)
     assert [join.parked_on(one) for one in (row, {**row, "parked": 1}, {**row, "parked": 0}, {**row, "state": "lost"}, None)] == [
         *("2 parked sessions", "1 parked session", "", "", ""),
     ]
     assert all(join.is_empty(empty) for empty in ({**row, "leases": 0}, {**row, "state": "lost"}, None))
+
+
+def test_a_drain_waits_for_what_is_parked_as_long_as_some_of_it_moves() -> None:
+    now = 0.0
+    moved = join.Moved(lambda: now)
+    row = {"state": "draining", "parked": 3, "moving": 0}
+    for seconds, change, done in [
+        (0, {}, False),
+        (join.QUIET_SECONDS - 1, {"parked": 2}, False),
+        (2 * join.QUIET_SECONDS, {"moving": 1}, False),
+        (2 * join.QUIET_SECONDS + 5, {"moving": 0}, False),
+        (4 * join.QUIET_SECONDS, {}, True),
+    ]:
+        now, row = seconds, row | change
+        assert moved(row) is done, (seconds, row)
+    assert moved({**row, "parked": 0}) and moved({**row, "state": "lost"}) and moved(None)

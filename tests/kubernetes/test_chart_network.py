@@ -134,7 +134,8 @@ def test_databases_are_reached_by_who_has_one(chart: Chart) -> None:
         cidrs[part] = {(block["cidr"], port["port"]) for block, ports in blocks for port in ports}
     with_database = {part for part, found in cidrs.items() if any(port == 5432 for _, port in found)}
     assert with_database == {"hub", "pool", "billing", "backup"}
-    assert {part for part, found in cidrs.items() if found} == with_database
+    elastic = {"ray-head"} if "enableInTreeAutoscaling" in chart.one("RayCluster", "ray")["spec"] else set()
+    assert {part for part, found in cidrs.items() if found} == with_database | elastic, "it asks for pods"
 
 
 def test_private_addresses_are_no_world_outside(chart: Chart) -> None:

@@ -19,11 +19,12 @@ START_SECONDS = 30.0
 
 @contextmanager
 def pool(chart: Chart, folder: Path, database_url: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A pool in the container's environment, but for the address of its pod, its database, and Ray, which is not here."""
+    """A pool in the container's environment, but for the address of its pod, its database, and Ray and its nodes, which are not here."""
     file = folder / "pool.toml"
     file.write_text(chart.file("pool", "pool.toml"), encoding="utf-8")
     own = {name: value.replace(POD_IP, "127.0.0.1").replace(":8091", f":{port}") for name, value in chart.environment("pool").items()}
-    own |= {"FOREBAY_POOL_DATABASE_URL": database_url, "FOREBAY_POOL_LAUNCHER": "local", "FOREBAY_POOL_WARM_WORKERS": "0"}
+    own |= {"FOREBAY_POOL_DATABASE_URL": database_url, "FOREBAY_POOL_WARM_WORKERS": "0"}
+    own |= {"FOREBAY_POOL_LAUNCHER": "local", "FOREBAY_POOL_DEVICES": "[]"}
     own |= {"FOREBAY_POOL_STATE_DIR": str(folder / str(port))}
     process = subprocess.Popen([fork_server.services(), "-m", "forebay_pool", "--config", str(file)], env=own, cwd=folder)
     try:

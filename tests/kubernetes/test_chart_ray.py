@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from forebay_pool.hosts.ray_nodes import NODE_LABEL, RayNode, devices_of
 from test_chart_settings import read
 
 pytest.importorskip("ray")
+from forebay_pool.hosts.ray_autoscaler import resource_of
 from ray._private.label_utils import parse_node_labels_string
 from ray.scripts.scripts import start
 
@@ -98,4 +100,29 @@ def test_a_node_is_one_host_s(chart: Chart) -> None:
         assert apart["labelSelector"]["matchLabels"].items() <= group["template"]["metadata"]["labels"].items()
         budget = chart.one("PodDisruptionBudget", f"ray-worker-{group['groupName']}")["spec"]
         assert budget["selector"]["matchLabels"].items() <= group["template"]["metadata"]["labels"].items()
-        assert budget["minAvailable"] == group["replicas"]
+        assert budget["minAvailable"] == group["maxReplicas"]
+
+
+def test_the_autoscaler_may_start_what_the_pool_may_ask_for(helm: str, tmp_path: Path) -> None:
+    """Of the resource that the pool asks for each node of the group has one, and nothing else has any."""
+    chart = rendered(helm, "gpus")
+    asked = {group.model: group for group in read(chart, "pool", tmp_path).node_groups}
+    assert set(asked) == {"MI250"}
+    for group in groups(chart):
+        limits = (group["minReplicas"], group["maxReplicas"])
+        if group["groupName"] == "mi250":
+            assert limits == (asked["MI250"].nodes_min, asked["MI250"].nodes_max) == (2, 6)
+            assert json.loads(json.loads(group["rayStartParams"]["resources"])) == {resource_of("MI250"): 1}
+        else:
+            assert limits == (4, 4) and "resources" not in group["rayStartParams"]
+        assert group["template"]["spec"]["restartPolicy"] == "Never"
+    spec = chart.one("RayCluster", "ray")["spec"]
+    assert spec["enableInTreeAutoscaling"] and spec["autoscalerOptions"]["version"] == "v2"
+    assert chart.pod("ray-head").spec["automountServiceAccountToken"], "Ray's autoscaler asks the API of Kubernetes for pods"
+
+
+def test_without_elastic_groups_there_is_no_autoscaler(helm: str) -> None:
+    chart = rendered(helm, "trying")
+    spec = chart.one("RayCluster", "ray")["spec"]
+    assert "enableInTreeAutoscaling" not in spec and "autoscalerOptions" not in spec
+    assert not chart.pod("ray-head").spec["automountServiceAccountToken"]

@@ -145,7 +145,9 @@ def test_secrets_of_yours_take_the_place_of_the_chart_s(helm: str) -> None:
 
 
 def test_only_the_hub_speaks_to_kubernetes_and_of_notebooks_alone(chart: Chart) -> None:
-    assert [pod.part for pod in chart.pods() if pod.spec["automountServiceAccountToken"]] == ["hub"]
+    autoscaled = ["ray-head"] if "enableInTreeAutoscaling" in chart.one("RayCluster", "ray")["spec"] else []
+    assert [pod.part for pod in chart.pods() if pod.spec["automountServiceAccountToken"]] == ["hub", *autoscaled]
+    assert all("serviceAccountName" not in chart.pod(part).spec for part in autoscaled), "KubeRay makes it one of its own"
     assert chart.pod("hub").spec["serviceAccountName"] == f"{RELEASE}-hub"
     rules = chart.one("Role", "hub")["rules"]
     assert {resource for rule in rules for resource in rule["resources"]} == {"pods", "persistentvolumeclaims", "events"}

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import fork_server
 import pytest
 from forebay_pool.machine.invariants import validate
 from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.events import ClientSaid, Event, SessionJoined, Tick, WorkerGone, WorkerSaid
 from forebay_pool.model.instructions import Instruction, Kill, Launch, Meter, TellClient, TellWorker
 from forebay_pool.model.types import Device, Equivalent, Flavor, Limits, UsageRecord
@@ -75,10 +76,13 @@ def store(database_url: str) -> Iterator[Store]:
 class World:
     """The machine, what it said, and short words for what happens to it. Invariants are checked after every event."""
 
-    def __init__(self, seats: list[Device] | None = None, flavors: list[Flavor] | None = None, **changes: Any) -> None:
+    def __init__(
+        self, seats: list[Device] | None = None, flavors: list[Flavor] | None = None, groups: Sequence[NodeGroup] = (), **changes: Any
+    ) -> None:
         known = flavors or [flavor("dev.1gb", 1), flavor("dev.4gb", 4), flavor("dev.8gb", 8), flavor("huge", 64)]
         self.limits = limits(**changes)
-        self.machine = StateMachine(seats or devices(), {f.name: f for f in known}, self.limits, "p", UNIX_OFFSET_NS)
+        there = devices() if seats is None else seats
+        self.machine = StateMachine(there, {f.name: f for f in known}, self.limits, "p", UNIX_OFFSET_NS, groups=groups)
         self.now = SECOND
         self.out: list[Instruction] = []
         self.fresh: list[Instruction] = []

@@ -59,7 +59,7 @@ def test_the_storm_does_what_it_says() -> None:
         storm.watchers.append(Tally(seen))
         storm.run()
     wanted = {"drained", "idle", "released", "moved", "failed", "revoked", "Kill", "Park", "parked", "SessionLost", "Refused"}
-    wanted |= {"StoreChanged", "Restored", "ResumeWorker", "ResumeSession", "SessionAway", "WorkerAway", "Leave"}
+    wanted |= {"StoreChanged", "Restored", "ResumeWorker", "ResumeSession", "SessionAway", "WorkerAway", "Leave", "Carry"}
     wanted |= {"QuotaSet", "BudgetSet", "NodeDrain"}
     assert wanted <= seen, f"never seen: {sorted(wanted - seen)}"
 
@@ -150,6 +150,14 @@ def renamed(record: UsageRecord) -> UsageRecord:
 class KeepsTheOldClock(StateMachine):
     def _tick(self, event: Tick) -> None:
         super()._tick(Tick(self._unix_offset_ns))
+
+
+class LetsTensorsGoBeforeTheyAreCarried(StateMachine):
+    def _carry(self, worker: Worker, session: Session) -> None:
+        image = session.image
+        super()._carry(worker, session)
+        if image is not None and worker.state == "carrying":
+            self._dismiss(image, drains_milli=0)
 
 
 class DoesNotWaitForTheDrain(StateMachine):
@@ -286,6 +294,7 @@ MUTANTS: list[Callable[..., StateMachine]] = [
     ForgetsToMeter,
     MetersAnother,
     KeepsTheOldClock,
+    LetsTensorsGoBeforeTheyAreCarried,
     DoesNotWaitForTheDrain,
     LeasesBeforeTheDeadAreGone,
     DoesNotWaitForTheParking,

@@ -8,6 +8,7 @@ import queue
 import secrets
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -378,6 +379,28 @@ def test_a_session_leaves_one_worker_and_goes_on_at_another(start_on_pool: Start
         assert again.reply().code == stream.FailureCode.NEVER_MADE
     old.pool.send(messages.End())
     assert old.process.wait(WAIT_SECONDS_MAX) == 0
+
+
+@pytest.mark.everywhere
+def test_what_a_session_left_is_carried_off_the_device_no_faster_than_is_said_and_passed_on(start_on_pool: Start) -> None:
+    old, carrier, new = (start_on_pool("--listen", "tcp:127.0.0.1:0") for _ in range(3))
+    client = old.serve()
+    with client.socket:
+        made = fill(client)
+        client.send(stream.Leave(client.request()))
+        assert isinstance(client.reply(), stream.Done)
+        left = old.pool.expect(messages.Left)
+    began, source = time.monotonic(), messages.Source(address=left.address, ticket=left.ticket)
+    pace = {"bytes_max": left.bytes, "bytes_per_second_max": 2 * left.bytes}
+    carrier.pool.send(messages.Carry(session="s-1", source=source, heartbeat_seconds=0.2, **pace))
+    carried = carrier.pool.expect(messages.Left)
+    assert time.monotonic() - began > 0.4 and (carried.bytes, carried.spilled_bytes) == (left.bytes, 0)
+    old.pool.send(messages.End())
+    assert old.process.wait(WAIT_SECONDS_MAX) == 0
+    new.assign(messages.Source(address=carried.address, ticket=carried.ticket))
+    new.pool.expect(messages.Assigned)
+    new.open()
+    check(new.client(), made)
 
 
 def test_a_session_goes_on_with_other_numbers_of_devices(start_on_pool: Start) -> None:

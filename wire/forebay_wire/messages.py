@@ -19,7 +19,7 @@ from forebay_wire.texts import MendedLabel, MendedLine, MendedName, Name
 PROTOCOL = 2
 """Version of both links. A peer with another version is refused with one sentence naming both."""
 
-CAUSES = 3
+CAUSES = 4
 """Version of the catalogue of causes (:mod:`forebay_wire.sentences`). A client that knows it says so as it connects."""
 
 CAUSES_HEADER = "Forebay-Causes"
@@ -548,6 +548,18 @@ class Assign(Message):
     """The session comes from another worker: its storages are fetched before :class:`Assigned`."""
 
 
+class Carry(Message):
+    """Tells a worker without a session to fetch what a session left at another worker, off the device, no faster than so, and to keep it
+    for who comes for it next; answered by :class:`Left`."""
+
+    type: Literal["carry"] = "carry"
+    session: Name
+    source: Source
+    bytes_max: Count
+    bytes_per_second_max: Annotated[int, Field(gt=0, lt=2**63)]
+    heartbeat_seconds: Annotated[float, Field(gt=0)]
+
+
 class Open(Message):
     """A lease is open: execute. A parked session was told to :class:`Restore` before."""
 
@@ -607,7 +619,7 @@ FromWorker = Annotated[
     | ClientGone,
     Field(discriminator="type"),
 ]
-ToWorker = Annotated[Lead | Assign | Open | Close | Park | Restore | End, Field(discriminator="type")]
+ToWorker = Annotated[Lead | Assign | Carry | Open | Close | Park | Restore | End, Field(discriminator="type")]
 
 T = TypeVar("T")
 

@@ -143,7 +143,7 @@ void Session::admit(const wire::ImageStorage& told) {
   if (bytes) image_->bytes += told.bytes;
   const Cause cause = told.cause == 0 ? nullptr : image_->causes[told.cause - 1];
   if (cause && (told.bytes > 0 || told.has_bytes)) throw wire::WireError("a storage that was never made, with bytes");
-  storages_.admit({told.id, told.bytes, cause, bytes}, /*parked=*/gang_ != nullptr);
+  storages_.admit({told.id, told.bytes, cause, bytes}, /*parked=*/stays_parked_ || gang_);
   image_->storages.push_back(told);
 }
 
@@ -170,7 +170,7 @@ Session::Room Session::image_room() {
   auto& image = *image_;
   const auto& storage = image.storages[image.next];
   const int64_t left = storage.bytes - image.filled;
-  if (device_.is_host() || gang_) {  // or kept beside the devices until it is restored
+  if (device_.is_host() || stays_parked_ || gang_) {  // or kept beside the devices until it is restored
     auto* data = static_cast<uint8_t*>(storages_.at(storage.id).memory().mutable_data());
     return {data + image.filled, static_cast<size_t>(left)};
   }
@@ -183,7 +183,7 @@ void Session::received(size_t count) {
   auto& image = *image_;
   const auto bytes = static_cast<int64_t>(count);
   const auto& storage = image.storages[image.next];
-  if (!device_.is_host() && !gang_) {
+  if (!device_.is_host() && !stays_parked_ && !gang_) {
     device_.copy(storages_.at(storage.id).memory(), image.filled, image.staging, image.staged, bytes);
     image.staged += bytes;
     if (image.staged == kStagingBytes) {  // it is written again from its beginning

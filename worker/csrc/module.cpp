@@ -105,6 +105,11 @@ PYBIND11_MODULE(_executor, module) {
              self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(from));
            },
            py::arg("ticket"), py::arg("limit_bytes"), py::arg("idle_release_seconds"), py::arg("source") = py::none())
+      .def("carry",
+           [](Server& self, const std::pair<std::string, std::string>& source, int64_t limit_bytes, int64_t bytes_per_second) {
+             self.carry({source.first, ticket_of(source.second)}, limit_bytes, bytes_per_second);
+           },
+           py::arg("source"), py::arg("limit_bytes"), py::arg("bytes_per_second"))
       .def("open", &Server::open, release())
       .def("close", &Server::close, release())
       .def("park", &Server::park, py::arg("host_bytes"), py::arg("spill_bytes"), release())

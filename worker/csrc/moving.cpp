@@ -75,6 +75,7 @@ void Server::hold() {
 
 void Server::fetch(const ImageSource& source) {
   client_ = begin_connect(source.address);
+  fetching_since_ = Clock::now();
   wire::Writer greeting;
   greeting.command(wire::Command::kFetch);
   greeting.raw(&wire::kMagic, sizeof(wire::kMagic));
@@ -135,7 +136,16 @@ void Server::fetch_bytes(size_t left) {
     }
     session_.received(bytes);
     left -= bytes;
+    keep_pace(bytes);
   }
+}
+
+void Server::keep_pace(size_t bytes) {
+  if (bytes_per_second_ == 0) return;
+  fetched_bytes_ += static_cast<int64_t>(bytes);
+  const std::chrono::duration<double> takes(static_cast<double>(fetched_bytes_) / static_cast<double>(bytes_per_second_));
+  const auto due = fetching_since_ + std::chrono::duration_cast<Clock::duration>(takes);
+  for (std::vector<pollfd> nothing; Clock::now() < due;) poll(nothing, due);
 }
 
 }  // namespace forebay::worker

@@ -61,9 +61,30 @@ Server::~Server() {
 // Orders.
 
 void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source) {
-  if (thread_.joinable()) throw std::logic_error("this worker serves a session already");
   idle_release_ = seconds(idle_release_seconds);
-  thread_ = std::thread([this, ticket, limit_bytes, source = std::move(source)] { run(ticket, limit_bytes, source); });
+  start([this, ticket, limit_bytes, source = std::move(source)] {
+    join_others();
+    session_.set_limit(limit_bytes);
+    if (source) fetch(*source);
+    tell({Event::Kind::kAssigned});
+    serve(ticket);
+  });
+}
+
+void Server::carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second) {
+  start([this, limit_bytes, bytes_per_second, source = std::move(source)] {
+    listener_.close();  // no client comes here
+    bytes_per_second_ = bytes_per_second;
+    session_.set_limit(limit_bytes);
+    session_.stay_parked();
+    fetch(source);
+    hold();
+  });
+}
+
+void Server::start(std::function<void()> work) {
+  if (thread_.joinable()) throw std::logic_error("this worker serves a session already");
+  thread_ = std::thread([this, work = std::move(work)] { run(work); });
 }
 
 void Server::open(uint64_t epoch, int64_t limit_bytes) { order({Order::Kind::kOpen, epoch, limit_bytes}); }
@@ -113,16 +134,12 @@ void Server::tell(Event event) {
 
 // The thread.
 
-void Server::run(const Ticket& ticket, int64_t limit_bytes, const std::optional<ImageSource>& source) {
+void Server::run(const std::function<void()>& work) {
   try {
     device_.enter(threads_);
-    join_others();
-    session_.set_limit(limit_bytes);
     const at::AutoDispatchBelowADInplaceOrView no_autograd;
     const at::NoGradGuard no_grad;
-    if (source) fetch(*source);
-    tell({Event::Kind::kAssigned});
-    serve(ticket);
+    work();
   } catch (const Ended&) {
   } catch (const std::exception& error) {
     tell({Event::Kind::kFailed, 0, 0, 0, told_text(error.what(), wire::kMessageBytesMax)});

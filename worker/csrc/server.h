@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -60,6 +61,8 @@ class Server final : private Replies, private GroupHost {
 
   // Orders, from any thread; carried out at the next command boundary, in order.
   void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source);  // starts the thread; once
+  // In its place: fetches a session's image off the device, no faster than so, and holds it for another worker.
+  void carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second);
   void open(uint64_t epoch, int64_t limit_bytes);
   void close(uint64_t epoch);
   void park(int64_t host_bytes, int64_t spill_bytes);
@@ -88,7 +91,8 @@ class Server final : private Replies, private GroupHost {
   struct Left {};        // the session left this worker, which holds its image from now on
 
   void order(Order order);
-  void run(const Ticket& ticket, int64_t limit_bytes, const std::optional<ImageSource>& source);
+  void start(std::function<void()> work);
+  void run(const std::function<void()>& work);
   void join_others();
   bool wait_for_other(int socket, short events);
   void serve(const Ticket& ticket);
@@ -112,6 +116,7 @@ class Server final : private Replies, private GroupHost {
   void fetch(const ImageSource& source);
   void fetch_frame();
   void fetch_bytes(size_t bytes);
+  void keep_pace(size_t bytes);
 
   void obey();
   void obey(const Order& order);
@@ -162,6 +167,9 @@ class Server final : private Replies, private GroupHost {
   Spinner bulk_spinner_;              // waits for a piece of bulk data
   Clock::time_point answered_at_{};   // when the client was last sent something
   bool holding_ = false;              // the image of a session that left
+  int64_t bytes_per_second_ = 0;      // at which an image may come; 0: as fast as it does
+  Clock::time_point fetching_since_{};
+  int64_t fetched_bytes_ = 0;
   uint64_t doors_ = 0;                // of process groups, so far
 
   // Shared.

@@ -108,6 +108,8 @@ class Session {
 
   // Moving: image.cpp. `send` gets bodies of frames that answer a FETCH, of a parked session: an opcode's and what comes with it, and bytes.
   void send_image(const std::function<void(const wire::Writer& head, const uint8_t* payload, size_t payload_bytes)>& send);
+  // The image that comes is kept off the device.
+  void stay_parked() { stays_parked_ = true; }
   // What comes in answer to a FETCH, of a session that has done nothing yet. Throws wire::WireError, CommandError where it does not fit here.
   void take_image(wire::Reader& frame);
   // Where the next bytes of the image go, and how many at most; none once it is whole. They are put in place by `received`.
@@ -251,6 +253,7 @@ class Session {
   Cause stopped_;          // the last failure, until the client has heard of it
   Cause lost_;             // why the device computes no more
   std::unique_ptr<Arrival> image_;
+  bool stays_parked_ = false;
   std::unordered_map<uint64_t, std::unique_ptr<ProcessGroup>> groups_;
 };
 

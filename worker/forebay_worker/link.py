@@ -320,13 +320,18 @@ class WorkerLink:
         executor = self._executor
         match message:
             case messages.Assign():
-                if self._assigned.is_set():
-                    raise LinkRefused("the pool gave this worker a second session")
+                self._refuse_second()
                 source = None if message.source is None else (message.source.address, bytes.fromhex(message.source.ticket))
                 executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds, source)
                 self._heartbeat_seconds = message.heartbeat_seconds
                 self._standing.session, self._standing.ticket = message.session, message.ticket
                 self._standing.memory_limit_bytes = message.memory_limit_bytes
+                self._assigned.set()
+            case messages.Carry():
+                self._refuse_second()
+                source = (message.source.address, bytes.fromhex(message.source.ticket))
+                executor.carry(source, message.bytes_max, message.bytes_per_second_max)
+                self._heartbeat_seconds, self._standing.session = message.heartbeat_seconds, message.session
                 self._assigned.set()
             case _ if not self._assigned.is_set():
                 raise LinkRefused(f"the pool sent {message.type} to a worker without a session")
@@ -342,6 +347,10 @@ class WorkerLink:
                 executor.restore()
             case messages.End() | messages.Lead():
                 pass
+
+    def _refuse_second(self) -> None:
+        if self._assigned.is_set():
+            raise LinkRefused("the pool gave this worker a second session")
 
     def _tell_events(self, failed: asyncio.Future[None]) -> None:
         for event in self._executor.take_events():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from forebay_admin.host.files import PRIVATE, File
@@ -19,6 +21,8 @@ from forebay_admin.node.view import NO_TOKEN, Row, View, standing
 MODEL_LABEL, NAME_LABEL, SWITCH_LABEL = "forebay.io/model", "forebay.io/node", "forebay.io/switch"
 """What the pool reads of Ray's nodes (``forebay_pool.hosts.ray_nodes``)."""
 APPEAR_SECONDS_MAX = 120.0
+QUIET_SECONDS = 15.0
+"""After so long without one more parked session moving, what is left stays."""
 LOST = "lost"
 
 
@@ -119,8 +123,8 @@ def perform_leave(arguments: argparse.Namespace) -> int:
         parked = _drain(_view(arguments), arguments)
         if parked:
             raise NodeError(
-                f"{NODE} goes on, since the tensors of {parked} would be lost with it. They move with their next cell, or end with their"
-                " notebook; `forebay node leave` again, or lose them with `forebay node leave --now`."
+                f"{NODE} goes on, since the tensors of {parked} would be lost with it, and no other host takes them. They move with their"
+                " next cell, or end with their notebook; `forebay node leave` again, or lose them with `forebay node leave --now`."
             )
     systemd.stop(NODE)
     sys.stdout.write(f"{NODE} is stopped; `forebay node join` starts it again.\n")
@@ -144,8 +148,9 @@ def _drain(view: View, arguments: argparse.Namespace) -> str:
             f"{view.name} still computes after {arguments.timeout:g} s: {standing(view.row())}. It gets no new lease; wait longer,"
             " take leases back with --grace, or end what is there with `forebay node leave --now`."
         )
+    view.wait(Moved(), arguments.timeout)
     parked = parked_on(view.row())
-    rest = f"Here in memory or on the disk, until their next cell moves them: {parked}." if parked else "Nothing is parked here."
+    rest = f"Still here in memory or on the disk, since no other host takes them: {parked}." if parked else "Nothing is parked here."
     sys.stdout.write(f"{view.name} gets no new lease, and has none. {rest}\n")
     return parked
 
@@ -154,6 +159,21 @@ def parked_on(row: Row | None) -> str:
     """How many sessions would be lost with the node; empty for none."""
     count = 0 if row is None or row["state"] == LOST else row["parked"]
     return f"{count} parked session{'' if count == 1 else 's'}" if count else ""
+
+
+class Moved:
+    """Whether parked sessions have moved to other hosts, or none of them has for a while."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._parked, self._since = -1, clock()
+
+    def __call__(self, row: Row | None) -> bool:
+        if row is None or row["state"] == LOST or not row["parked"]:
+            return True
+        if row["moving"] or row["parked"] != self._parked:
+            self._parked, self._since = row["parked"], self._clock()
+        return self._clock() - self._since > QUIET_SECONDS
 
 
 def is_empty(row: Row | None) -> bool:

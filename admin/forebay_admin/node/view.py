@@ -85,4 +85,4 @@ def standing(row: Row | None) -> str:
     if row is None:
         return "the pool does not know this node yet"
     counts = f"{row['devices']} devices, {row['leases']} leases, {row['residents']} resident and {row['parked']} parked sessions"
-    return f"{row['state']}, {counts}"
+    return f"{row['state']}, {counts}" + (f" ({row['moving']} on its way to another host)" if row["moving"] else "")

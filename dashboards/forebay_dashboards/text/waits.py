@@ -27,6 +27,11 @@ _DETAILS: Mapping[str, Callable[[Values], Text]] = {
         held=given["held"],
         count=given["count"],
     ),
+    "host_starts": lambda given: Text(
+        "No device is free for %(flavor)s; a host for it is being started, which takes about %(seconds)s s.",
+        flavor=given["flavor"],
+        seconds=given["seconds"],
+    ),
     "one_held": lambda given: Text(
         "%(device)s, the one device that serves %(flavor)s, is held.", device=given["device"], flavor=given["flavor"]
     ),

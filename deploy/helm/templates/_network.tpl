@@ -64,7 +64,7 @@ ports:
 - to: [{ipBlock: {cidr: {{ $database.cidr }}}}]
   ports: [{protocol: TCP, port: {{ $database.port }}}]
 {{- end }}
-{{- if eq .part "hub" }}
+{{- if or (eq .part "hub") (and (eq .part "ray-head") (include "forebay.elastic" .root)) }}
 - to: [{ipBlock: {cidr: {{ $policy.kubernetesApi.cidr }}}}]
   {{- include "forebay.policyPorts" $policy.kubernetesApi.ports | nindent 2 }}
 {{- end }}

@@ -2,6 +2,11 @@
 {{ .Release.Name }}-ray-head-svc:6379
 {{- end }}
 
+{{/* The worker groups whose nodes come and go; empty where there is none. */}}
+{{- define "forebay.elastic" -}}
+{{- range .Values.ray.workerGroups }}{{ if .maxReplicas }}{{ .name }} {{ end }}{{ end }}
+{{- end }}
+
 {{/* Ports of all that listens on a node of Ray, none of them among the doors of workers. */}}
 {{- define "forebay.rayPorts" -}}
 node-manager-port: "6380"

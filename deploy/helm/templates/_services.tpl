@@ -36,7 +36,20 @@ worker_python: /opt/forebay/bin/python
 {{- with .Values.ray.workerGroups }}
 devices:
   {{- range . }}
-  - {kind: {{ .kind }}, model: {{ .model | quote }}, memory: {{ .memory | quote }}, count: {{ .devices }}}
+  - kind: {{ .kind }}
+    model: {{ .model | quote }}
+    memory: {{ .memory | quote }}
+    count: {{ .devices }}
+    {{- if .spot }}
+    spot: true
+    {{- end }}
+    {{- if .maxReplicas }}
+    nodes_min: {{ ternary .minReplicas .replicas (hasKey . "minReplicas") }}
+    nodes_max: {{ .maxReplicas }}
+    {{- with .startSeconds }}
+    start_seconds: {{ . }}
+    {{- end }}
+    {{- end }}
   {{- end }}
 {{- end }}
 {{- end }}

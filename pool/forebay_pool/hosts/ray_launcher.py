@@ -117,8 +117,8 @@ class RayLauncher:
                 log.warning("Ray does not tell its nodes: %s", one_line(error), extra={"action": "nodes_unknown"})
 
     async def _look(self) -> None:
-        rows = await asyncio.to_thread(ray.nodes)
-        living = [RayNode.of(row) for row in rows if row["Alive"]]
+        rows, reclaims = await asyncio.to_thread(_nodes)
+        living = [RayNode.of(row, reclaims) for row in rows if row["Alive"]]
         nodes = {node.id: node for node in named_apart(living, self._nodes)}
         if nodes != self._nodes:
             self._nodes = nodes
@@ -288,6 +288,11 @@ class RayLauncher:
                     return
                 for line in await _done(actor.output.remote()):
                     log.info("%s: %s", worker, line, extra={"action": "worker_output", "worker": worker})
+
+
+def _nodes() -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """Ray's rows of nodes, and the deadlines of those that are to go."""
+    return ray.nodes(), ray._private.state.state.get_draining_nodes()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)

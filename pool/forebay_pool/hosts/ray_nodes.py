@@ -18,6 +18,7 @@ NODE_LABEL = "forebay.io/node"
 """A name for the node that outlives a restart; without it, the host's."""
 SWITCH_LABEL = "forebay.io/switch"
 ID_CHARACTERS = 8
+NO_RECLAIMS: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,16 @@ class RayNode:
     address: str
     labels: Mapping[str, str] = field(default_factory=dict)
     gpus: int = 0
+    reclaim_unix_ms: int | None = None
+    """When its provider takes it back, where that was announced; 0: at any moment."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> RayNode:
-        """From a row of ``ray.nodes()``."""
+    def of(cls, row: Mapping[str, Any], reclaims: Mapping[str, int] = NO_RECLAIMS) -> RayNode:
+        """From a row of ``ray.nodes()``; ``reclaims`` has the deadlines of nodes that are to go, by their ids."""
         labels = dict(row.get("Labels") or {})
         name = labels.get(NODE_LABEL, row["NodeManagerHostname"])
-        return cls(row["NodeID"], name, row["NodeManagerAddress"], labels, int(row["Resources"].get("GPU", 0)))
+        gpus = int(row["Resources"].get("GPU", 0))
+        return cls(row["NodeID"], name, row["NodeManagerAddress"], labels, gpus, reclaims.get(row["NodeID"]))
 
     @property
     def models(self) -> frozenset[str]:
@@ -46,7 +50,7 @@ class RayNode:
 def named_apart(nodes: Iterable[RayNode], known: Mapping[str, RayNode]) -> list[RayNode]:
     """The living nodes, each under a name of its own, which it keeps while it lives; ``known`` are those of the last time, by id.
 
-    Several of one host carry the beginning of their id in it. A label names one node: if another bears it, Ray was started again there
+    Several of one host carry the end of their id in it. A label names one node: if another bears it, Ray was started again there
     before its end was noticed, and the new one waits for that.
     """
     listed = list(nodes)
@@ -57,7 +61,7 @@ def named_apart(nodes: Iterable[RayNode], known: Mapping[str, RayNode]) -> list[
         if node.id in known:
             continue
         if names[node.name] > 1 and NODE_LABEL not in node.labels:
-            node = replace(node, name=f"{node.name}-{node.id[:ID_CHARACTERS]}")
+            node = replace(node, name=f"{node.name}-{node.id[-ID_CHARACTERS:]}")
         if node.name not in taken:
             taken.add(node.name)
             named.append(node)
@@ -81,4 +85,4 @@ def devices_of(node: RayNode, groups: Iterable[DeviceGroup]) -> list[Device]:
 def _device(node: RayNode, group: DeviceGroup, index: int) -> Device:
     switch = node.labels.get(SWITCH_LABEL, group.switch)
     name = f"{node.name}/{group.kind}:{index}"
-    return Device(name, node.name, group.kind, index, group.model, group.memory, group.vendor, group.speed, switch)
+    return Device(name, node.name, group.kind, index, group.model, group.memory, group.vendor, group.speed, switch, group.spot)

@@ -8,6 +8,7 @@ from typing import Any
 from forebay_wire import messages as wire
 
 from forebay_pool.machine.story import Story
+from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.instructions import Instruction, Keep, Note, Show, TellClient
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import (
@@ -49,9 +50,10 @@ class Core:
         unix_offset_ns: int,
         policy: Policy | None = None,
         ranking: Ranking | None = None,
+        groups: Iterable[NodeGroup] = (),
     ) -> None:
         self.limits = limits
-        self.fleet = Fleet(devices, flavors, policy, ranking)
+        self.fleet = Fleet(devices, flavors, policy, ranking, groups)
         self.accounts = Accounts(limits.fair_share_half_life_seconds)
         self.queue = Queue(self.fleet, self.accounts)
         self.lengths = LeaseLengths()

@@ -204,7 +204,7 @@ class Granting(QueuePositions):
             session = request.session
             if not request.lane[0] or (session.flavor, session.tenant) in hopeless or not self.queue.has(request):
                 continue
-            if self.accounts.bar(session, request.span, self.queue.demand_milli(request.lane), self._now) is not None:
+            if self._is_barred(request):
                 continue
             if not self._move(request) and self._choose(session) is None:
                 hopeless.add((session.flavor, session.tenant))
@@ -316,12 +316,23 @@ class Granting(QueuePositions):
         self.fleet.give(ready, session)
         if session.image is not None:
             self.fleet.reserve(ready, seat.holders[session].memory_bytes)  # it fetches the tensors to the device
+            self._drop_carrier(session)
         patience_seconds = self.limits.worker_start_seconds + (0 if session.image is None else self.limits.park_seconds)
         ready.deadline_ns = self._now + int(patience_seconds * SECOND)
         assign = assignment(session, ready, self.fleet.flavors[session.flavor], self.limits)
         self._out.append(TellWorker(ready.id, assign))
         self._keep(session)
         return False
+
+    def _carriers(self) -> list[Worker]:
+        """The workers that fetch parked tensors off hosts that are drained."""
+        return [worker for worker in self.fleet.workers.values() if worker.carries is not None]
+
+    def _drop_carrier(self, session: Session) -> None:
+        """Nobody has to carry the session's tensors: its next worker fetches them, or it is over."""
+        for worker in self._carriers():
+            if worker.carries is session:
+                self._dismiss(worker, drains_milli=0)
 
     def _is_restored(self, worker: Worker, session: Session) -> bool:
         """Whether the session's tensors are on the device; has them brought there. The lease opens after that: this time is free."""

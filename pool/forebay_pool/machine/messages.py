@@ -9,7 +9,7 @@ from functools import lru_cache
 from forebay_wire import messages as wire
 
 from forebay_pool.model.causes import told
-from forebay_pool.model.types import Flavor, Kind, Lease, Limits, Price, Session, Worker
+from forebay_pool.model.types import Flavor, Kind, Lease, Limits, Price, Session, Worker, tensor_bytes
 
 END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
 MESSAGES_MAX = 1_024
@@ -66,6 +66,16 @@ def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits)
         idle_release_seconds=limits.idle_release_seconds,
         heartbeat_seconds=limits.heartbeat_seconds,
         source=None if session.image is None else session.image.source,
+    )
+
+
+def carry(session: Session, source: wire.Source, limits: Limits) -> wire.Carry:
+    return wire.Carry(
+        session=session.id,
+        source=source,
+        bytes_max=tensor_bytes(session),
+        bytes_per_second_max=limits.move_bytes_per_second,
+        heartbeat_seconds=limits.heartbeat_seconds,
     )
 
 

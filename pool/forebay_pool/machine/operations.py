@@ -66,8 +66,15 @@ class Operations(Resuming):
         waiting = self.queue.competition.rivals(lane, 0)
         if not waiting and self.fleet.choose(flavor, tenant, self.has_room_for_workers) is not None:
             return Outlook(0, 0.0)
-        own_ns = self.lengths.mean_ns(flavor.name)
-        return Outlook(waiting, None if own_ns is None else estimate_seconds(waiting * own_ns, own_ns, self.fleet.slots(lane)))
+        own_ns, starts = self.lengths.mean_ns(flavor.name), self._start_seconds(flavor, tenant)
+        usual = None if own_ns is None else estimate_seconds(waiting * own_ns, own_ns, self.fleet.slots(lane))
+        return Outlook(waiting, starts if usual is None else usual if starts is None or waiting else min(usual, starts))
+
+    def _start_seconds(self, flavor: Flavor, tenant: str) -> float | None:
+        """Until a node is there that would be started for the flavor; None where no more can be."""
+        left = [left_ns / SECOND for _, left_ns in self.fleet.starting(flavor, tenant, self._now)]
+        more = [one for one in self.fleet.grows_for(flavor, tenant) if one.wanted < one.group.nodes_max]
+        return min([*left, *(one.group.start_seconds for one in more)], default=None)
 
     # Nodes
 
@@ -99,7 +106,7 @@ class Operations(Resuming):
         node = self.fleet.nodes.get(event.node)
         if node is None:
             return
-        node.drains = event.drains
+        node.drains, node.releases, node.is_reclaimed = event.drains, False, event.reclaimed
         grace_seconds = event.grace_seconds if event.drains else None
         node.deadline_ns = None if grace_seconds is None else self._now + int(grace_seconds * SECOND)
         self._note("node_drains" if event.drains else "node_opened", node=node.name)

@@ -100,8 +100,11 @@ class QueuePositions(ParkedSessions):
         """Everybody's rank; whom a quota stops comes after those whom none does."""
         for request in requests:
             if self.queue.waiting.get(request.order) is request:
-                barred = self.accounts.bar(request.session, request.span, self.queue.demand_milli(request.lane), self._now) is not None
-                yield (barred, self.queue.rank(request, self._now)), request
+                yield (self._is_barred(request), self.queue.rank(request, self._now)), request
+
+    def _is_barred(self, request: Request) -> bool:
+        """Whether a quota or a budget stops who waits."""
+        return self.accounts.bar(request.session, request.span, self.queue.demand_milli(request.lane), self._now) is not None
 
     def _standing(self, request: Request, ahead: int, ahead_tenant: int, ahead_ns: int | None) -> Standing:
         why = self._why(request)

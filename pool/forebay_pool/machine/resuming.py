@@ -143,7 +143,7 @@ class Resuming(Sessions):
         worker = self._worker
         if message.epoch is not None or message.ended is not None:  # else it holds nothing yet
             self._adopt(worker, self.sessions.get(message.session or ""), message.ticket)
-        session, own = worker.session, worker.session or worker.keeps
+        session, own = worker.session, worker.session or worker.keeps or worker.carries
         limit_bytes = (message.memory_limit_bytes or 0) if worker.unsure else 0
         worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
         strange = message.session is not None and (own is None or own.id != message.session)
@@ -152,6 +152,9 @@ class Resuming(Sessions):
             self._show(own)  # what it keeps off its device is metered from now on at the latest
         if strange:  # nothing opens there before it has ended: what it holds was never written
             self._fail(worker, "it came back with a session that is not its own")
+        elif worker.carries is not None:
+            self._resume_carrier(worker, worker.carries, message)
+            self._show_and_settle(worker)
         elif session is None or message.session is None:
             self._resume_spare(worker)
             self._show_and_settle(worker)
@@ -189,6 +192,13 @@ class Resuming(Sessions):
         worker.opened = True
         self._touch(session)
         self._keep(session)
+
+    def _resume_carrier(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
+        """It fetches tensors, or has them, or did not hear that it should."""
+        if message.session is None:
+            self._carry(worker, session)
+        elif message.left is not None:
+            self._carried(worker, session, message.left)
 
     def _resume_spare(self, worker: Worker) -> None:
         """It serves nobody as far as it knows: it is ready, or did not hear of its session, or has lost it."""

@@ -72,7 +72,7 @@ class Revoking(Offering):
         gap = self.limits.preempt_priority_gap
         if not gap or self.queue.waiting.get(request.order) is not request:
             return
-        if self.accounts.bar(request.session, request.span, self.queue.demand_milli(request.lane), self._now) is not None:
+        if self._is_barred(request):
             return
         request.preempts = {name: lease for name, lease in request.preempts.items() if name in self._leases}
         chosen: list[Lease] = []

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from forebay_wire import messages as wire
 
 from forebay_pool.errors import InvariantBroken
-from forebay_pool.machine.operations import Operations
+from forebay_pool.machine.scaling import Scaling
 from forebay_pool.model.causes import Cause
+from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.events import (
     BudgetSet,
     ClientSaid,
@@ -43,7 +44,7 @@ from forebay_pool.model.types import Device, Flavor, Limits
 from forebay_pool.placement.ranking import Ranking
 
 
-class StateMachine(Operations):
+class StateMachine(Scaling):
     """Owns devices, flavors, sessions, leases and the queue. ``name`` makes worker ids unique among pools."""
 
     def __init__(
@@ -55,8 +56,9 @@ class StateMachine(Operations):
         unix_offset_ns: int,
         policy: Policy | None = None,
         ranking: Ranking | None = None,
+        groups: Iterable[NodeGroup] = (),
     ) -> None:
-        super().__init__(devices, flavors, limits, name, unix_offset_ns, policy, ranking)
+        super().__init__(devices, flavors, limits, name, unix_offset_ns, policy, ranking, groups)
         self._away = {}
         self._on |= {
             Restored: self._restored,
@@ -151,8 +153,10 @@ class StateMachine(Operations):
             self._move_waiting()
             self._tell_queue(anew=True)
         if not self.stopping:
+            self._evacuate()
             self._make_way()
             self._keep_warm()
+            self._scale()
 
     def _shut_down(self, event: ShutDown) -> None:
         self.stopping = True

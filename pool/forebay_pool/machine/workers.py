@@ -37,6 +37,7 @@ class Workers(Draining):
 
     def _bury(self, session: Session, state: SessionState) -> None:
         del self.sessions[session.id]
+        self._drop_carrier(session)
         self._leave_group(session)
         self._set_state(session, state)
         self._keep(session)
@@ -59,7 +60,10 @@ class Workers(Draining):
 
     def _ready(self, message: wire.Ready) -> None:
         worker = self._worker
-        if worker.state == "starting":
+        if worker.state == "starting" and worker.carries is not None:
+            worker.address, worker.away_ns = message.address, None
+            self._carry(worker, worker.carries)
+        elif worker.state == "starting":
             worker.state, worker.address, worker.deadline_ns, worker.away_ns = "warm", message.address, None, None
             self.fleet.doubt(worker, False)  # if another pool started it, it has done nothing yet
             self._note("worker_ready", worker=worker.id, device=worker.device.id, torch=message.torch, pid=message.pid)
@@ -145,6 +149,8 @@ class Workers(Draining):
     def _left(self, message: wire.Left) -> None:
         """The session is between two workers. A lease that was open goes on elsewhere, as another one."""
         worker, session = self._worker, self._worker.session
+        if worker.state == "carrying" and worker.carries is not None:
+            self._carried(worker, worker.carries, message)
         if session is None or worker.state != "bound":
             return
         self._let_image_go(session)
@@ -279,7 +285,7 @@ class Workers(Draining):
         lease = None if session is None else session.lease
         if lease is not None:
             self._close(lease, lease.ending if by_program else "failed", lease.confirmed_ns)
-        opened = worker.opened
+        opened, carried = worker.opened, worker.carries is not None
         for of_session in (session, kept):
             if of_session is not None:
                 self._less_is_parked(of_session)
@@ -296,11 +302,13 @@ class Workers(Draining):
             if kept.worker is not None:
                 self._dismiss(kept.worker, drains_milli=0)
             self._lose(kept, Cause("worker_gone", cause, device=worker.device.id))
-        elif session is None:
+        elif session is None and not carried:
             wanting = in_want(seat, worker.devices)
             request = wanting[-1].request if len(wanting) > len(spares_for(seat, worker.devices)) else None
             if request is not None:
                 self._retry(request, cause)
+        elif session is None:
+            return  # the tensors are where they were
         elif opened and session.image is not None and lease is not None and not self.stopping:
             self._go_back(session, lease, cause)
         elif opened:

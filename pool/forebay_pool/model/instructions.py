@@ -81,6 +81,15 @@ class Show:
 
 
 @fact
+class Scale:
+    """Tell the autoscaler how many nodes of each group there should be, by the group's model, those that an operator drains included;
+    it may end the nodes ``over``, which are empty, and no others that are there."""
+
+    nodes: Mapping[str, int]
+    over: frozenset[str]
+
+
+@fact
 class Note:
     """Something an operator may want to read or count: a word, and identifiers."""
 
@@ -88,4 +97,4 @@ class Note:
     fields: Mapping[str, str | int]
 
 
-Instruction = TellClient | TellWorker | Launch | Kill | Meter | MeterParked | Keep | Forget | Confirm | Show | Note
+Instruction = TellClient | TellWorker | Launch | Kill | Meter | MeterParked | Keep | Forget | Confirm | Show | Scale | Note

@@ -40,6 +40,8 @@ class NodeDrain:
     drains: bool
     grace_seconds: float | None = None
     """Leases that are still open after so long are taken back; None: they end by themselves."""
+    reclaimed: bool = False
+    """Whether the node's provider takes it back then."""
 
 
 @dataclass(frozen=True, slots=True)

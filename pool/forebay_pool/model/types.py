@@ -26,7 +26,7 @@ WHOLE_MILLI = 1000
 Kind = Literal["cpu", "cuda", "hip", "null"]
 SessionState = Literal["idle", "queued", "active", "resident", "parked", "lost", "ended"]
 LeaseState = Literal["open", "closing", "closed"]
-WorkerState = Literal["starting", "warm", "assigning", "bound", "left", "ending"]
+WorkerState = Literal["starting", "warm", "assigning", "bound", "left", "carrying", "ending"]
 DeviceState = Literal["free", "placing", "leased", "draining", "cordoned", "lost"]
 NodeState = Literal["up", "draining", "lost"]
 CloseReason = Literal["drained", "idle", "released", "moved", "revoked", "failed"]
@@ -67,6 +67,8 @@ class Device:
     """Relative speed class; 100 is the reference."""
     switch: str = ""
     """The network switch that its node hangs on; empty where nobody said."""
+    spot: bool = False
+    """Whether its provider may take it back at short notice."""
     make: Make = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -216,6 +218,12 @@ class Limits:
     """Parked tensors in the memory of one host; beyond, they are spilled to its disk."""
     spill_bytes_max: int = 0
     """Parked tensors on the disk of one host. What neither takes stays in memory."""
+    move_bytes_per_second: int = 10**9
+    """How fast parked tensors leave a host that is drained."""
+    elastic_wait_share: float = 0.05
+    """Nodes are asked for so that at most such a share of the requests waits."""
+    elastic_release_seconds: float = 600.0
+    """A node that has not been needed for so long is given back."""
     segment_seconds: float = 3_600.0
     """Leases are metered in segments that end so long after each full hour, again and again, and at full hours."""
 
@@ -296,6 +304,8 @@ class Worker:
     """The session that left it, and whose tensors it holds until another worker has fetched them."""
     source: wire.Source | None = None
     """Where they are fetched."""
+    carries: Session | None = None
+    """The session whose tensors it is there to fetch off another host, and to keep."""
     ticket: str = ""
     """What the client presents to it, once somebody asked."""
     device: Device = field(init=False)
@@ -320,7 +330,7 @@ class Worker:
     @property
     def spare(self) -> bool:
         """Whether it serves nobody yet, and may."""
-        return self.session is None and self.state in ("starting", "warm")
+        return self.session is self.carries is None and self.state in ("starting", "warm")
 
 
 @dataclass(slots=True, eq=False)
@@ -594,6 +604,14 @@ class Node:
     """Why it was given up; None while it is there."""
     drains: bool = False
     """Whether nothing new starts on it, and what is there leaves."""
+    releases: bool = False
+    """Whether it drains because it is needed no more, and may end once it is empty."""
+    is_reclaimed: bool = False
+    """Whether its provider takes it back."""
+    is_forgotten: bool = False
+    """Whether it is on no list any more."""
+    moving: int = 0
+    """Sessions whose parked tensors are on their way to another host."""
     deadline_ns: int | None = None
     """When the leases that are still open on it are taken back, while it drains."""
 

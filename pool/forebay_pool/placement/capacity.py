@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from forebay_pool.model.causes import Cause
+from forebay_pool.model.elastic import Growth, NodeGroup
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.types import WHOLE_MILLI, Device, Equivalent, Flavor, Seat
 from forebay_pool.placement.free_index import FreeIndex, Group
@@ -16,6 +17,9 @@ class Estate(Protocol):
     """What capacities are worked out from."""
 
     policy: Policy
+
+    @property
+    def growth(self) -> Mapping[str, Growth]: ...
 
     @property
     def seats(self) -> Mapping[str, Seat]: ...
@@ -30,7 +34,8 @@ NAMED_MAX = 3
 
 
 class Capacity:
-    """Answers about the devices that are here, whoever holds them; cordoned and lost ones may come back, and count."""
+    """Answers about the devices that are here, whoever holds them; cordoned and lost ones may come back, and count. So do nodes that could
+    be started."""
 
     def __init__(self, estate: Estate) -> None:
         self._estate = estate
@@ -53,6 +58,8 @@ class Capacity:
 
     def _judge(self, flavor: Flavor, barred: frozenset[str]) -> Cause | None:
         indexes = self._estate.indexes
+        if any(can_start(growth.group, flavor) for name, growth in self._estate.growth.items() if name not in barred):
+            return None
         here = [e for e in flavor.equivalents if e.model in indexes]
         absent = [e for e in flavor.equivalents if e.model not in indexes]
         reasons = []
@@ -104,9 +111,24 @@ def _place_name(group: Group, policy: Policy) -> str:
     return {"node": group.node, "switch": group.switch, "any": ""}[policy.gang_spread]
 
 
-def suits(device: Device, flavor: Flavor, equivalent: Equivalent) -> bool:
+class Size(Protocol):
+    """Devices of one make: one of them, or a group of nodes that could be started."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+
+def suits(device: Size, flavor: Flavor, equivalent: Equivalent) -> bool:
     """Whether the device can be one of those that serve the flavor this way: the gang's memory together holds the flavor's."""
     return equivalent.model == device.model and flavor.memory_bytes <= equivalent.count * device.memory_bytes
+
+
+def can_start(group: NodeGroup, flavor: Flavor) -> bool:
+    """Whether nodes of the group could be started that serve the flavor."""
+    return any(suits(group, flavor, e) and e.count <= group.nodes_max * group.devices for e in flavor.equivalents)
 
 
 def equivalents_for(devices: tuple[Device, ...], flavor: Flavor) -> list[Equivalent]:

@@ -111,6 +111,11 @@ class Placement:
             self._spares[model] = {}
         self.indexes[model].add(seat)
 
+    def remove(self, node: str, models: Iterable[str]) -> None:
+        """Forgets the node, none of whose devices is open, and which has these models."""
+        for model in models:
+            self.indexes[model].remove(node)
+
     def changed(self, seat: Seat) -> None:
         """Something about the seat is not as it was."""
         self.indexes[seat.device.model].changed(seat)

@@ -11,10 +11,11 @@ from forebay_wire.sentences import gib
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.model.causes import Cause
+from forebay_pool.model.elastic import Growth, NodeGroup
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import ALONE, WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Make, Node, Place, Seat, Session, Worker
-from forebay_pool.placement.capacity import Capacity, equivalents_for, part_of, suits
+from forebay_pool.placement.capacity import Capacity, can_start, equivalents_for, part_of, suits
 from forebay_pool.placement.choice import UNBOUND, Bounds, Placement
 from forebay_pool.placement.expected_ends import Ends
 from forebay_pool.placement.fragmentation import Demand
@@ -52,7 +53,12 @@ class Fleet:
     """Who sits where. What is free is indexed, so that no decision looks at every device."""
 
     def __init__(
-        self, devices: Iterable[Device], flavors: Mapping[str, Flavor], policy: Policy | None = None, ranking: Ranking | None = None
+        self,
+        devices: Iterable[Device],
+        flavors: Mapping[str, Flavor],
+        policy: Policy | None = None,
+        ranking: Ranking | None = None,
+        groups: Iterable[NodeGroup] = (),
     ) -> None:
         self.nodes: dict[str, Node] = {}
         self.seats: dict[str, Seat] = {}
@@ -60,6 +66,8 @@ class Fleet:
         self.policy = policy or Policy()
         self.flavors: dict[str, Flavor] = dict(flavors)
         self.tariff = Tariff()
+        self.growth = {group.model: Growth(group) for group in groups}
+        """Of each elastic group, by its model."""
         self.serving: dict[str, dict[str, Worker]] = {}
         """Workers with a session, or with the tensors of one that left, by tenant."""
         self.demand = Demand(self.flavors)
@@ -68,6 +76,7 @@ class Fleet:
         self.placement = Placement(self.demand, ranking)
         self.capacity = Capacity(self)
         self.ends = Ends()
+        self._seats_joined = 0
         self._serves: dict[Make, tuple[str, ...]] = {}
         self._makes: dict[str, tuple[Make, ...]] = {}
         self._rivals: dict[str, tuple[str, ...]] = {}
@@ -82,7 +91,8 @@ class Fleet:
             if device.id in self.seats:
                 continue
             node = self.nodes.setdefault(device.node, Node(device.node, device.switch))
-            seat = self.seats[device.id] = Seat(device, node, len(self.seats))
+            seat = self.seats[device.id] = Seat(device, node, self._seats_joined)
+            self._seats_joined += 1
             node.seats.append(seat)
             self.spare.setdefault(device.kind, 0)
             self.placement.add(seat)
@@ -90,6 +100,16 @@ class Fleet:
             new.append(seat)
         self._index_flavors()
         return new
+
+    def forget(self, node: Node) -> None:
+        """Takes a lost node off the lists, on which no worker is left and of which nothing is held."""
+        node.is_forgotten = True
+        del self.nodes[node.name]
+        self.placement.remove(node.name, {seat.device.model for seat in node.seats})
+        for seat in node.seats:
+            del self.seats[seat.device.id]
+            self.ends.free_milli[seat.device.make] -= seat.free_milli
+        self._index_flavors()
 
     def set_flavor(self, flavor: Flavor) -> None:
         self.flavors[flavor.name] = flavor
@@ -201,12 +221,29 @@ class Fleet:
                 devices = [seat.device for group in groups for seat in group.seats if suits(seat.device, flavor, e)]
                 shares = sum(min(WHOLE_MILLI // e.share_milli, device.memory_bytes // flavor.memory_bytes) for device in devices)
                 most[e.model] = max(most.get(e.model, 0), shares if e.count == 1 else len(devices) // e.count)
+        for group in [one.group for one in self.grows_for(flavor, tenant)]:
+            count, share_milli = min((e.count, e.share_milli) for e in flavor.equivalents if suits(group, flavor, e))
+            most[group.model] = group.nodes_max * group.devices // count * (WHOLE_MILLI // share_milli)
         return sum(most.values())
 
     def most_milli(self, flavors: Iterable[str]) -> int:
         """All that there is, in thousandths of devices, of what serves any of the flavors."""
-        makes = {make: None for flavor in flavors for make in self.makes_of(flavor)}
-        return WHOLE_MILLI * sum(seat.device.make in makes for seat in self.seats.values())
+        names = list(flavors)
+        groups = {group.make: group for one in self.growth.values() for group in [one.group]}
+        grown = [group for group in groups.values() if any(can_start(group, self.flavors[name]) for name in names)]
+        makes = {make: None for flavor in names for make in self.makes_of(flavor) if make not in groups}
+        there = WHOLE_MILLI * sum(seat.device.make in makes for seat in self.seats.values())
+        return there + sum(group.nodes_max * group.node_milli for group in grown)
+
+    def starting(self, flavor: Flavor, tenant: str, now_ns: int) -> Iterator[tuple[Growth, int]]:
+        """The nodes on their way that will serve the flavor to the tenant, and what is left until each is there, in nanoseconds."""
+        for growth in self.growth.values():
+            if growth.asked_ns and can_start(growth.group, flavor) and self.policy.allows(growth.group.model, tenant):
+                yield from ((growth, left_ns) for left_ns in growth.starts_left_ns(now_ns))
+
+    def grows_for(self, flavor: Flavor, tenant: str) -> list[Growth]:
+        """The groups of which nodes could be started that serve the flavor to the tenant."""
+        return [one for one in self.growth.values() if can_start(one.group, flavor) and self.policy.allows(one.group.model, tenant)]
 
     # Seats
 
@@ -337,7 +374,8 @@ class Fleet:
         self.workers[worker.id] = worker
         for seat in self.seats_under(worker):
             seat.workers[worker.id] = worker
-        self._count_spare(worker, 1)
+        if worker.spare:
+            self._count_spare(worker, 1)
 
     def seats_under(self, worker: Worker) -> list[Seat]:
         """The worker's devices, its first one first."""
@@ -385,6 +423,16 @@ class Fleet:
         self.reserve(worker, 0)
         self._wants_worker(session)
 
+    def hand_over(self, worker: Worker, session: Session, image_bytes: int, source: wire.Source) -> None:
+        """The worker keeps the tensors from here on that another one kept; that one has them still, and nobody comes for them."""
+        before, session.image = session.image, worker
+        worker.carries, worker.keeps, worker.state, worker.opened = None, session, "left", True
+        worker.parked_bytes, worker.source, worker.deadline_ns = image_bytes, source, None
+        self.serving[session.tenant][worker.id] = worker
+        if before is not None:
+            before.keeps = before.parked_bytes = None
+            del self.serving[session.tenant][before.id]
+
     def _wants_worker(self, session: Session) -> None:
         """The session has no worker from here on: it waits for one where it has claimed a place."""
         if session.request is not None and session.request.place is not None:
@@ -395,6 +443,7 @@ class Fleet:
         if worker.spare:
             self._count_spare(worker, -1)
         worker.state, worker.parking, worker.restoring, worker.deadline_ns, worker.leave_by_ns = "ending", False, False, None, None
+        worker.carries = None
         owner = worker.session or worker.keeps
         if owner is not None:
             del self.serving[owner.tenant][worker.id]

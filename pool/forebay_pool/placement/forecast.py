@@ -32,6 +32,10 @@ class Arrivals:
         weight, since_ns = self._weights.get(flavor, (0.0, now_ns))
         return weight * math.exp((since_ns - now_ns) / 1e9 / MEMORY_SECONDS)
 
+    def seen_per_second(self, flavor: str, now_ns: int) -> float:
+        """The rate as far as it was seen: too low at first, never too high."""
+        return self._weight(flavor, now_ns) / MEMORY_SECONDS
+
     def per_second(self, flavor: str, now_ns: int) -> float:
         """The rate; what could not be seen yet, as watching began only lately, is made up for."""
         if self._began_ns is None:
@@ -86,6 +90,15 @@ def forecast(loads: Iterable[Load]) -> list[Forecast]:
         missing = max(0.0, rival - load.devices)
         result.append(Forecast(load.flavor, load.offered_devices, rival, load.devices, utilisation, missing, waits))
     return result
+
+
+def servers_for(load: float, wait_share_max: float) -> int:
+    """The fewest servers on which at most such a share of the requests waits, where ``load`` of them are busy on average."""
+    blocked, servers = 1.0, 0
+    while servers <= load or blocked / (1.0 - load / servers * (1.0 - blocked)) > wait_share_max:
+        servers += 1
+        blocked = load * blocked / (servers + load * blocked)
+    return servers
 
 
 def erlang_c(servers: int, load: float) -> float:

@@ -70,6 +70,7 @@ class FreeIndex:
         self._buckets: dict[Key, Bucket] = {}
         self._buckets_begun = 0
         self._numbered: dict[int, Group] = {}
+        self._numbers = 0
         self._shares: Counter[int] = Counter()
         """How many groups have a device with just so much free."""
         self._wholes: dict[str | None, list[int]] = {None: []}
@@ -102,11 +103,21 @@ class FreeIndex:
         group = self.groups.get(device.node)
         if group is None:
             group = self.groups[device.node] = Group(
-                len(self._numbered), device.node, device.switch, sort=(device.memory_bytes, device.speed)
+                self._numbers, device.node, device.switch, sort=(device.memory_bytes, device.speed)
             )
+            self._numbers += 1
             self._numbered[group.number] = group
         group.seats.append(seat)
         self.changed(seat)
+
+    def remove(self, node: str) -> None:
+        """Forgets the node, none of whose devices is open."""
+        self.refresh()
+        self._file_wholes()
+        group = self.groups.pop(node)
+        del self._numbered[group.number]
+        self.count -= len(group.seats)
+        self.closed -= len(group.seats)
 
     def changed(self, seat: Seat) -> None:
         """Something about the seat may not be as it was."""

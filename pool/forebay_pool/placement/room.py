@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay_pool.model.types import Limits, Node, Seat, Session, Worker
+from forebay_pool.model.types import Limits, Node, Seat, Session, Worker, tensor_bytes
 
 
 def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:
@@ -46,10 +46,25 @@ def by_use(workers: Iterable[Worker]) -> list[Worker]:
     return [worker for _, worker in sorted(uses, key=lambda pair: pair[0])]
 
 
-def parking_space(worker: Worker, node: Node, limits: Limits) -> tuple[int, int]:
-    """What is left on the worker's host for its session: bytes of memory, and of disk."""
+def is_coming(worker: Worker) -> bool:
+    """Whether tensors are on their way to the memory of its host."""
+    return worker.parking or worker.carries is not None
+
+
+def is_empty(node: Node) -> bool:
+    """Whether no worker is left on it."""
+    return not any(seat.workers for seat in node.seats)
+
+
+def kept_bytes(node: Node) -> int:
+    """Tensors off devices on the host, in memory and on disk."""
+    return sum(worker.parked_bytes or 0 for seat in node.seats for worker in seat.workers.values() if worker.device is seat.device)
+
+
+def parking_space(worker: Worker | None, node: Node, limits: Limits) -> tuple[int, int]:
+    """What is left on the host for the worker's session, or for any other: bytes of memory, and of disk."""
     others = [other for seat in node.seats for other in seat.workers.values() if other is not worker and other.device is seat.device]
     on_disk = sum(other.spilled_bytes for other in others)
     in_memory = sum((other.parked_bytes or 0) - other.spilled_bytes for other in others)
-    coming = sum(other.reserved_bytes for other in others if other.parking)
+    coming = sum(tensor_bytes(other.carries) if other.carries is not None else other.reserved_bytes for other in others if is_coming(other))
     return max(0, limits.parked_host_bytes_max - in_memory - coming), max(0, limits.spill_bytes_max - on_disk)

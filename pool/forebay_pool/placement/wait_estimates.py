@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import islice
 
 from forebay_wire import messages as wire
 
 from forebay_pool.model.metering import SECOND_NS
 from forebay_pool.model.types import Estimate, Lane, Session, Standing
+from forebay_pool.placement.capacity import can_start
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.lease_lengths import LeaseLengths, Lifetimes, rough
-from forebay_pool.placement.wait_simulation import HELD_MAX, Held, Prospect
+from forebay_pool.placement.wait_simulation import HELD_MAX, Arrival, Held, Prospect
 
 NEWS_SHARE = 0.25
 """An end of a range that moves by less than this part of its high one, against what is left of the range told, is no news."""
@@ -48,8 +50,17 @@ class Foresight:
             return None
         there, free_milli, scale = self._held(lane)
         held = [Held(age_ns, milli, self._lifetimes_of(flavor) or own) for flavor, age_ns, milli in there]
+        if not lane[0]:
+            held += self._starting(lane)
         prospect = Prospect(held, free_milli, self._fleet.demand_milli(lane), own, scale)
-        return prospect, len(held) * scale, max((one.age_ns for one in held), default=0)
+        return prospect, len(there) * scale, max((age_ns for _, age_ns, _ in there), default=0)
+
+    def _starting(self, lane: Lane) -> list[Held]:
+        """The devices of nodes on their way, as if they were held until they are there."""
+        flavor, barred = self._fleet.flavors[lane[1]], lane[2]
+        ways = [growth for growth in self._fleet.growth.values() if growth.group.model not in barred and can_start(growth.group, flavor)]
+        coming = [(growth.group, left_ns) for growth in ways for left_ns in islice(growth.starts_left_ns(self.made_ns), HELD_MAX)]
+        return [Held(0, group.node_milli, Arrival(left_ns)) for group, left_ns in coming]
 
     def _lifetimes_of(self, flavor: str) -> Lifetimes | None:
         if flavor not in self._lifetimes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from forebay_pool.placement.lease_lengths import Lifetimes
 
@@ -35,12 +35,28 @@ def _parts() -> list[list[float]]:
 PARTS = _parts()
 
 
+class Ending(Protocol):
+    """When what is held is free."""
+
+    def left_ns(self, age_ns: float, part: float) -> float:
+        """What so great a part (below 1) of those that reached the age does not outlast from there on."""
+
+
+class Arrival(NamedTuple):
+    """Devices that are on their way, and free once they are there."""
+
+    nanoseconds: int
+
+    def left_ns(self, age_ns: float, part: float) -> float:
+        return self.nanoseconds
+
+
 class Held(NamedTuple):
     """Compute that a lease has, in thousandths of a device, for so long already."""
 
     age_ns: int
     milli: int
-    lifetimes: Lifetimes
+    lifetimes: Ending
 
 
 class Range(NamedTuple):

@@ -36,6 +36,10 @@ def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
         return _why_not_there(session, fleet, worst)
     flavor = fleet.flavors[session.flavor]
     count, free, closed, some = census = fleet.census(flavor)
+    starting = [] if free else [growth.group for growth in fleet.grows_for(flavor, session.tenant) if growth.asked_ns]
+    if starting:
+        seconds = min(group.start_seconds for group in starting)
+        return Why("shortage", Cause("host_starts", flavor=session.flavor, seconds=f"{seconds:g}"))
     if not count:
         return Why("shortage", Cause("unserved", flavor=session.flavor))
     if closed == count:

@@ -83,9 +83,9 @@ def _event_of(record: Session | Lease | Seat | Node, now_ns: int) -> tuple[str, 
         case Session():
             return "session", {**session_row(record), **_end(record.state in ("lost", "ended"))}, (record.tenant, record.user)
         case Seat():
-            return "device", device_row(record), None
+            return "device", {**device_row(record), **_end(record.node.is_forgotten)}, None
         case Node():
-            return "node", node_row(record), None
+            return "node", {**node_row(record), **_end(record.is_forgotten)}, None
 
 
 def _end(is_over: bool) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.types import WHOLE_MILLI, Lease, Seat, Session, UsageRecord
+from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import residents
 from forebay_pool.views.device_metrics import Readings, device_families
 
@@ -169,6 +170,7 @@ class StateCollector(Collector):
         workers: Tally[str] = Tally(worker.state for worker in machine.fleet.workers.values())
         yield _gauge("forebay_pool_workers", "Worker processes, by state", ("state",), {(s,): workers[s] for s in WORKER_STATES})
         yield from _seat_families(machine.fleet.seats.values())
+        yield from _growth_families(machine.fleet)
         yield _gauge("forebay_pool_queue_requests", "Requests that wait for a device", (), {(): len(machine.queue)})
         yield from _waiting_families(machine.sessions.values(), self._clock_ns())
         yield from _backlog_families(self._backlog(), self._unix_ns())
@@ -218,6 +220,15 @@ def _seat_families(seats: Iterable[Seat]) -> Iterator[Metric]:
     yield _gauge("forebay_pool_closed_devices", "Devices that no lease opens on, whatever they still do", places, closed)
     yield _gauge("forebay_pool_device_memory_bytes", "Memory of the devices", places, capacity)
     yield _gauge("forebay_pool_device_memory_reserved_bytes", "Device memory set aside for sessions", places, reserved)
+
+
+def _growth_families(fleet: Fleet) -> Iterator[Metric]:
+    groups = fleet.growth.values()
+    counts: dict[tuple[str, ...], float] = {
+        ("wanted",): sum(one.wanted for one in groups),
+        ("starting",): sum(len(one.asked_ns) for one in groups),
+    }
+    yield _gauge("forebay_pool_elastic_nodes", "Nodes of groups that come and go, wanted and on their way", ("state",), counts)
 
 
 def _waiting_families(sessions: Iterable[Session], now_ns: int) -> Iterator[Metric]:

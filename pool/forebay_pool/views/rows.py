@@ -34,7 +34,7 @@ from forebay_pool.model.types import (
 )
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.lease_lengths import Outlook
-from forebay_pool.placement.room import residents
+from forebay_pool.placement.room import kept_bytes, residents
 from forebay_pool.queue.accounts import Account
 from forebay_pool.store.flavors import settings_of
 
@@ -160,6 +160,8 @@ class DeviceRow(TypedDict):
     vendor: str
     speed: int
     switch: str
+    spot: bool
+    """Whether its provider may take it back at short notice."""
     memory_bytes: int
     state: DeviceState
     cordoned: bool
@@ -184,6 +186,12 @@ class NodeRow(TypedDict):
     free_milli: int
     leases: int
     residents: int
+    parked_bytes: int
+    """What these take."""
+    moving: int
+    """How many of them are on their way to another host."""
+    releases: bool
+    """Whether it drains because it is needed no more."""
     parked: int
     """Sessions whose tensors lie in this host's memory or on its disk, off its devices: they are lost with the host."""
 
@@ -389,6 +397,7 @@ def device_row(seat: Seat) -> DeviceRow:
         "vendor": seat.device.vendor,
         "speed": seat.device.speed,
         "switch": seat.device.switch,
+        "spot": seat.device.spot,
         "memory_bytes": seat.device.memory_bytes,
         "state": seat.state,
         "cordoned": seat.cordon is not None,
@@ -414,6 +423,9 @@ def node_row(node: Node) -> NodeRow:
         "free_milli": sum(seat.open_milli for seat in node.seats),
         "leases": sum(session.lease is not None for seat in node.seats for session in seat.holders),
         "residents": sum(len(residents(seat)) for seat in node.seats),
+        "parked_bytes": kept_bytes(node),
+        "moving": node.moving,
+        "releases": node.releases,
         "parked": len({worker.id for seat in node.seats for worker in seat.workers.values() if worker.parked_bytes is not None}),
     }
 

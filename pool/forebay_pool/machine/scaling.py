@@ -1,0 +1,129 @@
+"""How many nodes there should be: what the autoscaler is asked for, and which nodes are given back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from forebay_pool.machine.operations import Operations
+from forebay_pool.model.elastic import Growth
+from forebay_pool.model.instructions import Scale, Show
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import WHOLE_MILLI, Flavor, Node, tensor_bytes
+from forebay_pool.placement.forecast import MEMORY_SECONDS
+from forebay_pool.placement.node_demand import FlavorDemand, nodes_needed
+from forebay_pool.placement.room import is_empty
+
+SCALE_SECONDS = 1.0
+"""How often the demand is looked at."""
+
+
+class Scaling(Operations):
+    """Asks for the nodes that demand and forecast need, and drains those that have not been needed for a while."""
+
+    _scaled_ns: int | None = None
+    """When the demand was looked at last."""
+    _asked: Scale | None = None
+    """What the autoscaler was told last."""
+
+    def _scale(self) -> None:
+        growth = self.fleet.growth
+        if not growth or (self._scaled_ns is not None and self._now - self._scaled_ns < int(SCALE_SECONDS * SECOND)):
+            return
+        if self._scaled_ns is None:  # what this pool does not know yet may need them
+            for one in growth.values():
+                one.need(len(self._nodes_of(one)), self._now, int(self.limits.elastic_release_seconds * SECOND))
+        self._scaled_ns = self._now
+        groups = [one.group for one in growth.values()]
+        needed = nodes_needed(self._demands(), groups, self._fixed_milli(), self.limits.elastic_wait_share)
+        for one in growth.values():
+            one.need(needed[one.group.model], self._now, int(self.limits.elastic_release_seconds * SECOND))
+            self._adjust(one)
+        living = {one.group.model: self._nodes_of(one) for one in growth.values()}
+        self._forget_ended()
+        asked = Scale(
+            {model: _asked_of(growth[model], nodes) for model, nodes in living.items()},
+            frozenset(node.name for nodes in living.values() for node in nodes if node.releases and is_empty(node)),
+        )
+        if asked != self._asked:
+            self._asked = asked
+            self._out.append(asked)
+            self._note("nodes_asked", **asked.nodes)
+
+    def _demands(self) -> list[FlavorDemand]:
+        """What each flavor asks for: requests that a quota or a budget stops ask for nothing."""
+        present: Counter[str] = Counter()
+        for session in self.sessions.values():
+            request = session.request
+            if session.lease is not None:
+                present[session.lease.flavor.name] += 1
+            elif request is not None and (request.place is not None or not self._is_barred(request)):
+                present[session.flavor] += 1
+        return [self._demand(flavor, present[flavor.name]) for flavor in self.fleet.flavors.values()]
+
+    def _demand(self, flavor: Flavor, present: int) -> FlavorDemand:
+        rate = self.arrivals.seen_per_second(flavor.name, self._now)
+        return FlavorDemand(flavor, present, rate * self._mean_seconds(flavor.name), rate * self.limits.elastic_release_seconds)
+
+    def _mean_seconds(self, flavor: str) -> float:
+        """How long its leases last, as far as that says how many will run: those that last longer than arrivals are remembered are counted
+        as they are."""
+        return min(MEMORY_SECONDS, (self.lengths.mean_ns(flavor) or 0) / SECOND)
+
+    def _fixed_milli(self) -> dict[str, int]:
+        """Thousandths of open devices that no group starts or ends, by model."""
+        fixed: Counter[str] = Counter()
+        for seat in self.fleet.seats.values():
+            if seat.is_open and seat.device.model not in self.fleet.growth:
+                fixed[seat.device.model] += WHOLE_MILLI
+        return fixed
+
+    def _forget_ended(self) -> None:
+        """Nodes that the autoscaler ended do not come back: another one has another name."""
+        ended = [node for node in self.fleet.nodes.values() if node.lost is not None and is_empty(node) and self._is_elastic(node)]
+        for node in ended:
+            self._due.pop(node.name, None)
+            self.fleet.forget(node)
+            self._note("node_forgotten", node=node.name)
+            self._out += (Show(node), *map(Show, node.seats))
+
+    def _is_elastic(self, node: Node) -> bool:
+        return any(seat.device.model in self.fleet.growth for seat in node.seats)
+
+    def _nodes_of(self, growth: Growth) -> list[Node]:
+        """The group's nodes that are there."""
+        model = growth.group.model
+        return [node for node in self.fleet.nodes.values() if node.lost is None and any(seat.device.model == model for seat in node.seats)]
+
+    def _adjust(self, growth: Growth) -> None:
+        """Takes nodes back that were to be released, or releases some, as the demand changes."""
+        nodes = self._nodes_of(growth)
+        there = [node for node in nodes if not node.drains]
+        for node in [node for node in nodes if node.releases][: max(0, growth.wanted - len(there))]:
+            there.append(node)
+            self._set_release(node, False)
+        idle = [node for node in there if not any(seat.holders or seat.draining for seat in node.seats)]
+        for node in sorted(idle, key=_tensor_bytes)[: max(0, len(there) - growth.wanted)]:
+            there.remove(node)
+            self._set_release(node, True)
+        growth.await_nodes(max(0, growth.wanted - len(there)), self._now)
+
+    def _set_release(self, node: Node, over: bool) -> None:
+        """Nothing new starts on the node, and what rests there leaves; or it is wanted after all."""
+        node.releases = node.drains = over
+        self._note("node_released" if over else "node_kept", node=node.name)
+        self._node_changed(node)
+
+
+def _asked_of(growth: Growth, nodes: Iterable[Node]) -> int:
+    """The autoscaler counts nodes that an operator drains among those that are there, but none that is taken back. It starts none where it
+    may not start all that is asked for, so that is never more than there may be."""
+    drained = sum(node.drains and not (node.releases or node.is_reclaimed) for node in nodes)
+    return min(growth.group.nodes_max, growth.wanted + drained)
+
+
+def _tensor_bytes(node: Node) -> int:
+    """What has to be moved off the node before it may end."""
+    workers = {worker.id: worker for seat in node.seats for worker in seat.workers.values()}
+    owners = (worker.session or worker.keeps for worker in workers.values())
+    return sum(tensor_bytes(owner) for owner in owners if owner is not None)
