@@ -20,10 +20,10 @@ from forebay_dashboards.http.templating import open_environment
 from forebay_dashboards.live.browsers import Browsers
 from forebay_dashboards.live.feed import DeliveryWatch, Feed
 from forebay_dashboards.pages import actions, audit, flavors, nodes, operator_tenant, overview, payments, prices, quotas, spend, tables
-from forebay_dashboards.pages.jobs import JobPage, JobsPage
 from forebay_dashboards.pages.language import LanguagePage
+from forebay_dashboards.pages.member.jobs import JobPage, JobsPage
+from forebay_dashboards.pages.member.usage import ExportPage, MyUsagePage, NotebookPage, NoticesPage
 from forebay_dashboards.pages.my_tenant import InvoicePage, ReportPage, StatementPage, TenantPage
-from forebay_dashboards.pages.my_usage import ExportPage, MyUsagePage, NotebookPage, NoticesPage
 from forebay_dashboards.pages.owner.alerts import AlertsPage
 from forebay_dashboards.pages.owner.bills import BillsPage
 from forebay_dashboards.pages.owner.budgets import BudgetEditPage, BudgetPage, BudgetsPage

@@ -161,7 +161,8 @@ def test_a_flavor_has_shares_gangs_and_residents(
     status, out, _ = admin("flavors", "set", "mixed.1gb", *words)
     assert (status, table(out)) == (0, [["mixed.1gb", "1,024 MiB", "not billed", "0.25 x cpu-dev or 16 x MI250", "3", "-"]])
     row = next(row for row in answer(admin, "flavors", "list") if row["name"] == "mixed.1gb")
-    assert row["equivalents"][0] == {"model": "cpu-dev", "count": 1, "share_milli": 250, "devices": 1} and row["residents_max"] == 3
+    assert row["equivalents"][0] == {"model": "cpu-dev", "count": 1, "share_milli": 250, "devices": 1, "speed": 100}
+    assert row["residents_max"] == 3
     monkeypatch.setenv("FOREBAY_TOKEN", "ada")
     assert main(["flavor", "list"]) == 0
     assert "| 0.25 x cpu-dev or 16 x MI250 " in capsys.readouterr().out

@@ -33,7 +33,7 @@ def test_the_examples_of_the_page_run_in_a_notebook(cloud: Any, tmp_path: Path, 
     (invoice,) = cloud.ask("billing", "operator", "POST", "api/invoices", json={"tenant": "acme", "month": f"{before:%Y-%m}"})
     names: dict[str, Any] = {}
     examples = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(examples) == 8
+    assert len(examples) == 9
     with cloud.session("acme-owner") as link:
         epoch = link.acquire().epoch
         for example in examples:

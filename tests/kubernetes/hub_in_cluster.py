@@ -23,6 +23,7 @@ def load(chart: Chart, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (folder / name).write_text(text.replace(f'"{MOUNTED}"', f'"{folder}"'), encoding="utf-8")
     for name, value in chart.environment("hub").items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setenv("FOREBAY_HUB_DATABASE_URL", f"sqlite:///{folder}/hub.sqlite")  # what owners decided is read from it
     (argument, file) = chart.pod("hub").containers[0]["args"]
     assert argument == "--config"
     app = JupyterHub(config_file=str(folder / Path(file).name))

@@ -26,6 +26,7 @@ SCALE = scale()
 DEFAULTS = {flavor.name: flavor for flavor in seeds()}
 KINDS = {"MI": "hip", "cp": "cpu", "nu": "null"}
 MEMORY_MIB = {one.name: one.memory_mib for one in ACCELERATORS} | {"A30": 24_169, "odd": 17_001, "cpu-dev": 4_096, "null": 4_096}
+WHOLE_H100 = [{"model": "H100", "count": 1, "share_milli": 1000, "devices": 2, "speed": 100}]
 
 
 def devices(**counts: int | tuple[int, ...]) -> list[Device]:
@@ -208,7 +209,7 @@ def test_operators_alone_read_suggestions_and_make_them_with_one_entry_of_the_au
             rows = await running.get("api/suggestions", "operator")
             assert [row["name"] for row in rows] == ["3xsmall.10gb", "2xsmall.20gb", "xsmall.40gb", "small.80gb", "medium.160gb"]
             whole = rows[3]
-            assert whole["added"] == whole["equivalents"] == [{"model": "H100", "count": 1, "share_milli": 1000, "devices": 2}]
+            assert whole["added"] == whole["equivalents"] == WHOLE_H100
             assert (whole["memory_bytes"], whole["etag"], whole["proposed_nano_per_hour"]) == (81_559 * MIB, None, None), "nobody bills"
             for row in rows:
                 equivalents = [{name: one[name] for name in ("model", "count", "share_milli")} for one in row["equivalents"]]
@@ -234,7 +235,7 @@ def test_a_suggestion_that_adds_to_a_flavor_has_its_tag_and_no_price(pool: Make)
             there = rows["small.64gb"]
             assert there["etag"] == set_back["etag"] and there["proposed_nano_per_hour"] is None
             assert [one["model"] for one in there["equivalents"]] == ["MI210", "H100"]
-            assert there["added"] == [{"model": "H100", "count": 1, "share_milli": 1000, "devices": 2}]
+            assert there["added"] == WHOLE_H100
             tenth = rows["3xsmall.10gb"]
             assert (tenth["proposed_nano_per_hour"], tenth["currency"], tenth["priced_as"]) == (311_000_000, "EUR", "small.64gb")
 

@@ -1,0 +1,1 @@
+"""What everybody sees and does of one's own: usage and jobs."""
