@@ -26,6 +26,14 @@ def family(root: int) -> list[psutil.Process]:
     return psutil.Process(root).children(recursive=True)
 
 
+def command_line(process: psutil.Process) -> str:
+    """Empty for one that has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 def alive(processes: list[psutil.Process]) -> list[str]:
     """Those that have not ended some seconds from now; a zombie has."""
     _, left = psutil.wait_procs(processes, timeout=5)

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from processes import alive, family, suspend
+from processes import alive, command_line, family, suspend
 
 pytestmark = [
     pytest.mark.acceptance,
@@ -70,8 +70,7 @@ class Apart:
 
     def process(self, part: str) -> psutil.Process:
         """The first one whose command line has this in it."""
-        family = psutil.Process(self.cloud.process.pid).children(recursive=True)
-        return next(one for one in family if part in " ".join(one.cmdline()))
+        return next(one for one in family(self.cloud.process.pid) if part in command_line(one))
 
     def kernel_of(self, name: str) -> psutil.Process:
         return psutil.Process(int(self.kernels[name].run("import os; print(os.getpid())")))
