@@ -11,7 +11,7 @@ import profiling from '../gallery/profiling.md';
 import reinforcementLearning from '../gallery/reinforcement-learning.md';
 import twoDevices from '../gallery/two-devices.md';
 import visionTransformer from '../gallery/vision-transformer.md';
-import korean from './texts/gallery.ko.json';
+import korean from './gallery.ko.json';
 
 const FENCE = /^```python\n([^]*?)^```$/m;
 

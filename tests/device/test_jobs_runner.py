@@ -85,11 +85,13 @@ def start(tmp_path: Path, free_port: int) -> Iterator[Start]:
         told = {"FOREBAY_URL": pool.url, "FOREBAY_TOKEN": "ada", "JUPYTERHUB_SERVER_NAME": "job-7", "JUPYTERHUB_SERVICE_URL": address}
         told |= {"JUPYTERHUB_API_URL": pool.url, "JUPYTERHUB_USER": "ada"}
         command = [sys.executable, "-I", "-m", "forebay.toolkit.jobs"]
-        environment = {**os.environ, **told, "HOME": str(tmp_path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        environment = {**os.environ, **told, "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         begun.append((pool, subprocess.Popen(command, env=environment, cwd=tmp_path)))
         return begun[-1]
 
     yield go
+    if all(process.poll() is not None for _, process in begun):
+        assert not list(tmp_path.glob("forebay-*")), "what a run needed is gone with it"
     for pool, process in begun:
         process.kill()
         process.wait()

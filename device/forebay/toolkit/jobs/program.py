@@ -50,6 +50,7 @@ class Program:
                 preexec_fn=_end_with_runner,
             )
         except OSError as error:
+            self.loss()
             raise ForebayError(f"The job cannot be started in {folder}: {error.strerror}.") from None
         self._reader = threading.Thread(target=self._read, name="forebay-output", daemon=True)
         self._reader.start()
@@ -77,13 +78,16 @@ class Program:
             except ProcessLookupError:
                 break
             self.wait(seconds)
+        self.loss()
         return self._process.poll()
 
     def loss(self) -> str | None:
-        """Why its tensors were lost, if they were."""
+        """Why its tensors were lost, if they were; told once."""
         path = Path(self._loss)
         try:
             return path.read_text(encoding="utf-8", errors="replace") or None
+        except FileNotFoundError:
+            return None
         finally:
             path.unlink(missing_ok=True)
 

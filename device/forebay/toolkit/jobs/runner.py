@@ -110,8 +110,8 @@ class Runner:
                 return End(program.end(), "server_stopped")
             if limit_seconds is not None and time.monotonic() - began > limit_seconds:
                 return End(program.end(), "time_limit")
-        loss = program.loss() if status else None
-        if loss is not None:
+        loss = program.loss()
+        if status and loss is not None:
             self._output.write(f"\nforebay: this run is lost: {loss}\n".encode())
             return End(status, "worker_lost")
         return End(status, "exit_status" if status else None)
