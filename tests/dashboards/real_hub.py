@@ -89,10 +89,12 @@ class RealHub:
             process.wait(60)
 
     def _await(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        """Until the proxy leads to the hub and to each service: it learns of them one after the other."""
         deadline = time.monotonic() + START_SECONDS
+        paths = ["hub/health", *(f"services/{name}/health" for name in SERVICES)]
         while time.monotonic() < deadline and process.poll() is None:
             try:
-                if httpx.get(f"{self.address}/hub/health").is_success:
+                if all(httpx.get(f"{self.address}/{path}").is_success for path in paths):
                     return
             except httpx.TransportError:
                 pass
