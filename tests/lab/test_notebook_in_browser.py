@@ -294,6 +294,7 @@ def test_the_menu_leads_to_the_page_of_jobs_with_the_notebook_that_is_open(brows
     with opened.context.expect_page() as jobs:
         opened.page.get_by_role("menuitem", name="Run Notebook as a Job…").click()
     jobs.value.wait_for_url("**/services/dashboards/jobs?file=nightly.ipynb")
+    assert jobs.value.url.endswith("/services/dashboards/jobs?file=nightly.ipynb")
     opened.close()
 
 

@@ -60,11 +60,7 @@ class ChannelsHandler(BillingHandler):
         self.query(NoQuery)
         body = self.body(ChannelBody)
         tenant, now_ns = channel_tenant(identity, body.tenant), self.context.clock_ns()
-        if body.kind == "webhook":
-            check_target(body.target, self.context.settings.alert_private_addresses)
-            await check_resolved(body.target, self.context.settings.alert_private_addresses)
-        else:
-            check_address(body.target, self.context.settings)
+        await check_channel(body.kind, body.target, self.context.settings)
 
         def work(books: Books) -> Channel:
             if tenant is not None:
@@ -107,6 +103,15 @@ class ChannelHandler(BillingHandler):
         await self.change(
             identity, lambda books: alerts.remove_channel(books, number, tenant, identity.name, now_ns), document
         )
+
+
+async def check_channel(kind: str, target: str, settings: Settings) -> None:
+    """Raises InvalidRequest for what is no address of this kind, or one that this installation sends nothing to."""
+    if kind == "email":
+        check_address(target, settings)
+    else:
+        check_target(target, settings.alert_private_addresses)
+        await check_resolved(target, settings.alert_private_addresses)
 
 
 def check_address(target: str, settings: Settings, field: str = "target") -> None:

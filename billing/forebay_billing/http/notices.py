@@ -9,14 +9,14 @@ from forebay_service.errors import Fault
 from sqlalchemy import Connection
 
 from forebay_billing.errors import InvalidRequest, Undeliverable, UnknownChannel
-from forebay_billing.http.alerts import check_address
+from forebay_billing.http.alerts import check_channel
 from forebay_billing.http.bodies import NoQuery, NoticeBody, NoticeChannelBody, NoticeCodeBody
 from forebay_billing.http.budgets import number_of
 from forebay_billing.http.handler import BillingHandler
 from forebay_billing.ledger.access import own_notices
 from forebay_billing.ledger.books import Books
 from forebay_billing.tasks.alert_delivery import mailbox_of
-from forebay_billing.tasks.alert_webhooks import Undelivered, check_resolved, check_target
+from forebay_billing.tasks.alert_webhooks import Undelivered
 from forebay_billing.writes import notices
 from forebay_billing.writes.notices import Notice, NoticeChannel, Person
 
@@ -55,12 +55,8 @@ class NoticeChannelsHandler(BillingHandler):
     async def post(self) -> None:
         identity = await self.bearer()
         self.query(NoQuery)
-        person, body, settings = Person(*own_notices(identity)), self.body(NoticeChannelBody), self.context.settings
-        if body.kind == "email":
-            check_address(body.target, settings)
-        else:
-            check_target(body.target, settings.alert_private_addresses)
-            await check_resolved(body.target, settings.alert_private_addresses)
+        person, body = Person(*own_notices(identity)), self.body(NoticeChannelBody)
+        await check_channel(body.kind, body.target, self.context.settings)
         now_ns = self.context.clock_ns()
         job = self.context.store.submit(lambda books: notices.add_channel(books, person, body.kind, body.target, now_ns))
         added = await asyncio.wrap_future(job)

@@ -86,6 +86,11 @@ class Health:
     """What the latest failure said."""
 
 
+def new_secret() -> str:
+    """For a webhook to be signed with: ``whsec_`` and base64, as Standard Webhooks writes it."""
+    return "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
 def missing(connection: Connection, due: Sequence[Due]) -> list[Due]:
     """The thresholds of which no alert was ever written, each once."""
     ids = sorted({each.budget.id for each in due})
@@ -146,7 +151,7 @@ def add_channel(books: Books, tenant: str | None, kind: ChannelKind, target: str
     if len(channels_of(connection, tenant)) >= CHANNELS_PER_TENANT_MAX:
         raise TooLarge(f"There are {CHANNELS_PER_TENANT_MAX} channels already; remove one first.")
     largest: int | None = connection.execute(select(func.max(channels.c.id))).scalar_one()
-    secret = "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode() if kind == "webhook" else None
+    secret = new_secret() if kind == "webhook" else None
     channel = Channel((largest or 0) + 1, tenant, kind, target, secret, now_ns, who)
     connection.execute(insert(channels).values(vars(channel)))
     after = {"id": channel.id, "tenant": tenant, "kind": kind, "target": target}

@@ -6,7 +6,6 @@ A notice is written with a delivery for each confirmed channel of its person, in
 from __future__ import annotations
 
 import secrets
-from base64 import b64encode
 from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
@@ -19,7 +18,7 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 from forebay_billing.errors import InvalidRequest, TooLarge, UnknownChannel
 from forebay_billing.ledger.books import Books
 from forebay_billing.tables.notices import notice_channels, notice_deliveries, notices
-from forebay_billing.writes.alerts import SECRET_BYTES
+from forebay_billing.writes.alerts import new_secret
 
 CLAIMS = Claims(notice_deliveries, claim_seconds=60, note_characters_max=500)
 CLAIMED_MAX = 32
@@ -113,7 +112,7 @@ def add_channel(books: Books, person: Person, kind: NoticeChannelKind, target: s
     if kind == "email" and _mailed_lately(connection, person, now_ns) >= ADDRESSES_DAILY_MAX:
         raise TooLarge(f"You gave {ADDRESSES_DAILY_MAX} addresses within a day; go on tomorrow.")
     largest: int | None = connection.execute(select(func.max(notice_channels.c.id))).scalar_one()
-    secret = "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode() if kind == "webhook" else None
+    secret = new_secret() if kind == "webhook" else None
     code = secrets.token_hex(CODE_BYTES) if kind == "email" else None
     added = NoticeChannel((largest or 0) + 1, person, kind, target, secret, code is None, now_ns, code)
     values = {"id": added.id, "tenant": person.tenant, "user_name": person.user, "kind": kind, "target": target, "secret": secret}
