@@ -97,6 +97,9 @@ class Settings(ServiceSettings):
     stripe_api_url: Annotated[
         str | None, Field(pattern=r"^https?://", description="Another address of Stripe's API, such as a proxy's.")
     ] = None
+    grams_co2_per_kwh: Annotated[
+        float | None, Field(ge=0, le=5_000, description="CO₂ of the electricity that devices draw, in grams; none: it is not shown.")
+    ] = None
     hold_margin_seconds: Annotated[
         float, Field(ge=0, le=86_400, description="How far ahead of the next heartbeat money is held for an open lease.")
     ] = 60.0

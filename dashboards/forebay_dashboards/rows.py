@@ -372,6 +372,7 @@ class UsageRecord(Row):
     close_reason: str = ""
     price_nano_per_hour: Count
     parked_bytes: Count | None = None
+    energy_mj: Count | None = None
     """Where it is of tensors that were kept off devices, and not of a lease."""
     gib_hours: str = ""
     cost_nano: int
@@ -404,6 +405,11 @@ class SummaryRow(Row):
     duration_ns: int
     cost_nano: int
     leases: Count
+    energy_mj: Count | None = None
+    energy_duration_ns: int = 0
+    """What devices drew, and the part of ``duration_ns`` that it is of; None where no driver told."""
+    co2_mg: Count | None = None
+    """What was given off for that."""
 
 
 class ForecastRow(Row):

@@ -69,11 +69,12 @@ def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, 
         "corrected_at_ns": None,
     }
     rows = run.get("operator", "/api/summary", by="tenant,user,flavor", tenant="acme").json()
+    untold = {"energy_mj": None, "energy_duration_ns": 0, "co2_mg": None}
     assert rows == [
         {"tenant": "acme", "user": "acme-member", "flavor": "small.64gb", "currency": "USD", "duration_ns": 2 * HOUR_NS + 1,
-         "cost_nano": 4_000_000_000, "leases": 1, "parked_nano": 0},
+         "cost_nano": 4_000_000_000, "leases": 1, "parked_nano": 0, **untold},
         {"tenant": "acme", "user": "acme-owner", "flavor": "dev.1gb", "currency": "USD", "duration_ns": 60 * 10**9,
-         "cost_nano": 500_000, "leases": 1, "parked_nano": 0},
+         "cost_nano": 500_000, "leases": 1, "parked_nano": 0, **untold},
     ]  # fmt: skip
     by_tenant = run.get("operator", "/api/summary", by="tenant").json()
     assert [(row["tenant"], row["leases"]) for row in by_tenant] == [("acme", 2), ("globex", 2)]

@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from forebay_billing.documents.usage import co2_mg
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Span, UsageRecord
 
@@ -100,3 +101,23 @@ def test_a_month_is_forecast_from_its_last_days(running_anywhere: Any, usage: Ma
     (other,) = running_anywhere.get("operator", "/api/forecast", tenant="acme").json()
     assert other == row
     assert running_anywhere.get("globex-owner", "/api/forecast").json() == []
+
+
+def test_energy_is_summed_where_drivers_told_it_and_not_guessed_where_not(running_anywhere: Any, usage: Make) -> None:
+    """A record that is rated in two segments, since it lasts over an hour, counts its energy once."""
+    running_anywhere.post_usage(
+        usage("a/1", started_at_ns=NOVEMBER.start_ns + HOUR_NS // 2, duration_ns=HOUR_NS, energy_mj=7_200_000_000, user="ada"),
+        usage("b/1", started_at_ns=NOVEMBER.start_ns, duration_ns=HOUR_NS, user="ada"),
+        usage("c/1", started_at_ns=NOVEMBER.start_ns, duration_ns=HOUR_NS, user="bob"),
+    )
+    rows = running_anywhere.get("acme-owner", "/api/summary", by="user").json()
+    told = {row["user"]: (row["energy_mj"], row["energy_duration_ns"], row["duration_ns"], row["co2_mg"]) for row in rows}
+    assert told == {"ada": (7_200_000_000, HOUR_NS, 2 * HOUR_NS, None), "bob": (None, 0, HOUR_NS, None)}
+    page = running_anywhere.get("acme-owner", "/api/usage").json()
+    assert {record["id"]: record["energy_mj"] for record in page["records"]} == {"a/1": 7_200_000_000, "b/1": None, "c/1": None}
+
+
+@pytest.mark.parametrize(("grams", "told"), [(None, None), (0.0, 0), (415.5, 831_000)])
+def test_co2_is_the_operator_s_grams_for_each_kilowatt_hour(grams: float | None, told: int | None) -> None:
+    assert co2_mg(7_200_000_000, grams) == told
+    assert co2_mg(None, grams) is None

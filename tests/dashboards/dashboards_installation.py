@@ -361,7 +361,7 @@ def install(hub: Hub, worker_python: Path, folder: Path) -> Installation:
 
     return Installation(
         hub,
-        billing=process("billing", database_url=f"sqlite:///{folder / 'billing.sqlite3'}"),
+        billing=process("billing", database_url=f"sqlite:///{folder / 'billing.sqlite3'}", grams_co2_per_kwh="400"),
         pool=process(
             "pool",
             state_dir=str(folder / "pool"),

@@ -14,7 +14,7 @@ from forebay_dashboards.live.deliveries import AWAITED_MAX, PATIENCE_NS, Deliver
 from forebay_dashboards.live.event_stream import BUFFER_BYTES_MAX, EventParser, EventTooLong, ServerEvent, encode
 from forebay_dashboards.live.pool_copy import PoolCopy, Seen, Snapshot
 from forebay_dashboards.rows import Device, Lease, SummaryRow, UsageRecord
-from forebay_dashboards.tables.spend import by_tenant, sums
+from forebay_dashboards.tables.spend import Energy, by_tenant, energy, sums
 from forebay_dashboards.tables.visible import running
 from forebay_service.identity import OPERATE, TENANT, Identity
 from hypothesis import given
@@ -198,6 +198,14 @@ def summary(tenant: str, user: str, currency: str, cost_nano: int) -> SummaryRow
 def test_different_currencies_are_never_added() -> None:
     rows = [summary("acme", "a", "USD", 1), summary("acme", "b", "EUR", 2), summary("acme", "c", "USD", 3)]
     assert [(row.currency, row.cost_nano, row.leases) for row in sums(rows)] == [("EUR", 2, 1), ("USD", 4, 2)]
+
+
+def test_energy_says_of_which_part_of_the_time_it_is_and_co2_is_not_half_told() -> None:
+    row = summary("acme", "a", "USD", 1)
+    told = row.model_copy(update={"energy_mj": 500, "energy_duration_ns": 10, "co2_mg": 3})
+    assert energy([row]) is energy([]) is None
+    assert energy([told, told, row, row]) == Energy(1_000, 6, 500)
+    assert energy([told, told.model_copy(update={"co2_mg": None})]) == Energy(1_000, None, 1_000)
 
 
 def test_spend_is_grouped_by_tenant() -> None:

@@ -172,6 +172,18 @@ def test_parked_memory_stands_among_the_usage_with_its_gib_hours(cloud: Installa
     assert cells(page, "Cost")[row] == "$0.000000"
 
 
+def test_the_energy_of_a_record_stands_beside_its_time_and_its_sum_with_the_co2(cloud: Installation) -> None:
+    day = {"started_at_ns": time.time_ns() - 3 * 10**9, "user": "acme-owner"}
+    cloud.record_usage(**day, energy_mj=45_000_000, duration_ns=10**9)
+    cloud.record_usage(**day, duration_ns=10**9)
+    page = cloud.get("acme-owner", "usage?period=today").text
+    assert "Energy: " in page and page.count("12.5 Wh") == 2 and "5.00 g of CO₂" in page
+    assert re.search(r"\(devices told it for \d\d % of the time\)", page)
+    rows = csv.DictReader(io.StringIO(cloud.get("acme-owner", "usage.csv?period=today").text))
+    assert {row["energy_mj"] for row in rows} == {"", "45000000"}
+    assert "Energy" not in cloud.get("globex-owner", "usage?period=today").text
+
+
 def test_a_process_is_shown_by_its_command(cloud: Installation) -> None:
     span = {"id": "p", "kind": "process", "label": "python train.py --epochs 3", "cell": None}
     cloud.record_usage(user="acme-owner", span=span)

@@ -13,6 +13,8 @@ from forebay_dashboards.text.quantities import (
     MEMORY_BYTES_MAX,
     MEMORY_BYTES_MIN,
     format_duration,
+    format_energy,
+    format_mass,
     format_memory,
     format_memory_exactly,
     parse_memory,
@@ -43,6 +45,15 @@ def test_durations_read_naturally(duration_ns: int, text: str) -> None:
 @given(st.integers(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX))
 def test_the_memory_in_the_form_is_read_back_to_the_last_byte(memory_bytes: int) -> None:
     assert parse_memory(format_memory_exactly(memory_bytes)) == memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("energy_mj", "text"),
+    [(0, "0 mJ"), (999, "999 mJ"), (1_000, "1.00 J"), (3_599_999, "3,600 J"), (3_600_000, "1.00 Wh"), (45 * 10**9, "12.5 kWh")],
+)
+def test_energy_is_in_joules_and_from_a_watt_hour_on_in_watt_hours(energy_mj: int, text: str) -> None:
+    assert format_energy(energy_mj) == text
+    assert [format_mass(mass) for mass in (7, 2_500, 123_456_789, 4 * 10**9)] == ["7 mg", "2.50 g", "123 kg", "4.00 t"]
 
 
 def test_memory_in_tables_is_in_gib() -> None:

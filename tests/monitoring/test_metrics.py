@@ -116,6 +116,7 @@ def test_the_running_cloud_shows_nearly_all_there_is(families: dict[str, dict[st
     """What has no series yet is a fault that did not happen; its labels are read in the source by whoever adds it."""
     silent = {name for found in families.values() for name, family in found.items() if not family.samples}
     assert silent <= {
+        "forebay_pool_energy_joules_total",
         "forebay_pool_worker_busy_seconds_total",
         "forebay_pool_worker_commands_total",
         "forebay_dashboards_browsers",

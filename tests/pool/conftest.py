@@ -195,8 +195,8 @@ class World:
         assert self.machine.sessions[session].lease is not None, self.told(session)
         return self.worker_of(session)
 
-    def drain(self, session: str) -> None:
-        self.worker(self.worker_of(session), wire.Drained(epoch=self.epoch(session)))
+    def drain(self, session: str, energy_mj: int | None = None) -> None:
+        self.worker(self.worker_of(session), wire.Drained(epoch=self.epoch(session), energy_mj=energy_mj))
 
 
 @pytest.fixture

@@ -244,3 +244,27 @@ def test_a_real_workers_lease_is_metered_in_every_hour_that_it_computes_in(pool:
             assert sum(row["duration_ns"] for row in rows) <= mine.age_ns
 
     asyncio.run(scenario())
+
+
+@given(whole_mj=st.integers(0, 10**12), held_ns=st.integers(1, 5 * HOUR_NS), opened_ns=st.integers(0, HOUR_NS))
+def test_a_lease_s_energy_is_shared_out_among_its_segments_and_none_is_lost(whole_mj: int, held_ns: int, opened_ns: int) -> None:
+    found = segments(replace(record(opened_ns, held_ns), energy_mj=whole_mj), 1, 0, HOUR_NS)
+    assert sum(one.energy_mj or 0 for one in found) == whole_mj
+    assert all(abs((one.energy_mj or 0) - whole_mj * one.duration_ns / held_ns) <= 1 + whole_mj / 2**50 for one in found)
+
+
+def test_each_record_has_what_its_worker_drew_since_the_one_before(world: Make) -> None:
+    w = world()
+    worker = w.lease("a")
+    w.wait(2)
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=0, busy_ns=0, commands=0, energy_mj=400))
+    w.drain("a", energy_mj=500)
+    w.worker(worker, wire.Heartbeat(epoch=None, memory_bytes=0, busy_ns=0, commands=0, energy_mj=520))  # the last look came too late
+    w.acquire("a", 2)
+    w.settle()
+    w.wait(1)
+    w.drain("a", energy_mj=1_000)
+    w.acquire("a", 3)
+    w.settle()
+    w.drain("a", energy_mj=None)
+    assert [one.energy_mj for one in w.records] == [500, 500, None]

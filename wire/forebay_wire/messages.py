@@ -439,6 +439,8 @@ class Drained(Message):
     epoch: Count
     memory_bytes: Count | None = None
     """What the worker holds now; so in :class:`Idle` and :class:`Closed`."""
+    energy_mj: Count | None = None
+    """What its devices have drawn, as in :class:`Heartbeat`; so in :class:`Idle` and :class:`Closed`."""
 
 
 class Idle(Message):
@@ -448,6 +450,7 @@ class Idle(Message):
     epoch: Count
     idle_ns: Count
     memory_bytes: Count | None = None
+    energy_mj: Count | None = None
 
 
 class Starved(Message):
@@ -469,6 +472,8 @@ class Heartbeat(Message):
     """The operator in whose call it is, where that lasts; a call cannot be interrupted."""
     operator_seconds: Seconds = 0.0
     """For how long, at least."""
+    energy_mj: Count | None = None
+    """What its devices have drawn since the worker started, while a lease of its was open, in millijoules; None where no driver tells."""
 
 
 class Parked(Message):
@@ -508,6 +513,7 @@ class Closed(Message):
     type: Literal["closed"] = "closed"
     epoch: Count
     memory_bytes: Count | None = None
+    energy_mj: Count | None = None
     idle_ns: Count = 0
     """For how long nothing had been executed."""
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from forebay_worker import drivers, pytorch, standalone
+from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.errors import WorkerError
 from forebay_worker.gang import TICKET_VARIABLE, Gang
 from forebay_worker.pytorch import SeenDevice
@@ -149,7 +150,7 @@ def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argp
 
 async def serve(server: Server, devices: Sequence[SeenDevice], gang: Gang | None, options: argparse.Namespace) -> None:
     """Serves the pool, or one client alone, until that ends, a process of another device does, or a signal comes."""
-    device = devices[0]
+    energy = contextlib.ExitStack()
     if options.standalone:
         limit_bytes = options.memory or sum(one.memory_bytes for one in devices)
         ticket = options.ticket or os.environ.pop(TICKET_VARIABLE)
@@ -158,8 +159,10 @@ async def serve(server: Server, devices: Sequence[SeenDevice], gang: Gang | None
         from forebay_worker.link import Worker, WorkerLink  # not needed, and slow to load, without a pool
 
         token = os.environ.pop(TOKEN_VARIABLE)
-        worker = Worker(options.worker, device, pytorch.build().version)
-        work = asyncio.ensure_future(WorkerLink(worker, server, options.resume_seconds).run(options.pool.split(","), token))
+        worker = Worker(options.worker, devices[0], pytorch.build().version)
+        meter = energy.enter_context(EnergyMeter(functools.partial(counters_of, devices, bool(options.other))))
+        link = WorkerLink(worker, server, meter, options.resume_seconds)
+        work = asyncio.ensure_future(link.run(options.pool.split(","), token))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, work.cancel)
@@ -174,6 +177,7 @@ async def serve(server: Server, devices: Sequence[SeenDevice], gang: Gang | None
         for one in tasks:
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        energy.close()
 
 
 def check(options: argparse.Namespace) -> None:

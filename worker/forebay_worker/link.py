@@ -20,6 +20,7 @@ from websockets.asyncio.server import broadcast
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from forebay_worker.energy import EnergyMeter
 from forebay_worker.errors import LinkLost, LinkRefused
 from forebay_worker.pytorch import SeenDevice
 
@@ -54,14 +55,14 @@ class Worker:
         return messages.Ready(worker=self.name, address=address, torch=self.torch, device=model, pid=os.getpid())
 
 
-def message_of(event: Event, memory_bytes: int) -> FromWorker | None:
-    """What the pool is told of an event of the executor, which holds so much now; None for what only the log is told."""
+def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWorker | None:
+    """What the pool is told of an event of the executor, and what it holds and has drawn by now; None for what only the log is told."""
     kind, epoch, number, spilled, _ = event
     match kind:
         case "drained":
-            return messages.Drained(epoch=epoch, memory_bytes=memory_bytes)
+            return messages.Drained(epoch=epoch, memory_bytes=memory_bytes, energy_mj=energy_mj)
         case "idle":
-            return messages.Idle(epoch=epoch, idle_ns=number, memory_bytes=memory_bytes)
+            return messages.Idle(epoch=epoch, idle_ns=number, memory_bytes=memory_bytes, energy_mj=energy_mj)
         case "starved":
             return messages.Starved()
         case "parked":
@@ -75,7 +76,7 @@ def message_of(event: Event, memory_bytes: int) -> FromWorker | None:
         case "working":
             return messages.Working(epoch=epoch)
         case "closed":
-            return messages.Closed(epoch=epoch, memory_bytes=memory_bytes, idle_ns=number)
+            return messages.Closed(epoch=epoch, memory_bytes=memory_bytes, idle_ns=number, energy_mj=energy_mj)
         case "client_gone":
             return messages.ClientGone()
     return None
@@ -184,9 +185,10 @@ class WorkerLink:
     While there is no link the executor goes on with what it was ordered, and :class:`Standing` remembers what the pool must hear.
     """
 
-    def __init__(self, worker: Worker, executor: Server, resume_seconds: float = 0.0) -> None:
+    def __init__(self, worker: Worker, executor: Server, energy: EnergyMeter, resume_seconds: float = 0.0) -> None:
         self._worker = worker
         self._executor = executor
+        self._energy = energy
         self._resume_seconds = resume_seconds
         self._heartbeat_seconds = UNASSIGNED_HEARTBEAT_SECONDS
         self._calls = Calls()
@@ -337,6 +339,7 @@ class WorkerLink:
                 raise LinkRefused(f"the pool sent {message.type} to a worker without a session")
             case messages.Open():
                 self._standing.opened(message)
+                self._energy.turn(opened=True)
                 executor.open(message.epoch, message.memory_limit_bytes)
             case messages.Close():
                 executor.close(message.epoch)
@@ -364,6 +367,8 @@ class WorkerLink:
                 failed.set_exception(LinkLost(f"the executor failed: {text}"))
             return
         self._standing.heard(event, time.monotonic_ns())
+        if self._standing.epoch is None:
+            self._energy.turn(opened=False)
         message = self._message_of(event)
         if message is not None and self._connection is not None:
             self._connection.say(message)  # what a link that ends does not carry is noted, and said by the next
@@ -371,7 +376,7 @@ class WorkerLink:
     def _message_of(self, event: Event) -> FromWorker | None:
         if event[0] == "assigned":
             return messages.Assigned(session=self._standing.session or "")
-        return message_of(event, self._executor.statistics()[1])
+        return message_of(event, self._executor.statistics()[1], self._energy.drawn_mj)
 
     async def _heartbeat(self, connection: Connection) -> None:
         while True:
@@ -388,5 +393,11 @@ class WorkerLink:
         epoch, memory_bytes, busy_ns, commands = self._executor.statistics()
         operator, seconds = self._calls.seen(self._executor.running(), time.monotonic())
         return messages.Heartbeat(
-            epoch=epoch, memory_bytes=memory_bytes, busy_ns=busy_ns, commands=commands, operator=operator, operator_seconds=seconds
+            epoch=epoch,
+            memory_bytes=memory_bytes,
+            busy_ns=busy_ns,
+            commands=commands,
+            operator=operator,
+            operator_seconds=seconds,
+            energy_mj=self._energy.drawn_mj,
         )

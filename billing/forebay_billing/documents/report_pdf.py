@@ -17,6 +17,7 @@ from reportlab.platypus import KeepTogether, LongTable, SimpleDocTemplate, Space
 
 from forebay_billing.documents.invoice_pdf import pdf_text
 from forebay_billing.documents.monthly_report import Report
+from forebay_billing.documents.usage import MJ_PER_KWH
 from forebay_billing.model.money import GRAINS_PER_UNIT, decimal_text, nano_of
 from forebay_billing.model.types import PARKED
 from forebay_billing.reads.summaries import SummaryRow
@@ -52,6 +53,8 @@ def _currency(report: Report, total: SummaryRow) -> Iterable[Any]:
 
     headline = f"{_amount(total)} {total.currency} for {_hours(total)} device hours in {total.leases} leases"
     yield pdf_text(headline, 12)
+    if total.energy_mj is not None:
+        yield pdf_text(_energy(total), 9)
     yield Spacer(0, 3 * mm)
     yield KeepTogether([pdf_text(f"By day, {total.currency}", 9), _chart(report, mine(report.days))])
     for name, rows in (("Member", report.users), ("Flavor", report.flavors), ("Notebook or command", report.notebooks)):
@@ -102,6 +105,12 @@ def _label(row: SummaryRow) -> str:
 
 def _amount(row: SummaryRow) -> str:
     return decimal_text(nano_of(row.cost_grains), NANO_DECIMALS)
+
+
+def _energy(row: SummaryRow) -> str:
+    """Kilowatt-hours to four decimals, a third of a kilojoule, and of what time."""
+    part = "" if row.energy_duration_ns == row.duration_ns else f", told by drivers for {row.energy_duration_ns / 3.6e12:.4f} device hours"
+    return f"{(row.energy_mj or 0) / MJ_PER_KWH:.4f} kWh drawn by devices{part}"
 
 
 def _hours(row: SummaryRow) -> str:

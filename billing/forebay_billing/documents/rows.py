@@ -56,6 +56,7 @@ class ChargeRow(TypedDict):
     close_reason: str
     share_milli: int
     parked_bytes: int | None
+    energy_mj: int | None
     price_nano_per_hour: int
     price_nano_per_gib_hour: NotRequired[int]
     price_version: int
@@ -234,6 +235,9 @@ class SummaryRow(TypedDict):
     cost_nano: int
     leases: int
     parked_nano: int
+    energy_mj: int | None
+    energy_duration_ns: int
+    co2_mg: int | None
 
 
 class OutlookRow(TypedDict):

@@ -27,6 +27,9 @@ _CSV_COLUMNS = (
     "surcharge_nano_per_hour", "currency", "leases", "seconds", "exact_amount", "amount",
 )  # fmt: skip
 
+MJ_PER_KWH = 3_600_000_000
+"""Millijoules."""
+
 PAGES = Environment(
     loader=PackageLoader("forebay_billing"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
@@ -198,7 +201,7 @@ def _rate_json(rate: Rate) -> dict[str, Any]:
     }
 
 
-def summary_json(row: SummaryRow) -> dict[str, Any]:
+def summary_json(row: SummaryRow, grams_co2_per_kwh: float | None) -> dict[str, Any]:
     """One row of a summary, with the keys that were asked for."""
     return {
         **row.keys,
@@ -207,7 +210,15 @@ def summary_json(row: SummaryRow) -> dict[str, Any]:
         "cost_nano": nano_of(row.cost_grains),
         "leases": row.leases,
         "parked_nano": nano_of(row.parked_grains),
+        "energy_mj": row.energy_mj,
+        "energy_duration_ns": row.energy_duration_ns,
+        "co2_mg": co2_mg(row.energy_mj, grams_co2_per_kwh),
     }
+
+
+def co2_mg(energy_mj: int | None, grams_per_kwh: float | None) -> int | None:
+    """Milligrams of CO₂ that were given off for so much energy; None where either is not known."""
+    return None if energy_mj is None or grams_per_kwh is None else round(energy_mj * grams_per_kwh * 1_000 / MJ_PER_KWH)
 
 
 def outlook_json(found: Outlook) -> dict[str, Any]:

@@ -29,6 +29,8 @@ PAGE_RECORDS_MAX = 1000
 PAGE_RECORDS = 100
 DEVICES_MAX = 100_000
 PARKED_BYTES_MAX = 2**60
+ENERGY_MJ_MAX = 2**53
+"""Of one record: a hundred times what a megawatt draws in a day."""
 PERIOD_NS_MAX = 3600 * 10**9
 """Longest period of heartbeats."""
 PROPOSED_MAX = 1000
@@ -89,6 +91,7 @@ class UsageBody(UsageRecord):
     close_reason: Name
     share_milli: Annotated[int, Field(ge=1, le=WHOLE_MILLI)] = WHOLE_MILLI
     parked_bytes: Annotated[int, Field(ge=1, le=PARKED_BYTES_MAX)] | None = None
+    energy_mj: Annotated[int, Field(ge=0, le=ENERGY_MJ_MAX)] | None = None
 
     @model_validator(mode="after")
     def _parked_or_leased(self) -> Self:

@@ -111,7 +111,7 @@ class SummaryHandler(BillingHandler):
         scope = usage_scope(identity, query.tenant, query.user)
         window = Window(query.since_ns, query.until_ns, query.notebook)
         rows = await self.context.store.summary(scope, window, _keys(query.by), query.tzinfo)
-        self.write_json([usage.summary_json(row) for row in rows])
+        self.write_json([usage.summary_json(row, self.context.settings.grams_co2_per_kwh) for row in rows])
 
 
 class ForecastHandler(BillingHandler):

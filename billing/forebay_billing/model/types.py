@@ -45,6 +45,8 @@ class UsageRecord:
     """The part of each of the ``devices`` that is held, in thousandths."""
     parked_bytes: int | None = None
     """What was kept off devices for that time, where the record is of that and not of a lease; its flavor is :data:`PARKED` then."""
+    energy_mj: int | None = None
+    """What the lease's part of its devices drew, in millijoules; None where no driver tells."""
 
 
 @dataclass(frozen=True)

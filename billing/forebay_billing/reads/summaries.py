@@ -46,6 +46,10 @@ class SummaryRow:
     leases: int
     parked_grains: int
     """What parked bytes have of the cost."""
+    energy_mj: int | None = None
+    """What devices drew, in millijoules, where their drivers told; None where none did."""
+    energy_duration_ns: int = 0
+    """The part of ``duration_ns`` that ``energy_mj`` is of."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ class Outlook:
 def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[By], zone: tzinfo = UTC) -> list[SummaryRow]:
     """Durations, costs and leases of usage that was not corrected, grouped by the keys in ``by`` and the currency, in their order.
 
+    A record's energy counts where its first segment does.
+
     A day is the ``zone``'s; what lasts over midnight counts on each day with the segments (an hour at most) that begin on it. Raises
     InvalidRequest for days of a window that is open or longer than DAYS_MAX.
     """
@@ -74,6 +80,8 @@ def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[B
         *halved(piece.milli, "milli"), *halved(piece.grains, "grains"),
         *halved(case((piece.is_parked, piece.milli), else_=0), "parked_milli"),
         *halved(case((piece.is_parked, piece.grains), else_=0), "parked_grains"),
+        *halved(case((piece.position == 0, piece.energy_mj), else_=0), "energy"), func.count(piece.energy_mj).label("told"),
+        *halved(case((piece.energy_mj.is_(None), 0), else_=piece.duration_ns), "energy_duration"),
         func.count(distinct(case((piece.is_parked, None), else_=piece.lease))).label("leases"),
         func.max(piece.usage_id).label("latest"),
     ).group_by(*keys, piece.currency)  # fmt: skip
@@ -107,7 +115,7 @@ def outlooks(connection: Connection, scope: Scope, now_ns: int, by: Sequence[By]
 def _uncorrected(scope: Scope, window: Window, by: Sequence[By]) -> Columns:
     """Pieces of usage that was not corrected, with the keys of their records."""
     corrected = select(_reversals.usage_id).where(_reversals.usage_id == _usage.id).exists()
-    columns = [_usage.lease, *(_column_of(key) for key in by if key not in ("flavor", "day"))]
+    columns = [_usage.lease, _usage.energy_mj, *(_column_of(key) for key in by if key not in ("flavor", "day"))]
     return pieces(usage=columns, of_usage=(*visible(scope), *within(window), ~corrected))
 
 
@@ -154,4 +162,5 @@ def _summary_row(by: Sequence[By], days: Sequence[tuple[date, int]], row: Any) -
     if "day" in keys:
         keys["day"] = days[int(row.day)][0].isoformat()
     cost, parked = (whole(joined(row, f"{of}milli"), joined(row, f"{of}grains")) for of in ("", "parked_"))
-    return SummaryRow(keys, row.currency, joined(row, "duration"), cost, row.leases, parked)
+    energy_mj = joined(row, "energy") if row.told else None
+    return SummaryRow(keys, row.currency, joined(row, "duration"), cost, row.leases, parked, energy_mj, joined(row, "energy_duration"))

@@ -54,6 +54,7 @@ def record_of(row: Row[Any]) -> UsageRecord:
         close_reason=row.close_reason,
         share_milli=row.share_milli,
         parked_bytes=row.parked_bytes,
+        energy_mj=row.energy_mj,
     )
 
 

@@ -235,6 +235,7 @@ usage = Table(
     Column("parked_bytes", BigInteger, nullable=True),
     Column("span_cell_id", _NAME, nullable=True),
     Column("span_first_line", String(LINE_CHARS_MAX), nullable=True),
+    Column("energy_mj", BigInteger, nullable=True),
     UniqueConstraint("source", "record_id"),
     Index(None, "started_at_ns"),
     Index(None, "tenant", "started_at_ns"),

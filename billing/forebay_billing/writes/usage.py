@@ -43,7 +43,7 @@ SEGMENTS_MAX = 20_000
 _CONTENT = (
     "source", "record_id", "tenant", "user_name", "session", "lease", "span_id", "span_kind", "span_label", "span_cell", "flavor",
     "device_model", "devices", "started_at_ns", "duration_ns", "close_reason", "share_milli", "parked_bytes",
-    "span_cell_id", "span_first_line",
+    "span_cell_id", "span_first_line", "energy_mj",
 )  # fmt: skip
 """Columns of ``usage`` that say what arrived."""
 _SEGMENT = (
@@ -325,7 +325,7 @@ def _content(record: UsageRecord) -> tuple[Any, ...]:
         record.source, record.id, record.tenant, record.user, record.session, record.lease,
         span.id, span.kind, span.label, span.cell,
         record.flavor, record.device_model, record.devices, record.started_at_ns, record.duration_ns, record.close_reason,
-        record.share_milli, record.parked_bytes, span.cell_id, span.first_line,
+        record.share_milli, record.parked_bytes, span.cell_id, span.first_line, record.energy_mj,
     )  # fmt: skip
 
 

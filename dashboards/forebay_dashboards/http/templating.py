@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from forebay_dashboards.forms import actions, etags
+from forebay_dashboards.tables import spend
 from forebay_dashboards.text import audit, causes, codes, estimates, money, quantities, times
 
 PARKED = "@parked"
@@ -68,6 +69,9 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         wait_left=lambda row: estimates.left(row, time.time_ns()),
         when=_when,
         memory=_memory,
+        energy=_energy,
+        mass=quantities.format_mass,
+        drawn=spend.energy,
         price=_price,
         flavor=lambda name: Text("parked memory") if name == PARKED else name,
         say=languages.now_said,
@@ -107,6 +111,10 @@ def _duration(duration_ns: int) -> Markup:
 
 def _memory(memory_bytes: int) -> Markup:
     return _figure(quantities.format_memory(memory_bytes), Text("%(count)s bytes", count=f"{memory_bytes:,}"))
+
+
+def _energy(energy_mj: int) -> Markup:
+    return _figure(quantities.format_energy(energy_mj), f"{energy_mj:,} mJ")
 
 
 def _price(nano_per_hour: int, currency: str) -> Markup:

@@ -1,4 +1,4 @@
-"""Sums of device time and money. Different currencies are never added."""
+"""Sums of device time, money and energy. Different currencies are never added."""
 
 from __future__ import annotations
 
@@ -36,6 +36,28 @@ class Spender:
     """Whether they belong to the tenant today."""
     sum: Sum | None
     share_milli: int
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What devices drew, as far as their drivers told."""
+
+    drawn_mj: int
+    co2_mg: int | None
+    """What was given off for that; None where the operator has not said what a kilowatt-hour gives off."""
+    told_milli: int
+    """The part of the device time that it is of, in thousandths."""
+
+
+def energy(rows: Iterable[SummaryRow]) -> Energy | None:
+    """Rows added up; None where no driver told anything."""
+    known = list(rows)
+    told = [row for row in known if row.energy_mj is not None]
+    if not told:
+        return None
+    whole_ns, told_ns = sum(row.duration_ns for row in known), sum(row.energy_duration_ns for row in told)
+    co2_mg = None if any(row.co2_mg is None for row in told) else sum(row.co2_mg or 0 for row in told)
+    return Energy(sum(row.energy_mj or 0 for row in told), co2_mg, told_ns * WHOLE_MILLI // whole_ns if whole_ns > 0 else WHOLE_MILLI)
 
 
 def spenders(members: Iterable[str], rows: Iterable[SummaryRow]) -> tuple[Spender, ...]:

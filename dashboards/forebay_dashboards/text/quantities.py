@@ -65,6 +65,24 @@ def format_memory_exactly(memory_bytes: int) -> str:
     return f"{memory_bytes // _BINARY_UNITS[unit]} {unit}"
 
 
+def format_energy(energy_mj: int) -> str:
+    """Joules below a watt-hour, then watt-hours and kilowatt-hours, with three figures."""
+    return _in_unit(energy_mj, (("mJ", 1), ("J", 1_000), ("Wh", 3_600_000), ("kWh", 3_600_000_000)))
+
+
+def format_mass(mass_mg: int) -> str:
+    """Milligrams, grams, kilograms or tonnes, with three figures."""
+    return _in_unit(mass_mg, (("mg", 1), ("g", 10**3), ("kg", 10**6), ("t", 10**9)))
+
+
+def _in_unit(amount: int, units: tuple[tuple[str, int], ...]) -> str:
+    """In the largest unit that it is one of, with three figures where it is less than 100 of it."""
+    name, size = next((name, size) for name, size in reversed(units) if amount >= size or size == 1)
+    value = amount / size
+    decimals = 0 if value >= 100 or size == 1 else 1 if value >= 10 else 2
+    return f"{value:,.{decimals}f} {name}"
+
+
 def parse_memory(text: str) -> int:
     """Bytes of ``64 GiB`` and the like; GB is refused, because it means two things. Raises FormError."""
     match = _MEMORY.fullmatch(text.strip())

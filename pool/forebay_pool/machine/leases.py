@@ -10,7 +10,7 @@ from forebay_pool.machine.messages import granted
 from forebay_pool.model.instructions import Meter, Show, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.metering import cost_nano, passed_ns, segments, whole_record
-from forebay_pool.model.types import GOES_ON, CloseReason, Lease, SegmentEnd
+from forebay_pool.model.types import GOES_ON, WHOLE_MILLI, CloseReason, Lease, SegmentEnd
 
 
 class Leases(Core):
@@ -70,10 +70,18 @@ class Leases(Core):
 
     def _meter(self, lease: Lease, held_ns: int, reason: SegmentEnd) -> None:
         """Meters what was not metered yet of the lease's first ``held_ns``."""
-        whole = whole_record(lease, held_ns, reason)
+        whole = whole_record(lease, held_ns, reason, None if reason == "failed" else self._drawn_mj(lease))
         records = segments(whole, lease.segment, lease.metered_ns, int(self.limits.segment_seconds * SECOND))
         self._out += map(Meter, records)
         lease.segment, lease.metered_ns = lease.segment + len(records), max(held_ns, lease.metered_ns)
+
+    def _drawn_mj(self, lease: Lease) -> int | None:
+        """What the lease's part of its devices drew that was not metered; what was drawn before and told too late is the next lease's."""
+        worker = lease.session.worker
+        if worker is None or worker.energy_mj is None or worker.metered_mj is None:
+            return None
+        drawn_mj, worker.metered_mj = max(0, worker.energy_mj - worker.metered_mj), worker.energy_mj
+        return drawn_mj * lease.place.share_milli // WHOLE_MILLI
 
     def _meter_passed(self) -> None:
         """Meters the segments of open leases that are over for certain: no lease can end before a moment that it was confirmed long after.

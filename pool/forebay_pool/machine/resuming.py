@@ -295,7 +295,7 @@ class Resuming(Sessions):
     def _restore_worker(self, kept: WorkerSnapshot) -> None:
         devices = self._devices(kept.devices)
         if devices:
-            worker = Worker(kept.id, devices, started_ns=self._now, seen_ns=self._now, away_ns=self._now)
+            worker = Worker(kept.id, devices, started_ns=self._now, seen_ns=self._now, away_ns=self._now, metered_mj=None)
             self.fleet.add(worker)
             self.fleet.doubt(worker, True)
         else:

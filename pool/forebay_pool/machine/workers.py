@@ -82,6 +82,7 @@ class Workers(Draining):
         lease = None if session is None else session.lease
         changed = worker.memory_bytes != memory_bytes
         worker.memory_bytes = memory_bytes
+        self._drew(message.energy_mj)
         if lease is not None and lease.epoch == message.epoch:
             lease.confirmed_ns = self._now
         if memory_bytes > worker.reserved_bytes and self._lies(worker, memory_bytes):
@@ -334,17 +335,17 @@ class Workers(Draining):
             self._show_and_settle(worker)
 
     def _drained(self, message: wire.Drained) -> None:
-        self._measured(message.memory_bytes)
+        self._measured(message)
         self._know(message.epoch)
         self._close_for_worker(message.epoch, "drained", 0)
 
     def _idle(self, message: wire.Idle) -> None:
-        self._measured(message.memory_bytes)
+        self._measured(message)
         self._know(message.epoch)
         self._close_for_worker(message.epoch, "idle", message.idle_ns)
 
     def _closed(self, message: wire.Closed) -> None:
-        self._measured(message.memory_bytes)
+        self._measured(message)
         self._know(message.epoch)
         session = self._worker.session
         idles = session is not None and session.lease is not None and session.lease.ending == "idle"
@@ -371,9 +372,18 @@ class Workers(Draining):
         lease = None if self._worker.session is None else self._worker.session.lease
         return lease if lease is not None and lease.epoch == epoch and lease.state == "open" else None
 
-    def _measured(self, memory_bytes: int | None) -> None:
+    def _measured(self, message: wire.Drained | wire.Idle | wire.Closed) -> None:
         """What the worker holds as its lease ends: it may be parked at once, and must not be taken for less."""
-        self._worker.memory_bytes = self._worker.memory_bytes if memory_bytes is None else memory_bytes
+        if message.memory_bytes is not None:
+            self._worker.memory_bytes = message.memory_bytes
+        self._drew(message.energy_mj)
+
+    def _drew(self, energy_mj: int | None) -> None:
+        """What the worker's devices have drawn by now. One that another pool started had that pool meter it until here."""
+        worker = self._worker
+        worker.energy_mj = energy_mj
+        if worker.metered_mj is None:
+            worker.metered_mj = energy_mj
 
     def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
         """The worker has stopped. A lease that was revoked in the middle of its work is asked for again."""

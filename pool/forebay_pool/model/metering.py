@@ -37,8 +37,8 @@ def segment_number(record: UsageRecord) -> int:
     return int(record.id.rpartition("/")[2])
 
 
-def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd) -> UsageRecord:
-    """What the lease would be metered as, in one piece; named as its segment that is running."""
+def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd, energy_mj: int | None = None) -> UsageRecord:
+    """What the lease would be metered as, in one piece; named as its segment that is running. ``energy_mj`` was not metered yet."""
     session = lease.session
     return UsageRecord(
         id=record_id(lease.id, lease.segment),
@@ -54,6 +54,7 @@ def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd) -> UsageRec
         duration_ns=duration_ns,
         close_reason=reason,
         share_milli=lease.place.share_milli,
+        energy_mj=energy_mj,
     )
 
 
@@ -81,21 +82,31 @@ def segments(whole: UsageRecord, number: int, metered_ns: int, segment_ns: int) 
     """The records of a lease's segments from ``number`` on, of which those before were metered for ``metered_ns``.
 
     They lie one after the other from the lease's start on, by the monotonic clock alone: a step of the Unix clock while the lease is open
-    moves none of them. All but the last are of a lease that goes on. What was metered once is not given back.
+    moves none of them. All but the last are of a lease that goes on. What was metered once is not given back. The energy of ``whole`` is
+    shared out among them by their time.
     """
     opened_ns, ended_ns = whole.started_at_unix_ns, whole.started_at_unix_ns + max(whole.duration_ns, metered_ns)
     at_ns = opened_ns + metered_ns
     if not metered_ns and ended_ns <= cut_after(at_ns, segment_ns) and whole.id == record_id(whole.lease, number):
         return [whole]
     found: list[UsageRecord] = []
+    first_ns = at_ns
     while True:
         cut_ns = cut_after(at_ns, segment_ns)
         end_ns = min(cut_ns, ended_ns)
         name, reason = record_id(whole.lease, number + len(found)), whole.close_reason if end_ns == ended_ns else GOES_ON
-        found.append(replace(whole, id=name, started_at_unix_ns=at_ns, duration_ns=end_ns - at_ns, close_reason=reason))
+        energy_mj = _part(whole.energy_mj, at_ns - first_ns, end_ns - first_ns, ended_ns - first_ns)
+        found.append(
+            replace(whole, id=name, started_at_unix_ns=at_ns, duration_ns=end_ns - at_ns, close_reason=reason, energy_mj=energy_mj)
+        )
         if end_ns == ended_ns:
             return found
         at_ns = end_ns
+
+
+def _part(amount: int | None, from_ns: int, until_ns: int, whole_ns: int) -> int | None:
+    """What falls on a stretch of ``whole_ns``; the parts of adjoining stretches add up to the amount."""
+    return amount if amount is None or not whole_ns else amount * until_ns // whole_ns - amount * from_ns // whole_ns
 
 
 def rate(price: Price | None, surcharges: Surcharges, place: Place) -> Price | None:

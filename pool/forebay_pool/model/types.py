@@ -169,6 +169,8 @@ class UsageRecord:
     """The share of each of the ``devices``."""
     parked_bytes: int | None = None
     """What was kept off devices for that time, where that is metered and not a lease: ``lease`` names the stretch then."""
+    energy_mj: int | None = None
+    """What the lease's part of the devices drew, in millijoules; None where their drivers do not tell."""
 
     @property
     def is_last(self) -> bool:
@@ -277,13 +279,15 @@ class Worker:
     """Memory set aside for it, of all its devices; 0 while it is warm or parked."""
     memory_bytes: int = 0
     """Device memory it said it holds."""
+    energy_mj: int | None = None
+    metered_mj: int | None = 0
+    """What its devices have drawn in its leases, as it said last, and how much of that was metered; None where it has not said."""
     call: str = ""
     """Which operator it has been in for how long, in words; empty where no call lasts."""
     parking: bool = False
     parked_bytes: int | None = None
-    """Bytes off the device, or None while it is not parked."""
     spilled_bytes: int = 0
-    """How many of these bytes are on disk."""
+    """Bytes off the device, or None while it is not parked, and how many of these are on disk."""
     restoring: bool = False
     """Bringing parked tensors back to the device, for the lease that is being opened."""
     opened: bool = False
@@ -301,9 +305,8 @@ class Worker:
     stays: bool = False
     """The session cannot leave before its next lease here: its client did not, or work before that needs one."""
     keeps: Session | None = None
-    """The session that left it, and whose tensors it holds until another worker has fetched them."""
     source: wire.Source | None = None
-    """Where they are fetched."""
+    """The session that left it, whose tensors it holds until another worker has fetched them, and where they are fetched."""
     carries: Session | None = None
     """The session whose tensors it is there to fetch off another host, and to keep."""
     ticket: str = ""
@@ -433,9 +436,8 @@ class Parking:
     opened_ns: int
     opened_unix_ns: int
     segment: int = 1
-    """The number of the segment that is running."""
     metered_ns: int = 0
-    """How much of it, from its start on, earlier segments were metered for."""
+    """As of a :class:`Lease`."""
 
 
 @dataclass(slots=True, eq=False)

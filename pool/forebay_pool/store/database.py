@@ -360,13 +360,14 @@ def _segment_row(record: UsageRecord) -> dict[str, Any]:
         "share_milli": record.share_milli,
         "span": json.dumps(record.span.model_dump()),
         "parked_bytes": record.parked_bytes,
+        "energy_mj": record.energy_mj,
     }
 
 
 def _payload(source: str, row: Any) -> dict[str, Any]:
     """A record as ``POST api/usage`` of billing takes it."""
-    parked = {} if row.parked_bytes is None else {"parked_bytes": row.parked_bytes}
-    return parked | {
+    told = {name: value for name in ("parked_bytes", "energy_mj") if (value := row._mapping[name]) is not None}
+    return told | {
         "source": source,
         "id": row.id,
         "tenant": row.tenant,

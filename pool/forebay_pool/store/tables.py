@@ -59,6 +59,7 @@ SEGMENTS = Table(
     Column("share_milli", BigInteger, nullable=False, server_default="1000", comment="Of each device, in thousandths"),
     Column("span", Text, nullable=False, comment="JSON of the wire's Span"),
     Column("parked_bytes", BigInteger, nullable=True, comment="Of a stretch of parked time, whose name is in lease; null for a lease"),
+    Column("energy_mj", BigInteger, nullable=True, comment="Millijoules that the devices drew; null where no driver tells"),
 )
 Index("lease_segments_by_lease", SEGMENTS.c.lease)
 Index("lease_segments_by_tenant", SEGMENTS.c.tenant, SEGMENTS.c.started_at_unix_ns)

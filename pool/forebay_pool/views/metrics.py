@@ -54,6 +54,9 @@ class Metrics:
             "Device time metered of leases: a gang counts each device, a share its part",
             *("tenant", "flavor", "model"),
         )
+        self.energy = self._counter(
+            "forebay_pool_energy_joules_total", "What devices drew in leases, where their drivers tell", "tenant", "flavor", "model"
+        )
         self.busy_seconds = self._counter(
             "forebay_pool_worker_busy_seconds_total", "Time for which workers executed commands, by their heartbeats", "tenant", "flavor"
         )
@@ -111,6 +114,8 @@ class Metrics:
         self.lease_seconds.labels(record.tenant, record.flavor).inc(seconds)
         devices = record.devices * record.share_milli / WHOLE_MILLI
         self.device_seconds.labels(record.tenant, record.flavor, record.device_model).inc(seconds * devices)
+        if record.energy_mj is not None:
+            self.energy.labels(record.tenant, record.flavor, record.device_model).inc(record.energy_mj / 1_000)
 
     def delivered(self, count: int, taken: bool) -> None:
         (self.records_delivered if taken else self.records_refused).inc(count)

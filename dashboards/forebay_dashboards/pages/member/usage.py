@@ -31,7 +31,7 @@ EXPORT_RECORDS = 1000
 """Records that are asked for at a time."""
 COLUMNS = (
     "started_at", "kind", "notebook_or_command", "cell", "cell_id", "first_line", "flavor", "device_model", "devices", "duration_ns",
-    "parked_bytes", "cost", "currency", "close_reason", "corrected_at", "source", "id",
+    "parked_bytes", "cost", "currency", "close_reason", "corrected_at", "source", "id", "energy_mj",
 )  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def _cells(record: UsageRecord) -> tuple[object, ...]:
     return (
         iso(record.started_at_ns), record.span.kind, record.span.label, cell, record.span.cell_id or "", record.span.first_line or "",
         flavor, record.device_model, record.devices, record.duration_ns, parked, format_decimal(record.cost_nano, 9), record.currency,
-        record.close_reason, taken_back, record.source, record.id,
+        record.close_reason, taken_back, record.source, record.id, "" if record.energy_mj is None else record.energy_mj,
     )  # fmt: skip
 
 

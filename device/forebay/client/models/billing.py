@@ -399,6 +399,9 @@ class SummaryRow(Row):
     cost_nano: int
     leases: int
     parked_nano: int
+    energy_mj: int | None
+    energy_duration_ns: int
+    co2_mg: int | None
 
 
 class SurchargeRow(Row):
@@ -451,6 +454,7 @@ class ChargeRow(Row):
     close_reason: str
     share_milli: int
     parked_bytes: int | None
+    energy_mj: int | None
     price_nano_per_hour: int
     price_nano_per_gib_hour: int | None = None
     price_version: int
