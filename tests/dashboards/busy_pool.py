@@ -121,6 +121,9 @@ class Answer(RequestHandler):
                 for seat in seats[::DEVICES_PER_NODE]
             ],
             "flavors": list,
+            "quotas": list,
+            "shares": list,
+            "models": list,
             "forecast": list,
             "opened": lambda: fleet.opened,
         }
