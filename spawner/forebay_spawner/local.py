@@ -14,7 +14,7 @@ from traitlets import Callable, List, Unicode, default
 
 from forebay_spawner.enclosure import enclosed, gpu_nodes
 from forebay_spawner.environment import search_path
-from forebay_spawner.mixin import JOB_RUNNER, VirtualGpuMixin
+from forebay_spawner.mixin import ENVIRONMENTS, JOB_RUNNER, VirtualGpuMixin
 
 SHIMS = Path(__file__).parent / "shims"
 """Stand-ins for the vendors' GPU tools: each says that there is no GPU here, and what to run instead."""
@@ -62,11 +62,12 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
 
     @default("cmd")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_cmd(self) -> list[str]:
-        return [f"{self.notebook_prefix}/bin/jupyterhub-singleuser"]
+        return [f"{self.notebook_prefix}/bin/python", *ENVIRONMENTS, f"{self.notebook_prefix}/bin/jupyterhub-singleuser"]
 
     @default("job_cmd")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_job_cmd(self) -> list[str]:
-        return [f"{self.notebook_prefix}/bin/python", *JOB_RUNNER]
+        python = f"{self.notebook_prefix}/bin/python"
+        return [python, *ENVIRONMENTS, python, *JOB_RUNNER]
 
     @default("env_keep")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_env_keep(self) -> list[str]:

@@ -33,6 +33,8 @@ JOB_SERVER = re.compile(r"job-[0-9]{1,18}")
 """The names that the pool gives servers of jobs."""
 JOB_RUNNER = ("-I", "-m", "forebay.toolkit.jobs")
 """Nothing of the user's home is imported before the program is."""
+ENVIRONMENTS = ("-I", "-m", "forebay.toolkit.environments")
+"""What servers begin with: the user's environments of packages are made, and shown to Jupyter."""
 ASKING_SECONDS = 60
 """How long the token is good with which the spawn page asks on behalf of its visitor."""
 
@@ -81,7 +83,7 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
 
     @default("job_cmd")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_job_cmd(self) -> list[str]:
-        return ["python", *JOB_RUNNER]
+        return ["python", *ENVIRONMENTS, "python", *JOB_RUNNER]
 
     @default("options_form")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_options_form(self) -> Any:

@@ -36,7 +36,7 @@ traits:
 image: {{ include "forebay.image" (dict "root" $ "role" "notebook" "image" $user.image) }}
 image_pull_policy: {{ .Values.image.pullPolicy }}
 image_pull_secrets: {{ .Values.image.pullSecrets | toJson }}
-cmd: [jupyterhub-singleuser]
+cmd: [python, -I, -m, forebay.toolkit.environments, jupyterhub-singleuser]
 default_url: /lab
 start_timeout: 300
 http_timeout: 60

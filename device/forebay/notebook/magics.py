@@ -17,6 +17,7 @@ from forebay.errors import ForebayError
 from forebay.notebook import amounts, bounds
 from forebay.notebook.bounds import Bound
 from forebay.toolkit import table
+from forebay.toolkit.environments.environment import current
 
 if TYPE_CHECKING:
     from forebay.journal import Journal
@@ -113,6 +114,13 @@ def register(shell: Any, presenter: Presenter) -> None:
         with _in_one_sentence():
             _notify(line.split(), presenter)
 
+    def pip(line: str) -> None:
+        """%pip install NAME: into the environment of this notebook's kernel, which is yours alone."""
+        shell.system(f"{shlex.quote(sys.executable)} -m forebay.toolkit.environments.pip {line}")
+        print(presenter.texts("pip"))
+
+    if current() is not None:
+        shell.register_magic_function(pip, "line", "pip")
     shell.register_magic_function(notify, "line", "notify")
     shell.register_magic_function(flavor, "line", "flavor")
     shell.register_magic_function(gpu, "line_cell", "gpu")

@@ -16,6 +16,7 @@ from typing import Any
 from forebay.errors import ForebayError
 from forebay.service import FLAVOR_VARIABLE, LOSS_VARIABLE
 from forebay.spans import LABEL_VARIABLE
+from forebay.toolkit.environments.environment import in_use
 from forebay.toolkit.jobs.output import Output, output_of
 
 READ_BYTES = 65_536
@@ -37,12 +38,13 @@ class Program:
         descriptor, self._loss = tempfile.mkstemp(prefix="forebay-job-")
         os.close(descriptor)
         folder = Path.home() / str(job["folder"])
+        used = in_use()
         own = {**environment, **_told(job), LOSS_VARIABLE: self._loss}
         try:
             self._process = subprocess.Popen(
-                _command(job),
+                _command(job, sys.executable if used is None else str(used.python)),
                 cwd=folder,
-                env=own,
+                env=own if used is None else used.activated(own),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -92,11 +94,15 @@ class Program:
             path.unlink(missing_ok=True)
 
 
-def _command(job: Mapping[str, Any]) -> list[str]:
-    """Nothing that lies in the program's folder is imported before the program itself is."""
-    ours = [sys.executable, "-P", "-m"]
+def _command(job: Mapping[str, Any], python: str) -> list[str]:
+    """With the Python of the environment in use; a notebook's kernel brings its own.
+
+    Nothing that lies in the program's folder is imported before the program itself is.
+    """
+    ours = [python, "-P", "-m"]
     if job["kind"] == "notebook":
-        return [*ours, "forebay.toolkit.jobs.notebook", str(Path.home() / str(job["file"])), str(Path.home() / output_of(job))]
+        files = [str(Path.home() / str(job["file"])), str(Path.home() / output_of(job))]
+        return [sys.executable, *ours[1:], "forebay.toolkit.jobs.notebook", *files]
     program = str(job["file"]) if job["kind"] == "module" else _path(str(job["file"]))
     return [*ours, "forebay", "run", *(["-m"] if job["kind"] == "module" else []), program, *map(str, job["arguments"])]
 
