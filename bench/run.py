@@ -15,7 +15,7 @@ HERE = Path(__file__).resolve().parent
 SECONDS_MAX = 120
 """Longest one benchmark may take; all together take less than five minutes."""
 NOT_BENCHMARKS = {"run", "report"}
-IN_FOLDERS = {"delay": HERE / "network" / "delay.py"}
+IN_FOLDERS = {path.stem: path for path in (HERE / "network" / "delay.py", *(HERE / "services").glob("*.py"))}
 
 
 def benchmarks() -> dict[str, Path]:

@@ -3,7 +3,7 @@
 Billing and the dashboards are the real services; the hub is the tests' own, with as many people, and the pool is the tests' busy one, which
 tells so many live leases and turns them over. The records are posted by billing's own code, so the ledger is whole. Bar: 200 ms at p95.
 
-    python bench/pages.py --users 10000 --leases 1000 --records 10000000 [--postgresql /usr/lib/postgresql/15/bin] [--books FOLDER]
+    PYTHONPATH=bench python bench/services/pages.py --users 10000 --leases 1000 --records 10000000 [--postgresql /usr/lib/postgresql/15/bin] [--books FOLDER]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from forebay_billing.writes.usage import post_usage, seed
 from ingest import nothing, postgresql, processor_seconds
 from report import percentile, report
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "dashboards")]
 import dashboards_installation as installed  # noqa: E402
 

@@ -23,7 +23,7 @@ import psutil
 import psycopg
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 TOKEN = "token-of-the-benchmark"
 READY_SECONDS_MAX = 20
 BATCHES_PER_SECOND_MAX = 400
