@@ -72,6 +72,7 @@ def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.env
     database_url = environment.get("FOREBAY_HUB_DATABASE_URL") or f"sqlite:///{own}/hub.sqlite"
     services = external_services(host.address_of, environment)
     directory = configure(c, Settings(written, services, database_url, secret(environment, "FOREBAY_HUB_METRICS_TOKEN")))
+    c.JupyterHub.upgrade_db = True  # JupyterHub's own schema; it copies SQLite's file before, and `forebay admin upgrade` all
     c.JupyterHub.bind_url = f"https://{host.name}:{host.port}"
     c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = str(host.certificate), str(host.key)
     c.JupyterHub.hub_bind_url = host.address_of("hub")

@@ -18,7 +18,7 @@ HOLDER = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); print('r
 """The first process of a host, which reaps what others leave."""
 LAID = """
 folder=$1 name=$2 address=$3 systemctl=$4; shift 4
-for path in etc var/lib; do
+for path in etc var/lib opt; do
     mkdir -p "$folder/upper/$path" "$folder/work/$path"
     mount -t overlay overlay -o "lowerdir=/$path,upperdir=$folder/upper/$path,workdir=$folder/work/$path" "/$path"
 done
@@ -30,7 +30,7 @@ echo "hosts: files" >/etc/nsswitch.conf
 echo "$name" >/proc/sys/kernel/hostname
 exec "$@"
 """
-COMMAND_SECONDS_MAX = 180
+COMMAND_SECONDS_MAX = 600
 ROUTE = ("route", "add", "default", "dev", "eth0")
 """Leads nowhere; programs look along it for the host's own address."""
 
@@ -79,6 +79,10 @@ class NetworkHost:
         laid = ["sh", "-euc", LAID, "sh", str(folder), name, address, str(systemctl)]
         self.process = _held([*prefix, *apart, *laid])
         self.pid = _first_child(self.process.pid)
+
+    def begin_loopback(self) -> None:
+        """For a host that is plugged into nothing."""
+        _ip(self.pid, "link", "set", "lo", "up")
 
     def run(self, line: str, variables: Mapping[str, str], cwd: str = "/run") -> subprocess.CompletedProcess[str]:
         """A line that root types there."""

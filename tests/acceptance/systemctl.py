@@ -60,8 +60,11 @@ def start(runner: Runner, name: str) -> None:
         (Path("/run/units") / name).write_text(str(runner.start_unit(unit).pid))
 
 
-def stop(name: str) -> None:
-    """Its main process is asked, and what is left of it is killed."""
+def stop(runner: Runner, name: str) -> None:
+    """Its main process is asked, and what is left of it is killed. With a target goes what is a part of it."""
+    for unit in runner.units().values():
+        if name in unit.words("PartOf"):
+            stop(runner, unit.name)
     main = main_of(name)
     if main is not None:
         os.kill(main, signal.SIGTERM)
@@ -80,7 +83,7 @@ def main(words: list[str]) -> int:
         if action == "is-active":
             return 0 if main_of(name) is not None else 3
         if action in ("stop", "restart") or (action == "disable" and now):
-            stop(name)
+            stop(runner, name)
         if action in ("start", "restart") or (action == "enable" and now):
             start(runner, name)
     return 0 if action in ("daemon-reload", "enable", "disable", "start", "stop", "restart") else 1

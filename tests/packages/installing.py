@@ -17,6 +17,9 @@ from packaging.utils import canonicalize_name
 
 SITE = Path(sysconfig.get_path("purelib"))
 PREFIX = Path(sys.prefix)
+LINES = (Path(__file__).resolve().parents[2] / "requirements" / "excluded.txt").read_text(encoding="utf-8").splitlines()
+EXCLUDED = [line for line in LINES if line and not line.startswith("#")]
+EXCLUDED_VERSION = "999"
 OUTSIDE = ("FOREBAY_", "JUPYTER", "PIP_", "PYTHON", "UV_", "VIRTUAL_ENV")
 
 
@@ -57,6 +60,8 @@ def link(folder: Path, names: Iterable[str]) -> None:
         try:
             files = distribution(name).files or []
         except PackageNotFoundError:
+            if name in EXCLUDED:
+                _name(name, site)
             continue
         for top in {file.parts[0] for file in files if file.parts[0] not in ("..", "__pycache__")}:
             if not (site / top).exists() and (SITE / top).exists():
@@ -64,6 +69,13 @@ def link(folder: Path, names: Iterable[str]) -> None:
         for file in files:
             if file.parts[:3] == ("..", "..", ".."):
                 _lay(Path(*file.parts[3:]), folder)
+
+
+def _name(name: str, site: Path) -> None:
+    """Has pip take a package for installed: set-up installs those that are excluded nowhere, and nothing of ours misses them."""
+    info = site / f"{name.replace('-', '_')}-{EXCLUDED_VERSION}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {EXCLUDED_VERSION}\n")
 
 
 def _lay(path: Path, folder: Path) -> None:

@@ -10,12 +10,12 @@ import sys
 import time
 from pathlib import Path
 
+from forebay_admin import systemd
 from forebay_admin.host import answers, certificates
 from forebay_admin.host.certificates import Pair
 from forebay_admin.host.files import PRIVATE, File
 from forebay_admin.host.init import lay
 from forebay_admin.host.layout import Layout
-from forebay_admin.node import systemd
 from forebay_admin.node.invitation import Invitation, NodeError, Releases, check_address, check_name
 from forebay_admin.node.units import HEAD, HEAD_PORT, head_unit, pool_drop_in
 

@@ -8,10 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from forebay_admin import systemd
 from forebay_admin.host.files import PRIVATE, File
 from forebay_admin.host.init import lay
 from forebay_admin.host.layout import Layout
-from forebay_admin.node import checks, systemd
+from forebay_admin.node import checks
 from forebay_admin.node import invitation as invitations
 from forebay_admin.node.checks import Devices, Finding
 from forebay_admin.node.invitation import Invitation, NodeError

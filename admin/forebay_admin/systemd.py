@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import subprocess
 
-from forebay_admin.node.invitation import NodeError
+from forebay.errors import ForebayError
 
 STOP_SECONDS_MAX = 120
 
 
+class SystemdError(ForebayError):
+    """What systemd did not do."""
+
+
 def make_accounts() -> None:
-    """Raises NodeError."""
-    _call("systemd-sysusers")
+    """Raises SystemdError."""
+    call("systemd-sysusers")
 
 
 def start(unit: str, again: bool) -> None:
-    """Starts a unit now and with the host; ``again``: one that runs already, too. Raises NodeError."""
-    _call("systemctl", "daemon-reload")
-    _call("systemctl", "enable", unit)
-    _call("systemctl", "restart" if again else "start", unit)
+    """Starts a unit now and with the host; ``again``: one that runs already, too. Raises SystemdError."""
+    call("systemctl", "daemon-reload")
+    call("systemctl", "enable", unit)
+    call("systemctl", "restart" if again else "start", unit)
 
 
 def stop(unit: str) -> None:
-    """Stops a unit now and for good. Raises NodeError."""
-    _call("systemctl", "disable", "--now", unit)
+    """Stops a unit now and for good. Raises SystemdError."""
+    call("systemctl", "disable", "--now", unit)
 
 
 def is_active(unit: str) -> bool:
@@ -35,9 +39,10 @@ def is_active(unit: str) -> bool:
         return False
 
 
-def _call(*command: str) -> None:
+def call(*command: str) -> None:
+    """Runs a command of systemd's. Raises SystemdError."""
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=STOP_SECONDS_MAX)
     except (OSError, subprocess.SubprocessError) as error:
         why = (getattr(error, "stderr", None) or str(error)).strip()
-        raise NodeError(f"`{' '.join(command)}` failed: {why}") from None
+        raise SystemdError(f"`{' '.join(command)}` failed: {why}") from None

@@ -1,0 +1,134 @@
+"""Packages of an environment that are exchanged for another release's, and put back: ``forebay.toolkit.environment``."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import venv
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from forebay.toolkit.environment import KEPT, Environment, ExchangeError, Wheel
+from installing import link
+
+NO_FILES: Mapping[str, str] = {}
+
+
+def wheel(folder: Path, name: str, version: str, needs: str = "", files: Mapping[str, str] = NO_FILES) -> Wheel:
+    """A package of one module, which tells the version, and a program that prints it."""
+    module, info = name.replace("-", "_"), f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
+    content = {
+        f"{module}/__init__.py": f"VERSION = '{version}'\ndef main():\n    print(VERSION)\n",
+        f"{info}/METADATA": metadata,
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {module}:main\n",
+        **files,
+    }
+    path = folder / f"{module}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in content.items():
+            archive.writestr(file, text)
+        archive.writestr(f"{info}/RECORD", "".join(f"{file},,\n" for file in [*content, f"{info}/RECORD"]))
+    return Wheel(path)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with pip, and a release of ours with an extra whose package is there, and one whose package is not."""
+    folder, old = tmp_path_factory.mktemp("installed") / "environment", tmp_path_factory.mktemp("old")
+    venv.create(folder, symlinks=True)
+    link(folder, ["pip"])
+    needs = 'Requires-Dist: helper>=1\nRequires-Dist: side; extra == "with-side"\nRequires-Dist: missing; extra == "without"\n'
+    wheels = [wheel(old, "forebay", "0.1.0", needs), wheel(old, "forebay-wire", "0.1.0")]
+    wheels += [wheel(old, name, "1.0") for name in ("helper", "side")]
+    Environment(folder).pip("install", "--quiet", "--no-index", *(str(one.path) for one in wheels))
+    return folder
+
+
+@pytest.fixture
+def environment(installed: Path, tmp_path: Path) -> Environment:
+    """A copy for a test. Its programs begin with the other's interpreter, so they are called as modules."""
+    shutil.copytree(installed, tmp_path / "environment", symlinks=True)
+    return Environment(tmp_path / "environment")
+
+
+def new_release(folder: Path, forebay: Mapping[str, str] = NO_FILES, wire: Mapping[str, str] = NO_FILES) -> dict[str, Wheel]:
+    folder.mkdir()
+    needs = 'Requires-Dist: helper>=2\nRequires-Dist: side; extra == "with-side"\nRequires-Dist: missing; extra == "without"\n'
+    wheel(folder, "helper", "2.0", "Requires-Dist: more\n")
+    wheel(folder, "more", "5.0")
+    found = [wheel(folder, "forebay", "0.2.0", needs, forebay), wheel(folder, "forebay-wire", "0.2.0", files=wire)]
+    return {one.name: one for one in found}
+
+
+def content(environment: Environment) -> dict[str, str]:
+    """Each file but what Python compiles, and what is kept."""
+    paths = (path for path in environment.prefix.rglob("*") if path.is_file() and not path.is_symlink())
+    paths = (path for path in paths if "__pycache__" not in path.parts and KEPT not in path.parts)
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def says(environment: Environment, module: str) -> str:
+    command = [environment.python, "-c", f"import {module}; {module}.main()"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_release_takes_the_place_of_another_and_gives_it_back_without_an_index(environment: Environment, tmp_path: Path) -> None:
+    was = content(environment)
+    wheels = new_release(tmp_path / "new")
+    wanted = environment.wanted(wheels)
+    assert wanted == [f"{wheels['forebay'].path}[with-side]", str(wheels["forebay-wire"].path)]
+    options = ["--no-index", "--find-links", str(tmp_path / "new")]
+    environment.check(wheels)
+    coming = environment.resolve(wanted, options)
+    assert coming == {"forebay": "0.2.0", "forebay-wire": "0.2.0", "helper": "2.0", "more": "5.0"}
+    assert content(environment) == was
+    before = environment.exchange(wanted, options, coming)
+    assert (before.version, set(before.replaced), before.added) == ("0.1.0", {"forebay", "forebay-wire", "helper"}, ["more"])
+    assert [says(environment, name) for name in ("forebay", "helper", "more", "side")] == ["0.2.0", "2.0", "5.0", "1.0"]
+    shutil.rmtree(tmp_path / "new")
+    assert environment.before() == before
+    assert environment.put_back() == before
+    assert content(environment) == was
+    assert says(environment, "forebay") == "0.1.0" and environment.before() is None
+    with pytest.raises(ExchangeError, match="nothing to go back to"):
+        environment.put_back()
+
+
+def test_an_installation_that_fails_in_its_middle_leaves_all_as_it_was(environment: Environment, tmp_path: Path) -> None:
+    """What the new release brings lies where a file of somebody else's is."""
+    (environment.site / "clash").write_text("a file")
+    was = content(environment)
+    wheels = new_release(tmp_path / "new", wire={"clash/module.py": "pass\n"})
+    options = ["--no-index", "--find-links", str(tmp_path / "new")]
+    with pytest.raises(ExchangeError, match=r"is as before: pip failed: .*clash"):
+        environment.exchange(environment.wanted(wheels), options, {name: "2.0" for name in (*wheels, "helper", "more")})
+    assert content(environment) == was and environment.before() is None
+
+
+def test_what_pip_cannot_resolve_is_refused_before_anything_is_kept(environment: Environment, tmp_path: Path) -> None:
+    wheels = new_release(tmp_path / "new")
+    (tmp_path / "new" / "more-5.0-py3-none-any.whl").unlink()
+    was = content(environment)
+    with pytest.raises(ExchangeError, match=r"^pip failed: .*No matching distribution found for more"):
+        environment.resolve(environment.wanted(wheels), ["--no-index", "--find-links", str(tmp_path / "new")])
+    assert content(environment) == was and not (environment.prefix / KEPT).exists()
+
+
+def test_a_build_for_another_pytorch_is_refused(environment: Environment, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel(tmp_path, "torch", "2.12.1+cpu").path) as archive:
+        archive.extractall(environment.site)
+    wheels = new_release(tmp_path / "new", forebay={"forebay/torch_2_13/_C.so": "", "forebay/torch_2_9/_C.so": ""})
+    with pytest.raises(ExchangeError, match=r"is built for torch 2\.9, 2\.13, and .* has torch 2\.12\.1\+cpu; install one of those first"):
+        environment.check(wheels)
+
+
+def test_a_package_without_a_wheel_in_the_release_is_told(environment: Environment, tmp_path: Path) -> None:
+    wheels = new_release(tmp_path / "new")
+    del wheels["forebay-wire"]
+    with pytest.raises(ExchangeError, match="has forebay-wire, of which the other release has no wheel"):
+        environment.wanted(wheels)
