@@ -163,6 +163,9 @@ class Settings(ServiceSettings):
     session_heartbeat_seconds: Seconds = Field(
         20.0, description="Period of pings to clients; three unanswered mean that it is gone. Long, as user code may block Python."
     )
+    wheels_url: str | None = Field(
+        None, description="Index page of the wheels that `forebay update` brings people's environments to; none: they name one."
+    )
     cell_lines: bool = Field(
         True, description="Whether usage tells the first line of a cell's source; false: the pool keeps it nowhere."
     )

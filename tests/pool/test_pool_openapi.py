@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from importlib.metadata import version
 from typing import Any
 
 import psutil
@@ -76,6 +77,15 @@ def test_the_description_is_served_without_a_token_under_the_prefix(pool: Make) 
             description = await running.get("api/openapi.json", None)
             assert description["openapi"] == "3.1.0" and description["servers"] == [{"url": "/services/pool"}]
             assert description["components"]["schemas"]["FlavorRow"]["properties"]["residents_max"]["anyOf"][0] == {"type": "integer"}
+
+    asyncio.run(scenario())
+
+
+def test_what_peoples_environments_should_be_is_told_without_a_token(pool: Make) -> None:
+    async def scenario() -> None:
+        page = "https://wheels.example.org/index.html"
+        async with pool(warm_workers=0, wheels_url=page) as running:
+            assert await running.get("api/release", None) == {"version": version("forebay-pool"), "protocol": wire.PROTOCOL, "index": page}
 
     asyncio.run(scenario())
 

@@ -15,7 +15,7 @@ from forebay_wire import torch_builds
 import forebay
 from forebay.errors import CommandBroken, ForebayError
 from forebay.service import answered
-from forebay.toolkit import device, doctor, flavor, models, plan, profile, run, smi
+from forebay.toolkit import device, doctor, flavor, models, plan, profile, run, smi, update
 from forebay.toolkit.environments import command as environments
 from forebay.toolkit.jobs import listing, submit
 
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"forebay {_version()}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (run, submit, listing, environments, profile, plan, smi, flavor, device, models, doctor):
+    for module in (run, submit, listing, environments, profile, plan, smi, flavor, device, models, update, doctor):
         module.add_to(commands)
     for found in sorted(entry_points(group=COMMANDS)):
         _fault_of_adding(found, commands)  # told by `_check_asked` where it is asked for

@@ -1,10 +1,12 @@
-"""``metrics`` and ``health``."""
+"""``metrics``, ``health``, and which release this is."""
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 from forebay_service.handler import HealthHandler, MetricsHandler
+from forebay_wire import messages as wire
 from prometheus_client import generate_latest
 
 from forebay_pool.http.handler import Api
@@ -23,3 +25,10 @@ class Health(Api, HealthHandler):
 
     async def state(self) -> dict[str, Any]:
         return {"role": "leader"}
+
+
+class ReleasePage(Api):
+    """``GET api/release``: for everybody, as it says nothing of anybody."""
+
+    def get(self) -> None:
+        self.write_json({"version": version("forebay-pool"), "protocol": wire.PROTOCOL, "index": self.context.settings.wheels_url})

@@ -74,6 +74,13 @@ class Healthy(TypedDict):
     role: Literal["leader", "follower"]
 
 
+class ReleaseRow(TypedDict):
+    version: str
+    protocol: int
+    """That programs and workers must speak."""
+    index: str | None
+
+
 class Description(Api):
     """``GET api/openapi.json``: for everybody, as it says nothing of anybody."""
 
@@ -275,6 +282,7 @@ ROUTES = (
         scopes=EVERYBODY,
         media=("text/event-stream",),
     ),
+    Route("GET", "api/release", health.ReleasePage, "What people's environments should be, and from where", ReleaseRow, scopes=None),
     Route("GET", "api/openapi.json", Description, "This description", dict[str, Any], scopes=None),
     Route(
         *("GET", "metrics", health.MetricsPage, "Metrics for Prometheus; to `metrics_token`, or without one from this host", str),
