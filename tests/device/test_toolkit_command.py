@@ -63,6 +63,52 @@ def test_flavor_set_keeps_the_choice_at_the_pool(rest_pool: RestPool, capsys: py
     assert [flavor["chosen"] for flavor in json.loads(capsys.readouterr().out)] == [False, True]
 
 
+def switch(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answer: str | None, *words: str) -> tuple[int, str, str]:
+    """What `forebay switch flavor` says, on a terminal on which a person types the answer; None: there is no terminal."""
+    keyboard, terminal = os.openpty()
+    os.write(keyboard, f"{answer}\n".encode())
+    with os.fdopen(terminal) as typed, open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing if answer is None else typed)
+        status = main(["switch", "flavor", *words])
+    os.close(keyboard)
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_switch_asks_a_person_and_takes_a_number_or_a_name(
+    rest_pool: RestPool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, out, _ = switch(capsys, monkeypatch, "2")
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
+    assert rows[0][:5] == ["No.", "", "Flavor", "Memory", "Rate"]
+    assert [row[:5] for row in rows[1:]] == [
+        ["1", "*", "dev.1gb", "1,024 MiB", "not billed"],
+        ["2", "", "medium.128gb", "131,040 MiB", "2.99 USD/h"],
+    ]
+    assert status == 0 and "Your new sessions get medium.128gb: 131,040 MiB, 2.99 USD/h." in out
+    assert rest_pool.choice == "medium.128gb"
+    assert switch(capsys, monkeypatch, "dev.1gb")[0] == 0 and rest_pool.choice == "dev.1gb"
+    status, out, _ = switch(capsys, monkeypatch, "")
+    assert status == 0 and out.endswith("Your choice stays as it is.\n") and rest_pool.choice == "dev.1gb"
+    assert switch(capsys, monkeypatch, None, "2")[0] == 0 and rest_pool.choice == "medium.128gb"
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ("3", "There is no flavor 3; the numbers are 1 to 2."),
+        ("0", "There is no flavor 0; the numbers are 1 to 2."),
+        ("medium", "There is no flavor 'medium'; the nearest are medium.128gb."),
+        (None, "There is nobody to ask: give a flavor's name, as `forebay flavor list` shows it."),
+    ],
+)
+def test_switch_refuses_what_is_no_flavor(
+    rest_pool: RestPool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answer: str | None, sentence: str
+) -> None:
+    status, _, error = switch(capsys, monkeypatch, answer)
+    assert (status, error, rest_pool.choice) == (1, f"forebay: {sentence}\n", "dev.1gb")
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

@@ -52,6 +52,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module in (run, submit, listing, environments, profile, plan, smi, flavor, device, models, update, doctor):
         module.add_to(commands)
+    flavor.add_switch_to(commands)
     for found in sorted(entry_points(group=COMMANDS)):
         _fault_of_adding(found, commands)  # told by `_check_asked` where it is asked for
     return top

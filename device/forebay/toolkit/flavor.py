@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forebay.errors import ForebayError, NotConfigured
-from forebay.service import URL_VARIABLE, configured
+from forebay.service import URL_VARIABLE, Service, configured
 from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
 
@@ -37,6 +37,16 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     setting.set_defaults(perform=perform_set)
 
 
+def add_switch_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds ``forebay switch flavor``, as those know it who switch models by number."""
+    command = commands.add_parser("switch", help="choose a flavor by number or name", description="Chooses another flavor.")
+    things = command.add_subparsers(title="things", required=True, metavar="THING")
+    described = "Chooses the flavor of your new sessions, as `forebay flavor set` does; without a name it shows all, and asks."
+    switching = things.add_parser("flavor", help="choose a flavor", description=described)
+    switching.add_argument("name", nargs="?", help="its name, or its number in the table")
+    switching.set_defaults(perform=perform_switch)
+
+
 def perform_list(arguments: argparse.Namespace) -> int:
     """Prints the flavors."""
     if configured() is None:
@@ -52,10 +62,13 @@ def perform_list(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def text(flavors: Sequence[Row], chosen: str | None) -> str:
+def text(flavors: Sequence[Row], chosen: str | None, numbered: bool = False) -> str:
     """The flavors as a table, and below it why some cannot be had."""
     rows = [_row(flavor, flavor["name"] == chosen) for flavor in flavors]
-    lines = [table.render(["", "Flavor", "Memory", "Rate", "Served by", "Available"], rows)]
+    headers = ["", "Flavor", "Memory", "Rate", "Served by", "Available"]
+    if numbered:
+        headers, rows = ["No.", *headers], [[str(number), *row] for number, row in enumerate(rows, 1)]
+    lines = [table.render(headers, rows)]
     several = [str(flavor["name"]) for flavor in flavors if flavor.get("servable") and _is_several(flavor)]
     if several:
         lines.append(f"\n{SEVERAL} This holds for {', '.join(several)}.")
@@ -81,18 +94,60 @@ def _row(flavor: Row, is_chosen: bool) -> list[str]:
 
 def perform_set(arguments: argparse.Namespace) -> int:
     """Stores the choice at the pool."""
+    service = _keeping(arguments.name)
+    return _choose(service, pool.rows(service, "api/flavors"), arguments.name)
+
+
+def perform_switch(arguments: argparse.Namespace) -> int:
+    """The same, by a number too, and of a person who is asked."""
+    service = _keeping(arguments.name or "NAME")
+    flavors = pool.rows(service, "api/flavors")
+    wanted = arguments.name
+    if wanted is None:
+        if not sys.stdin.isatty():
+            raise ForebayError("There is nobody to ask: give a flavor's name, as `forebay flavor list` shows it.")
+        sys.stdout.write(text(flavors, pool.chosen_flavor(service), numbered=True) + "\n")
+        wanted = _asked()
+    if not wanted:
+        sys.stdout.write("Your choice stays as it is.\n")
+        return 0
+    return _choose(service, flavors, _named(wanted, flavors))
+
+
+def _keeping(name: str) -> Service:
+    """The pool that keeps the choice. Raises NotConfigured."""
     service = pool.remote()
     if service is None:
-        local = f"On this machine alone nothing keeps a choice: use `forebay run --flavor {arguments.name} script.py`"
+        local = f"On this machine alone nothing keeps a choice: use `forebay run --flavor {name} script.py`"
         raise NotConfigured(f"{local}, or set {URL_VARIABLE} to your pool's address.")
-    flavors = {str(flavor["name"]): flavor for flavor in pool.rows(service, "api/flavors")}
-    flavor = flavors.get(arguments.name)
+    return service
+
+
+def _asked() -> str:
+    """What a person answers; nothing: no flavor."""
+    sys.stdout.write("Number or name of your flavor (Enter: leave it): ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip()
+
+
+def _named(wanted: str, flavors: Sequence[Row]) -> str:
+    """The name of a flavor that is given by its name, or by its number in the table."""
+    names = [str(flavor["name"]) for flavor in flavors]
+    if wanted in names or not wanted.isdecimal():
+        return wanted
+    if not 1 <= int(wanted) <= len(names):
+        raise ForebayError(f"There is no flavor {wanted}; the numbers are 1 to {len(names)}.")
+    return names[int(wanted) - 1]
+
+
+def _choose(service: Service, flavors: Sequence[Row], name: str) -> int:
+    flavor = next((one for one in flavors if one["name"] == name), None)
     if flavor is None:
-        raise ForebayError(unknown(arguments.name, list(flavors)))
-    pool.row(service, service.put("api/choice", {"flavor": arguments.name}), "flavor")
+        raise ForebayError(unknown(name, [str(one["name"]) for one in flavors]))
+    pool.row(service, service.put("api/choice", {"flavor": name}), "flavor")
     price = table.rate(flavor.get("price_nano_per_hour"), flavor.get("currency"))
     size = table.memory(flavor["memory_bytes"])
-    sys.stdout.write(f"Your new sessions get {arguments.name}: {size}, {price}. A notebook gets it when its kernel is restarted.\n")
+    sys.stdout.write(f"Your new sessions get {name}: {size}, {price}. A notebook gets it when its kernel is restarted.\n")
     return 0
 
 
