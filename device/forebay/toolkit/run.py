@@ -11,7 +11,7 @@ from pathlib import Path
 
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import FLAVOR_VARIABLE, LOCAL, URL_VARIABLE, check_url, configured
-from forebay.toolkit import flavor
+from forebay.toolkit import flavor, image
 
 DESCRIPTION = """\
 Runs a Python program whose cuda:0 is a virtual device. Without FOREBAY_URL, a pool with one development device
@@ -25,11 +25,27 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "run",
         help="run a script or module on a virtual device",
         description=DESCRIPTION,
-        usage="forebay run [-h] [--flavor NAME] (script.py | -m module | torchrun) [arguments ...]",
+        usage="forebay run [-h] [--flavor NAME] [--image IMAGE [--volume FROM:TO]] (script.py | -m module | torchrun) [arguments ...]",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    command.add_argument("--image", help="run a command in a container of an image with stock PyTorch: --image IMAGE -- python train.py")
+    folder = "with --image: a folder that the container sees besides this one"
+    command.add_argument("--volume", action="append", default=[], metavar="FROM:TO", help=folder)
     add_program_to(command)
-    command.set_defaults(perform=perform)
+    command.set_defaults(perform=start)
+
+
+def start(arguments: argparse.Namespace) -> int:
+    """The program here, or in a container."""
+    if arguments.image is None:
+        if arguments.volume:
+            raise ForebayError("--volume goes with --image: here a program sees all folders.")
+        return perform(arguments)
+    if arguments.module:
+        raise ForebayError("--image takes a command of the image: forebay run --image IMAGE -- python -m module.")
+    if arguments.flavor:
+        _check_flavor(arguments.flavor)
+    return image.perform(arguments)
 
 
 def add_program_to(command: argparse.ArgumentParser) -> None:
