@@ -3,7 +3,7 @@
 Billing and the dashboards are the real services; the hub is the tests' own, with as many people, and the pool is the tests' busy one, which
 tells so many live leases and turns them over. The records are posted by billing's own code, so the ledger is whole. Bar: 200 ms at p95.
 
-    PYTHONPATH=bench python bench/services/pages.py --users 10000 --leases 1000 --records 10000000 [--postgresql /usr/lib/postgresql/15/bin] [--books FOLDER]
+    PYTHONPATH=bench python bench/services/pages.py --users 10000 --records 10000000 --postgresql /usr/lib/postgresql/15/bin
 """
 
 from __future__ import annotations

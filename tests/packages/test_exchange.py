@@ -1,4 +1,4 @@
-"""Packages of an environment that are exchanged for another release's, and put back: ``forebay.toolkit.environment``."""
+"""Packages of an environment that are exchanged for another release's, and put back: ``forebay.toolkit.release.packages``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from forebay.toolkit.environment import KEPT, Environment, ExchangeError, Wheel
+from forebay.toolkit.release.packages import KEPT, ExchangeError, Packages, Wheel
 from installing import link
 
 NO_FILES: Mapping[str, str] = {}
@@ -45,15 +45,15 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     needs = 'Requires-Dist: helper>=1\nRequires-Dist: side; extra == "with-side"\nRequires-Dist: missing; extra == "without"\n'
     wheels = [wheel(old, "forebay", "0.1.0", needs), wheel(old, "forebay-wire", "0.1.0")]
     wheels += [wheel(old, name, "1.0") for name in ("helper", "side")]
-    Environment(folder).pip("install", "--quiet", "--no-index", *(str(one.path) for one in wheels))
+    Packages(folder).pip("install", "--quiet", "--no-index", *(str(one.path) for one in wheels))
     return folder
 
 
 @pytest.fixture
-def environment(installed: Path, tmp_path: Path) -> Environment:
+def environment(installed: Path, tmp_path: Path) -> Packages:
     """A copy for a test. Its programs begin with the other's interpreter, so they are called as modules."""
     shutil.copytree(installed, tmp_path / "environment", symlinks=True)
-    return Environment(tmp_path / "environment")
+    return Packages(tmp_path / "environment")
 
 
 def new_release(folder: Path, forebay: Mapping[str, str] = NO_FILES, wire: Mapping[str, str] = NO_FILES) -> dict[str, Wheel]:
@@ -65,19 +65,19 @@ def new_release(folder: Path, forebay: Mapping[str, str] = NO_FILES, wire: Mappi
     return {one.name: one for one in found}
 
 
-def content(environment: Environment) -> dict[str, str]:
+def content(environment: Packages) -> dict[str, str]:
     """Each file but what Python compiles, and what is kept."""
     paths = (path for path in environment.prefix.rglob("*") if path.is_file() and not path.is_symlink())
     paths = (path for path in paths if "__pycache__" not in path.parts and KEPT not in path.parts)
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
-def says(environment: Environment, module: str) -> str:
+def says(environment: Packages, module: str) -> str:
     command = [environment.python, "-c", f"import {module}; {module}.main()"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_release_takes_the_place_of_another_and_gives_it_back_without_an_index(environment: Environment, tmp_path: Path) -> None:
+def test_a_release_takes_the_place_of_another_and_gives_it_back_without_an_index(environment: Packages, tmp_path: Path) -> None:
     was = content(environment)
     wheels = new_release(tmp_path / "new")
     wanted = environment.wanted(wheels)
@@ -99,7 +99,7 @@ def test_a_release_takes_the_place_of_another_and_gives_it_back_without_an_index
         environment.put_back()
 
 
-def test_an_installation_that_fails_in_its_middle_leaves_all_as_it_was(environment: Environment, tmp_path: Path) -> None:
+def test_an_installation_that_fails_in_its_middle_leaves_all_as_it_was(environment: Packages, tmp_path: Path) -> None:
     """What the new release brings lies where a file of somebody else's is."""
     (environment.site / "clash").write_text("a file")
     was = content(environment)
@@ -110,7 +110,7 @@ def test_an_installation_that_fails_in_its_middle_leaves_all_as_it_was(environme
     assert content(environment) == was and environment.before() is None
 
 
-def test_what_pip_cannot_resolve_is_refused_before_anything_is_kept(environment: Environment, tmp_path: Path) -> None:
+def test_what_pip_cannot_resolve_is_refused_before_anything_is_kept(environment: Packages, tmp_path: Path) -> None:
     wheels = new_release(tmp_path / "new")
     (tmp_path / "new" / "more-5.0-py3-none-any.whl").unlink()
     was = content(environment)
@@ -119,7 +119,7 @@ def test_what_pip_cannot_resolve_is_refused_before_anything_is_kept(environment:
     assert content(environment) == was and not (environment.prefix / KEPT).exists()
 
 
-def test_a_build_for_another_pytorch_is_refused(environment: Environment, tmp_path: Path) -> None:
+def test_a_build_for_another_pytorch_is_refused(environment: Packages, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel(tmp_path, "torch", "2.12.1+cpu").path) as archive:
         archive.extractall(environment.site)
     wheels = new_release(tmp_path / "new", forebay={"forebay/torch_2_13/_C.so": "", "forebay/torch_2_9/_C.so": ""})
@@ -127,7 +127,7 @@ def test_a_build_for_another_pytorch_is_refused(environment: Environment, tmp_pa
         environment.check(wheels)
 
 
-def test_a_package_without_a_wheel_in_the_release_is_told(environment: Environment, tmp_path: Path) -> None:
+def test_a_package_without_a_wheel_in_the_release_is_told(environment: Packages, tmp_path: Path) -> None:
     wheels = new_release(tmp_path / "new")
     del wheels["forebay-wire"]
     with pytest.raises(ExchangeError, match="has forebay-wire, of which the other release has no wheel"):

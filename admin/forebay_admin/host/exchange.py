@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from forebay.errors import ForebayError
-from forebay.toolkit.environment import MISLEADING, Environment
+from forebay.toolkit.release.packages import MISLEADING, Packages
 
 from forebay_admin import backup, systemd
 from forebay_admin.backup import Database
@@ -92,10 +92,10 @@ class Host:
         return self.folder / "databases"
 
     @property
-    def environments(self) -> list[Environment]:
+    def environments(self) -> list[Packages]:
         """The services', and what notebooks get."""
         notebook = Path(self.answers.notebook or self.layout.prefix / "notebook")
-        return [Environment(prefix) for prefix in (self.layout.prefix, notebook) if (prefix / "bin" / "python").exists()]
+        return [Packages(prefix) for prefix in (self.layout.prefix, notebook) if (prefix / "bin" / "python").exists()]
 
     @property
     def databases(self) -> list[Database]:

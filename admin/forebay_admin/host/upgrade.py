@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from forebay.errors import ForebayError
-from forebay.toolkit.environment import Environment, Wheel, order
+from forebay.toolkit.release.packages import Packages, Wheel, order
 
 from forebay_admin import backup
 from forebay_admin.host.exchange import Host, UpgradeError, UpgradeState
@@ -85,7 +85,7 @@ def upgrade(host: Host, release: ReleaseFolder, check_only: bool) -> None:
     if order(release.version) <= order(before):
         raise UpgradeError(f"This host has {before}, and {release.folder} is {release.version}; `forebay admin rollback` goes back.")
     options = ["--find-links", str(release.folder)]
-    plan: list[tuple[Environment, list[str], dict[str, str]]] = []
+    plan: list[tuple[Packages, list[str], dict[str, str]]] = []
     for environment in host.environments:
         environment.check(release.wheels)
         wanted = environment.wanted(release.wheels)

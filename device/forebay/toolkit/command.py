@@ -15,9 +15,10 @@ from forebay_wire import torch_builds
 import forebay
 from forebay.errors import CommandBroken, ForebayError
 from forebay.service import answered
-from forebay.toolkit import device, doctor, flavor, models, plan, profile, run, smi, update
+from forebay.toolkit import device, doctor, flavor, models, plan, profile, run, smi
 from forebay.toolkit.environments import command as environments
 from forebay.toolkit.jobs import listing, submit
+from forebay.toolkit.release import update
 
 EXIT_ERROR = 1
 EXIT_MISUSED = 2

@@ -29,7 +29,7 @@ from forebay.service import (
     configured,
     service_at,
 )
-from forebay.toolkit.environment import EXTRA, NAME, canonical
+from forebay.toolkit.release.packages import EXTRA, NAME, canonical
 
 ENGINES = ("docker", "podman")
 PLACE = "/mnt/forebay"

@@ -77,8 +77,8 @@ def order(version: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Environment:
-    """``prefix`` is its folder."""
+class Packages:
+    """What is installed in the virtual environment in the folder ``prefix``."""
 
     prefix: Path
 

@@ -18,7 +18,7 @@ from urllib.parse import urljoin, urlsplit
 from forebay.errors import ForebayError, PoolRefused
 from forebay.service import Service
 from forebay.toolkit import pool
-from forebay.toolkit.environment import Environment, ExchangeError, Wheel, order
+from forebay.toolkit.release.packages import ExchangeError, Packages, Wheel, order
 
 DESCRIPTION = """\
 Brings forebay, and what belongs to it, in the environment that this command is in to the newest release of an index page of wheels: the one
@@ -52,7 +52,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def perform(arguments: argparse.Namespace) -> int:
     """Updates, or goes back."""
-    environment = Environment(Path(sys.prefix))
+    environment = Packages(Path(sys.prefix))
     environment.check_writable()
     if arguments.rollback:
         before = environment.put_back()
@@ -71,7 +71,7 @@ def perform(arguments: argparse.Namespace) -> int:
 AFTERWARDS = "Programs that start from now on have it; a notebook when its kernel is restarted."
 
 
-def update(environment: Environment, index: _Index, service: Service | None, offer: Offer, check_only: bool) -> None:
+def update(environment: Packages, index: _Index, service: Service | None, offer: Offer, check_only: bool) -> None:
     """Raises ForebayError, before anything is changed or with all as it was."""
     before, newest = environment.version(), index.newest(environment)
     if order(newest.version) <= order(before):
@@ -125,15 +125,15 @@ class _Index:
         """For pip."""
         return ["--find-links", self.address, *_authority()]
 
-    def newest(self, environment: Environment) -> Wheel:
+    def newest(self, environment: Packages) -> Wheel:
         """Of ``forebay``. Raises ExchangeError."""
         return self._fetch(environment, "forebay")["forebay"]
 
-    def wheels(self, environment: Environment, version: str) -> dict[str, Wheel]:
+    def wheels(self, environment: Packages, version: str) -> dict[str, Wheel]:
         """Those of a release, for what is installed of ours. Raises ExchangeError."""
         return self._fetch(environment, *(f"{name}=={version}" for name in environment.ours()))
 
-    def _fetch(self, environment: Environment, *names: str) -> dict[str, Wheel]:
+    def _fetch(self, environment: Packages, *names: str) -> dict[str, Wheel]:
         words = ("download", "--quiet", "--no-index", "--no-deps", "--only-binary", ":all:", "--dest", str(self.folder))
         try:
             environment.pip(*words, *self.options, *names)
