@@ -52,9 +52,11 @@ from forebay_pool.store.database import OutboxCount, Store
 from forebay_pool.store.flavors import seeds
 from forebay_pool.store.jobs import JobStore
 from forebay_pool.store.leadership import Leadership
+from forebay_pool.store.trends import TrendStore
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import FLUSH_SECONDS
 from forebay_pool.views.metrics import Backlog, Metrics, StateCollector
+from forebay_pool.views.trends import TrendRecorder
 
 if TYPE_CHECKING:
     from forebay_pool.hosts.ray_autoscaler import RayAutoscaler
@@ -142,6 +144,7 @@ class Service:
             self.shell.apply(quota)
         self._collect_state(machine)
         self.dispatcher = self._make_dispatcher()
+        self._trends = TrendRecorder(machine, self.metrics, TrendStore(self.store), self.writer, time.time_ns)
         self.outbox = None
         if self.billing is not None:
             told = (self.metrics.delivered, self.metrics.deliveries_failed.inc)
@@ -336,6 +339,7 @@ class Service:
             self.shell.check_links(self.settings.session_heartbeat_seconds),
             self.shell.check_tokens(TOKEN_CHECK_SECONDS),
             self.shell.flush_board(FLUSH_SECONDS),
+            self._trends.run(),
         ]
         loops += (self.shell.watch_health(probe, PROBE_SECONDS) for probe in self._probes())
         if self._autoscaler is not None:
@@ -415,6 +419,7 @@ class Service:
         log.info("pool left its sessions to the next one", extra={"action": "left"})
 
     async def _close(self) -> None:
+        self._trends.close()
         await asyncio.to_thread(self.writer.close, WRITE_SECONDS_MAX)
         await asyncio.to_thread(self.leadership.release)
         self.store.close()

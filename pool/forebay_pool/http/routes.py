@@ -17,13 +17,14 @@ from forebay_service.openapi import describe
 from forebay_service.routes import SWITCHING, Route
 from typing_extensions import TypedDict
 
-from forebay_pool.http import audit, events, flavors, health, jobs, nodes, queue, sessions
+from forebay_pool.http import audit, events, flavors, health, jobs, nodes, queue, sessions, trends
 from forebay_pool.http.handler import Api
 from forebay_pool.http.jobs import EndBody, JobBody, JobQuery, OutputQuery, PrintedBody, RunnerBody, ScheduleBody, ScheduleQuery
 from forebay_pool.http.links import SessionLink, WorkerLink
 from forebay_pool.http.nodes import DeviceBody, ModelBody, NodeBody
 from forebay_pool.http.queue import QuotaBody
 from forebay_pool.http.sessions import ChoiceBody
+from forebay_pool.http.trends import TimelineQuery, TrendQuery
 from forebay_pool.placement.forecast import Forecast
 from forebay_pool.store.flavors import FlavorBody
 from forebay_pool.views.jobs import JobRow, OutputRow, ScheduleRow
@@ -39,6 +40,8 @@ from forebay_pool.views.rows import (
     ShareRow,
     SuggestionRow,
 )
+from forebay_pool.views.timeline import Timeline
+from forebay_pool.views.trends import TrendRows
 
 EVERYBODY = (COMPUTE, SERVICE, OPERATE)
 STAFF = (SERVICE, OPERATE)
@@ -202,6 +205,16 @@ ROUTES = (
         refusals=(NotFound.status,),
     ),
     Route("GET", "api/forecast", nodes.Forecasts, "What each flavor's demand will come to", list[Forecast], scopes=STAFF),
+    Route(
+        *("GET", "api/trends", trends.Trends, "How devices were used over the last day, week or month", TrendRows),
+        scopes=STAFF,
+        query=TrendQuery,
+    ),
+    Route(
+        *("GET", "api/timeline", trends.DeviceTimeline, "Who held which device when; short leases that lie together are one", Timeline),
+        scopes=STAFF,
+        query=TimelineQuery,
+    ),
     Route("GET", "api/choice", sessions.Choice, "The flavor that the user's sessions begin with", Choice, scopes=(COMPUTE,)),
     Route(
         *("PUT", "api/choice", sessions.Choice, "Chooses the flavor of the user's new sessions", Choice, ChoiceBody),

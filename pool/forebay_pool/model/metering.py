@@ -55,6 +55,7 @@ def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd, energy_mj: 
         close_reason=reason,
         share_milli=lease.place.share_milli,
         energy_mj=energy_mj,
+        held=tuple(device.id for device in lease.place.devices),
     )
 
 

@@ -98,6 +98,7 @@ class LeaseSnapshot:
             duration_ns=self.metered_ns,
             close_reason="failed",
             share_milli=self.share_milli,
+            held=self.devices,
         )
         return segments(whole, self.segment, self.metered_ns, segment_ns)
 

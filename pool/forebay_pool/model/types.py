@@ -171,6 +171,8 @@ class UsageRecord:
     """What was kept off devices for that time, where that is metered and not a lease: ``lease`` names the stretch then."""
     energy_mj: int | None = None
     """What the lease's part of the devices drew, in millijoules; None where their drivers do not tell."""
+    held: tuple[str, ...] = ()
+    """The ids of the devices that the lease held."""
 
     @property
     def is_last(self) -> bool:

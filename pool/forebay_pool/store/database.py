@@ -28,7 +28,7 @@ from forebay_pool.model.types import WHOLE_MILLI, Author, Equivalent, Flavor, Qu
 from forebay_pool.store import audit, history_rows, snapshot_rows
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.flavors import settings_of
-from forebay_pool.store.tables import AUDIT, CHOICES, CLOSURES, FLAVORS, LEADERSHIP, MODEL_POLICIES, OUTBOX, QUOTAS, SEGMENTS
+from forebay_pool.store.tables import AUDIT, CHOICES, CLOSURES, FLAVORS, HOLDINGS, LEADERSHIP, MODEL_POLICIES, OUTBOX, QUOTAS, SEGMENTS
 
 BUSY_SECONDS = 2.0
 """How long a statement waits for a locked database before it fails (and is tried again)."""
@@ -68,6 +68,7 @@ class Store:
         """The epoch of its leadership; None before it leads."""
         self._insert: Any = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
         self._add_segment = self._insert(SEGMENTS).on_conflict_do_nothing()
+        self._add_holding = self._insert(HOLDINGS).on_conflict_do_nothing()
         self._file = self._insert(OUTBOX).on_conflict_do_nothing()
 
     def migrate(self) -> None:
@@ -252,6 +253,9 @@ class Store:
             if batch.records:
                 rows = [_segment_row(record) for record in batch.records]
                 connection.execute(self._add_segment, rows)
+                held = [_holding_row(record, device) for record in batch.records for device in record.held]
+                if held:
+                    connection.execute(self._add_holding, held)
             if batch.records and deliver:
                 connection.execute(self._file, [{"segment": record.id} for record in batch.records])
             snapshot_rows.write(connection, self._insert, batch, boot_id())
@@ -362,6 +366,11 @@ def _segment_row(record: UsageRecord) -> dict[str, Any]:
         "parked_bytes": record.parked_bytes,
         "energy_mj": record.energy_mj,
     }
+
+
+def _holding_row(record: UsageRecord, device: str) -> dict[str, Any]:
+    started_ns = record.started_at_unix_ns
+    return {"device": device, "ended_ns": started_ns + record.duration_ns, "segment": record.id, "started_ns": started_ns}
 
 
 def _payload(source: str, row: Any) -> dict[str, Any]:

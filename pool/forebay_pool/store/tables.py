@@ -65,6 +65,16 @@ Index("lease_segments_by_lease", SEGMENTS.c.lease)
 Index("lease_segments_by_tenant", SEGMENTS.c.tenant, SEGMENTS.c.started_at_unix_ns)
 Index("lease_segments_by_end", SEGMENTS.c.started_at_unix_ns + SEGMENTS.c.duration_ns)
 
+HOLDINGS = Table(
+    "holdings",
+    METADATA,
+    Column("device", String(255), primary_key=True),
+    Column("ended_ns", BigInteger, primary_key=True, comment="Unix time"),
+    Column("segment", String(255), primary_key=True, comment="Of the usage record; a gang's has a row for each device"),
+    Column("started_ns", BigInteger, nullable=False, comment="An hour before the end at most"),
+    sqlite_with_rowid=False,
+)
+
 OUTBOX = Table(
     "usage_outbox",
     METADATA,
@@ -246,3 +256,20 @@ SCHEDULES = Table(
     sqlite_autoincrement=True,
 )
 Index("schedules_by_time", SCHEDULES.c.next_ns)
+
+TRENDS = Table(
+    "trends",
+    METADATA,
+    Column("step_ns", BigInteger, primary_key=True, comment="A minute or an hour"),
+    Column("start_ns", BigInteger, primary_key=True, comment="Unix time"),
+    Column("samples", BigInteger, nullable=False, comment="What follows are sums over them"),
+    Column("held", BigInteger, nullable=False),
+    Column("idle", BigInteger, nullable=False),
+    Column("free", BigInteger, nullable=False),
+    Column("closed", BigInteger, nullable=False),
+    Column("waiting", BigInteger, nullable=False),
+    Column("waiting_max", BigInteger, nullable=False, comment="No sum"),
+    Column("asked_milli", BigInteger, nullable=False),
+    Column("held_milli", BigInteger, nullable=False),
+    Column("waits", Text, nullable=False, comment="JSON: {bucket: how many waits ended in it}"),
+)

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.trends import bucket_of
 from forebay_pool.model.types import WHOLE_MILLI, Lease, Seat, Session, UsageRecord
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import residents
@@ -38,6 +39,8 @@ class Metrics:
         self._count_leases()
         self._count_faults()
         self._count_records()
+        self.waits: Tally[int] = Tally()
+        """Those that ended since the last sample of the trends was taken, by bucket."""
         self._worked_ns: dict[str, tuple[int, int]] = {}
         """By worker: for how long it computed, and how many commands, when it said so last."""
 
@@ -106,6 +109,7 @@ class Metrics:
     def lease_opened(self, lease: Lease) -> None:
         self.leases_opened.labels(lease.session.tenant, lease.flavor.name).inc()
         self.wait_seconds.labels(lease.flavor.name).observe(lease.waited_ns / SECOND_NS)
+        self.waits[bucket_of(lease.waited_ns)] += 1
 
     def metered(self, record: UsageRecord) -> None:
         if record.is_last:
