@@ -27,6 +27,7 @@ from forebay_billing.tasks.budget_watch import BudgetWatch
 from forebay_billing.tasks.month_end import MonthEnd
 from forebay_billing.tasks.monthly_reports import MonthlyReports
 from forebay_billing.tasks.notice_delivery import NoticeCourier
+from forebay_billing.tasks.revenue_hours import RevenueHours
 from forebay_billing.writes import holds
 from forebay_billing.writes.store import Store
 
@@ -75,6 +76,8 @@ class Service:
         self.reports.start()
         self.notices = NoticeCourier(self.store, settings, clock_ns)
         self.notices.start()
+        self.revenue = RevenueHours(self.store, clock_ns)
+        self.revenue.start()
         self._closer = MonthEnd(self.store, conditions, settings.invoice_grace_days, clock_ns)
         self._closer.start()
         self.port: int = sockets[0].getsockname()[1]
@@ -90,6 +93,7 @@ class Service:
         await self._closer.close()
         await self.reports.close()
         await self.notices.close()
+        await self.revenue.close()
         self._expiry.cancel()
         await asyncio.gather(self._expiry, return_exceptions=True)
         if self._desk is not None:

@@ -246,6 +246,12 @@ class OutlookRow(TypedDict):
     forecast_nano: int
 
 
+class RevenueRow(TypedDict):
+    hour_ns: int
+    currency: str
+    amount_nano: int
+
+
 class StatementLine(TypedDict):
     kind: str
     user: str

@@ -13,6 +13,7 @@ from forebay_billing.model.money import decimal_text, decimals_of, exact_text, m
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import PARKED, Line, ParkedPrice, PriceVersion, Statement, SurchargeVersion
 from forebay_billing.reads.parked import ParkedRate
+from forebay_billing.reads.revenue import RevenueHour
 from forebay_billing.reads.standings import Standing
 from forebay_billing.reads.summaries import Outlook, SummaryRow
 from forebay_billing.reads.usage import Balance, Charge, Page, Rate
@@ -224,6 +225,11 @@ def co2_mg(energy_mj: int | None, grams_per_kwh: float | None) -> int | None:
 def outlook_json(found: Outlook) -> dict[str, Any]:
     """How a month goes."""
     return {"currency": found.currency, "spent_nano": nano_of(found.spent_grains), "forecast_nano": nano_of(found.forecast_grains)}
+
+
+def revenue_json(hour: RevenueHour) -> dict[str, Any]:
+    """What usage was posted in an hour."""
+    return {"hour_ns": hour.hour_ns, "currency": hour.currency, "amount_nano": nano_of(hour.grains)}
 
 
 def standing_json(found: Standing) -> dict[str, Any]:

@@ -485,6 +485,12 @@ class ForecastQuery(_Query):
     user: Name | None = None
 
 
+class RevenueQuery(_Query):
+    """``GET api/revenue``."""
+
+    since_ns: TimeNs = 0
+
+
 class TenantsQuery(_Query):
     """``GET api/tenants``; a tenant's admin may leave the tenant out."""
 

@@ -124,6 +124,13 @@ USAGE = (
         **VIEWERS,
     ),
     _route(
+        *("GET", "api/revenue", usage.RevenueHandler),
+        summary="What usage was posted in each hour of the last 31 days, less what was taken back, at list prices; seconds behind",
+        answer=list[rows.RevenueRow],
+        query=bodies.RevenueQuery,
+        scopes=STAFF,
+    ),
+    _route(
         *("GET", "api/statement", usage.StatementHandler, "A month's statement (UTC), rounded once per line, proven equal to the ledger"),
         answer=rows.StatementRow,
         query=bodies.StatementQuery,

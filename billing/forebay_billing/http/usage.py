@@ -10,12 +10,13 @@ from forebay_service.errors import RequestError
 from forebay_billing.documents import usage
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.http import stand_ins
-from forebay_billing.http.bodies import CorrectionBody, ForecastQuery, NoQuery, StatementQuery, SummaryQuery, UsageQuery
+from forebay_billing.http.bodies import CorrectionBody, ForecastQuery, NoQuery, RevenueQuery, StatementQuery, SummaryQuery, UsageQuery
 from forebay_billing.http.handler import FUTURE_NS_MAX, Attempt, BillingHandler
 from forebay_billing.ledger.access import check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
 from forebay_billing.ledger.writer import Share
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads import revenue
 from forebay_billing.reads.summaries import KEYS, By
 from forebay_billing.reads.usage import Window
 from forebay_billing.writes import usage as usage_writes
@@ -124,6 +125,18 @@ class ForecastHandler(BillingHandler):
         query = self.query(ForecastQuery)
         found = await self.context.store.outlook(usage_scope(identity, query.tenant, query.user))
         self.write_json([usage.outlook_json(one) for one in found])
+
+
+class RevenueHandler(BillingHandler):
+    """``GET api/revenue``."""
+
+    endpoint = "revenue"
+
+    async def get(self) -> None:
+        check_may_scrape(await self.bearer())
+        since_ns = self.query(RevenueQuery).since_ns
+        found = await self.context.store.read(lambda connection: revenue.revenue(connection, since_ns))
+        self.write_json([usage.revenue_json(hour) for hour in found])
 
 
 def _keys(by: str) -> list[By]:

@@ -199,6 +199,20 @@ balances = Table(
 )
 """What the sealed postings sum to: a projection that a trigger keeps, and that can be made anew from them."""
 
+revenue_hours = Table(
+    "revenue_hours",
+    metadata,
+    Column("hour_ns", BigInteger, primary_key=True, autoincrement=False),
+    Column("currency", String(3), primary_key=True),
+    Column("milli", BigInteger, nullable=False),
+    Column("grains", BigInteger, nullable=False),
+    Column("through_id", BigInteger, nullable=False),
+    CheckConstraint(_BELOW_A_MILLI, name="grains_below_a_milli"),
+    sqlite_with_rowid=False,
+)
+"""What usage was posted in an hour of the last 31 days, less what was taken back: a projection of the postings, as far as the
+transaction ``through_id``."""
+
 periods = Table(
     "periods",
     metadata,
