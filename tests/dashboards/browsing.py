@@ -14,9 +14,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CONSOLE_PAGES = (
-    "usage", "operator", "operator/leases", "operator/leases?q=nobody+has+this", "operator/queue", "operator/sessions", "operator/nodes",
-    "operator/devices", "operator/tenants", "operator/tenants?q=nobody+has+this", "operator/tenant/acme", "operator/usage",
-    "operator/invoices", "operator/payments", "operator/flavors", "operator/flavors/new", "operator/suggestions", "operator/surcharges",
+    "usage", "operator", "operator/leases", "operator/leases?q=nobody+has+this", "operator/queue", "operator/sessions",
+    "operator/nodes", "operator/timeline", "operator/devices", "operator/tenants", "operator/tenants?q=nobody+has+this",
+    "operator/tenant/acme", "operator/usage", "operator/invoices",
+    "operator/payments", "operator/flavors", "operator/flavors/new", "operator/suggestions", "operator/surcharges",
     "operator/price-list", "operator/plans", "operator/quotas", "operator/shares", "operator/audit", "operator/search?q=acme",
 )  # fmt: skip
 """What an operator may see."""

@@ -101,7 +101,7 @@ def pages() -> list[tuple[str, str]]:
     """Every page and fragment that somebody reads, and who; some that show more with an argument."""
     more = ("operator/payments?compare=1", "operator/leases?q=nobody", "operator/quotas?tenant=acme", "operator/search?q=acme",
             "usage?period=week", "operator/nodes?q=nobody", "operator/usage?period=last-month", "operator/search",
-            "operator/audit?who=nobody")  # fmt: skip
+            "operator/audit?who=nobody", "operator?over=month", "operator/timeline?ms=86400000")  # fmt: skip
     paths = dict.fromkeys([*PAGES, *CHANGES, *more, f"tenant?month={last_month()[0]}-{last_month()[1]:02}"])
     return [(READERS[PAGES.get(path) or path.partition("?")[0].partition("/")[0]], path) for path in paths if path not in DATA_FILES]
 

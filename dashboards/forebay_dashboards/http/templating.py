@@ -23,6 +23,7 @@ STATIC_FILES = {
     "style.css": "text/css; charset=utf-8",
     "live.js": "text/javascript; charset=utf-8",
     "htmx-2.0.11.min.js": "text/javascript; charset=utf-8",
+    "charts.js": "text/javascript; charset=utf-8",
     "tables.js": "text/javascript; charset=utf-8",
     "idiomorph-0.8.0.min.js": "text/javascript; charset=utf-8",
     "idiomorph-LICENSE.txt": "text/plain; charset=utf-8",
@@ -92,6 +93,7 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
         price_text=money.format_price_per_hour,
         count=lambda number: f"{number:,}",
         hours=lambda seconds: f"{round(seconds / 3600, 2):,g}",
+        time_length=_length,
         days=lambda seconds: f"{round(seconds / 86_400, 2):,g}",
     )
     return environment
@@ -125,6 +127,13 @@ def _price(nano_per_hour: int, currency: str) -> Markup:
 def _when(time_ns: int) -> Markup:
     text = f"{times.moment(time_ns):%Y-%m-%d %H:%M:%S} UTC"
     return Markup('<time datetime="{}">{}</time>').format(times.iso(time_ns), text)
+
+
+def _length(seconds: int) -> Text:
+    """Of a time that may be chosen: whole minutes, hours or days."""
+    if seconds < 3_600:
+        return Text("%(count)s min", count=seconds // 60)
+    return Text("%(count)s h", count=seconds // 3_600) if seconds < 7 * 86_400 else Text("%(count)s d", count=seconds // 86_400)
 
 
 def _figure(text: str, exact: str) -> Markup:

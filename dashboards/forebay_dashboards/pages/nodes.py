@@ -1,60 +1,22 @@
-"""*Operator*: the map of devices by node."""
+"""*Operator*: the map of devices by model and node, and who held which when."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+
+from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
-from forebay_dashboards.http.handler import PageHandler
-from forebay_dashboards.live.pool_copy import PoolCopy
-from forebay_dashboards.rows import Device, Lease, Node
-from forebay_dashboards.tables.overview import Use, use_of
+from forebay_dashboards.errors import FormError
+from forebay_dashboards.http.handler import PageHandler, not_so
+from forebay_dashboards.tables.fleet import fleet
+from forebay_dashboards.tables.overview import USES
 from forebay_dashboards.tables.table import pace_ms
+from forebay_dashboards.tables.timeline import LENGTHS_SECONDS, Window, devices_of, gantt, read_window
+from forebay_dashboards.trend_rows import Timeline
+from forebay_dashboards.upstream.sections import Section, attempt
 
-NODES_SHOWN = 40
-"""On one page; the others are a search away."""
-
-
-@dataclass(frozen=True)
-class Seat:
-    """A device on the map, its use, and the leases that hold it."""
-
-    device: Device
-    use: Use
-    leases: tuple[Lease, ...]
-
-
-@dataclass(frozen=True)
-class Host:
-    """A node with its devices."""
-
-    node: Node
-    seats: tuple[Seat, ...]
-
-    def count(self, use: Use) -> int:
-        """How many of its devices are in this use."""
-        return sum(seat.use == use for seat in self.seats)
-
-
-def device_map(pool_copy: PoolCopy, search: str) -> tuple[list[Host], int]:
-    """The first nodes on which every word of the search occurs, with their devices, and how many there are."""
-    words = search.casefold().split()
-    seats: dict[str, list[Seat]] = {}
-    texts: dict[str, list[str]] = {}
-    for seen in pool_copy.seen_devices():
-        device = seen.row
-        leases = [pool_copy.lease(name) for name in device.leases]
-        seats.setdefault(device.node, []).append(Seat(device, use_of(device), tuple(lease for lease in leases if lease is not None)))
-        texts.setdefault(device.node, []).append(seen.text)
-    found = [node for node in pool_copy.nodes() if _holds(node, texts.get(node.node, []), words)]
-    hosts = [Host(node, tuple(sorted(seats.get(node.node, ()), key=lambda seat: seat.device.device))) for node in found[:NODES_SHOWN]]
-    return hosts, len(found)
-
-
-def _holds(node: Node, texts: list[str], words: list[str]) -> bool:
-    text = "\n".join((node.node.casefold(), node.switch.casefold(), node.state, *texts))
-    return all(word in text for word in words)
+TIMELINE_ARGUMENTS = ("q", "page", "ms", "until")
 
 
 class NodesPage(PageHandler):
@@ -66,8 +28,31 @@ class NodesPage(PageHandler):
     async def get(self, part: str | None = None) -> None:
         begun = time.process_time()
         search = " ".join(self.get_query_argument("q", "")[:200].split())
-        hosts, count = device_map(self.services.feed.pool_copy, search)
         template = "operator_nodes.html" if part is None else "fragments/device_map.html"
-        body = self.rendered(template, hosts=hosts, count=count, search=search)
+        body = self.rendered(template, fleet=fleet(self.services.feed.pool_copy, search), search=search, uses=USES)
         self.set_header("X-Pace-Milliseconds", str(pace_ms(time.process_time() - begun)))
         self.finish(body)
+
+
+class TimelinePage(PageHandler):
+    """``GET operator/timeline?q=&page=&ms=&until=``, and its fragment ``operator/timeline/chart``: ``ms`` milliseconds up to the Unix time
+    ``until`` in milliseconds, else up to now.
+    """
+
+    view: View = "operator"
+    page = "operator_timeline"
+
+    async def get(self, part: str | None = None) -> None:
+        try:
+            window = read_window({name: self.get_query_argument(name, "") for name in TIMELINE_ARGUMENTS}, self.now_ns)
+        except FormError as error:
+            raise not_so(error) from None
+        shown = devices_of(self.services.feed.pool_copy.seen_devices(), window)
+        known = await self._ask([device.device for device in shown.rows], window)
+        chart = None if known.content is None else gantt(shown.rows, known.content, window, self.now_ns, self.zone)
+        values = {"window": window, "shown": shown, "gantt": Section(chart, known.problem), "lengths": LENGTHS_SECONDS}
+        self.show("fragments/timeline.html" if part else "operator_timeline.html", now_ms=self.now_ns // 10**6, **values)
+
+    async def _ask(self, devices: list[str], window: Window) -> Section[Timeline]:
+        asks = self.services.pool.timeline(self.token, devices, window.since_ns, window.until_ns)
+        return await attempt(asks, Text("Who held devices"))

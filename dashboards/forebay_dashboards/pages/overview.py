@@ -8,20 +8,26 @@ import time
 from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
-from forebay_dashboards.http.handler import PageHandler
+from forebay_dashboards.errors import FormError
+from forebay_dashboards.http.handler import PageHandler, not_so
 from forebay_dashboards.rows import Forecast
 from forebay_dashboards.tables.overview import efficiency, overview
 from forebay_dashboards.tables.spend import sums
 from forebay_dashboards.tables.table import pace_ms
+from forebay_dashboards.tables.trends import COLUMNS, HOUR_NS, OVERS, history, revenue
 from forebay_dashboards.text.times import today
-from forebay_dashboards.upstream.sections import attempt
+from forebay_dashboards.trend_rows import Over
+from forebay_dashboards.upstream.sections import Section, attempt
 
+DAY_NS = 24 * HOUR_NS
+REACH_NS: dict[Over, int] = {"day": DAY_NS, "week": 7 * DAY_NS, "month": 31 * DAY_NS}
 WAIT_PROBABILITY_MIN = 0.5
 """A forecast is worth a line from here on."""
 
 
 class OverviewPage(PageHandler):
-    """``GET operator``, and its fragments: ``operator/live``, which the pool's events keep fresh, and ``operator/money``."""
+    """``GET operator?over=``, and its fragments: ``operator/live``, which the pool's events keep fresh, ``operator/money`` and
+    ``operator/trends``."""
 
     view: View = "operator"
     page = "operator"
@@ -30,6 +36,9 @@ class OverviewPage(PageHandler):
         if part == "money":
             self.show("fragments/overview_money.html", **await self._money())
             return
+        if part == "trends":
+            self.show("fragments/trends.html", **await self._trends())
+            return
         begun = time.process_time()
         values = {"now": overview(self.services.feed.pool_copy)}
         if part == "live":
@@ -37,7 +46,27 @@ class OverviewPage(PageHandler):
             self.set_header("X-Pace-Milliseconds", str(pace_ms(time.process_time() - begun)))
             self.finish(body)
             return
-        self.show("operator.html", **values, **await self._money())
+        money, trends = await asyncio.gather(self._money(), self._trends())
+        self.show("operator.html", **values, **money, **trends)
+
+    async def _trends(self) -> dict[str, object]:
+        """What lies behind, as far back as was asked for."""
+        over = self._over()
+        since_ns = self.now_ns - REACH_NS[over]
+        known, hours = await asyncio.gather(
+            attempt(self.services.pool.trends(self.token, over), Text("What devices did")),
+            attempt(self.services.billing.revenue(self.token, since_ns), Text("Revenue")),
+        )
+        trends = Section(None if known.content is None else history(over, known.content, self.zone), known.problem)
+        booked = Section(None if hours.content is None else revenue(over, hours.content, self.now_ns, self.zone), hours.problem)
+        return {"over": over, "overs": OVERS, "columns": COLUMNS, "trends": trends, "history_revenue": booked}
+
+    def _over(self) -> Over:
+        asked = self.get_query_argument("over", "day")
+        for known in OVERS:
+            if asked == known:
+                return known
+        raise not_so(FormError(Text("“%(typed)s” is not a time that is shown.", typed=asked[:20])))
 
     async def _money(self) -> dict[str, object]:
         """What other services know: it is asked for seldom, and where one does not answer the rest is shown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from forebay_service.languages import Text
 
@@ -101,3 +102,20 @@ def parse_memory(text: str) -> int:
         most = format_memory_exactly(MEMORY_BYTES_MAX)
         raise FormError(Text("Memory must be 1 MiB to %(most)s; %(typed)s was entered.", most=most, typed=text.strip()))
     return size
+
+
+def unit_of_seconds(longest: float) -> tuple[int, Callable[[str], Text]]:
+    """The unit in which an axis of so many seconds is written, in seconds, and how."""
+    if longest < 2 * 60:
+        return 1, seconds_text
+    if longest < 2 * 3600:
+        return 60, lambda count: Text("%(count)s min", count=count)
+    return 3600, lambda count: Text("%(count)s h", count=count)
+
+
+def short_seconds(seconds: float) -> Text:
+    """For tables of many: three digits at most."""
+    if seconds < 1:
+        return Text("%(count)s ms", count=f"{1000 * seconds:.0f}")
+    unit, text = unit_of_seconds(seconds)
+    return text(f"{seconds / unit:.3g}")

@@ -37,6 +37,7 @@ from forebay_dashboards.rows import (
     UsagePage,
 )
 from forebay_dashboards.text.times import Period
+from forebay_dashboards.trend_rows import RevenueHour
 from forebay_dashboards.upstream.client import NO_HEADERS, Document, Query, Upstream
 
 _PRICES = TypeAdapter(tuple[PriceVersion, ...])
@@ -50,6 +51,7 @@ _PLAN = TypeAdapter(Plan)
 _AUDIT = TypeAdapter(AuditPage)
 _USAGE = TypeAdapter(UsagePage)
 _SUMMARY = TypeAdapter(tuple[SummaryRow, ...])
+_REVENUE = TypeAdapter(tuple[RevenueHour, ...])
 _FORECAST = TypeAdapter(tuple[ForecastRow, ...])
 
 _INVOICES = TypeAdapter(tuple[InvoiceRow, ...])
@@ -173,6 +175,10 @@ class Billing:
     async def forecast(self, token: str, *, user: str | None = None, tenant: str | None = None) -> tuple[ForecastRow, ...]:
         """How this month goes, one row a currency."""
         return await self._upstream.read(_FORECAST, token, "api/forecast", {"user": user, "tenant": tenant})
+
+    async def revenue(self, token: str, since_ns: int) -> tuple[RevenueHour, ...]:
+        """By hour, oldest first."""
+        return await self._upstream.read(_REVENUE, token, "api/revenue", {"since_ns": since_ns})
 
     async def report(self, token: str, tenant: str, month: str) -> Document:
         """The month's report as PDF."""

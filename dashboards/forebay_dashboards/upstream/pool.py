@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 from urllib.parse import quote
@@ -24,12 +24,15 @@ from forebay_dashboards.rows import (
     ShareRow,
     Suggestion,
 )
+from forebay_dashboards.trend_rows import Over, Timeline, Trends
 from forebay_dashboards.upstream.client import NO_HEADERS, Query, Upstream
 
 _LEASES = TypeAdapter(tuple[Lease, ...])
 _SESSIONS = TypeAdapter(tuple[Session, ...])
 _DEVICES = TypeAdapter(tuple[Device, ...])
 _NODES = TypeAdapter(tuple[Node, ...])
+_TRENDS = TypeAdapter(Trends)
+_TIMELINE = TypeAdapter(Timeline)
 _FORECAST = TypeAdapter(tuple[Forecast, ...])
 _FLAVORS = TypeAdapter(tuple[Flavor, ...])
 _SUGGESTIONS = TypeAdapter(tuple[Suggestion, ...])
@@ -66,6 +69,15 @@ class Pool:
     async def forecast(self, token: str) -> tuple[Forecast, ...]:
         """What each flavor's demand will come to."""
         return await self._upstream.read(_FORECAST, token, "api/forecast")
+
+    async def trends(self, token: str, over: Over) -> Trends:
+        """How devices were used lately."""
+        return await self._upstream.read(_TRENDS, token, "api/trends", {"over": over})
+
+    async def timeline(self, token: str, devices: Sequence[str], since_ns: int, until_ns: int) -> Timeline:
+        """Who held which of the devices when."""
+        asked: Query = {"devices": ",".join(devices), "since_ns": since_ns, "until_ns": until_ns}
+        return await self._upstream.read(_TIMELINE, token, "api/timeline", asked)
 
     async def flavors(self, token: str) -> tuple[Flavor, ...]:
         return await self._upstream.read(_FLAVORS, token, "api/flavors")

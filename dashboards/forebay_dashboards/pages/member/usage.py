@@ -139,12 +139,12 @@ class MyUsagePage(UsageView):
     async def _ask_spread(self, chosen: Period) -> Spread:
         summary = self.services.billing.summary
         days, notebooks, flavors = await asyncio.gather(
-            summary(self.token, "day", chosen, **self.mine, zone=self.zone_name),
+            summary(self.token, "day,kind,notebook", chosen, **self.mine, zone=self.zone_name),
             summary(self.token, "kind,notebook", chosen, **self.mine),
             summary(self.token, "flavor", chosen, **self.mine),
         )
         return Spread(
-            charts(days, chosen, self.now_ns, self.zone),
+            charts(days, chosen, self.now_ns, self.zone, lambda row: row.notebook),
             tuple(sorted(notebooks, key=lambda row: (-row.cost_nano, row.notebook))),
             tuple(sorted(flavors, key=lambda row: (-row.cost_nano, row.flavor or ""))),
             sums(flavors),
