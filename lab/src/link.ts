@@ -5,6 +5,7 @@ import { JSONObject } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
+import { Activity } from './activity';
 import { Answer, EVERYBODY, Input, Notice, Overview, Run, State, TARGET } from './protocol';
 
 const SUBSHELL_MS = 2000;
@@ -57,6 +58,11 @@ export class Link implements IDisposable {
   /** When that was, by performance.now(). */
   get heardAt(): number {
     return this._heardAt;
+  }
+
+  /** What the devices did lately, as far as the kernel said it on this page. */
+  get activity(): Activity {
+    return this._activity;
   }
 
   /** What there is to choose from, and the user's sessions, as the kernel last said; null where it was not asked. */
@@ -180,6 +186,7 @@ export class Link implements IDisposable {
     if (data.type === 'state') {
       this._state = data;
       this._heardAt = performance.now();
+      this._activity.heard(data, this._heardAt);
       this._changed.emit();
     } else if (data.type === 'overview') {
       this._overview = data;
@@ -208,6 +215,7 @@ export class Link implements IDisposable {
     this._comm = null;
     this._state = null;
     this._overview = null;
+    this._activity = new Activity();
     this._waiting.forEach(waiting => waiting.reject(new Error('The kernel was restarted.')));
     this._waiting.clear();
     if (comm !== null && !comm.isDisposed && this._disposed) {
@@ -227,6 +235,7 @@ export class Link implements IDisposable {
   private _state: State | null = null;
   private _overview: Overview | null = null;
   private _heardAt = 0;
+  private _activity = new Activity();
   private _asked = 0;
   private _connecting = false;
   private _restarted = false;

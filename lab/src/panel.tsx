@@ -6,6 +6,7 @@ import React from 'react';
 import { Again } from './again';
 import { Cells } from './cells';
 import { Flavors } from './flavors';
+import { Lately } from './lately';
 import { LineSetting } from './linesetting';
 import { Link } from './link';
 import { Notify } from './notify';
@@ -88,6 +89,7 @@ export class Panel extends ReactWidget {
         {this._problem !== '' && <p className="forebay-problem" role="alert">{this._problem}</p>}
         <p className="forebay-unseen" role="status">{this._news}</p>
         <Standing link={link} state={link.state} texts={texts} />
+        <Lately activity={link.activity} texts={texts} />
         <Flavors
           texts={texts}
           flavors={flavors}

@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from dashboards_installation import eventually
 from forebay_wire import messages as wire
 from notebook_page import GATED, NotebookPage
+from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.slow]
 
@@ -126,6 +127,21 @@ def test_the_panel_says_what_the_selected_cell_takes_if_it_runs_again_and_estima
     assert "speed classes" in again.inner_text()
     notebook.cell(IMPORT).locator(".cm-content").click()
     again.wait_for(state="detached")
+
+
+def test_the_panel_draws_what_the_device_did_lately_as_it_heard_it(notebook: NotebookPage) -> None:
+    notebook.open_panel()
+    lately = notebook.panel.locator(".forebay-lately")
+    before = lately.locator(".forebay-lately-computing").count()
+    with notebook.computing(WORK):
+        expect(lately.locator(".forebay-lately-computing")).to_have_count(before + 1)
+        wide = lately.locator(".forebay-lately-computing").last
+        expect(wide).to_have_attribute("x", re.compile(r"^5\d\d"))
+    notebook.await_status("resident")
+    said = lately.locator(".forebay-hint").inner_text()
+    assert re.fullmatch(r"Computed for \d+\.\d+ s; [1-9]\d* MiB of memory at most\.", said), said
+    assert lately.locator("svg").get_attribute("aria-label") == said
+    assert "V" in (lately.locator(".forebay-lately-memory").get_attribute("d") or "")
 
 
 LINE = """line => {
