@@ -164,8 +164,11 @@ def test_operators_are_told_how_devices_are_used_and_who_held_which(pool: Make) 
         async with pool(devices=TWO) as running:
             row = (await running.get("api/trends?over=week"))["rows"][-1]
             assert (row["held"], row["free"], row["grants"], row["efficiency"]) == (1.0, 1.0, 2, 1.0)
-            both = await running.get(asked + str(max(one["started_at_unix_ns"] + one["duration_ns"] for one in running.records())))
-            assert [one["holder"]["span"]["cell"] for one in both["stretches"]] == [1, 2] and not both["more"]
+            for cell, record in enumerate(running.records(), start=1):
+                started_ns = record["started_at_unix_ns"]
+                ended_ns = max(started_ns + record["duration_ns"], started_ns + 10**6)
+                near = await running.get(f"api/timeline?devices=main/cpu:0,main/cpu:1&since_ns={started_ns}&until_ns={ended_ns}")
+                assert [row["holder"]["span"]["cell"] for row in near["stretches"]] == [cell] and not near["more"]
             assert (await running.get(f"api/timeline?devices=main/cpu:9&since_ns=0&until_ns={HOUR_NS}"))["stretches"] == []
             assert (await running.call("GET", f"{asked}{begun_ns}")).code == 400
             for path in ("api/trends", f"{asked}{time.time_ns()}"):
