@@ -151,7 +151,7 @@ class Quota:
 
 @fact
 class UsageRecord:
-    """A lease segment held its devices for so long. ``id`` is unique for ever."""
+    """A lease segment held its devices, by id ``held``, or so large a share of each, for so long. ``id`` is unique for ever."""
 
     id: str
     tenant: str
@@ -166,13 +166,11 @@ class UsageRecord:
     duration_ns: int
     close_reason: SegmentEnd
     share_milli: int = WHOLE_MILLI
-    """The share of each of the ``devices``."""
     parked_bytes: int | None = None
     """What was kept off devices for that time, where that is metered and not a lease: ``lease`` names the stretch then."""
     energy_mj: int | None = None
     """What the lease's part of the devices drew, in millijoules; None where their drivers do not tell."""
     held: tuple[str, ...] = ()
-    """The ids of the devices that the lease held."""
 
     @property
     def is_last(self) -> bool:
