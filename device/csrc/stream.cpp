@@ -248,7 +248,11 @@ void CommandStream::refuse_generation() {
 
 void CommandStream::fail_connection(const std::string& what) {
   const std::string message = "the connection to the worker broke (" + what + "); the tensors on this device are lost, and new ones get a new session";
-  if (connected_.exchange(false)) abandon(message);
+  if (connected_.exchange(false)) {
+    abandon(message);
+  } else if (heard_generation_ != generation()) {
+    refuse_generation();  // it was lost before, and why is known
+  }
   TORCH_CHECK(false, message);
 }
 

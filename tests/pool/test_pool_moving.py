@@ -241,6 +241,28 @@ def test_the_death_of_the_worker_that_holds_the_image_ends_the_session_with_a_se
     asyncio.run(scenario())
 
 
+def test_a_program_that_waits_for_a_worker_that_nobody_hears_any_more_is_told_so_by_its_pool(
+    pool: Make, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its host is cut off: its connections stay open, and the pool cannot end it."""
+
+    async def scenario() -> None:
+        async with pool(**settings) as running, started(running) as training:
+            await training.until_step(5)
+            launcher, worker = running.service.shell.launcher, session_of(running).worker
+            with monkeypatch.context() as cut:
+                cut.setattr(launcher, "kill", lambda worker: None)
+                suspend(launcher._pids[worker.id])
+                while await training.line():
+                    pass
+                errors = await training.errors()
+            launcher.kill(worker.id)
+            told = f"RuntimeError: this tensor is lost: The worker on {worker.device.id} that held this session's tensors is gone ("
+            assert told in errors and training.process.returncode == 1, errors
+
+    asyncio.run(scenario())
+
+
 def test_a_process_that_is_killed_in_the_middle_of_a_move_leaves_nothing_behind(pool: Make, settings: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with pool(**{**settings, "warm_workers": 0, "resume_seconds": 1.0}) as running, started(running) as training:
