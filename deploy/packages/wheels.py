@@ -35,6 +35,7 @@ OF_PYTORCH = ("libtorch*", "libc10*", "libshm*")
 """Libraries that the wheels leave to the PyTorch they run with."""
 GENERATED = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "*.so", "node_modules")
 DIST_INFO = ".dist-info/"
+LINES_SHOWN = 15
 
 
 class WheelsError(Exception):
@@ -42,12 +43,14 @@ class WheelsError(Exception):
 
 
 def run(*command: str | Path, epoch: str, cwd: Path = CHECKOUT) -> None:
-    """Runs a command with the tools of set-up. Raises WheelsError with the end of what it said."""
+    """Runs a command with the tools of set-up. Raises WheelsError with the end of what it said, and with a compiler's first errors."""
     environment = {**os.environ, "SOURCE_DATE_EPOCH": epoch, "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}"}
     done = subprocess.run([str(word) for word in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        last = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
-        raise WheelsError(f"{' '.join(map(str, command))} failed:\n{last}")
+        lines = (done.stdout + done.stderr).splitlines()
+        errors = [line for line in lines[:-LINES_SHOWN] if ": error: " in line]
+        told = "\n".join(errors[:LINES_SHOWN] + lines[-LINES_SHOWN:])
+        raise WheelsError(f"{' '.join(map(str, command))} failed:\n{told}")
 
 
 def epoch_of(checkout: Path) -> str:

@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/Work.hpp>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -19,6 +20,12 @@ namespace {
 using c10d::ReduceOp;
 using c10d::Work;
 using wire::Collective;
+
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+using PreMulSumSupplement = c10d::NCCLPreMulSumSupplement;
+#else
+using c10d::PreMulSumSupplement;
+#endif
 
 constexpr auto kStorePoll = std::chrono::milliseconds(5);
 
@@ -80,7 +87,7 @@ wire::Reduction reduction_of(const ReduceOp& op) {
 // What PREMUL_SUM sums: each rank's tensor times the rank's own factor.
 at::Tensor multiplied(const at::Tensor& tensor, const ReduceOp& op) {
   TORCH_CHECK_VALUE(at::isFloatingType(tensor.scalar_type()), "PreMulSum Data type must be half, float, bfloat16 or double");
-  const auto* factor = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+  const auto* factor = dynamic_cast<const PreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK_VALUE(factor != nullptr, "PREMUL_SUM has no factor; make it by torch.distributed._make_nccl_premul_sum(factor)");
   if (!factor->tensor_factor.defined()) return tensor.mul(factor->double_factor);
   return tensor.mul(factor->tensor_factor.to(tensor.scalar_type()).reshape({}));

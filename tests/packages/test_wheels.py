@@ -110,6 +110,11 @@ def test_builds_for_two_releases_of_pytorch_travel_in_one_wheel_and_each_finds_i
     assert Path(found.stdout.strip()).parent == tmp_path / "site" / "forebay_worker" / mine
 
 
+def test_a_build_that_fails_is_told_with_the_compiler_s_first_errors(wheels: ModuleType) -> None:
+    with pytest.raises(wheels.WheelsError, match=r"x\.cpp:3:1: error: no such name\n(line \d+\n?){15}$"):
+        wheels.run("sh", "-c", "echo begin; echo 'x.cpp:3:1: error: no such name'; seq -f 'line %g' 40; exit 1", epoch=EPOCH)
+
+
 def test_wheels_of_other_sources_are_not_joined(wheels: ModuleType, tmp_path: Path) -> None:
     (first,) = (wheels.SET_UP / "worker").glob("*.whl")
     second = tmp_path / first.name
