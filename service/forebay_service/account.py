@@ -1,11 +1,14 @@
-"""``python -m forebay_service.account UID GID[,GID…] … -- COMMAND …``: becomes an account that is a number alone, then the command.
+"""``python -m forebay_service.account UID GID[,GID…] … -- COMMAND …``: becomes an account, then the command.
+
+An account is a number, which is its uid and its gid, or a name that the machine knows for such a number.
 
 The command cannot gain privileges (``no_new_privs``), creates files for itself alone, and keeps the death signal that this process
 was given. With ``--hide`` it sees no processes but its own.
 
 ``--knows UID`` leaves it in a user namespace that knows its own account and that one alone. A command that joins this namespace later
 (``--joins PID``) may start others under either: it has the capabilities for that, and since they hold in there only, it can become nobody
-else, root least of all. Whoever joins after it may end what it has started.
+else, root least of all. Whoever joins after it may end what it has started. ``--starts UID`` leaves the command itself in such a namespace,
+with those capabilities: a service whose workers have an account of their own, which nobody else on the host can start anything under.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
+import pwd
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,8 +30,9 @@ PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_RAISE = 2
 PR_CAP_AMBIENT_CLEAR_ALL = 4
 """From linux/prctl.h."""
-CAPABILITIES = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
-"""Of who starts others, from linux/capability.h: to become them, to end them, and to give them folders."""
+CAPABILITIES = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7, "CAP_SYS_PTRACE": 19}
+"""Of who starts others, from linux/capability.h: to become them, to end them, to give them folders, and to find them where ``/proc`` shows
+to each its own processes alone."""
 CAPABILITY_VERSION = 0x20080522
 UMASK = 0o077
 
@@ -36,21 +41,38 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Account:
-    """``uid`` is the primary gid too; ``groups`` are its other gids. ``knows`` is a uid, ``joins`` a process id; see above."""
+    """``uid`` is the primary gid too; ``groups`` are its other gids. ``knows`` and ``starts`` are uids, ``joins`` a process id; see above.
+    Names are looked up where the command runs."""
 
-    uid: int
-    groups: tuple[int, ...]
+    uid: int | str
+    groups: tuple[int | str, ...]
     hide: bool = False
-    knows: int | None = None
+    knows: int | str | None = None
+    starts: int | str | None = None
     joins: int | None = None
 
-    def command(self, command: Sequence[str]) -> list[str]:
-        """The command line that runs a command under this account; what lies in its folder or home is not imported before it does."""
+    def command(self, command: Sequence[str], python: str = sys.executable) -> list[str]:
+        """The command line that runs a command under this account; what lies in its folder or home is not imported before it does.
+
+        ``python`` has this package where the command runs."""
         groups = ",".join(map(str, self.groups))
         options = ["--hide"] if self.hide else []
-        for name, value in (("--knows", self.knows), ("--joins", self.joins)):
+        for name, value in (("--knows", self.knows), ("--starts", self.starts), ("--joins", self.joins)):
             options += [] if value is None else [name, str(value)]
-        return [sys.executable, "-I", "-m", "forebay_service.account", str(self.uid), groups, *options, "--", *command]
+        return [python, "-I", "-m", "forebay_service.account", str(self.uid), groups, *options, "--", *command]
+
+
+def number_of(account: int | str) -> int:
+    """The number of an account, or of a name. Raises OSError."""
+    if isinstance(account, int) or account.isdecimal():
+        return int(account)
+    try:
+        found = pwd.getpwnam(account)
+    except KeyError:
+        raise OSError(f"this machine has no account {account}") from None
+    if found.pw_uid != found.pw_gid:
+        raise OSError(f"the account {account} has uid {found.pw_uid} and gid {found.pw_gid}, which must be equal")
+    return found.pw_uid
 
 
 class _CapabilityHeader(ctypes.Structure):
@@ -65,18 +87,20 @@ class _CapabilitySets(ctypes.Structure):
 
 def become(account: Account) -> None:
     """Turns this process, which may do so, into one of the account. Raises OSError."""
+    uid, groups = number_of(account.uid), [number_of(group) for group in account.groups]
+    other = account.knows if account.starts is None else account.starts
     death = ctypes.c_int()
     check(_LIBC.prctl(PR_GET_PDEATHSIG, ctypes.byref(death), 0, 0, 0), "prctl(PR_GET_PDEATHSIG)")
     if account.hide:
-        hide_processes(None if account.joins is None else account.uid)  # who starts others finds them again
-    if account.knows is not None:
-        enter_user_namespace((account.uid, *account.groups, account.knows))
+        hide_processes(None if account.joins is None else uid)  # who starts others finds them again
+    if other is not None:
+        enter_user_namespace((uid, *groups, number_of(other)))
     if account.joins is not None:
         join_user_namespace(account.joins)
-    os.setgroups(account.groups)
-    os.setresgid(account.uid, account.uid, account.uid)
-    os.setresuid(account.uid, account.uid, account.uid)
-    _keep_capabilities(() if account.joins is None else CAPABILITIES.values())
+    os.setgroups(groups)
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    _keep_capabilities(() if account.joins is account.starts is None else CAPABILITIES.values())
     check(_LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(PR_SET_NO_NEW_PRIVS)")
     check(_LIBC.prctl(PR_SET_PDEATHSIG, death.value, 0, 0, 0), "prctl(PR_SET_PDEATHSIG)")  # another uid has cleared it
     os.umask(UMASK)
@@ -92,17 +116,14 @@ def _keep_capabilities(kept: Collection[int]) -> None:
         check(_LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, number, 0, 0), "prctl(PR_CAP_AMBIENT)")
 
 
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
 def main(argv: list[str]) -> None:
     """Becomes the account, and then the command."""
     parser = argparse.ArgumentParser(prog="python -m forebay_service.account", description=__doc__)
-    parser.add_argument("uid", type=int, metavar="UID", help="also its primary gid")
-    parser.add_argument("groups", type=_numbers, metavar="GID[,GID…]", help="its other gids")
+    parser.add_argument("uid", metavar="UID", help="also its primary gid")
+    parser.add_argument("groups", type=lambda text: tuple(text.split(",")), metavar="GID[,GID…]", help="its other gids")
     parser.add_argument("--hide", action="store_true", help="hide the processes of others")
-    parser.add_argument("--knows", type=int, metavar="UID", help="in a new user namespace that knows this uid too")
+    parser.add_argument("--knows", metavar="UID", help="in a new user namespace that knows this uid too")
+    parser.add_argument("--starts", metavar="UID", help="the same, able to start others under this uid")
     parser.add_argument("--joins", type=int, metavar="PID", help="in the user namespace of that process, able to start others")
     parser.add_argument("command", nargs="+", metavar="COMMAND")
     options = parser.parse_args(argv)

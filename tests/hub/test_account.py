@@ -70,6 +70,24 @@ def test_who_joins_a_namespace_may_start_and_end_another_account_and_give_it_fil
     os.rmdir(folder)
 
 
+def test_a_service_starts_workers_under_an_account_of_their_own_sees_and_ends_them_and_they_end_nothing_of_its() -> None:
+    switch = "setpriv --reuid bin --regid bin --clear-groups"
+    service = Account("daemon", ("daemon",), hide=True, starts="bin")
+    told = output(service, f"id -un; {switch} sleep 60 & sleep 0.5; cut -d' ' -f2 /proc/$!/stat; kill -9 $!; wait $!; echo $?")
+    assert told.split() == ["daemon", "(sleep)", "137"]
+    other = "kill -9 $PPID; cat /proc/$PPID/environ; grep Uid /proc/self/status"
+    command = service.command(["sh", "-c", f"{switch} --inh-caps=-all --ambient-caps=-all sh -c '{other}'; true"])
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.stdout.split()[:2] == ["Uid:", "2"], said
+    assert "Operation not permitted" in said.stderr and "No such file" in said.stderr, said
+
+
+def test_a_name_that_means_no_account_is_refused() -> None:
+    for name, why in (("nobody-there", "no account nobody-there"), ("sync", "which must be equal")):
+        run = subprocess.run(Account(name, (GROUP,)).command(["true"]), capture_output=True, text=True, check=False)
+        assert run.returncode == 1 and why in run.stderr, run.stderr
+
+
 @pytest.mark.parametrize("uid", [0, 1])
 def test_who_joins_a_namespace_can_become_nobody_outside_it(namespace: int, uid: int) -> None:
     with pytest.raises(AssertionError, match="setresuid failed: Invalid argument"):
