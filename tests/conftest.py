@@ -129,11 +129,17 @@ def full_sweep(pytestconfig: pytest.Config) -> bool:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[str]:
-    """A PostgreSQL server of our own on a Unix socket; its folder."""
-    binaries = _postgres_folder()
-    if binaries is None:
+def postgres_binaries() -> Path:
+    """The folder of ``initdb`` and ``pg_ctl``."""
+    found = _postgres_folder()
+    if found is None:
         pytest.skip("no PostgreSQL is installed (Debian: apt-get install postgresql)")
+    return found
+
+
+@pytest.fixture(scope="session")
+def postgres_server(postgres_binaries: Path) -> Iterator[str]:
+    """A PostgreSQL server of our own on a Unix socket; its folder."""
     as_owner: list[str] = []
     folder = Path(tempfile.mkdtemp(prefix="forebay-pg-"))
     if os.geteuid() == 0:
@@ -142,7 +148,7 @@ def postgres_server() -> Iterator[str]:
         as_owner = ["runuser", "-u", "postgres", "--"]
 
     def run(program: str, *arguments: str) -> None:
-        command = [*as_owner, str(binaries / program), *arguments]
+        command = [*as_owner, str(postgres_binaries / program), *arguments]
         subprocess.run(command, check=True, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     run("initdb", "-D", str(folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")

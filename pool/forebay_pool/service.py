@@ -206,9 +206,13 @@ class Service:
 
     async def _on_this_host(self, kept: Snapshot) -> Launcher:
         self._socket_dir = self._make_socket_dir(kept)
-        numbers = self.settings.worker_account
-        account = None if numbers is None else Account(numbers[0], numbers[1:])
-        return LocalLauncher(self._worker_command(self._socket_dir), self.shell.worker_started, self.shell.worker_exited, account)
+        command = self._worker_command(self._socket_dir)
+        return LocalLauncher(command, self.shell.worker_started, self.shell.worker_exited, self._worker_account)
+
+    @property
+    def _worker_account(self) -> Account | None:
+        given = self.settings.worker_account
+        return None if given is None else Account(given[0], given[1:])
 
     async def _on_ray(self) -> Launcher:
         """Raises SettingsError."""
@@ -217,9 +221,8 @@ class Service:
         except ImportError as error:
             raise SettingsError(f"launcher is ray, but Ray is not installed ({error}): pip install 'forebay-pool[ray]'") from None
         command, inherit = self._worker_command(None), self.settings.worker_environment
-        launcher = RayLauncher(
-            self.settings.ray_address, command, inherit, self.shell.worker_started, self.shell.worker_exited, self._nodes_changed
-        )
+        told = (self.shell.worker_started, self.shell.worker_exited, self._nodes_changed)
+        launcher = RayLauncher(self.settings.ray_address, command, inherit, *told, self._worker_account)
         await launcher.open()
         if self.settings.node_groups:
             from forebay_pool.hosts.ray_autoscaler import RayAutoscaler
@@ -230,16 +233,17 @@ class Service:
 
     def _make_spill_dir(self) -> Path | None:
         """Tensors of every tenant pass through it: it is nobody else's. Raises SettingsError."""
-        folder, account = self.settings.spill_dir, self.settings.worker_account
+        folder, account = self.settings.spill_dir, self._worker_account
         if folder is None:
             return None
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if account is not None:
-                os.chown(folder, account[0], account[0])
+                os.chown(folder, account.number, account.number)
         except OSError as error:
-            owner = f"uid {os.getuid()}" if account is None else f"uid {account[0]}, the workers'"
-            raise SettingsError(f"spill_dir {folder} cannot be used ({error.strerror}): make it, and give it to {owner}") from None
+            owner = f"uid {os.getuid()}" if account is None else f"{account.uid}, the workers' account"
+            why = error.strerror or error
+            raise SettingsError(f"spill_dir {folder} cannot be used ({why}): make it, and give it to {owner}") from None
         return folder.absolute()
 
     def _open_store(self) -> tuple[dict[str, Flavor], Snapshot]:
@@ -324,8 +328,11 @@ class Service:
             wanted = Path(tempfile.mkdtemp(prefix="forebay-"))
             wanted.chmod(mode)
         wanted.mkdir(parents=True, mode=0o700, exist_ok=True)
-        if self.settings.worker_account is not None:
-            os.chown(wanted, -1, self.settings.worker_account[0])
+        if self._worker_account is not None:
+            try:
+                os.chown(wanted, -1, self._worker_account.number)
+            except OSError as error:
+                raise SettingsError(f"worker_account cannot be used ({error.strerror or error})") from None
             wanted.chmod(0o771)
         living = {worker.id for worker in kept.workers}
         for path in wanted.iterdir():

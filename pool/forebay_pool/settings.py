@@ -54,7 +54,8 @@ def parse_bytes(value: object) -> object:
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, lt=2**63)]
 AnyBytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0, lt=2**63)]
-Identifier = Annotated[int, Field(gt=0, lt=2**32 - 1)]
+Identifier = Annotated[int, Field(gt=0, lt=2**32 - 1)] | Annotated[str, Field(pattern="^[a-z_][a-z0-9_-]{0,31}$")]
+"""A number, or the name of an account that has it, where the worker runs, as its uid and its gid."""
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 NODES_MAX = 10_000
 Bound = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -135,7 +136,7 @@ class Settings(ServiceSettings):
         {}, description="Interpreters of single kinds of device, as {hip = \"/opt/rocm/bin/python\"}; of the others: worker_python."
     )
     worker_account: Annotated[tuple[Identifier, ...], Field(min_length=2)] | None = Field(
-        None, description="The uid, and gid, that workers on this host run under, and their other gids; none: the pool's own."
+        None, description="The uid, and gid, that workers run under, and their other gids, or accounts' names; none: the pool's own."
     )
     worker_environment: tuple[str, ...] = Field(WORKER_ENVIRONMENT, description="Environment variables that workers inherit; no other.")
     warm_workers: int = Field(1, ge=0, le=64, description="Workers kept started ahead of need, per kind of device with a free one.")

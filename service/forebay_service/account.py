@@ -51,6 +51,11 @@ class Account:
     starts: int | str | None = None
     joins: int | None = None
 
+    @property
+    def number(self) -> int:
+        """Its uid on this machine. Raises OSError."""
+        return number_of(self.uid)
+
     def command(self, command: Sequence[str], python: str = sys.executable) -> list[str]:
         """The command line that runs a command under this account; what lies in its folder or home is not imported before it does.
 
@@ -87,7 +92,7 @@ class _CapabilitySets(ctypes.Structure):
 
 def become(account: Account) -> None:
     """Turns this process, which may do so, into one of the account. Raises OSError."""
-    uid, groups = number_of(account.uid), [number_of(group) for group in account.groups]
+    uid, groups = account.number, [number_of(group) for group in account.groups]
     other = account.knows if account.starts is None else account.starts
     death = ctypes.c_int()
     check(_LIBC.prctl(PR_GET_PDEATHSIG, ctypes.byref(death), 0, 0, 0), "prctl(PR_GET_PDEATHSIG)")

@@ -25,7 +25,7 @@ done
 mount --bind "$systemctl" /usr/bin/systemctl
 mount -t tmpfs -o mode=755 tmpfs /run
 mount -t tmpfs -o mode=1777 tmpfs /dev/shm  # the last, since the folder may be there
-echo "$address $name" >>/etc/hosts
+grep -q "^$address " /etc/hosts || echo "$address $name" >>/etc/hosts
 echo "hosts: files" >/etc/nsswitch.conf
 echo "$name" >/proc/sys/kernel/hostname
 exec "$@"
@@ -61,6 +61,10 @@ class Switch:
     def mend(self, host: NetworkHost) -> None:
         self.ip("link", "set", host.name, "master", "bridge")
 
+    def unplug(self, host: NetworkHost) -> None:
+        """For good; another cable may be plugged in."""
+        self.ip("link", "delete", host.name)
+
     def stop(self) -> None:
         _end(self.process, self.process.pid)
 
@@ -69,15 +73,19 @@ class NetworkHost:
     """A host at an address. ``prefix`` begins the command line of its first process."""
 
     def __init__(self, name: str, address: str, folder: Path, prefix: Sequence[str]) -> None:
-        self.name, self.address, self.folder = name, address, folder
+        self.name, self.address, self.folder, self._prefix = name, address, folder, prefix
         folder.mkdir(mode=0o755)
-        systemctl = folder / "systemctl"
+        self._systemctl = folder / "systemctl"
         script = Path(__file__).with_name("systemctl.py")
-        systemctl.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
-        systemctl.chmod(0o755)
+        self._systemctl.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
+        self._systemctl.chmod(0o755)
+        self.turn_on()
+
+    def turn_on(self) -> None:
+        """With what it has written before, and without a cable; ``systemctl default`` starts what is enabled there."""
         apart = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        laid = ["sh", "-euc", LAID, "sh", str(folder), name, address, str(systemctl)]
-        self.process = _held([*prefix, *apart, *laid])
+        laid = ["sh", "-euc", LAID, "sh", str(self.folder), self.name, self.address, str(self._systemctl)]
+        self.process = _held([*self._prefix, *apart, *laid])
         self.pid = _first_child(self.process.pid)
 
     def begin_loopback(self) -> None:
@@ -96,7 +104,7 @@ class NetworkHost:
         return Path(f"/proc/{self.pid}/root{path}")
 
     def turn_off(self) -> None:
-        """As if its plug were pulled: all its processes end at once."""
+        """All its processes end at once. Where its cable is unplugged first, nobody is told, as where the power fails."""
         _end(self.process, self.pid)
 
     @contextlib.contextmanager

@@ -5,6 +5,7 @@ With ``--full-sweep`` all of them are, from a release on; else those that follow
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -109,6 +110,27 @@ class Host:
                     time.sleep(0.2)
 
 
+    def uid(self, name: str) -> int:
+        """Of one of its accounts."""
+        lines = (self.root / "etc" / "passwd").read_text().splitlines()
+        return next(int(line.split(":")[2]) for line in lines if line.startswith(f"{name}:"))
+
+    def processes(self, module: str) -> list[Path]:
+        """Of this host, that run a module, in ``/proc``."""
+        found = []
+        for entry in (entry for entry in Path("/proc").iterdir() if entry.name.isdigit()):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                words = (entry / "cmdline").read_bytes().decode(errors="replace")
+                if f"\0-m\0{module}\0" in words and str(self.root) in words:
+                    found.append(entry)
+        return found
+
+    def reads(self, uid: int, path: Path) -> bool:
+        """Whether a program under this uid does."""
+        command = ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups", "cat", str(path)]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 def _answers(web: httpx.Client, path: str) -> bool:
     try:
         return web.get(path).status_code == httpx.codes.OK
@@ -148,6 +170,11 @@ def test_the_page_s_commands_make_a_host_that_serves_a_notebook_is_backed_up_and
         printed = kernel.run("import os, torch\nx = torch.arange(4., device='cuda')\nprint((x @ x).item(), os.getuid(), torch.__file__)")
         product, uid, torch_file = printed.split()
         assert product == "14.0" and int(uid) > 1000 and torch_file.startswith(f"{host.environment}/notebook/")
+        workers, (pool,) = host.processes("forebay_worker"), host.processes("forebay_pool")
+        assert {entry.stat().st_uid for entry in workers} == {host.uid("forebay-worker")} and pool.stat().st_uid == host.uid("forebay-pool")
+        secrets = [pool / "environ", host.state / "pool" / "pool.sqlite", host.root / "etc" / "forebay" / "secrets" / "pool.env"]
+        assert not [path for path in secrets if host.reads(host.uid("forebay-worker"), path)]
+        assert host.reads(host.uid("forebay-pool"), secrets[1])
         kernel.close()
         asking = {"headers": {"Authorization": f"token {owner.new_token()}"}, "params": {"tenant": "acme"}}
         assert eventually(lambda: web.get("/services/billing/api/usage", **asking).raise_for_status().json()["records"])

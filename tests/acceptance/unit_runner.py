@@ -18,17 +18,23 @@ from pathlib import Path
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 STOP_SECONDS_MAX = 90
 CONFINED = """
-root=$1; writable=$2; private_tmp=$3; shift 3
-if [ "$root" != / ]; then mount --bind "$root" "$root"; fi
+root=$1; writable=$2; private_tmp=$3; processes=$4; shift 4
+if [ "$root" != / ]; then
+    mount --bind "$root" "$root"
+    cat /etc/passwd "$root/etc/passwd" >"$root/run/passwd"
+    chmod 644 "$root/run/passwd"
+    mount --bind "$root/run/passwd" /etc/passwd
+fi
 mount -o remount,bind,ro "$root"
 for path in $writable; do
     mount --bind "$path" "$path"
     mount -o remount,bind,rw "$path"
 done
 if [ "$private_tmp" = yes ]; then mount -t tmpfs tmpfs /tmp; fi
+if [ "$processes" = invisible ]; then mount -t proc -o hidepid=2 proc /proc; fi
 exec "$@"
 """
-"""What ``ProtectSystem=strict`` means for the installation's own folders, and ``PrivateTmp=yes``."""
+"""What ``ProtectSystem``, ``PrivateTmp`` and ``ProtectProc`` mean for the installation. Names of its accounts are known."""
 
 
 @dataclass
@@ -113,7 +119,8 @@ class Runner:
 
     def start_unit(self, unit: Unit) -> subprocess.Popen[bytes]:
         """Its main process."""
-        uid, gid = self._account(unit.one("User", "root"))
+        user = unit.one("User", "root")
+        uid, gid = self._account(user)[0], self._account(unit.one("Group", user))[1]
         writable = [path for path in map(Path, unit.words("ReadWritePaths")) if path.exists()]
         for key, place in (("StateDirectory", self.root / "var" / "lib"), ("RuntimeDirectory", self.root / "run")):
             for name in unit.words(key):
@@ -122,7 +129,9 @@ class Runner:
                 os.chown(place / name, uid, gid)
                 writable.append(place / name)
         self._load(unit, uid, gid)
-        command = [*self.prefix, *self._confined(unit, uid, gid, writable), *shlex.split(unit.one("ExecStart"))]
+        line = unit.one("ExecStart")
+        become = (0, 0) if line.startswith("!") else (uid, gid)
+        command = [*self.prefix, *self._confined(unit, *become, writable), *shlex.split(line.removeprefix("!"))]
         with self.log.open("ab") as output:
             return subprocess.Popen(
                 command,
@@ -157,7 +166,8 @@ class Runner:
             return []
         bounds, ambient = (_capabilities(unit.words(key)) for key in ("CapabilityBoundingSet", "AmbientCapabilities"))
         private = "no" if self.root.is_relative_to("/tmp") else unit.one("PrivateTmp")
-        mounts = ["unshare", "--mount", "sh", "-euc", CONFINED, "sh", str(self.root), " ".join(map(str, writable)), private]
+        seen = [str(self.root), " ".join(map(str, writable)), private, unit.one("ProtectProc")]
+        mounts = ["unshare", "--mount", "sh", "-euc", CONFINED, "sh", *seen]
         become = ["--reuid", str(uid), "--regid", str(gid), "--clear-groups"] if uid else []
         allowed = ["--bounding-set", bounds, f"--inh-caps={ambient}", f"--ambient-caps={ambient}"]
         return [*mounts, "setpriv", "--no-new-privs", *allowed, *become]

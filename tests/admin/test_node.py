@@ -29,7 +29,7 @@ from forebay_admin.node.invitation import Invitation, NodeError, Releases
 from forebay_admin.node.view import standing
 
 ADDRESS, HEAD = "10.93.0.2", "10.93.0.1"
-EXPOSURE_MAX = 2.5
+EXPOSURE_MAX = 2.7
 """Of ``systemd-analyze security``, as the pool's unit."""
 
 
@@ -62,6 +62,13 @@ def test_an_invitation_tells_who_leads_and_the_releases_and_is_read_as_it_was_wr
         invitations.read(file)
 
 
+def test_the_head_gives_a_host_up_that_answers_nothing_after_about_half_a_minute(root: Path) -> None:
+    unit = (root / "etc/systemd/system/forebay-ray.service").read_text()
+    names = ("period_ms", "timeout_ms", "failure_threshold")
+    period_ms, timeout_ms, times = (int(re.findall(rf"RAY_health_check_{name}=(\d+)", unit)[0]) for name in names)
+    assert 25_000 < times * (period_ms + timeout_ms) < 35_000
+
+
 def test_a_second_head_changes_nothing_and_a_host_without_one_invites_nobody(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     capsys.readouterr()
@@ -89,8 +96,18 @@ def test_a_node_s_files_say_its_labels_and_keep_its_key_from_others(root: Path, 
     assert {name for name, file in planned.items() if file.mode == 0o600} == {"etc/forebay/tls/node.key", "etc/forebay/node.toml"}
     assert invitation.key not in unit
     trusted = re.findall(r"^Environment=SSL_CERT_FILE=(\S+)$", unit, re.MULTILINE)
-    assert trusted == [str(layout.credentials("forebay-node") / "ca.crt")]
-    assert f"LoadCredential=ca.crt:{layout.settings}/tls/ca.crt" in unit, "its account cannot read the folder"
+    assert trusted == [f"{layout.settings}/ca.crt"], "the workers' account reads neither the folder of keys nor the unit's credentials"
+    assert planned["etc/forebay/ca.crt"].mode == 0o644
+
+
+def test_a_node_s_workers_have_an_account_that_ray_s_own_may_start_them_under(root: Path, invitation: Invitation) -> None:
+    layout = join.Layout(root.parent / "node")
+    planned = {file.path.name: file.content.decode() for file in join.files(invitation, layout, Devices("cuda", "H100", 2**36, 8))}
+    assert re.findall(r"^u (\S+)", planned["forebay-node.conf"], re.MULTILINE) == ["forebay-node", "forebay-worker"]
+    unit = planned["forebay-node.service"]
+    (begins,) = re.findall(r"^ExecStart=(.*?) -- (?:\S+)/ray start ", unit, re.MULTILINE)
+    assert begins == f"!{layout.python} -I -m forebay_service.account forebay-node forebay-node --starts forebay-worker"
+    assert "\nCapabilityBoundingSet=CAP_SETGID CAP_SETUID\n" in unit and "\nRestrictNamespaces=user\n" in unit
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="Debian's systemd is not installed")

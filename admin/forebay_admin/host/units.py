@@ -1,6 +1,7 @@
 """The units of systemd: each service under a uid of its own, with a file system that it cannot write to beside its own folder.
 
-The hub is root, since it starts each login's servers under the login's uid; it keeps only the capabilities that this takes.
+The hub is root, since it starts each login's servers under the login's uid; it keeps only the capabilities that this takes. Workers
+have an account that reads nothing of the others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from forebay_admin.host.layout import Layout
 Settings = dict[str, str | list[str]]
 """Of a unit's section; a list is a line for each."""
 SERVICES = ("pool", "billing", "dashboards")
-ACCOUNTS = ("proxy", *SERVICES)
+WORKER = "worker"
+ACCOUNTS = ("proxy", *SERVICES, WORKER)
 """Who has a uid of its own: ``forebay-NAME``."""
 PRIVILEGED_PORTS = 1024
 HARDENED = {
@@ -42,6 +44,8 @@ CLOSED = {
     "SystemCallErrorNumber": "EPERM",
 }
 """Of what is not root, beside the above. Devices are closed to all but the pool, whose workers open accelerators."""
+STARTS_WORKERS = {"CapabilityBoundingSet": "CAP_SETGID CAP_SETUID", "RestrictNamespaces": "user"}
+"""Of what begins as :func:`starting_workers` says, over the above: what it takes to enter a user namespace."""
 NO_DEVICES = {"PrivateDevices": "yes", "ProtectClock": "yes"}
 """Protecting the clock closes all devices but the system's pseudo devices, too."""
 HUB_CAPABILITIES = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_KILL CAP_SETGID CAP_SETUID CAP_SYS_ADMIN"
@@ -60,7 +64,19 @@ def units(answers: Answers, layout: Layout) -> dict[str, str]:
 
 def accounts() -> str:
     """The accounts of the services, as systemd-sysusers makes them."""
-    return "".join(f'u forebay-{name} - "Forebay {name}" - -\n' for name in ACCOUNTS)
+    return "".join(map(account, ACCOUNTS))
+
+
+def account(name: str) -> str:
+    """One of them."""
+    return f'u forebay-{name} - "Forebay {name}" - -\n'
+
+
+def starting_workers(layout: Layout, user: str, command: str) -> str:
+    """``ExecStart`` of a unit whose workers have an account of their own. ``!``: its first process is root, though confined as the unit
+    says. It enters a user namespace that knows the two accounts alone, and becomes ``user``, who may start others under the other one, in
+    there (``forebay_service.account``)."""
+    return f"!{layout.python} -I -m forebay_service.account {user} {user} --starts forebay-{WORKER} -- {command}"
 
 
 def _services(answers: Answers, layout: Layout) -> dict[str, str]:
@@ -109,6 +125,8 @@ def _service(name: str, layout: Layout) -> Settings:
     if name == "billing":
         return own | NO_DEVICES
     return own | {
+        **STARTS_WORKERS,
+        "ExecStart": starting_workers(layout, "forebay-pool", str(own["ExecStart"])),
         "RuntimeDirectory": "forebay",
         "RuntimeDirectoryMode": "0711",
         "KillMode": "mixed",

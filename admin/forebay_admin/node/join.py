@@ -16,7 +16,7 @@ from forebay_admin.node import checks
 from forebay_admin.node import invitation as invitations
 from forebay_admin.node.checks import Devices, Finding
 from forebay_admin.node.invitation import Invitation, NodeError
-from forebay_admin.node.units import ACCOUNT, NODE, node_unit
+from forebay_admin.node.units import ACCOUNTS, NODE, WEB_AUTHORITY, node_unit
 from forebay_admin.node.view import NO_TOKEN, Row, View, standing
 
 MODEL_LABEL, NAME_LABEL, SWITCH_LABEL = "forebay.io/model", "forebay.io/node", "forebay.io/switch"
@@ -42,7 +42,7 @@ def perform_join(arguments: argparse.Namespace) -> int:
     systemd.make_accounts()
     systemd.start(NODE, again=changed)
     sys.stdout.write(f"{NODE} runs.\n")
-    return _appear(View(invitation, layout.settings / "tls" / "ca.crt"), devices)
+    return _appear(View(invitation, layout.settings / WEB_AUTHORITY), devices)
 
 
 def _checked(invitation: Invitation, layout: Layout) -> Devices | None:
@@ -72,8 +72,8 @@ def files(invitation: Invitation, layout: Layout, devices: Devices) -> list[File
         File(tls / "nodes-ca.crt", invitation.authority.encode()),
         File(tls / "node.crt", invitation.certificate.encode()),
         File(tls / "node.key", invitation.key.encode(), PRIVATE),
-        *([File(tls / "ca.crt", web.encode())] if web else []),
-        File(layout.accounts.with_name(f"{NODE}.conf"), ACCOUNT.encode()),
+        *([File(layout.settings / WEB_AUTHORITY, web.encode())] if web else []),
+        File(layout.accounts.with_name(f"{NODE}.conf"), ACCOUNTS.encode()),
         File(layout.units / f"{NODE}.service", unit.encode()),
         File(kept(layout), invitation.toml.encode(), PRIVATE),
     ]
@@ -100,7 +100,7 @@ def perform_status(arguments: argparse.Namespace) -> int:
     layout = Layout(arguments.root.absolute())
     invitation = invitations.read(kept(layout))
     runs = systemd.is_active(NODE)
-    view = View(invitation, layout.settings / "tls" / "ca.crt")
+    view = View(invitation, layout.settings / WEB_AUTHORITY)
     told = standing(view.row()) if view.is_told else f"{NO_TOKEN} to see"
     rows = {"node": f"{invitation.name} at {invitation.address}", "unit": f"{NODE} {'runs' if runs else 'does not run'}", "pool": told}
     sys.stdout.write("".join(f"{name:6}{value}\n" for name, value in rows.items()))
@@ -134,7 +134,7 @@ def perform_leave(arguments: argparse.Namespace) -> int:
 
 def _view(arguments: argparse.Namespace) -> View:
     layout = Layout(arguments.root.absolute())
-    return View(invitations.read(kept(layout)), layout.settings / "tls" / "ca.crt")
+    return View(invitations.read(kept(layout)), layout.settings / WEB_AUTHORITY)
 
 
 def _drain(view: View, arguments: argparse.Namespace) -> str:

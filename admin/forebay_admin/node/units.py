@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forebay_admin.host.layout import Layout
-from forebay_admin.host.units import CLOSED, HARDENED, Settings, text
+from forebay_admin.host.units import CLOSED, HARDENED, STARTS_WORKERS, WORKER, Settings, account, starting_workers, text
 
 HEAD, NODE = "forebay-ray", "forebay-node"
 HEAD_PORT = 6379
@@ -20,27 +20,32 @@ PORTS = {
 """Ray's own on each host. Its workers' and Forebay's are above."""
 START_SECONDS_MAX = 120
 """What Ray gives a node to start, instead of 30 s, which a busy host may take."""
+HEALTH = ["RAY_health_check_period_ms=3000", "RAY_health_check_timeout_ms=5000", "RAY_health_check_failure_threshold=4"]
+"""A host that answers the head nothing is lost after half a minute; by Ray's own settings it would be after more than a minute."""
 WORKER_PORTS = (10_002, 19_999)
 STORE_BYTES = 80 * 2**20
 """Of Ray's object store, which holds what actors are sent: no tensor goes through it."""
 CREDENTIALS = ("node.crt", "node.key", "nodes-ca.crt")
 WEB_AUTHORITY = "ca.crt"
-"""Whom workers trust that link up with the pool. They read it as the unit's credential: its folder is root's."""
-ACCOUNT = f'u {NODE} - "Forebay node" - -\n'
+"""Whom workers trust that link up with the pool; it lies beside the folder of the other certificates, which is root's."""
+ACCOUNTS = account("node") + account(WORKER)
 POOL_ACCOUNT = "forebay-pool"
 """The head runs as the pool does, since a program that uses Ray opens its sockets and files."""
 
 
 def node_unit(layout: Layout, address: str, head: str, labels: Mapping[str, str], gpus: int, web_authority: bool) -> str:
-    """Of Ray's node on a host with devices."""
+    """Of Ray's node on a host with devices. Its group is the workers', since what they park on the disk is in its folder."""
     pairs = ",".join(f"{name}={value}" for name, value in labels.items() if value)
     options = [f"--address={head}", f"--labels={pairs}", f"--num-gpus={gpus}"]
-    trust = [f"SSL_CERT_FILE={layout.credentials(NODE)}/{WEB_AUTHORITY}"] if web_authority else []
+    trust = [f"SSL_CERT_FILE={layout.settings}/{WEB_AUTHORITY}"] if web_authority else []
+    own = _service(layout, NODE, NODE, address, options, trust)
     service: Settings = {
-        **_service(layout, NODE, NODE, address, options, trust),
-        "LoadCredential": _credentials(layout, *([WEB_AUTHORITY] if web_authority else [])),
+        **own,
+        **STARTS_WORKERS,
+        "ExecStart": starting_workers(layout, NODE, str(own["ExecStart"])),
+        "Group": f"forebay-{WORKER}",
         "StateDirectory": "forebay/spill",
-        "StateDirectoryMode": "0700",
+        "StateDirectoryMode": "0770",
         "LimitMEMLOCK": "infinity",
     }
     return _unit("this host's devices, lent by the pool", service)
@@ -49,7 +54,7 @@ def node_unit(layout: Layout, address: str, head: str, labels: Mapping[str, str]
 def head_unit(layout: Layout, address: str) -> str:
     """Of the cluster's head, which offers no device."""
     options = ["--head", f"--port={HEAD_PORT}", "--include-dashboard=false", "--num-gpus=0"]
-    return _unit("the head of the cluster of hosts", _service(layout, HEAD, POOL_ACCOUNT, address, options, []), "forebay.target")
+    return _unit("the head of the cluster of hosts", _service(layout, HEAD, POOL_ACCOUNT, address, options, HEALTH), "forebay.target")
 
 
 def pool_drop_in(layout: Layout) -> str:
@@ -91,8 +96,8 @@ def _service(layout: Layout, unit: str, account: str, address: str, options: lis
     }
 
 
-def _credentials(layout: Layout, *others: str) -> list[str]:
-    return [f"{name}:{layout.settings}/tls/{name}" for name in (*CREDENTIALS, *others)]
+def _credentials(layout: Layout) -> list[str]:
+    return [f"{name}:{layout.settings}/tls/{name}" for name in CREDENTIALS]
 
 
 def _tls(layout: Layout, unit: str) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
+from forebay_service.account import Account
 from forebay_service.errors import SettingsError
 from ray import cloudpickle
 from ray.exceptions import ActorDiedError, ActorUnavailableError, ActorUnschedulableError, RayError
@@ -54,7 +55,8 @@ cloudpickle.register_pickle_by_value(ray_host)  # type: ignore[no-untyped-call] 
 class RayLauncher:
     """Workers on the nodes of a Ray cluster that is there already.
 
-    ``on_exit(worker, cause)`` follows every start once; ``on_nodes(nodes)`` is told the nodes that live whenever they changed.
+    ``on_exit(worker, cause)`` follows every start once; ``on_nodes(nodes)`` is told the nodes that live whenever they changed. Workers run
+    under ``account``, which Ray must be able to give them on each node, or else under Ray's own.
     """
 
     def __init__(
@@ -65,9 +67,11 @@ class RayLauncher:
         on_start: Callable[[str, tuple[str, ...], str, int, int], None],
         on_exit: Callable[[str, str], None],
         on_nodes: Callable[[Sequence[RayNode]], None],
+        account: Account | None = None,
     ) -> None:
         self._address = address
         self._command = command
+        self._account = account
         self._inherit = inherit
         self._on_start = on_start
         self._on_exit = on_exit
@@ -198,12 +202,15 @@ class RayLauncher:
     async def _begin_other(self, other: Other, device: Device, node: RayNode) -> tuple[str, str]:
         """Starts the process of a device on another node; where it listens, and its ticket. Raises LookupError where it ends instead."""
         ticket = secrets.token_hex(TICKET_BYTES)
-        argv = self._command.of_another(device, node.address)
+        argv = self._under_account(self._command.of_another(device, node.address))
         await _done(other.actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TICKET": ticket}))
         address = await _done(other.actor.address.remote())
         if address is None:
             raise LookupError(Cause("part_ended_as", _said(await _done(other.actor.wait.remote())), device=other.device))
         return address, ticket
+
+    def _under_account(self, argv: list[str]) -> list[str]:
+        return argv if self._account is None else self._account.command(argv, python=argv[0])
 
     def _dissolve(self, group: PlacementGroup | None) -> None:
         if group is not None and not self._left:
@@ -227,7 +234,7 @@ class RayLauncher:
         self, worker: str, actor: Any, node: RayNode, devices: tuple[Device, ...], token: str, others: Sequence[tuple[str, str]]
     ) -> None:
         argv = self._command.of(worker, [device for device in devices if device.node == devices[0].node], node.address)
-        argv += [option for address, _ in others for option in ("--other", address)]
+        argv = self._under_account([*argv, *(option for address, _ in others for option in ("--other", address))])
         environ = {"FOREBAY_WORKER_TOKEN": token, "FOREBAY_OTHER_TICKETS": ",".join(ticket for _, ticket in others)}
         pid = await _done(actor.start.remote(argv, self._inherit, environ))
         if pid is not None:
