@@ -238,7 +238,7 @@ class Service:
             return None
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if account is not None:
+            if account is not None and self.settings.launcher == "local":
                 os.chown(folder, account.number, account.number)
         except OSError as error:
             owner = f"uid {os.getuid()}" if account is None else f"{account.uid}, the workers' account"

@@ -46,20 +46,20 @@ class Unit:
 
     @classmethod
     def read(cls, path: Path) -> Unit:
-        """With what its drop-ins say besides."""
+        """With what its drop-ins say besides; an empty value takes back those before it."""
         settings: dict[str, list[str]] = {}
         files = [path, *sorted(path.with_name(f"{path.name}.d").glob("*.conf"))]
         for line in (line for file in files for line in file.read_text(encoding="utf-8").splitlines()):
             if line and not line.startswith(("[", "#")):
                 key, _, value = line.partition("=")
-                settings.setdefault(key, []).append(value)
+                settings[key] = [*settings.get(key, []), value] if value else []
         return cls(path.name, settings)
 
     def words(self, key: str) -> list[str]:
         return [word for value in self.settings.get(key, []) for word in value.split()]
 
     def one(self, key: str, default: str = "") -> str:
-        return self.settings.get(key, [default])[0]
+        return (self.settings.get(key) or [default])[0]
 
 
 @dataclass

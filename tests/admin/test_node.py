@@ -62,6 +62,13 @@ def test_an_invitation_tells_who_leads_and_the_releases_and_is_read_as_it_was_wr
         invitations.read(file)
 
 
+def test_a_pool_on_ray_starts_no_worker_here_and_keeps_no_capability(root: Path) -> None:
+    lines = (root / "etc/systemd/system/forebay-pool.service.d/ray.conf").read_text().splitlines()
+    began = lines.index("ExecStart=")
+    assert " -m forebay_pool --config " in lines[began + 1] and "forebay_service.account" not in lines[began + 1]
+    assert {"CapabilityBoundingSet=", "RestrictNamespaces=yes"} <= set(lines)
+
+
 def test_the_head_gives_a_host_up_that_answers_nothing_after_about_half_a_minute(root: Path) -> None:
     unit = (root / "etc/systemd/system/forebay-ray.service").read_text()
     names = ("period_ms", "timeout_ms", "failure_threshold")

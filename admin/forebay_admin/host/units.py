@@ -113,9 +113,14 @@ def _services(answers: Answers, layout: Layout) -> dict[str, str]:
     return found
 
 
+def service_command(layout: Layout, name: str) -> str:
+    """The command line of a service."""
+    return f"{layout.python} -m forebay_{name} --config {layout.settings}/{name}.toml"
+
+
 def _service(name: str, layout: Layout) -> Settings:
     own: Settings = {
-        "ExecStart": f"{layout.python} -m forebay_{name} --config {layout.settings}/{name}.toml",
+        "ExecStart": service_command(layout, name),
         "EnvironmentFile": f"{layout.settings}/secrets/{name}.env",
         **CLOSED,
     }
@@ -126,7 +131,7 @@ def _service(name: str, layout: Layout) -> Settings:
         return own | NO_DEVICES
     return own | {
         **STARTS_WORKERS,
-        "ExecStart": starting_workers(layout, "forebay-pool", str(own["ExecStart"])),
+        "ExecStart": starting_workers(layout, "forebay-pool", service_command(layout, name)),
         "RuntimeDirectory": "forebay",
         "RuntimeDirectoryMode": "0711",
         "KillMode": "mixed",

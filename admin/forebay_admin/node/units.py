@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forebay_admin.host.layout import Layout
-from forebay_admin.host.units import CLOSED, HARDENED, STARTS_WORKERS, WORKER, Settings, account, starting_workers, text
+from forebay_admin.host.units import CLOSED, HARDENED, STARTS_WORKERS, WORKER, Settings, account, service_command, starting_workers, text
 
 HEAD, NODE = "forebay-ray", "forebay-node"
 HEAD_PORT = 6379
@@ -58,8 +58,12 @@ def head_unit(layout: Layout, address: str) -> str:
 
 
 def pool_drop_in(layout: Layout) -> str:
-    """What the pool's unit has beside, so that it may connect to the head."""
+    """What the pool's unit has beside, so that it may connect to the head. It starts no worker on this host, and enters no user namespace:
+    in one, it and Ray's processes would not see each other."""
     service: Settings = {
+        "ExecStart": ["", service_command(layout, "pool")],
+        "CapabilityBoundingSet": CLOSED["CapabilityBoundingSet"],
+        "RestrictNamespaces": CLOSED["RestrictNamespaces"],
         "Environment": _tls(layout, POOL_ACCOUNT),
         "LoadCredential": _credentials(layout),
         "ReadWritePaths": str(layout.root / "run" / HEAD),
