@@ -9,6 +9,7 @@ was given. With ``--hide`` it sees no processes but its own.
 (``--joins PID``) may start others under either: it has the capabilities for that, and since they hold in there only, it can become nobody
 else, root least of all. Whoever joins after it may end what it has started. ``--starts UID`` leaves the command itself in such a namespace,
 with those capabilities: a service whose workers have an account of their own, which nobody else on the host can start anything under.
+Where such a worker lives on that the service started before it died, it comes back into that namespace, and finds it there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from forebay_service.namespaces import check, enter_user_namespace, hide_processes, join_user_namespace
+from forebay_service.namespaces import check, enter_user_namespace, hide_processes, join_user_namespace, join_user_namespace_again
 
 PR_SET_PDEATHSIG = 1
 PR_GET_PDEATHSIG = 2
@@ -99,7 +100,9 @@ def become(account: Account) -> None:
     if account.hide:
         hide_processes(None if account.joins is None else uid)  # who starts others finds them again
     if other is not None:
-        enter_user_namespace((uid, *groups, number_of(other)))
+        known = (uid, *groups, number_of(other))
+        if account.starts is None or not join_user_namespace_again(number_of(other), known):
+            enter_user_namespace(known)
     if account.joins is not None:
         join_user_namespace(account.joins)
     os.setgroups(groups)

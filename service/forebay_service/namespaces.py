@@ -15,7 +15,8 @@ MS_NOEXEC = 0x8
 MS_BIND = 0x1000
 MS_REC = 0x4000
 MS_PRIVATE = 0x40000
-"""From linux/sched.h and linux/mount.h."""
+NS_GET_OWNER_UID = 0xB704
+"""From linux/sched.h, linux/mount.h and linux/nsfs.h."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -87,6 +88,38 @@ def join_user_namespace(process: int) -> None:
         check(_LIBC.setns(descriptor, CLONE_NEWUSER), "setns")
     finally:
         os.close(descriptor)
+
+
+def join_user_namespace_again(uid: int, ids: Iterable[int]) -> bool:
+    """Leaves this process in the user namespace of :func:`enter_user_namespace` in which a process of ``uid`` lives on, if there is one.
+
+    One that such a process has made for itself is not taken for it: it is not root's. Needs root.
+    """
+    lines = [f"{number} {number} 1".split() for number in sorted(set(ids))]
+    found = (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
+    return any(_joins_namespace_of(entry, uid, lines) for entry in found)
+
+
+def _joins_namespace_of(process: Path, uid: int, lines: list[list[str]]) -> bool:
+    """``process``: its folder in ``/proc``; ``lines``: those of the map of its uids."""
+    try:
+        if process.stat().st_uid != uid:
+            return False
+        descriptor = os.open(process / "ns" / "user", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # it has ended, or is another's
+        return False
+    owner = ctypes.c_uint32(uid)
+    try:
+        check(_LIBC.ioctl(descriptor, NS_GET_OWNER_UID, ctypes.byref(owner)), "ioctl(NS_GET_OWNER_UID)")
+        known = [line.split() for line in (process / "uid_map").read_text(encoding="ascii").splitlines()]
+        if owner.value != 0 or known != lines:
+            return False
+        check(_LIBC.setns(descriptor, CLONE_NEWUSER), "setns")
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _map_ids(process: int, lines: str, entered: int) -> int:

@@ -175,6 +175,9 @@ def test_the_page_s_commands_make_a_host_that_serves_a_notebook_is_backed_up_and
         secrets = [pool / "environ", host.state / "pool" / "pool.sqlite", host.root / "etc" / "forebay" / "secrets" / "pool.env"]
         assert not [path for path in secrets if host.reads(host.uid("forebay-worker"), path)]
         assert host.reads(host.uid("forebay-pool"), secrets[1])
+        host.runner.fail("forebay-pool.service")
+        assert kernel.run("print((x + 1).sum().item())").split()[-1] == "10.0", "the session waited for the pool"
+        assert {entry.name for entry in host.processes("forebay_worker")} >= {entry.name for entry in workers}
         kernel.close()
         asking = {"headers": {"Authorization": f"token {owner.new_token()}"}, "params": {"tenant": "acme"}}
         assert eventually(lambda: web.get("/services/billing/api/usage", **asking).raise_for_status().json()["records"])

@@ -99,6 +99,15 @@ class Runner:
         self.running.clear()
         return statuses
 
+    def fail(self, name: str) -> None:
+        """A unit's main process dies, and the unit is started again. What it had started lives on: ``KillMode=process``."""
+        (at,) = (at for at, (unit, _) in enumerate(self.running) if unit.name == name)
+        unit, process = self.running[at]
+        assert (unit.one("Restart"), unit.one("KillMode")) == ("on-failure", "process")
+        process.kill()
+        process.wait(STOP_SECONDS_MAX)
+        self.running[at] = unit, self.start_unit(unit)
+
     def left(self, seconds_max: float = 10.0) -> list[str]:
         """The command lines of processes that go on in the folder of the installation, once they have had time to end."""
         deadline = time.monotonic() + seconds_max

@@ -82,6 +82,24 @@ def test_a_service_starts_workers_under_an_account_of_their_own_sees_and_ends_th
     assert "Operation not permitted" in said.stderr and "No such file" in said.stderr, said
 
 
+def test_a_service_that_comes_back_finds_its_workers_and_enters_no_namespace_that_a_worker_made() -> None:
+    """The second worker may be root in a namespace of its own; there the service would be no longer apart from it."""
+    service = Account(UID, (UID,), hide=True, starts=OTHER)
+    worker = f"setpriv --reuid {OTHER} --regid {OTHER} --clear-groups --inh-caps=-all --ambient-caps=-all"
+    begin = f"{worker} sleep 60 >/dev/null 2>&1 & echo $!; sleep 0.3"
+    said = output(service, f"readlink /proc/self/ns/user; {begin}; readlink /proc/$!/ns/user")
+    namespace, pid, same = said.split()
+    assert namespace == same
+    own = subprocess.Popen(["setpriv", "--reuid", str(OTHER), "--regid", str(OTHER), "--clear-groups", "unshare", "--user", "sleep", "60"])
+    try:
+        told = output(service, f"readlink /proc/self/ns/user; kill -9 {pid} && echo ended")
+        assert told.split() == [namespace, "ended"]
+        assert output(service, "readlink /proc/self/ns/user").strip() != os.readlink(f"/proc/{own.pid}/ns/user")
+    finally:
+        own.kill()
+        own.wait()
+
+
 def test_a_name_that_means_no_account_is_refused() -> None:
     for name, why in (("nobody-there", "no account nobody-there"), ("sync", "which must be equal")):
         run = subprocess.run(Account(name, (GROUP,)).command(["true"]), capture_output=True, text=True, check=False)

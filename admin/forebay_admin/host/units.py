@@ -46,6 +46,8 @@ CLOSED = {
 """Of what is not root, beside the above. Devices are closed to all but the pool, whose workers open accelerators."""
 STARTS_WORKERS = {"CapabilityBoundingSet": "CAP_SETGID CAP_SETUID", "RestrictNamespaces": "user"}
 """Of what begins as :func:`starting_workers` says, over the above: what it takes to enter a user namespace."""
+OUTLIVED = {"RuntimeDirectoryPreserve": "restart", "KillMode": "process"}
+"""Workers, and their sockets, outlive a pool that dies, and end by themselves where none comes back. One that is stopped ends them."""
 NO_DEVICES = {"PrivateDevices": "yes", "ProtectClock": "yes"}
 """Protecting the clock closes all devices but the system's pseudo devices, too."""
 HUB_CAPABILITIES = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_KILL CAP_SETGID CAP_SETUID CAP_SYS_ADMIN"
@@ -134,7 +136,7 @@ def _service(name: str, layout: Layout) -> Settings:
         "ExecStart": starting_workers(layout, "forebay-pool", service_command(layout, name)),
         "RuntimeDirectory": "forebay",
         "RuntimeDirectoryMode": "0711",
-        "KillMode": "mixed",
+        **OUTLIVED,
         "LimitMEMLOCK": "infinity",
         "TimeoutStopSec": "60",
     }
