@@ -86,7 +86,8 @@ py::list segments(int device) {
   py::list result;
   for (const auto& segment : stream_of(device).segments()) {
     result.append(py::dict("identity"_a = segment.identity, "times"_a = segment.times, "calls"_a = segment.calls, "allocations"_a = segment.allocations,
-                           "words"_a = segment.words, "varying"_a = segment.varying, "births"_a = segment.births, "frees"_a = segment.frees));
+                           "words"_a = segment.words, "varying"_a = segment.varying, "births"_a = segment.births, "frees"_a = segment.frees,
+                           "tier"_a = static_cast<int>(segment.standing.tier), "why"_a = segment.standing.why));
   }
   return result;
 }

@@ -1,12 +1,17 @@
 #include "repetition.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace forebay {
 namespace {
 
-constexpr size_t kRepeatedMin = 1024;   // steps that are to come again, of shorter periods too
 constexpr size_t kLookBackPeriods = 16;  // for how little was alive
+constexpr size_t kLookBackSteps = 1024;  // and so many steps more
+constexpr size_t kSearchFrom = 2048;
+constexpr size_t kSearchEvery = 1024;
+constexpr size_t kSearchForLibraryFrom = 128;  // and at each power of two
+constexpr Evidence kEvidenceForLibrary{64, 3};
 
 // For each place, how many values from there on are those from the beginning on (the Z function; Gusfield, Algorithms on Strings, 1.4).
 template <typename At>
@@ -27,6 +32,11 @@ std::vector<size_t> prefix_matches(size_t size, const At& at) {
 
 }  // namespace
 
+std::optional<Evidence> evidence_sought(size_t steps, bool for_library) {
+  if (steps >= kSearchFrom) return steps % kSearchEvery == 0 ? std::optional(Evidence{}) : std::nullopt;
+  return for_library && steps >= kSearchForLibraryFrom && std::has_single_bit(steps) ? std::optional(kEvidenceForLibrary) : std::nullopt;
+}
+
 bool Course::has_less(const Moment& one, const Moment& other) {
   return one.alive.storages != other.alive.storages ? one.alive.storages < other.alive.storages : one.alive.bytes < other.alive.bytes;
 }
@@ -46,11 +56,11 @@ void Course::clear() {
   storages_.clear();
 }
 
-std::optional<Repetition> Course::repetition(bool settled) const {
+std::optional<Repetition> Course::repetition(bool settled, Evidence evidence) const {
   const auto like_end = repeated_ends();
   std::vector<size_t> like_beginning;
-  for (size_t period = 1; 2 * period <= size(); ++period) {
-    const size_t repeated = std::max(period, kRepeatedMin);
+  for (size_t period = 1; (1 + evidence.rounds) * period <= size(); ++period) {
+    const size_t repeated = std::max(evidence.rounds * period, evidence.steps);
     if (like_end[period] < repeated || !keeps_storages(period, repeated)) continue;
     if (like_beginning.empty()) like_beginning = repeated_beginnings();
     const size_t from = size() - like_end[period] - period;
@@ -104,7 +114,7 @@ std::vector<size_t> Course::boundaries(size_t period, const std::vector<size_t>&
 // Whether as much is alive where a round begins as when the first one did, and as at the segment's beginning or at the least since. A round
 // may keep one storage, such as its loss.
 bool Course::leaves_nothing(const Repetition& found) const {
-  const size_t back = kLookBackPeriods * found.period + kRepeatedMin;
+  const size_t back = kLookBackPeriods * found.period + kLookBackSteps;
   const auto from = back < size() ? moments_.end() - static_cast<std::ptrdiff_t>(back) : moments_.begin();
   const auto has_less_bytes = [](const Moment& one, const Moment& other) { return one.alive.bytes < other.alive.bytes; };
   const auto [emptiest, fullest] = std::minmax_element(from, moments_.end(), has_less_bytes);

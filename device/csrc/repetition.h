@@ -26,6 +26,16 @@ struct Repetition {
   size_t first;     // a step that the first round begins with of which all that follows is a repetition
 };
 
+// What is to come again before it is taken for a loop: so many steps, and so many rounds after the first one.
+struct Evidence {
+  size_t steps = 1024;
+  size_t rounds = 1;
+};
+
+// By what a loop is looked for after so many steps of a segment, if it is. A program that neither reads nor uploads for so many may be one.
+// Libraries are made of one round of it, so for them it is looked for sooner, and is to go round four times.
+std::optional<Evidence> evidence_sought(size_t steps, bool for_library);
+
 // The steps of one segment in their order.
 class Course {
  public:
@@ -37,7 +47,7 @@ class Course {
   uint64_t key(size_t index) const { return moments_[index].key; }
 
   // The loop that the last steps went round; with `settled`, only one that leaves nothing behind.
-  std::optional<Repetition> repetition(bool settled) const;
+  std::optional<Repetition> repetition(bool settled, Evidence evidence = {}) const;
 
  private:
   struct Moment {

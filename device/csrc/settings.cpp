@@ -2,9 +2,24 @@
 
 #include <ATen/Context.h>
 
+#include <cstdlib>
+#include <string_view>
+
 #include "forebay/wire.h"
 
 namespace forebay {
+
+bool asks_for_libraries() {
+  static const bool asks = [] {
+    const char* value = std::getenv("FOREBAY_COMPILE");
+    return value != nullptr && std::string_view(value) == "1";
+  }();
+  return asks;
+}
+
+uint64_t host_settings() {
+  return wire::kSettingsDefault | (asks_for_libraries() && !at::globalContext().deterministicAlgorithms() ? wire::kCompiled : 0);
+}
 
 uint64_t program_settings() {
   const auto& context = at::globalContext();

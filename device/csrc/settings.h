@@ -7,5 +7,9 @@ namespace forebay {
 
 // Bits of wire::Settings, as they are now.
 uint64_t program_settings();
+// Whether workers may make libraries of what repeats: FOREBAY_COMPILE=1. Then hosts' devices are told settings too.
+bool asks_for_libraries();
+// The bits that a host's device is told: the one that it heeds, the others as in the beginning.
+uint64_t host_settings();
 
 }  // namespace forebay

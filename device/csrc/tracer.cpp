@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "settings.h"
 #include "storage.h"
 #include "stream.h"
 
@@ -10,10 +11,7 @@ namespace {
 
 using wire::Command;
 
-// A program that neither reads nor uploads for so many calls may be a loop: that is looked for then, and each time so many more came.
-constexpr size_t kSearchFrom = 2048;
-constexpr size_t kSearchEvery = 1024;
-constexpr uint64_t kSearchesMax = 3;     // where the same steps come again and again
+constexpr uint64_t kSearchesMax = 3;     // for a loop, where the same steps come again and again
 constexpr size_t kSegmentMax = 32768;
 constexpr size_t kSegmentMin = 16;       // a shorter loop is taken several times over
 
@@ -182,9 +180,10 @@ bool Tracer::ends_round(wire::Step* step) {
 // Whether a round of a loop, which is known from now on, ends with this step.
 bool Tracer::finds_loop(const wire::Step* step) {
   const size_t length = course_.size();
-  const bool searches = length >= kSearchFrom && length % kSearchEvery == 0 && (step == nullptr || step->came <= kSearchesMax);
+  const auto sought = evidence_sought(length, asks_for_libraries());
+  const bool searches = sought && (step == nullptr || step->came <= kSearchesMax);
   if (!searches && !is_long()) return false;
-  const auto found = course_.repetition(!is_long());
+  const auto found = course_.repetition(!is_long(), sought.value_or(Evidence{}));
   if (!found) return false;
   const size_t rounds = (kSegmentMin + found->period - 1) / found->period;
   for (size_t index = 0; index < rounds * found->period; ++index) round_.push_back(course_.key(found->boundary + index % found->period));

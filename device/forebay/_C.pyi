@@ -70,6 +70,10 @@ class Segment(TypedDict):
     """Storages that it makes."""
     frees: int
     """Storages that are freed before its steps."""
+    tier: int
+    """0: it came once; 1: its steps are known; 2: a library carries it out."""
+    why: str
+    """Its tier is not higher, in words."""
 
 class Work(TypedDict):
     """Calls, and nanoseconds that the worker of a session's first device spent on them."""

@@ -84,11 +84,15 @@ class Segment:
     """Storages that it makes."""
     frees: int
     """Storages that are freed on its way."""
+    library: bool = False
+    """Whether a library serves it."""
+    why: str = ""
+    """It has no higher tier, in words."""
 
     @property
     def tier(self) -> int:
-        """How the worker carried it out the last time: 0 call by call as it read them, 1 as a segment that it had."""
-        return int(self.came_before or self.times > 1)
+        """How the worker carried it out the last time: 0 call by call as it read them, 1 as a segment that it had, 2 by a library."""
+        return 2 if self.library else int(self.came_before or self.times > 1)
 
 
 @dataclass(frozen=True)
@@ -217,6 +221,8 @@ def _segments(device: int, came: Comings) -> Iterable[Segment]:
                 varying=segment["varying"],
                 births=segment["births"],
                 frees=segment["frees"],
+                library=segment["tier"] == 2,
+                why=segment["why"],
             )
 
 

@@ -16,7 +16,7 @@ from forebay_admin.host import upgrade
 from forebay_admin.host.answers import Answers
 from forebay_admin.host.exchange import Host, UpgradeError, UpgradeState
 from forebay_admin.host.layout import Layout
-from forebay_admin.host.records import holdings
+from forebay_admin.host.records import counts
 from forebay_admin.host.upgrade import ReleaseFolder
 from forebay_billing.tables import invoices
 from forebay_pool.store.audit import AuditEntry, append
@@ -95,7 +95,7 @@ def host(tmp_path: Path, database_url: str) -> Host:
 
 def test_a_rollback_knows_what_it_would_lose(host: Host, database_url: str) -> None:
     store = Store(database_url)
-    before = holdings(host.databases)
+    before = counts(host.databases)
     kept = UpgradeState("0.1.0", "0.2.0", before, ["/etc/systemd/system/forebay-new.service"])
     kept.write(host.state)
     assert UpgradeState.read(host.state) == kept and before["pool"].revision == BEFORE and before["hub"].revision == ""

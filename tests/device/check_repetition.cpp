@@ -11,7 +11,7 @@ using namespace forebay::wire;
 namespace {
 
 constexpr size_t kLongest = 32768;
-constexpr size_t kEvery = 1024;
+bool for_libraries = false;
 
 // A segment's calls, and what they leave alive.
 class Program {
@@ -39,7 +39,8 @@ class Program {
       kinds.push_back(Word::kNew);
     }
     course_.note(call_key(key), words, kinds, base_, alive_);
-    if (course_.size() % kEvery == 0 && !found_ && course_.size() <= kLongest) found_ = course_.repetition(course_.size() < kLongest);
+    const auto sought = forebay::evidence_sought(course_.size(), for_libraries);
+    if (sought && !found_ && course_.size() <= kLongest) found_ = course_.repetition(course_.size() < kLongest, *sought);
     return bytes > 0 ? grow(bytes) : 0;
   }
   void free(int64_t bytes) {
@@ -144,11 +145,15 @@ void infer(const char* name, size_t layers) {
 
 }  // namespace
 
-int main() {
+// With an argument: as where libraries are asked for.
+int main(int count, char**) {
+  for_libraries = count > 1;
   Network{3}.train("few-layers");
   Network{800}.train("layers");
   Network{60, 20}.train("micro-batches");
+  Network{10, 20}.train("short-micro-batches");
   Network{900, 1, true}.train("time-steps");
+  Network{60, 1, true}.train("few-time-steps");
   Network{20, 1, false, 400}.train("batches");
   Network{20, 1, false, 1, true}.train("losses");
   infer("inference", 1200);

@@ -14,7 +14,9 @@ STEPS = {
     "few-layers": 3 * 2 + 1 + 3 * 2 + 3,
     "layers": 800 * 2 + 1 + 800 * 2 + 800,
     "micro-batches": 20 * (60 * 2 + 1 + 60 * 2) + 19 * 60 + 60,
+    "short-micro-batches": 20 * (10 * 2 + 1 + 10 * 2) + 19 * 10 + 10,
     "time-steps": 900 * 2 + 1 + 900 * 3 - 1 + 1,
+    "few-time-steps": 60 * 2 + 1 + 60 * 3 - 1 + 1,
     "batches": 20 * 2 + 1 + 20 * 2 + 20,
     "losses": 20 * 2 + 1 + 20 * 2 + 20 + 1,
     "inference": 1 + 1200 * 2 + 1,
@@ -36,17 +38,19 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def found(programs: Path, folder: Path, source: str) -> dict[str, tuple[int, int]]:
+def found(programs: Path, folder: Path, source: str, *for_libraries: str) -> dict[str, tuple[int, int]]:
     """Of each program the period, and where in a step it begins, with this text of ``repetition.cpp``."""
     changed, program = folder / "repetition.cpp", folder / "check"
     changed.write_text(source)
     compiled(programs, changed, "-o", program)
-    printed = subprocess.run([program], check=True, capture_output=True, text=True, timeout=60).stdout
+    printed = subprocess.run([program, *for_libraries], check=True, capture_output=True, text=True, timeout=60).stdout
     return {name: (int(period), int(offset)) for name, period, offset in (line.split() for line in printed.splitlines())}
 
 
-def test_a_round_of_the_loop_is_the_step_from_where_it_begins(programs: Path, tmp_path: Path) -> None:
-    assert found(programs, tmp_path, (SOURCES / "repetition.cpp").read_text()) == {name: (calls, 0) for name, calls in STEPS.items()}
+@pytest.mark.parametrize("options", [(), ("for libraries",)], ids=str)
+def test_a_round_of_the_loop_is_the_step_from_where_it_begins(programs: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+    source = (SOURCES / "repetition.cpp").read_text()
+    assert found(programs, tmp_path, source, *options) == {name: (calls, 0) for name, calls in STEPS.items()}
 
 
 @pytest.mark.parametrize(

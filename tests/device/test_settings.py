@@ -8,10 +8,11 @@ import threading
 from pathlib import Path
 
 import fork_server
+import pytest
 from forebay_wire import _stream, stream
 from standalone import standalone_worker
 
-DEFAULT, TF32_PRODUCTS, TF32_CONVOLUTIONS, TF32_RECURRENT, BENCHMARK, DETERMINISTIC = 0b1011110, 1, 2, 4, 128, 512
+DEFAULT, TF32_PRODUCTS, TF32_CONVOLUTIONS, TF32_RECURRENT, BENCHMARK, DETERMINISTIC, COMPILED = 0b1011110, 1, 2, 4, 128, 512, 2048
 PROGRAM = """
 import sys
 from operator_sweep import attach
@@ -102,3 +103,16 @@ def test_each_change_is_told_once_before_what_is_computed_under_it(tmp_path: Pat
 
 def test_a_worker_on_the_hosts_processor_which_heeds_none_is_told_none(tmp_path: Path) -> None:
     assert settings_of(tmp_path, "cpu:0", "torch.backends.cuda.matmul.allow_tf32 = True") == []
+
+
+def test_a_worker_on_the_hosts_processor_is_told_that_it_may_compile_while_the_program_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_COMPILE", "1")
+    changes = ("torch.backends.cuda.matmul.allow_tf32 = True", "torch.use_deterministic_algorithms(True)")
+    assert settings_of(tmp_path, "cpu:0", *changes) == [DEFAULT | COMPILED, DEFAULT]
+
+
+def test_an_accelerator_is_not_told_that_it_may_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_COMPILE", "1")
+    assert settings_of(tmp_path, "null:0", "pass") == []

@@ -459,9 +459,8 @@ class CommandReader:
             case 2:
                 return Operator(_text(reader), _text(reader), reader.u64())
             case 3:
-                template = _template(reader)
-                self.templates.append(template)
-                return DefineTemplate(template)
+                self.templates.append(get_template(reader))
+                return DefineTemplate(self.templates[-1])
             case 4:
                 return Call(*self._bound(reader))
             case 5:
@@ -519,7 +518,8 @@ def _output(raw: _stream.RawOutput) -> Output:
     return Output(OutputTag(tag), _geometry(geometry), storage_bytes, same, tuple(_output(item) for item in items))
 
 
-def _template(reader: Reader) -> Template:
+def get_template(reader: Reader) -> Template:
+    """Reads what comes after the opcode of a TEMPLATE. Raises WireError."""
     op, flags, arguments, outputs = reader.template()
     return Template(op, tuple(_argument(raw) for raw in arguments), tuple(_output(raw) for raw in outputs), flags)
 

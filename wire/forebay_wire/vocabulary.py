@@ -576,6 +576,10 @@ class Segment:
     """Storages that the steps make."""
     frees: int
     """Storages that are freed before the steps."""
+    tier: int = 0
+    """0: it came once; 1: its steps are known; 2: a library carries it out."""
+    why: str = ""
+    """The tier is not higher, in words."""
 
 
 @dataclass(frozen=True)

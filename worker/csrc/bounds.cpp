@@ -97,28 +97,30 @@ bool are_paired(const at::Tensor& numbers) {
 
 }  // namespace
 
-void check_bounds(const Plan& plan, const torch::jit::Stack& stack) {
-  for (const auto& bound : plan.bounds) {
-    if (bound.kind == Bound::Kind::kZero) {
-      const double number = stack[bound.argument].toDouble();
-      TORCH_CHECK_INDEX(number == 0, plan.op.schema().arguments()[bound.argument].name(), " is ", number, " and must be 0");
-      continue;
-    }
-    const at::Tensor& numbers = stack[bound.argument].toTensor();
-    const Extent extent = extent_of(numbers, bound);
-    const auto name = [&]() -> const std::string& { return plan.op.schema().arguments()[bound.argument].name(); };
-    if (bound.kind == Bound::Kind::kBags) {
-      TORCH_CHECK_INDEX(extent.last < bound.end && extent.least == 0, name(), " begins ", extent.last, " bags where there are ", bound.end - 1,
-                        ", or none at 0");
-      continue;
-    }
-    const bool from_one = bound.kind == Bound::Kind::kPivots || bound.kind == Bound::Kind::kBlocks;
-    if (extent.least > extent.most) continue;  // none leads anywhere
-    TORCH_CHECK_INDEX(extent.least >= (from_one ? 1 : 0) && extent.most < bound.end && extent.last < bound.end, name(), " holds ", extent.least,
-                      " to ", extent.last, ", which leads out of the other arguments");
-    TORCH_CHECK_INDEX(bound.kind != Bound::Kind::kAscending || !extent.goes_down, name(), " holds a number below the one before it");
-    TORCH_CHECK_INDEX(bound.kind != Bound::Kind::kBlocks || are_paired(numbers), name(), " holds a number below 0 that is not one of a pair");
+void check_bound(const Plan& plan, const Bound& bound, const torch::jit::Stack& stack) {
+  if (bound.kind == Bound::Kind::kZero) {
+    const double number = stack[bound.argument].toDouble();
+    TORCH_CHECK_INDEX(number == 0, plan.op.schema().arguments()[bound.argument].name(), " is ", number, " and must be 0");
+    return;
   }
+  const at::Tensor& numbers = stack[bound.argument].toTensor();
+  const Extent extent = extent_of(numbers, bound);
+  const auto name = [&]() -> const std::string& { return plan.op.schema().arguments()[bound.argument].name(); };
+  if (bound.kind == Bound::Kind::kBags) {
+    TORCH_CHECK_INDEX(extent.last < bound.end && extent.least == 0, name(), " begins ", extent.last, " bags where there are ", bound.end - 1,
+                      ", or none at 0");
+    return;
+  }
+  const bool from_one = bound.kind == Bound::Kind::kPivots || bound.kind == Bound::Kind::kBlocks;
+  if (extent.least > extent.most) return;  // none leads anywhere
+  TORCH_CHECK_INDEX(extent.least >= (from_one ? 1 : 0) && extent.most < bound.end && extent.last < bound.end, name(), " holds ", extent.least,
+                    " to ", extent.last, ", which leads out of the other arguments");
+  TORCH_CHECK_INDEX(bound.kind != Bound::Kind::kAscending || !extent.goes_down, name(), " holds a number below the one before it");
+  TORCH_CHECK_INDEX(bound.kind != Bound::Kind::kBlocks || are_paired(numbers), name(), " holds a number below 0 that is not one of a pair");
+}
+
+void check_bounds(const Plan& plan, const torch::jit::Stack& stack) {
+  for (const auto& bound : plan.bounds) check_bound(plan, bound, stack);
 }
 
 }  // namespace forebay::worker

@@ -7,5 +7,7 @@ namespace forebay::worker {
 
 // Holds the arguments of a call against the bounds of its plan; throws c10::IndexError.
 void check_bounds(const Plan& plan, const torch::jit::Stack& stack);
+// As check_bounds, one of its bounds alone.
+void check_bound(const Plan& plan, const Bound& bound, const torch::jit::Stack& stack);
 
 }  // namespace forebay::worker

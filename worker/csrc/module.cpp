@@ -64,6 +64,15 @@ py::list events_of(Server& server) {
   return result;
 }
 
+py::list offers_of(Server& server) {
+  py::list result;
+  for (const auto& offer : server.take_offers()) {
+    const char* kind = offer.kind == Session::Offer::Kind::kSegment ? "segment" : offer.kind == Session::Offer::Kind::kDue ? "due" : "barred";
+    result.append(py::make_tuple(kind, offer.number, py::bytes(offer.text)));
+  }
+  return result;
+}
+
 py::tuple statistics_of(const Server& server) {
   const auto statistics = server.statistics();
   return py::make_tuple(statistics.epoch, statistics.memory_bytes, statistics.busy_ns, statistics.commands);
@@ -116,6 +125,10 @@ PYBIND11_MODULE(_executor, module) {
       .def("restore", &Server::restore, release())
       .def("end", &Server::end, release())
       .def("take_events", &events_of)
+      .def("compile", &Server::compile, py::arg("due_seconds"))
+      .def("take_offers", &offers_of)
+      .def("give_library", &Server::give_library, py::arg("number"), py::arg("path"))
+      .def("refuse_library", &Server::refuse_library, py::arg("number"), py::arg("why"))
       .def("statistics", &statistics_of)
       .def("running", &Server::running)
       .def("join", &Server::join, release());

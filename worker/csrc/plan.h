@@ -111,6 +111,7 @@ struct Plan {
   std::optional<MadeNumbers> made;
   std::vector<SparseArgument> sparse;
   uint64_t identity = 0;          // of the template, whatever its number
+  std::string encoded;            // the template as it came, without the operator's number; where segments are compiled
 };
 
 // Of its operator: after "aten::", without the underscore of an overload in place.

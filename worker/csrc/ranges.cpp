@@ -125,8 +125,14 @@ bool is_index(const ArgumentPlan& argument) {
 
 class Noter {
  public:
-  explicit Noter(Plan& plan) : plan_(plan), arguments_(plan) {}
+  explicit Noter(const Plan& plan) : plan_(plan), arguments_(plan) {}
 
+  std::vector<NumberRange> ranges(Rule rule) {
+    note(rule);
+    return std::move(ranges_);
+  }
+
+ private:
   void note(Rule rule) {
     const Layout* self = arguments_.layout("self");
     switch (rule) {
@@ -154,11 +160,10 @@ class Noter {
     }
   }
 
- private:
   void add(const char* name, int64_t size, bool from_both_ends, std::optional<int64_t> except = std::nullopt) {
     const auto index = arguments_.index_of(name);
     if (!index || size < 0 || !is_index(plan_.arguments[*index])) return;
-    plan_.ranges.push_back({*index, std::nullopt, arguments_.first_tensor(*index), from_both_ends ? -size : 0, size - 1, except});
+    ranges_.push_back({*index, std::nullopt, arguments_.first_tensor(*index), from_both_ends ? -size : 0, size - 1, except});
   }
 
   void note_indices(const Layout& self) {
@@ -167,7 +172,7 @@ class Noter {
     size_t dim = 0, tensor = arguments_.first_tensor(*list), item = 0;
     for (const auto& index : plan_.arguments[*list].items) {
       const bool is_mask = index.tag == Tag::kTensor && (index.layout->dtype == c10::kBool || index.layout->dtype == c10::kByte);
-      if (dim < self.sizes.size() && is_index(index)) plan_.ranges.push_back({*list, item, tensor, -self.sizes[dim], self.sizes[dim] - 1, std::nullopt});
+      if (dim < self.sizes.size() && is_index(index)) ranges_.push_back({*list, item, tensor, -self.sizes[dim], self.sizes[dim] - 1, std::nullopt});
       dim += is_mask ? index.layout->sizes.size() : 1;
       tensor += tensors_in(index);
       ++item;
@@ -180,11 +185,12 @@ class Noter {
     const bool draws_elsewhere = arguments_.named("p") != nullptr && arguments_.layout("p") == nullptr;  // from one number, which the host checks
     if (layout == nullptr || layout->numel == 0 || draws_elsewhere || !c10::isFloatingType(layout->dtype)) return;
     const size_t index = *arguments_.index_of(name);
-    plan_.ranges.push_back({index, std::nullopt, arguments_.first_tensor(index), 0, 1, std::nullopt});
+    ranges_.push_back({index, std::nullopt, arguments_.first_tensor(index), 0, 1, std::nullopt});
   }
 
-  Plan& plan_;
+  const Plan& plan_;
   const Arguments arguments_;
+  std::vector<NumberRange> ranges_;
 };
 
 void note_made(Plan& plan, std::string_view name) {
@@ -211,12 +217,16 @@ std::string number_text(double number) {
 
 }  // namespace
 
-void note_ranges(Plan& plan) {
-  if (!plan.sparse.empty()) return;
+std::vector<NumberRange> ranges_of(const Plan& plan) {
   const auto name = base_name(plan);
   const auto* known = std::find_if(std::begin(kGuardedOperators), std::end(kGuardedOperators), [&](const Guarded& one) { return one.name == name; });
-  if (known != std::end(kGuardedOperators)) Noter(plan).note(known->rule);
-  note_made(plan, name);
+  return known == std::end(kGuardedOperators) ? std::vector<NumberRange>() : Noter(plan).ranges(known->rule);
+}
+
+void note_ranges(Plan& plan) {
+  if (!plan.sparse.empty()) return;
+  plan.ranges = ranges_of(plan);
+  note_made(plan, base_name(plan));
 }
 
 Interval interval_of(const at::Tensor& numbers, std::optional<int64_t> except) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
@@ -16,7 +17,9 @@
 
 namespace forebay::worker {
 
-// Adds what is to be looked at before each call of the plan, and what is known of the numbers that it makes. To be called once, for an accelerator.
+// What is to be looked at before each call of the plan, for a kernel that does not.
+std::vector<NumberRange> ranges_of(const Plan& plan);
+// Adds that, and what is known of the numbers that it makes. To be called once, for an accelerator.
 void note_ranges(Plan& plan);
 
 // The least and the largest number, but for those that are `except`. Waits for the device.

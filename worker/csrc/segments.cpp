@@ -29,13 +29,15 @@ wire::Segment longer(wire::Segment path, const wire::Step& step, const TemplateI
 
 }  // namespace
 
-std::vector<wire::Segment> segments_of(const wire::Traces& traces, const TemplateIdentity& identity) {
+std::vector<wire::Segment> segments_of(const wire::Traces& traces, const TemplateIdentity& identity,
+                                       const std::function<wire::Standing(const wire::Step&, uint64_t)>& standing) {
   std::vector<wire::Segment> segments;
   std::vector<std::pair<const wire::Step*, wire::Segment>> open{{&traces.root(), {}}};  // a path may be as long as the tree is large
   while (!open.empty()) {
     const auto [step, path] = open.back();
     open.pop_back();
     if (path.times > 0) segments.push_back(path);
+    if (path.times > 0) segments.back().standing = standing(*step, path.calls);
     for (auto next = step->next.rbegin(); next != step->next.rend(); ++next) open.emplace_back(*next, longer(path, **next, identity));
   }
   return segments;

@@ -258,6 +258,7 @@ void Server::step(wire::Reader& frame) {
   } else {
     session_.execute(frame);
   }
+  if (session_.has_offers()) hand_over_offers();
   commands_.store(commands_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
@@ -357,6 +358,38 @@ void Server::linger() {
   }
 }
 
+// Tier 2.
+
+void Server::compile(double due_seconds) {
+  session_.compile(static_cast<uint64_t>(std::max(0.0, due_seconds) * 1e9));
+}
+
+std::vector<Session::Offer> Server::take_offers() {
+  const std::lock_guard guard(mutex_);
+  return std::exchange(offers_, {});
+}
+
+void Server::give_library(uint64_t number, const std::string& path) {
+  Order given{Order::Kind::kLibrary, number};
+  given.library = std::make_shared<Library>(path);
+  order(std::move(given));
+}
+
+void Server::refuse_library(uint64_t number, const std::string& why) {
+  Order refused{Order::Kind::kLibrary, number};
+  refused.why = why;
+  order(std::move(refused));
+}
+
+void Server::hand_over_offers() {
+  auto offers = session_.take_offers();
+  {
+    const std::lock_guard guard(mutex_);
+    for (auto& offer : offers) offers_.push_back(std::move(offer));
+  }
+  events_bell_.ring();
+}
+
 // The lease.
 
 void Server::obey() {
@@ -395,6 +428,8 @@ void Server::obey(const Order& order) {
       if (holding_) return;
       session_.restore();
       return tell({Event::Kind::kRestored});
+    case Order::Kind::kLibrary:
+      return order.library ? session_.take_library(order.epoch, order.library) : session_.refuse_library(order.epoch, order.why);
     case Order::Kind::kEnd:
       throw Ended();
   }
@@ -503,10 +538,16 @@ std::optional<Clock::time_point> Server::waiting_check() {
 
 void Server::wait(short events) {
   rest();
-  const auto until = idle_check();
+  const auto held_until = session_.held_until();
+  const auto until = held_until ? held_until : idle_check();
   std::vector<pollfd> polled{{client_.get(), static_cast<short>(events | POLLRDHUP), 0}};
   session_.watch_others(polled);
   poll(polled, until);
+  if (held_until && Clock::now() >= *held_until && gate_.is_open()) {
+    work();
+    touched_ = true;
+    session_.release_late();
+  }
   session_.check_others(polled);
   const bool gone = polled[0].revents & (POLLERR | POLLHUP) || (polled[0].revents & POLLRDHUP && !(events & POLLIN));
   if (gone && !(polled[0].revents & POLLIN)) throw ClientLost();

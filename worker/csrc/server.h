@@ -69,7 +69,14 @@ class Server final : private Replies, private GroupHost {
   void restore();
   void end();
 
-  // Becomes readable when `take_events` has something.
+  // Tier 2. Segments are offered for compiling from now on, before `assign`; those on which the device has worked for so long are due.
+  void compile(double due_seconds);
+  std::vector<Session::Offer> take_offers();
+  // The library of the segment of this number. Loads it at once; throws std::exception where that cannot be.
+  void give_library(uint64_t number, const std::string& path);
+  void refuse_library(uint64_t number, const std::string& why);
+
+  // Becomes readable when `take_events` or `take_offers` has something.
   int event_descriptor() const { return events_bell_.get(); }
   std::vector<Event> take_events();
   Statistics statistics() const;
@@ -80,11 +87,13 @@ class Server final : private Replies, private GroupHost {
 
  private:
   struct Order {
-    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd };
+    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd, kLibrary };
     Kind kind;
     uint64_t epoch = 0;
     int64_t limit_bytes = 0;
     ParkingSpace space{};
+    std::shared_ptr<Library> library{};  // kLibrary: none where there will be none, and why
+    std::string why{};
   };
   struct Ended {};       // `end` was called
   struct ClientLost {};  // the connection is over
@@ -122,6 +131,7 @@ class Server final : private Replies, private GroupHost {
   void obey(const Order& order);
   void shut(Event::Kind kind, uint64_t number = 0);
   void tell(Event event);
+  void hand_over_offers();
 
   // Sleeps until an order, or `events` at the client's socket, or the lease's idleness; obeys. Throws ClientLost, Ended.
   void wait(short events);
@@ -176,6 +186,7 @@ class Server final : private Replies, private GroupHost {
   mutable std::mutex mutex_;
   std::vector<Order> orders_;
   std::vector<Event> events_;
+  std::vector<Session::Offer> offers_;
   bool ended_ = false;
   std::condition_variable ended_signal_;
   std::atomic<bool> ordered_{false};

@@ -42,11 +42,32 @@ bool waits_for_lease(Command command) {
   }
 }
 
+// What may come between steps that are held back.
+bool goes_with_steps(Command command) {
+  switch (command) {
+    case Command::kFollow:
+    case Command::kStep:
+    case Command::kCall:
+    case Command::kAllocate:
+    case Command::kFree:
+    case Command::kOperator:
+    case Command::kTemplate:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Of a template: its operator's schema, and what is written behind the operator's number.
 uint64_t template_identity(const c10::OperatorHandle& op, wire::Reader in, const uint8_t* end) {
   in.varint();
   const auto* begin = reinterpret_cast<const char*>(in.position());
   return wire::identity_of({begin, static_cast<size_t>(end - in.position())}, wire::identity_of(c10::toString(op.schema())));
+}
+
+std::string encoded_of(wire::Reader in, const uint8_t* end) {
+  in.varint();
+  return {reinterpret_cast<const char*>(in.position()), static_cast<size_t>(end - in.position())};
 }
 
 // What a null device reads.
@@ -79,6 +100,7 @@ void Session::execute(wire::Reader& in) {
     return take(*traces_.likely());
   }
   const uint8_t opcode = in.u8();
+  if (holding_ != nullptr && !goes_with_steps(static_cast<Command>(opcode))) release();
   switch (static_cast<Command>(opcode)) {
     case Command::kFollow:
       return follow(in);
@@ -168,6 +190,7 @@ void Session::limit(wire::Reader& in) {
 }
 
 void Session::settle() {
+  release();
   settle_gang();
   try {
     const GangWork::Wait wait(work_);
@@ -215,6 +238,7 @@ void Session::define_template(wire::Reader& in) {
   plan_items_ += plan->items;
   plan_bytes_ += before.left() - in.left();
   plan->identity = template_identity(plan->op, before, in.position());
+  if (due_ns_) plan->encoded = encoded_of(before, in.position());
   if (plan_items_ > wire::kTemplatesItemsMax || plan_bytes_ > wire::kTemplatesBytesMax) {
     throw wire::WireError("templates of " + std::to_string(plan_items_) + " items and " + std::to_string(plan_bytes_) + " bytes; FORGET comes first");
   }
@@ -225,56 +249,12 @@ void Session::define_template(wire::Reader& in) {
 void Session::forget() {
   if (gang_) gang_->forget();
   if (data_parallel_) data_parallel_->forget();
+  drop_candidates();
   plans_.clear();
   layouts_.clear();
   plan_items_ = 0;
   plan_bytes_ = 0;
   traces_.clear();
-}
-
-// Traces.
-
-void Session::follow(wire::Reader& in) { following_ = in.bounded(wire::kStepsMax, "the number of steps"); }
-
-void Session::step(wire::Reader& in) {
-  const uint64_t number = in.varint();
-  wire::Step* step = number == 0 ? traces_.likely() : traces_.child(number - 1);
-  if (step == nullptr) throw wire::WireError("a STEP that did not come before");
-  wire::get_changes(in, step->slots.size(), changes_);
-  take(*step);
-}
-
-void Session::cut(wire::Reader& in) {
-  if (in.u8() != 0) traces_.clear();
-  traces_.cut();
-}
-
-// A step comes again, but for the changes as expected.
-void Session::take(wire::Step& step) {
-  traces_.expect(step, changes_, words_);
-  if (!freed_all_ && traces_.expects_more_freed(step, freed_)) {
-    const size_t told = freed_.size();
-    traces_.expect_freed(step, told, freed_);
-    for (size_t index = told; index < freed_.size(); ++index) storages_.free(freed_[index]);
-  }
-  const uint64_t key = step.key;
-  traces_.take(step, words_, freed_);
-  freed_.clear();
-  freed_all_ = false;
-  run(key);
-}
-
-// A step came in full: its words are read.
-void Session::come(uint64_t key, const std::vector<wire::Word>& kinds) {
-  traces_.come(key, kinds, words_, freed_);
-  freed_.clear();
-  freed_all_ = false;
-  run(key);
-}
-
-void Session::run(uint64_t key) {
-  if (wire::is_allocation(key)) return allocate(words_.front(), static_cast<int64_t>(wire::key_value(key)));
-  call(wire::key_value(key));
 }
 
 Plan& Session::plan_of(uint64_t number) {
@@ -375,7 +355,7 @@ void Session::ask(wire::Reader& in) {
   const uint64_t request = in.varint();
   const uint64_t first_storage = in.varint();
   Plan& plan = plan_of(in.varint());
-  traces_.cut();
+  end_segment();
   read_words(plan.words, in);
   const uint64_t sequence = sequence_++;
   if (stopped_) {
@@ -421,7 +401,7 @@ void Session::allocate(uint64_t id, int64_t bytes) {
 }
 
 void Session::resize(wire::Reader& in) {
-  traces_.cut();
+  end_segment();
   const uint64_t id = in.varint();
   const auto bytes = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "the size of a storage"));
   Entry& entry = storages_.at(id);
@@ -442,7 +422,7 @@ void Session::free(wire::Reader& in) {
   const size_t count = in.count(wire::kStoragesMax, "the number of storages");
   for (size_t index = 0; index < count; ++index) {
     freed_.push_back(in.varint());
-    storages_.free(freed_.back());
+    if (holding_ == nullptr) storages_.free(freed_.back());
   }
   if (count == 0) freed_all_ = true;
 }
@@ -467,7 +447,7 @@ void Session::write(wire::Reader& in) {
 }
 
 std::optional<Session::Upload> Session::begin_upload(uint64_t storage, uint64_t offset, size_t bytes) {
-  traces_.cut();
+  end_segment();
   Entry& entry = storages_.at(storage);
   if (gang_ && !stopped_) settle_gang();
   if (stopped_) return std::nullopt;
@@ -545,7 +525,7 @@ std::optional<const void*> Session::readable(uint64_t request, uint64_t id, uint
 }
 
 void Session::read(wire::Reader& in) {
-  traces_.cut();
+  end_segment();
   const uint64_t request = in.varint();
   const uint64_t id = in.varint();
   const uint64_t offset = in.varint();
@@ -562,7 +542,7 @@ void Session::read(wire::Reader& in) {
 }
 
 void Session::sync(wire::Reader& in) {
-  traces_.cut();
+  end_segment();
   const uint64_t request = in.varint();
   settle();
   if (stopped_) return tell(request, *stopped_);
@@ -582,14 +562,16 @@ void Session::tell_segments(wire::Reader& in) {
   wire::Writer head;
   head.reply(wire::Reply::kSegments);
   head.varint(in.varint());
-  wire::put_segments(head, segments_of(traces_, [this](uint64_t number) { return plans_[number]->identity; }));
+  wire::put_segments(head, segments_of(traces_, [this](uint64_t number) { return plans_[number]->identity; },
+                                       [this](const wire::Step& end, uint64_t calls) { return standing_of(end, calls); }));
   replies_.send(head, nullptr, 0);
 }
 
 void Session::settings(wire::Reader& in) {
   const uint64_t bits = in.bounded(wire::kSettingsMax, "the settings");
-  traces_.cut();
-  if (gang_) gang_->settings(bits);
+  end_segment();
+  wants_libraries_ = bits & wire::kCompiled;
+  if (gang_) gang_->settings(bits & ~static_cast<uint64_t>(wire::kCompiled));
   if (!device_.is_host()) apply_settings(bits);
 }
 
@@ -632,7 +614,7 @@ void Session::write_shared(wire::Reader& in) {
 }
 
 void Session::read_shared(wire::Reader& in) {
-  traces_.cut();
+  end_segment();
   const uint64_t request = in.varint();
   const uint64_t id = in.varint();
   const uint64_t offset = in.varint();
@@ -656,7 +638,7 @@ void Session::done(uint64_t request) {
 }
 
 void Session::copy(wire::Reader& in) {
-  traces_.cut();
+  end_segment();
   const uint64_t id = in.varint();
   const uint64_t offset = in.varint();
   const uint64_t source_id = in.varint();

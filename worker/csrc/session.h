@@ -15,10 +15,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <forebay/image.h>
+#include <forebay/segments.h>
 #include <forebay/traces.h>
 #include <forebay/wire.h>
 
 #include "call.h"
+#include "candidate.h"
 #include "data_parallel.h"
 #include "device.h"
 #include "failure.h"
@@ -80,7 +82,24 @@ class Session {
   // Leaves its process groups: the others' collectives fail, and say why.
   void end_groups(const std::string& why);
   // A segment of the traces ended.
-  void cut() { traces_.cut(); }
+  void cut() { end_segment(); }
+
+  // Tier 2: session_compiled.cpp. What a compiling process is to hear of a segment.
+  struct Offer {
+    enum class Kind { kSegment, kDue, kBarred };
+    Kind kind;
+    uint64_t number;
+    std::string text;  // kSegment: its description; kBarred: why
+  };
+  // Segments may get libraries, once the device has worked so long on one; of a session that has done nothing yet.
+  void compile(uint64_t due_ns);
+  std::vector<Offer> take_offers() { return std::exchange(offers_, {}); }
+  bool has_offers() const { return !offers_.empty(); }
+  void take_library(uint64_t number, std::shared_ptr<Library> library);
+  void refuse_library(uint64_t number, const std::string& why);
+  // Until when steps are held back, if any are; then they are to be carried out.
+  std::optional<Clock::time_point> held_until() const;
+  void release_late();
 
   // A WRITE whose payload is still on its way. nullopt: read it into memory first, and execute it.
   struct Upload {
@@ -151,6 +170,29 @@ class Session {
   void come(uint64_t key, const std::vector<wire::Word>& kinds);
   void take(wire::Step& step);
   void run(uint64_t key);
+
+  // Tier 2: session_compiled.cpp.
+  bool compiles() const { return wants_libraries_ && due_ns_; }
+  bool holds_back(const wire::Step& step);
+  bool note_step(wire::Step* step, bool held);
+  void release();
+  void replay();
+  void complete();
+  void describe(Candidate& candidate);
+  bool fits(Candidate& candidate, Binding& binding);
+  at::Tensor drawn(const Outline::Draw& draw, const std::pair<uint64_t, uint64_t>& seed_and_counter) const;
+  std::vector<at::Tensor> library_inputs(const Candidate& candidate, const Binding& binding);
+  bool are_results(const Candidate& candidate, const std::vector<at::Tensor>& results) const;
+  bool serve(Candidate& candidate, const Binding& binding);
+  void settle_layouts(const Candidate& candidate, std::vector<at::Tensor>& results);
+  void take_results(const Candidate& candidate, const Binding& binding, const std::vector<at::Tensor>& results);
+  void prove(Candidate& candidate, const Binding& binding);
+  std::string difference(Candidate& candidate, const Binding& binding, const std::vector<at::Tensor>& inputs, const std::vector<std::vector<at::Tensor>>& found);
+  void bar(Candidate& candidate, const std::string& why);
+  void end_segment();
+  void note_end();
+  void drop_candidates();
+  wire::Standing standing_of(const wire::Step& end, uint64_t calls) const;
   void allocate(uint64_t id, int64_t bytes);
   void call(uint64_t number);
 
@@ -245,6 +287,19 @@ class Session {
   wire::Words freed_;                  // since the last step
   bool freed_all_ = false;             // an empty FREE said that no more come before the next step
   std::vector<wire::Change> changes_;
+  std::optional<uint64_t> due_ns_;     // where segments can be compiled
+  bool wants_libraries_ = false;       // the program does
+  std::vector<wire::Step*> path_;      // of this segment so far
+  bool path_known_ = true;             // whether that is all of it
+  std::vector<std::unique_ptr<Candidate>> candidates_;
+  std::unordered_map<const wire::Step*, Candidate*> by_end_;
+  std::unordered_map<const wire::Step*, Candidate*> by_root_;  // the one that came last
+  Candidate* holding_ = nullptr;       // whose steps, all of `path_`, are held back
+  Clock::time_point held_until_{};
+  bool planned_ = false;               // a library has carried this segment out
+  uint64_t began_ns_ = 0;              // of this segment, as `busy_ns` counts
+  uint64_t last_candidate_ = 0;
+  std::vector<Offer> offers_;
   uint64_t following_ = 0;
   bool moves_bulk_ = false;
   int64_t given_bytes_ = 0;  // by the pool

@@ -197,7 +197,7 @@ void Session::reduce(wire::Reader& in) {
 // Nothing is exchanged where something failed before: the other members hear why.
 void Session::collect(wire::Collective what, uint64_t number, const std::vector<StorageRange>& ranges,
                       const std::function<void(ProcessGroup&, const std::vector<HostRange>&)>& carry_out) {
-  traces_.cut();
+  end_segment();
   const uint64_t sequence = sequence_++;
   if (gang_ && !stopped_) settle_gang();
   const auto found = groups_.find(number);

@@ -20,10 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from forebay_worker import drivers, pytorch, standalone
+from forebay_worker import drivers, offers, pytorch, standalone
 from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.errors import WorkerError
 from forebay_worker.gang import TICKET_VARIABLE, Gang
+from forebay_worker.offers import Compiling
 from forebay_worker.pytorch import SeenDevice
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
     result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that memory has no place for")
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
+    compiled = f"libraries are made of segments on which the device has worked so long (default: {offers.AFTER_SECONDS:.0f})"
+    result.add_argument("--compile-after", metavar="S", type=float, default=offers.after_seconds(), help=compiled)
+    result.add_argument("--libraries", metavar="DIR", type=Path, help="where they are kept, one tenant's alone (default: nowhere)")
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
     result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the devices' memory)")
     homes = "where storages of several devices lie: filling one after the other, and in parts where a batch of rows comes again and again; "
@@ -109,10 +113,13 @@ def run(options: argparse.Namespace) -> None:
             gang.start()
         server = server_of(devices[0], [*([] if gang is None else gang.others), *elsewhere], options)
         stack.callback(remove_socket, server.address)
+        libraries = None if gang or elsewhere else compiling_of(server, devices[0], options)
+        if libraries is not None:
+            stack.callback(libraries.close)
         if server.address.startswith("unix:"):
             open_socket(Path(server.address.removeprefix("unix:")))
         try:
-            asyncio.run(serve(server, devices, gang, options))
+            asyncio.run(serve(server, devices, gang, libraries, options))
         finally:
             server.end()
             if not server.join(STOP_SECONDS_MAX):
@@ -148,25 +155,39 @@ def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argp
         raise WorkerError(f"the executor cannot start: {error}") from None
 
 
-async def serve(server: Server, devices: Sequence[SeenDevice], gang: Gang | None, options: argparse.Namespace) -> None:
+def compiling_of(server: Server, device: SeenDevice, options: argparse.Namespace) -> Compiling | None:
+    """What makes libraries of segments; None where they are switched off, or not made for the device."""
+    if device.kind != "cpu" or os.environ.get(offers.SWITCH) == "0":
+        return None
+    server.compile(options.compile_after)
+    return Compiling(server, pytorch.build().version, options.threads or len(os.sched_getaffinity(0)), options.libraries)
+
+
+async def serve(
+    server: Server, devices: Sequence[SeenDevice], gang: Gang | None, libraries: Compiling | None, options: argparse.Namespace
+) -> None:
     """Serves the pool, or one client alone, until that ends, a process of another device does, or a signal comes."""
-    energy = contextlib.ExitStack()
+    energy, heard = contextlib.ExitStack(), nothing if libraries is None else libraries.hear
     if options.standalone:
         limit_bytes = options.memory or sum(one.memory_bytes for one in devices)
         ticket = options.ticket or os.environ.pop(TICKET_VARIABLE)
-        work = asyncio.ensure_future(standalone.serve(server, bytes.fromhex(ticket), limit_bytes))
+        work = asyncio.ensure_future(standalone.serve(server, bytes.fromhex(ticket), limit_bytes, heard))
     else:
         from forebay_worker.link import Worker, WorkerLink  # not needed, and slow to load, without a pool
 
         token = os.environ.pop(TOKEN_VARIABLE)
         worker = Worker(options.worker, devices[0], pytorch.build().version)
         meter = energy.enter_context(EnergyMeter(functools.partial(counters_of, devices, bool(options.other))))
-        link = WorkerLink(worker, server, meter, options.resume_seconds)
+        link = WorkerLink(worker, server, meter, options.resume_seconds, heard)
         work = asyncio.ensure_future(link.run(options.pool.split(","), token))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, work.cancel)
-    tasks = [work] if gang is None else [work, asyncio.ensure_future(gang.watch())]
+    tasks = [work]
+    if gang is not None:
+        tasks.append(asyncio.ensure_future(gang.watch()))
+    if libraries is not None:
+        tasks.append(asyncio.ensure_future(libraries.run()))
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for one in done:
@@ -178,6 +199,10 @@ async def serve(server: Server, devices: Sequence[SeenDevice], gang: Gang | None
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         energy.close()
+
+
+def nothing() -> None:
+    """Nobody hears the executor's bell but the link."""
 
 
 def check(options: argparse.Namespace) -> None:
@@ -192,6 +217,8 @@ def check(options: argparse.Namespace) -> None:
         raise WorkerError(f"--threads {options.threads}: at least one is needed")
     if not 0 <= options.resume_seconds < math.inf:
         raise WorkerError(f"--resume-seconds {options.resume_seconds}: a number of seconds is needed, 0 for none")
+    if not options.compile_after >= 0:
+        raise WorkerError(f"--compile-after {options.compile_after}: a number of seconds is needed, 0 for at once")
     if options.memory is not None and options.memory < 1:
         raise WorkerError(f"--memory {options.memory}: at least one byte is needed")
 

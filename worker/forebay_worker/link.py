@@ -185,10 +185,14 @@ class WorkerLink:
     While there is no link the executor goes on with what it was ordered, and :class:`Standing` remembers what the pool must hear.
     """
 
-    def __init__(self, worker: Worker, executor: Server, energy: EnergyMeter, resume_seconds: float = 0.0) -> None:
+    def __init__(
+        self, worker: Worker, executor: Server, energy: EnergyMeter, resume_seconds: float = 0.0, heard: Callable[[], None] | None = None
+    ) -> None:
+        """``heard`` is called whenever the executor rings."""
         self._worker = worker
         self._executor = executor
         self._energy = energy
+        self._heard = heard
         self._resume_seconds = resume_seconds
         self._heartbeat_seconds = UNASSIGNED_HEARTBEAT_SECONDS
         self._calls = Calls()
@@ -356,6 +360,8 @@ class WorkerLink:
             raise LinkRefused("the pool gave this worker a second session")
 
     def _tell_events(self, failed: asyncio.Future[None]) -> None:
+        if self._heard is not None:
+            self._heard()
         for event in self._executor.take_events():
             self._tell(event, failed)
 

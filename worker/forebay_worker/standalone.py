@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from forebay_worker.errors import WorkerError
@@ -16,8 +17,8 @@ IDLE_SECONDS = 1e9
 """Nobody waits for the device, so idleness never ends the lease."""
 
 
-async def serve(executor: Server, ticket: bytes, limit_bytes: int) -> None:
-    """Returns when the client is gone. Raises WorkerError when the executor failed."""
+async def serve(executor: Server, ticket: bytes, limit_bytes: int, heard: Callable[[], None]) -> None:
+    """``heard`` is called whenever the executor rings. Returns when the client is gone. Raises WorkerError when the executor failed."""
     rung = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(executor.event_descriptor, rung.set)
@@ -29,6 +30,7 @@ async def serve(executor: Server, ticket: bytes, limit_bytes: int) -> None:
         while True:
             await rung.wait()
             rung.clear()
+            heard()
             for kind, number, amount, spilled, text in executor.take_events():
                 tell(event=kind, epoch=number, number=amount, spilled=spilled, text=text)
                 if kind == "failed":

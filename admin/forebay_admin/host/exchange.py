@@ -20,7 +20,7 @@ from forebay_admin.backup import Database
 from forebay_admin.host import answers as questions
 from forebay_admin.host.answers import Answers
 from forebay_admin.host.layout import LISTENERS, Layout
-from forebay_admin.host.records import Holding
+from forebay_admin.host.records import RecordCount
 
 TARGET = "forebay.target"
 STARTED = ("proxy", "hub", "billing", "pool", "dashboards")
@@ -42,14 +42,14 @@ class UpgradeState:
 
     before: str
     after: str
-    holdings: Mapping[str, Holding]
+    counts: Mapping[str, RecordCount]
     made: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, file: Path) -> UpgradeState:
         content = json.loads(file.read_text(encoding="utf-8"))
-        holdings = {name: Holding(**holding) for name, holding in content.pop("holdings").items()}
-        return cls(holdings=holdings, **content)
+        counts = {name: RecordCount(**count) for name, count in content.pop("counts").items()}
+        return cls(counts=counts, **content)
 
     def write(self, file: Path) -> None:
         draft = file.with_name(f"{file.name}.new")

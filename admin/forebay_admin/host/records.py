@@ -25,14 +25,14 @@ QUERY_SECONDS_MAX = 300
 
 
 @dataclass(frozen=True)
-class Holding:
+class RecordCount:
     """A database at one moment: the revision of its schema, and how many rows each table of RECORDS has."""
 
     revision: str
     rows: Mapping[str, int]
 
     @classmethod
-    def of(cls, database: Database) -> Holding:
+    def of(cls, database: Database) -> RecordCount:
         """Raises BackupError."""
         there = set(_column(database, _TABLES[database.kind]))
         revision = _column(database, "SELECT version_num FROM alembic_version") if "alembic_version" in there else []
@@ -40,7 +40,7 @@ class Holding:
         rows = {table: int(_column(database, f"SELECT count(*) FROM {table}")[0]) for table in tables}  # noqa: S608 names of ours
         return cls(",".join(sorted(revision)), rows)
 
-    def since(self, before: Holding, names: Mapping[str, str]) -> list[str]:
+    def since(self, before: RecordCount, names: Mapping[str, str]) -> list[str]:
         """What was written since, in words."""
         grown = {table: count - before.rows.get(table, 0) for table, count in self.rows.items()}
         return [f"{count:,} {names[table]}" for table, count in grown.items() if count > 0]
@@ -52,9 +52,9 @@ _TABLES = {
 }
 
 
-def holdings(databases: Iterable[Database]) -> dict[str, Holding]:
+def counts(databases: Iterable[Database]) -> dict[str, RecordCount]:
     """By the name of the database. Raises BackupError."""
-    return {database.name: Holding.of(database) for database in databases}
+    return {database.name: RecordCount.of(database) for database in databases}
 
 
 def _column(database: Database, query: str) -> list[str]:

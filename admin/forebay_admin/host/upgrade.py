@@ -22,7 +22,7 @@ from forebay.toolkit.release.packages import Packages, Wheel, order
 from forebay_admin import backup
 from forebay_admin.host.exchange import Host, UpgradeError, UpgradeState
 from forebay_admin.host.layout import Layout
-from forebay_admin.host.records import RECORDS, Holding, holdings
+from forebay_admin.host.records import RECORDS, RecordCount, counts
 
 UPGRADE = "bring this host to the release in a folder"
 ROLLBACK = "go back to the release before the last upgrade"
@@ -111,7 +111,7 @@ def upgrade(host: Host, release: ReleaseFolder, check_only: bool) -> None:
         _undo(host, kept)
         raise UpgradeError(f"The upgrade failed, as told above. This host serves {before} again.") from None
     for name, now in _changed(host, kept).items():
-        say(f"Brought the database of {name} from {kept.holdings[name].revision} to {now.revision}.")
+        say(f"Brought the database of {name} from {kept.counts[name].revision} to {now.revision}.")
     say(f"This host serves {release.version}. `forebay admin rollback` goes back to {before}.")
 
 
@@ -123,7 +123,7 @@ def _keep(host: Host, before: str, after: str) -> UpgradeState:
     try:
         backup.back_up(host.databases, host.copies)
         host.keep_files()
-        kept = UpgradeState(before, after, holdings(host.databases))
+        kept = UpgradeState(before, after, counts(host.databases))
         kept.write(host.state)
     except ForebayError:
         host.start()
@@ -181,14 +181,14 @@ def _go_back(host: Host, kept: UpgradeState, lose_records: bool) -> None:
     shutil.rmtree(host.folder)
 
 
-def _changed(host: Host, kept: UpgradeState) -> dict[str, Holding]:
+def _changed(host: Host, kept: UpgradeState) -> dict[str, RecordCount]:
     """The databases whose schema is another now, as they are."""
-    return {name: now for name, now in holdings(host.databases).items() if now.revision != kept.holdings[name].revision}
+    return {name: now for name, now in counts(host.databases).items() if now.revision != kept.counts[name].revision}
 
 
 def _check_loss(host: Host, kept: UpgradeState, lose_records: bool) -> None:
     """Raises UpgradeError."""
-    lost = [word for name, now in _changed(host, kept).items() for word in now.since(kept.holdings[name], RECORDS[name])]
+    lost = [word for name, now in _changed(host, kept).items() for word in now.since(kept.counts[name], RECORDS[name])]
     if lost and not lose_records:
         raise UpgradeError(
             f"Databases that {kept.before} reads would be put back, and what was written since the upgrade would be lost: "

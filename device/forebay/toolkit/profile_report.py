@@ -112,6 +112,9 @@ def _operators(profile: Profile, top: int) -> str:
 
 def _segments(profile: Profile, top: int) -> str:
     """What repeats itself between reads and uploads: of a training loop that goes well its step, and little else."""
+    head = ["Segment", "Calls", "Times", "Tier", "Words", "Varying", "Makes", "Frees", "Device"]
+    if any(segment.why for segment in profile.segments):
+        head.append("Why no higher tier")
     rows = [
         [
             segment.identity,
@@ -123,10 +126,10 @@ def _segments(profile: Profile, top: int) -> str:
             f"{segment.births:,}",
             f"{segment.frees:,}",
             f"cuda:{segment.device}",
-        ]
+            segment.why,
+        ][: len(head)]
         for segment in profile.segments[:top]
     ]
-    head = ["Segment", "Calls", "Times", "Tier", "Words", "Varying", "Makes", "Frees", "Device"]
     return table.render(head, rows) + _more(len(profile.segments) - top, "segments")
 
 

@@ -2,12 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "wire.h"
 
 namespace forebay::wire {
+
+constexpr size_t kReasonBytesMax = 512;  // why a segment's tier is not higher
+
+// How a segment is carried out.
+struct Standing {
+  uint8_t tier = 0;  // 0: it came once; 1: as steps that are known; 2: by a library
+  std::string why{};  // the tier is not higher, in words
+};
 
 // A path of steps from the root of the tree at whose end a segment ended.
 struct Segment {
@@ -19,6 +28,7 @@ struct Segment {
   uint64_t varying = 0;           // of them, numbers that came otherwise than the time before
   uint64_t births = 0;            // storages that it makes
   uint64_t frees = 0;             // storages that are freed before its steps
+  Standing standing{};
 
   static constexpr uint64_t kIdentity = 0xcbf29ce484222325;  // of nothing
 };
@@ -34,6 +44,8 @@ inline void put_segments(Writer& out, const std::vector<Segment>& segments) {
   for (const auto& segment : segments) {
     out.u64(segment.identity);
     for (const uint64_t count : {segment.times, segment.calls, segment.allocations, segment.words, segment.varying, segment.births, segment.frees}) out.varint(count);
+    out.u8(segment.standing.tier);
+    out.string(segment.standing.why.substr(0, kReasonBytesMax));
   }
 }
 
@@ -42,6 +54,8 @@ inline std::vector<Segment> get_segments(Reader& in) {
   for (auto& segment : segments) {
     segment.identity = in.u64();
     for (uint64_t* count : {&segment.times, &segment.calls, &segment.allocations, &segment.words, &segment.varying, &segment.births, &segment.frees}) *count = in.varint();
+    segment.standing.tier = in.u8();
+    segment.standing.why = in.string(kReasonBytesMax);
   }
   return segments;
 }

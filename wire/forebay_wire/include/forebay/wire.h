@@ -18,7 +18,7 @@
 namespace forebay::wire {
 
 constexpr uint32_t kMagic = 0x59414246;  // "FBAY"
-constexpr uint16_t kVersion = 3;
+constexpr uint16_t kVersion = 4;
 
 constexpr size_t kFrameHeaderBytes = 4;
 constexpr size_t kFrameBytesMax = size_t{16} << 20;
@@ -101,8 +101,9 @@ enum Settings : uint64_t {
   kCudnnDeterministic = 1 << 8,
   kDeterministic = 1 << 9,
   kDeterministicWarns = 1 << 10,
+  kCompiled = 1 << 11,  // libraries may be made of segments; not PyTorch's, and the one that hosts' devices heed
 };
-constexpr uint64_t kSettingsMax = (1 << 11) - 1;
+constexpr uint64_t kSettingsMax = (1 << 12) - 1;
 // PyTorch's own, which a worker begins with.
 constexpr uint64_t kSettingsDefault = kTf32Convolutions | kTf32Recurrent | kFp16Reduction | kBf16Reduction | kCudnn;
 

@@ -1,0 +1,114 @@
+"""``ADDRESS TICKET SECONDS MODEL``: trains until a library serves the step, and takes a step by it and one by tier 1 from the same state.
+
+Prints a line of JSON.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import sys
+from time import monotonic, perf_counter
+from typing import Any
+
+import torch
+from forebay import _C
+from operator_sweep import attach
+from torch import nn
+
+BLOCK = 20
+SETTLED = ("wrong", "takes", "random", "cannot", "not made", "not compiled", "given", "failed", "whole number", "part of")
+"""Of reasons why a segment stays at tier 1: those that are for good."""
+
+
+def perceptron() -> tuple[nn.Module, torch.Tensor]:
+    """With dropout."""
+    first, last = (nn.Linear(64, 256), nn.ReLU(), nn.Dropout(0.2)), (nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
+    return nn.Sequential(*first, *last), torch.randn(64, 64)
+
+
+def convolutions() -> tuple[nn.Module, torch.Tensor]:
+    """With biases before normalizations, whose gradients are rounding alone."""
+    first = (nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2))
+    last = (nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(256, 10))
+    return nn.Sequential(*first, *last), torch.randn(8, 3, 16, 16)
+
+
+MODELS = {made.__name__: made for made in (perceptron, convolutions)}
+
+
+class Training:
+    """Of one batch, with AdamW, or with SGD where Adam would make much of rounding. Labels are shifted, as language models do."""
+
+    def __init__(self, name: str) -> None:
+        torch.manual_seed(0)
+        model, inputs = MODELS[name]()
+        self.model, self.inputs = model.cuda(), inputs.cuda()
+        self.labels = torch.randint(0, 10, (len(inputs),)).cuda()
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6)  # it converges nowhere meanwhile
+        if name == "convolutions":
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6, momentum=0.9)
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        labels = nn.functional.pad(self.labels, (0, 1), value=-100)[1:]
+        nn.functional.cross_entropy(self.model(self.inputs), labels).backward()
+        self.optimizer.step()
+
+    def state(self) -> Any:
+        return copy.deepcopy((self.model.state_dict(), self.optimizer.state_dict())), torch.cuda.get_rng_state()
+
+    def restore(self, state: Any) -> None:
+        self.model.load_state_dict(state[0][0])
+        self.optimizer.load_state_dict(copy.deepcopy(state[0][1]))
+        torch.cuda.set_rng_state(state[1])
+
+    def weights(self) -> list[torch.Tensor]:
+        return [one.detach().cpu() for one in self.model.parameters()]
+
+    def steps(self, count: int) -> float:
+        """Milliseconds of each."""
+        torch.cuda.synchronize()
+        begin = perf_counter()
+        for _ in range(count):
+            self.step()
+        torch.cuda.synchronize()
+        return (perf_counter() - begin) / count * 1e3
+
+
+def farthest(some: list[torch.Tensor], others: list[torch.Tensor]) -> float:
+    return max(float((one - other).abs().max()) for one, other in zip(some, others, strict=True))
+
+
+def segment() -> dict[str, Any]:
+    return dict(max(_C.segments(), key=lambda one: one["calls"] * one["times"]))
+
+
+def train(training: Training, seconds: float) -> dict[str, Any]:
+    deadline = monotonic() + seconds
+    while monotonic() < deadline:
+        training.steps(BLOCK)
+        found = segment()
+        if found["tier"] == 2 or any(word in found["why"] for word in SETTLED):
+            break
+    return found
+
+
+def main() -> None:
+    attach(sys.argv[1], sys.argv[2])
+    training = Training(sys.argv[4])
+    found = train(training, float(sys.argv[3]))
+    before = training.state()
+    weights = training.weights()
+    training.steps(1)
+    served = segment()["times"] - found["times"]
+    by_library = training.weights()
+    training.restore(before)
+    torch.use_deterministic_algorithms(True)
+    training.steps(1)
+    told = {"tier": found["tier"], "why": found["why"], "served": served}
+    print(json.dumps(told | {"moved": farthest(weights, by_library), "farthest": farthest(by_library, training.weights())}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,340 @@
+"""Segments that come again are carried out by libraries, and only by those that are right."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import StartWorker, geometry_of
+from forebay_wire import stream
+from forebay_wire.stream import Argument, Output, OutputTag, Tag, Template
+from forebay_worker.libraries import Libraries
+from torch._inductor import aot_compile
+
+aten = torch.ops.aten
+STEPS = 24
+COMPILED = 1 << 11
+SECONDS_MAX = 240
+NEVER = "1e9"
+
+
+@dataclass
+class Loop:
+    """Twelve times ``x.mul_(0.5).add_(y, alpha=alpha)`` a round, which is a segment of 24 calls."""
+
+    client: Any
+    alpha: float
+    compiled: bool = True
+    rounds: int = 0
+
+    def __post_init__(self) -> None:
+        self.x, self.y = torch.randn(512, 512), torch.randn(512, 512)
+        self.places = [self.client.upload(one) for one in (self.x, self.y)]
+        tensor, same = Argument(Tag.TENSOR, geometry=geometry_of(self.x)), Output(OutputTag.SAME)
+        number = Argument(Tag.SCALAR_DOUBLE)
+        half = Argument(Tag.SCALAR_TENSOR, dtype=7, flag=True)
+        self.mul = self.client.template(Template(self.client.operator(aten.mul_.Tensor), (tensor, half), (same,)))
+        self.add = self.client.template(Template(self.client.operator(aten.add_.Tensor), (tensor, tensor, number), (same,)))
+        self.copy = self.client.template(Template(self.client.operator(aten.copy_.default), (tensor, tensor, Argument(Tag.BOOL)), (same,)))
+        if self.compiled:
+            self.client.send(stream.Settings(COMPILED))
+        assert isinstance(self.client.sync(), stream.Done)
+
+    def calls(self) -> list[stream.Call]:
+        x, y = (stream.View(place, 0) for place in self.places)
+        return [stream.Call(self.mul, (x, 0.5)), stream.Call(self.add, (x, y, self.alpha))] * (STEPS // 2)
+
+    def round(self) -> None:
+        if self.rounds == 0:
+            for call in self.calls():
+                self.client.writer.add(call)
+        else:
+            self.client.writer.add(stream.Follow(STEPS))
+        self.rounds += 1
+        assert isinstance(self.client.sync(), stream.Done)
+
+    def standing(self) -> tuple[int, str]:
+        self.client.send(stream.TellSegments(self.client.request()))
+        reply = self.client.reply()
+        assert isinstance(reply, stream.Segments)
+        segment = max(reply.segments, key=lambda one: one.calls * one.times)
+        assert segment.calls == STEPS
+        return segment.tier, segment.why
+
+    def run_until(self, why: str) -> tuple[int, str]:
+        """Rounds until the segment's standing says so."""
+        deadline = time.monotonic() + SECONDS_MAX
+        while time.monotonic() < deadline:
+            for _ in range(10):
+                self.round()
+            found = self.standing()
+            if re.search(why, f"tier {found[0]}: {found[1]}"):
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"the segment stayed at {found} in {self.rounds} rounds")
+
+    def check(self) -> None:
+        """A round from new values is what PyTorch makes of them."""
+        x = torch.randn(512, 512)
+        self.client.writer.add(stream.Write(self.places[0], 0, x.numpy().tobytes()))
+        self.round()
+        for _ in range(STEPS // 2):
+            x.mul_(0.5).add_(self.y, alpha=self.alpha)
+        torch.testing.assert_close(self.client.download(self.places[0], geometry_of(x)), x, rtol=1e-5, atol=1e-5)
+
+
+@dataclass
+class Remainder(Loop):
+    """A loop that converges to twice alpha times ``y``, and keeps what it lacks to that: soon rounding alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.places.append(self.client.upload(torch.zeros(512, 512)))
+
+    def calls(self) -> list[stream.Call]:
+        x, y, lack = (stream.View(place, 0) for place in self.places)
+        rounds = [stream.Call(self.mul, (x, 0.5)), stream.Call(self.add, (x, y, self.alpha))] * (STEPS // 2 - 1)
+        return [*rounds, stream.Call(self.copy, (lack, x)), stream.Call(self.add, (lack, y, -2 * self.alpha))]
+
+
+class RemainderTimes(torch.nn.Module):
+    """What a library of such a loop computes, where the factor is 1."""
+
+    def __init__(self, alpha: float, factor: float) -> None:
+        super().__init__()
+        self.alpha, self.factor = alpha, factor
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, lack: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        for _ in range(STEPS // 2 - 1):
+            x = torch.add(x * 0.5, y, alpha=self.alpha)
+        return x, torch.sub(x, y, alpha=2 * self.alpha) * self.factor
+
+
+MakeLoop = Callable[..., Loop]
+
+
+@pytest.fixture
+def loop_of(start_worker: StartWorker) -> Iterator[MakeLoop]:
+    """Makes loops on workers that have such a folder of libraries."""
+    clients: list[Any] = []
+
+    def make(libraries: Path, alpha: float, after: str = "0", compiled: bool = True, kind: type[Loop] = Loop) -> Loop:
+        clients.append(start_worker("--libraries", str(libraries), "--compile-after", after).connect())
+        clients[-1].hello()
+        return kind(clients[-1], alpha, compiled)
+
+    yield make
+    for client in clients:
+        client.socket.close()
+
+
+def key_of(libraries: Path) -> str:
+    """Of the one library there is."""
+    (found,) = libraries.glob("*.so")
+    return found.stem
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder in which the first test's library is, for those that come after it."""
+    folder = tmp_path_factory.mktemp("libraries")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_a_segment_that_comes_again_gets_a_library_which_is_held_against_tier_1_and_serves(loop_of: MakeLoop, kept: Path) -> None:
+    loop = loop_of(kept, 0.25)
+    assert loop.run_until("tier 2: $") == (2, "")
+    for _ in range(3):
+        loop.check()
+    assert Libraries(kept).find(key_of(kept)) is not None
+    assert not list(kept.glob(".making-*")), "what was written on the way is gone"
+
+
+def test_a_library_is_found_again_by_another_worker(loop_of: MakeLoop, kept: Path) -> None:
+    loop = loop_of(kept, 0.25, after=NEVER)
+    assert loop.run_until("tier 2|takes")[0] == 2
+    loop.check()
+
+
+def plant(library: Path, loop: Loop, libraries: Libraries, log: Path) -> str:
+    """Makes it what such a loop's next worker finds; returns its key."""
+    loop.run_until("no library was made")
+    deadline = time.monotonic() + 30
+    while (found := re.search(r"segment ([0-9a-f]{40}) came again", log.read_text())) is None:
+        assert time.monotonic() < deadline, "the worker's log does not tell the segment's key"
+        time.sleep(0.01)
+    key = found[1]
+    libraries.keep(key, library)
+    return key
+
+
+def test_a_wrong_library_is_barred_for_good_and_serves_nothing(loop_of: MakeLoop, kept: Path, tmp_path: Path) -> None:
+    libraries, right = Libraries(tmp_path / "libraries"), kept / f"{key_of(kept)}.so"
+    shutil.copy(right, tmp_path / "planted.so")
+    key = plant(tmp_path / "planted.so", loop_of(libraries.folder, 0.125, after=NEVER), libraries, tmp_path / "worker-0.log")
+
+    loop = loop_of(libraries.folder, 0.125, after=NEVER)
+    assert loop.run_until("wrong") [0] == 1
+    assert loop.rounds <= 20, "it was barred as soon as it was tried"
+    loop.check()
+    deadline = time.monotonic() + 10
+    while (found := libraries.find(key)) is None or not found.refused:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+    loop = loop_of(libraries.folder, 0.125)
+    assert loop.run_until("wrong")[0] == 1, "another worker does not even try it"
+
+
+@pytest.mark.full_sweep
+@pytest.mark.filterwarnings("ignore")  # of what the compiler imports
+@pytest.mark.parametrize(
+    ("factor", "why"), [(1, "tier 2|timed|takes"), (2, "its library is wrong: result 1 is not that of tier 1 from other inputs")]
+)
+def test_where_a_result_is_rounding_alone_a_wrong_library_is_told_by_other_inputs(
+    loop_of: MakeLoop, tmp_path: Path, factor: float, why: str
+) -> None:
+    """Twice what is lacking is no farther from 0 than tier 1 comes when its inputs are off by their last bit."""
+    libraries, like = Libraries(tmp_path / "libraries"), torch.randn(512, 512)
+    with torch.no_grad():
+        graph = torch.fx.symbolic_trace(RemainderTimes(0.3, factor))
+        aot_compile(graph, (like, like.clone(), like.clone()), options={"aot_inductor.output_path": str(tmp_path / "planted.so")})
+    plant(tmp_path / "planted.so", loop_of(libraries.folder, 0.3, after=NEVER, kind=Remainder), libraries, tmp_path / "worker-0.log")
+    loop = loop_of(libraries.folder, 0.3, after=NEVER, kind=Remainder)
+    loop.run_until(why)
+    assert factor == 1 or loop.rounds <= 20, "it was barred as soon as it was tried"
+
+
+def test_nothing_is_described_compiled_or_looked_up_for_a_program_that_does_not_ask(loop_of: MakeLoop, tmp_path: Path) -> None:
+    loop = loop_of(tmp_path / "libraries", 0.25, compiled=False)
+    for _ in range(80):
+        loop.round()
+    assert loop.standing() == (1, "")
+    assert "came again" not in (tmp_path / "worker-0.log").read_text()
+    assert not (tmp_path / "libraries").exists()
+
+
+@pytest.mark.parametrize(("width", "why"), [(8, "no library was made of it yet"), (7, "is given indices that the segment computes")])
+def test_only_indices_of_pooling_that_fit_need_no_look(start_worker: StartWorker, tmp_path: Path, width: int, why: str) -> None:
+    """Pooling of 8x8, whose gradient is that of 8 x ``width``: the largest stand first in their windows, so that tier 1 takes both."""
+    client: Any = start_worker("--libraries", str(tmp_path / "libraries"), "--compile-after", NEVER).connect()
+    client.hello()
+    client.send(stream.Settings(COMPILED))
+    image, into = torch.arange(64, 0, -1.0).reshape(1, 1, 8, 8), torch.zeros(1, 1, 8, width)
+    pooled, indices = torch.max_pool2d(image, 2), torch.zeros(1, 1, 4, 4, dtype=torch.int64)
+    tensor = [Argument(Tag.TENSOR, geometry=geometry_of(one)) for one in (image, into, pooled, indices)]
+    made = [Output(OutputTag.NEW, geometry=geometry_of(one), storage_bytes=one.nbytes) for one in (into, pooled, indices)]
+    window = (*(Argument(Tag.INT_LIST, list=pair) for pair in ((2, 2), (2, 2), (0, 0), (1, 1))), Argument(Tag.BOOL))
+    pool, back = aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default
+    forward = client.template(Template(client.operator(pool), (tensor[0], *window), (made[1], made[2])))
+    halves = (*window[:-1], Argument(Tag.BOOL, flag=True))  # of windows, too
+    backward = client.template(Template(client.operator(back), (tensor[2], tensor[1], *halves, tensor[3]), (made[0],)))
+    places = [client.upload(one) for one in (image, into, pooled)]
+    for _ in range(4):
+        assert isinstance(client.sync(), stream.Done)
+        for _ in range(10):
+            ids = [client.storage() for _ in range(3)]
+            client.writer.add(stream.Call(forward, (stream.View(places[0], 0), *ids[:2])))
+            views = (stream.View(places[2], 0), stream.View(places[1], 0), stream.View(ids[1], 0))
+            client.writer.add(stream.Call(backward, (*views, ids[2])))
+    assert isinstance(client.sync(), stream.Done)
+    client.send(stream.TellSegments(client.request()))
+    assert why in max(client.reply().segments, key=lambda one: one.calls * one.times).why
+    client.socket.close()
+
+
+@pytest.mark.parametrize(
+    ("filled", "shift", "why"),
+    [(-100, 1, "no library was made of it yet"), (9, 1, "no library was made of it yet"), (10, 0, "indices that the segment computes")],
+)
+def test_labels_that_a_segment_copies_together_are_looked_at_where_they_come_from(
+    start_worker: StartWorker, tmp_path: Path, filled: int, shift: int, why: str
+) -> None:
+    """As causal language models shift theirs: into a part of what is filled with a number. Tier 1 takes all three."""
+    client: Any = start_worker("--libraries", str(tmp_path / "libraries"), "--compile-after", NEVER).connect()
+    client.hello()
+    client.send(stream.Settings(COMPILED))
+    labels, padded = (torch.zeros(4, width, dtype=torch.int64) for width in (8, 9))
+    scores, loss = torch.randn(32, 10), torch.tensor(0.0)
+    same = Output(OutputTag.SAME)
+    whole, given, part, moved, likely, flat = (
+        Argument(Tag.TENSOR, geometry=geometry_of(one))
+        for one in (padded, labels, padded[:, :8], padded[:, shift : shift + 8], scores, labels.view(32))
+    )
+    fill = Template(client.operator(aten.fill_.Scalar), (whole, Argument(Tag.SCALAR_INT)), (same,))
+    copy = Template(client.operator(aten.copy_.default), (part, given, Argument(Tag.BOOL)), (same,))
+    gather = Template(client.operator(aten.copy_.default), (given, moved, Argument(Tag.BOOL)), (same,))
+    class_of = (likely, flat, Argument(Tag.NONE), Argument(Tag.INT, integer=1), Argument(Tag.INT, integer=-100))
+    news = Output(OutputTag.NEW, geometry=geometry_of(loss), storage_bytes=loss.nbytes)
+    lose = Template(client.operator(aten.nll_loss_forward.default), class_of, (news, news))
+    fill, copy, gather, lose = (client.template(one) for one in (fill, copy, gather, lose))
+    places = [client.upload(one) for one in (labels, scores)]
+    for _ in range(4):
+        assert isinstance(client.sync(), stream.Done)
+        for _ in range(6):
+            room, targets, *made = (client.storage() for _ in range(4))
+            client.writer.add(stream.Allocate(room, padded.nbytes))
+            client.writer.add(stream.Allocate(targets, labels.nbytes))
+            client.writer.add(stream.Call(fill, (stream.View(room, 0), filled)))
+            client.writer.add(stream.Call(copy, (stream.View(room, 0), stream.View(places[0], 0))))
+            client.writer.add(stream.Call(gather, (stream.View(targets, 0), stream.View(room, shift))))
+            client.writer.add(stream.Call(lose, (stream.View(places[1], 0), stream.View(targets, 0), *made)))
+    client.sync()
+    client.send(stream.TellSegments(client.request()))
+    assert why in max(client.reply().segments, key=lambda one: one.calls * one.times).why
+    client.socket.close()
+
+
+def test_a_program_that_asks_no_longer_keeps_tier_1(loop_of: MakeLoop, kept: Path) -> None:
+    loop = loop_of(kept, 0.25, after=NEVER)
+    loop.run_until("tier 2: $")
+    loop.client.send(stream.Settings(0))
+    loop.check()
+    assert loop.standing() == (1, "")
+
+
+def test_steps_that_are_held_back_are_carried_out_when_nothing_comes(loop_of: MakeLoop, kept: Path) -> None:
+    """A segment that a library serves breaks off in the middle."""
+    loop = loop_of(kept, 0.25, after=NEVER)
+    loop.run_until("tier 2: $")
+    x = torch.randn(512, 512)
+    loop.client.writer.add(stream.Write(loop.places[0], 0, x.numpy().tobytes()))
+    loop.client.send(stream.Follow(2))
+    x.mul_(0.5).add_(loop.y, alpha=0.25)
+    torch.testing.assert_close(loop.client.download(loop.places[0], geometry_of(x)), x)
+
+
+@pytest.mark.parametrize("change", ["content", "owner's rights", "note"])
+def test_a_library_that_another_may_have_written_is_not_opened(tmp_path: Path, change: str) -> None:
+    libraries = Libraries(tmp_path / "libraries")
+    (tmp_path / "made.so").write_bytes(b"a library")
+    made = libraries.keep("key", tmp_path / "made.so")
+    assert libraries.find("key") is not None
+    match change:
+        case "content":
+            made.write_bytes(b"another")
+        case "note":
+            (libraries.folder / "key.json").write_text("{}")
+        case _:
+            made.chmod(0o666)
+    assert libraries.find("key") is None
+
+
+def test_the_folder_is_one_users_alone_and_bounded(tmp_path: Path) -> None:
+    libraries = Libraries(tmp_path / "libraries", bytes_max=25)
+    for number in range(4):
+        (tmp_path / "made.so").write_bytes(b"0123456789")
+        libraries.keep(f"key{number}", tmp_path / "made.so")
+        time.sleep(0.01)
+    assert [libraries.find(f"key{number}") is not None for number in range(4)] == [False, False, True, True]
+    libraries.folder.chmod(0o777)
+    with pytest.raises(OSError, match="others"):
+        Libraries(libraries.folder)

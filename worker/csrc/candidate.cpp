@@ -1,0 +1,110 @@
+#include "candidate.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace forebay::worker {
+
+namespace {
+
+double median_of(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace
+
+void Candidate::describe(Outline outline) {
+  outline_ = std::move(outline);
+  state_ = State::kAwaiting;
+  due_ = false;
+  why_ = "no library was made of it yet";
+}
+
+bool Candidate::is_due(uint64_t took_ns, uint64_t due_ns) {
+  took_ns_ += took_ns;
+  if (due_ || state_ != State::kAwaiting || took_ns_ < due_ns) return false;
+  why_ = "its library is being made";
+  return due_ = true;
+}
+
+void Candidate::take(std::shared_ptr<Library> library) {
+  if (state_ != State::kAwaiting) return;
+  library_ = std::move(library);
+  state_ = State::kProving;
+  proofs_ = kProofs;
+  why_ = "its library is being held against tier 1";
+}
+
+void Candidate::stay(std::string why) {
+  state_ = State::kStaying;
+  why_ = std::move(why);
+  library_.reset();
+  outline_.reset();
+}
+
+void Candidate::proved() {
+  if (--proofs_ > 0) return;
+  state_ = timed_ ? State::kServing : State::kWeighing;
+  why_ = timed_ ? "" : "its library is timed against tier 1";
+  served_ = 0;
+  ended_.reset();
+}
+
+void Candidate::widen() {
+  if (widenings_++ >= kWidenings) return stay("its numbers change again and again");
+  library_.reset();
+  outline_.reset();
+  timed_ = false;
+  state_ = State::kDescribing;
+  why_ = "numbers changed that had been constant";
+}
+
+void Candidate::came(Clock::time_point now, bool as_planned) {
+  const auto before = std::exchange(ended_, now);
+  if (as_planned) strays_ = 0;
+  if (state_ == State::kServing && ++served_ % kProveEvery == 0) {
+    state_ = State::kProving;
+    proofs_ = 1;
+  }
+  if (state_ == State::kTiming && as_planned && before) note_time(std::chrono::duration<double>(now - *before).count());
+}
+
+void Candidate::took(double seconds) {
+  if (state_ == State::kWeighing) note_time(seconds);
+}
+
+// The first of each turn is not counted: what came before it was the other's.
+void Candidate::note_time(double seconds) {
+  if (turn_ % kBlock != 0) times_[is_librarys_turn()].push_back(seconds);
+  ++turn_;
+  if (times_[0].size() >= kTimesMin && times_[1].size() >= kTimesMin) decide();
+}
+
+void Candidate::strayed() {
+  ended_.reset();
+  if (++strays_ > kStraysMax && state_ != State::kStaying) stay("its program pauses within it, or leaves it, too often");
+}
+
+void Candidate::decide() {
+  const double ratio = median_of(times_[1]) / median_of(times_[0]);
+  const bool weighed = state_ == State::kWeighing;
+  for (auto& times : times_) times.clear();
+  turn_ = 0;
+  ended_.reset();
+  if (ratio > (weighed ? kLighter : kSlower)) {
+    char text[100];
+    std::snprintf(text, sizeof(text), "its library takes %.2f of the %s of tier 1", ratio, weighed ? "processor time" : "time from end to end");
+    return stay(text);
+  }
+  if (weighed) {
+    state_ = State::kTiming;
+    return;
+  }
+  timed_ = true;
+  state_ = State::kServing;
+  why_.clear();
+}
+
+}  // namespace forebay::worker

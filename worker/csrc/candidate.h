@@ -1,0 +1,88 @@
+// A segment that came again, on its way to a library that serves it (docs/reference/compiled.md).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <forebay/traces.h>
+
+#include "clock.h"
+#include "library.h"
+#include "outline.h"
+
+namespace forebay::worker {
+
+class Candidate {
+ public:
+  // What is to be done with the segment when it comes.
+  enum class State { kDescribing, kAwaiting, kProving, kWeighing, kTiming, kServing, kStaying };
+
+  Candidate(uint64_t number, std::vector<wire::Step*> path) : number_(number), path_(std::move(path)) {}
+
+  uint64_t number() const { return number_; }
+  const std::vector<wire::Step*>& path() const { return path_; }
+  State state() const { return state_; }
+  const std::string& why() const { return why_; }
+  Library& library() { return *library_; }
+  const Outline& outline() const { return *outline_; }
+
+  // Whether its steps are to be held back until the last one, the next time.
+  bool is_held() const { return state_ == State::kDescribing || state_ == State::kProving || state_ == State::kWeighing || by_library(); }
+  // Whether the library is to carry it out, the next time.
+  bool by_library() const { return state_ == State::kServing || (is_compared() && is_librarys_turn()); }
+
+  void describe(Outline outline);
+  // While it is awaited: the device worked so long on it. True, once, where that makes it worth a library.
+  bool is_due(uint64_t took_ns, uint64_t due_ns);
+  void take(std::shared_ptr<Library> library);
+  // It is as tier 1 has it, for good.
+  void stay(std::string why);
+  // It was held against tier 1, and is the same.
+  void proved();
+  // Numbers changed that were constants: it is described anew, so that they may change; twice at most.
+  void widen();
+  // While it is weighed: the thread's processor took so long for it, with all its steps there.
+  void took(double seconds);
+  // It came to its end now; `as_planned`: by whom it was to be carried out. What it took is the time since it ended before.
+  void came(Clock::time_point now, bool as_planned);
+  // Another segment... or a program that pauses in the middle.
+  void strayed();
+
+ private:
+  static constexpr int kProofs = 3;
+  static constexpr int kBlock = 5;              // comings in a turn
+  static constexpr size_t kTimesMin = 20;       // of each, before it is decided
+  static constexpr uint64_t kProveEvery = 1000;
+  static constexpr int kWidenings = 2;
+  static constexpr int kStraysMax = 16;
+  static constexpr double kLighter = 0.95;      // of the processor time that tier 1 takes, at most
+  static constexpr double kSlower = 1.02;       // of the time from end to end, at most: a library begins when tier 1 may be half through
+
+  bool is_compared() const { return state_ == State::kWeighing || state_ == State::kTiming; }
+  bool is_librarys_turn() const { return turn_ / kBlock % 2 == 1; }
+  void note_time(double seconds);
+  void decide();
+
+  uint64_t number_;
+  std::vector<wire::Step*> path_;
+  State state_ = State::kDescribing;
+  std::string why_ = "it came once or twice";
+  std::optional<Outline> outline_;
+  std::shared_ptr<Library> library_;
+  uint64_t took_ns_ = 0;
+  bool due_ = false;
+  int widenings_ = 0;
+  int proofs_ = 0;
+  int turn_ = 0;
+  int strays_ = 0;
+  uint64_t served_ = 0;
+  bool timed_ = false;  // and gained
+  std::optional<Clock::time_point> ended_;
+  std::array<std::vector<double>, 2> times_;  // seconds: tier 1, the library
+};
+
+}  // namespace forebay::worker

@@ -1,0 +1,121 @@
+// What a segment's library is compiled for, and serves: the words that its steps bind, with numbers of storages in place of their ids.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <forebay/traces.h>
+#include <forebay/wire.h>
+
+#include "plan.h"
+#include "storage.h"
+
+namespace forebay::worker {
+
+// Why a segment stays as it is, in words for whoever profiles.
+struct NotCompiled : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// What one coming of a segment binds.
+struct Binding {
+  std::vector<uint64_t> ids;    // of storages, by their numbers
+  std::vector<double> numbers;  // those that change
+  std::vector<std::pair<uint64_t, uint64_t>> draws;  // seed and counter of each
+};
+
+// Which whole numbers a storage may hold: a kernel may be given them as indices.
+struct WholeNumbers {
+  std::set<uint64_t> inputs;                        // storages whose numbers before the segment are among them
+  std::set<std::pair<int64_t, int64_t>> intervals;  // the least and the largest of each
+
+  void add(const WholeNumbers& others);
+};
+
+class Outline {
+ public:
+  // A storage of the segment.
+  struct Place {
+    int64_t bytes = 0;
+    bool has_dtype = false;
+    c10::ScalarType dtype = c10::ScalarType::Float;
+    LayoutRef layout;         // of all of it; none where no call uses it
+    bool is_input = false;    // it is there before, and used
+    bool is_made = false;
+    bool is_written = false;  // by a call that did not make it
+    bool is_freed = false;    // on the way
+    std::optional<WholeNumbers> numbers;  // that it may hold at this point of the segment, where that is known
+    // Whether the library gives what it holds at the end.
+    bool is_output() const { return (is_made || is_written) && !is_freed && layout; }
+  };
+
+  // A dropout's mask, which is drawn as tier 1 draws it, and given to the library.
+  struct Draw {
+    double kept = 1;  // how likely an element is true
+    LayoutRef mask;
+  };
+
+  // Of the words that the steps came with last; nothing of it is carried out yet. Throws NotCompiled.
+  Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts);
+
+  const std::vector<Place>& places() const { return places_; }
+  uint64_t calls() const { return calls_; }
+  int64_t made_bytes() const;
+  size_t numbers() const { return numbers_; }
+  const std::vector<Draw>& draws() const { return draws_; }
+  // For the compiling process (forebay_worker/descriptions.py reads it).
+  std::vector<uint8_t> description(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans) const;
+
+  // Why the steps' last words do not fit; none where they do.
+  enum class Misfit { kNone, kNumber, kOther };
+  Misfit bind(const std::vector<wire::Step*>& path, Binding& binding) const;
+  // Looks at the indices that its calls are given. Throws as the calls would.
+  void check(const Binding& binding, Storages& storages, const Device& device) const;
+
+ private:
+  enum class Kind : uint8_t { kUsed, kMade, kConstant, kNumber, kIgnored, kDrawn };
+  struct Word {
+    Kind kind;
+    bool is_bits;     // kConstant: a number that may become one that changes
+    uint64_t value;   // the storage's number, the constant, or the place of the number or the draw
+  };
+  struct Check {
+    const Plan* plan;
+    Bound bound;
+    uint64_t place;
+    LayoutRef layout;  // none: all of the storage
+    int64_t offset;
+  };
+
+  void note_call(const wire::Step& step, const Plan& plan, Storages& storages);
+  uint64_t note_use(uint64_t id, const LayoutRef& layout, int64_t offset, bool writes, Storages& storages);
+  void note_result(uint64_t id, const OutputPlan& output);
+  void note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<uint64_t>& used, const std::vector<int64_t>& offsets);
+  void check_numbers(const Plan& plan, const Bound& bound, const WholeNumbers& numbers);
+  void note_numbers(const wire::Step& step, const Plan& plan, const std::vector<uint64_t>& used);
+  std::optional<WholeNumbers> numbers_made(const wire::Step& step, const Plan& plan, const std::vector<uint64_t>& used) const;
+  std::optional<WholeNumbers> numbers_of(size_t argument, const wire::Step& step, const Plan& plan, const std::vector<uint64_t>& used) const;
+  void note_number(const wire::Slot& slot);
+  void note_draw(const wire::Step& step, const Plan& plan, const std::vector<const OutputPlan*>& made);
+  uint64_t add_place(uint64_t id);
+  void complete(Layouts& layouts);
+
+  std::vector<Place> places_;
+  std::vector<Word> words_;                  // of all steps, in order
+  std::vector<std::vector<uint64_t>> freed_; // before each step but the first: numbers
+  std::vector<Check> checks_;
+  std::unordered_map<uint64_t, uint64_t> numbers_of_ids_;  // while it is made
+  std::vector<Draw> draws_;
+  size_t numbers_ = 0;
+  uint64_t calls_ = 0;
+};
+
+}  // namespace forebay::worker

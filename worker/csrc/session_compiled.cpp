@@ -1,0 +1,407 @@
+// A session's steps as they come again, and its segments, held back and carried out by libraries (tier 2).
+#include <algorithm>
+#include <ctime>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/clone.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+#include "proof.h"
+#include "segments.h"
+#include "session.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr size_t kCallsMin = 20;
+constexpr uint64_t kComingsMin = 2;           // before the one that is described
+constexpr size_t kCandidatesMax = 64;         // of one session, between two times that the steps are dropped
+constexpr auto kHoldingMax = std::chrono::milliseconds(50);
+const std::string kRunning = "a compiled segment";
+
+// Of this thread.
+double processor_seconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+size_t calls_in(const std::vector<wire::Step*>& path) {
+  return static_cast<size_t>(std::count_if(path.begin(), path.end(), [](const wire::Step* step) { return !wire::is_allocation(step->key); }));
+}
+
+}  // namespace
+
+void Session::follow(wire::Reader& in) { following_ = in.bounded(wire::kStepsMax, "the number of steps"); }
+
+void Session::step(wire::Reader& in) {
+  const uint64_t number = in.varint();
+  wire::Step* step = number == 0 ? traces_.likely() : traces_.child(number - 1);
+  if (step == nullptr) throw wire::WireError("a STEP that did not come before");
+  wire::get_changes(in, step->slots.size(), changes_);
+  take(*step);
+}
+
+void Session::cut(wire::Reader& in) {
+  end_segment();
+  if (in.u8() == 0) return;
+  drop_candidates();
+  traces_.clear();
+}
+
+// A step comes again, but for the changes as expected.
+void Session::take(wire::Step& step) {
+  const bool held = holds_back(step);
+  traces_.expect(step, changes_, words_);
+  if (!freed_all_ && traces_.expects_more_freed(step, freed_)) {
+    const size_t told = freed_.size();
+    traces_.expect_freed(step, told, freed_);
+    for (size_t index = told; index < freed_.size() && !(held && !path_.empty()); ++index) storages_.free(freed_[index]);
+  }
+  const uint64_t key = step.key;
+  traces_.take(step, words_, freed_);
+  freed_.clear();
+  freed_all_ = false;
+  if (!note_step(&step, held)) run(key);
+}
+
+// A step came in full: its words are read.
+void Session::come(uint64_t key, const std::vector<wire::Word>& kinds) {
+  const wire::Step* known = traces_.find(key);
+  if (known == nullptr) release();
+  const bool held = known != nullptr && holds_back(*known);
+  wire::Step* step = traces_.come(key, kinds, words_, freed_);
+  freed_.clear();
+  freed_all_ = false;
+  if (!note_step(step, held)) run(key);
+}
+
+void Session::run(uint64_t key) {
+  if (wire::is_allocation(key)) return allocate(words_.front(), static_cast<int64_t>(wire::key_value(key)));
+  call(wire::key_value(key));
+}
+
+void Session::compile(uint64_t due_ns) {
+  if (!device_.is_host() || !device_.computes() || gang_) return;
+  due_ns_ = due_ns;
+}
+
+void Session::drop_candidates() {
+  candidates_.clear();
+  by_end_.clear();
+  by_root_.clear();
+  path_.clear();
+  path_known_ = true;
+}
+
+// Whether the step is kept back: the segment began as one that is to be carried out as a whole, and goes on so.
+bool Session::holds_back(const wire::Step& step) {
+  if (holding_ != nullptr) {
+    if (holding_->path()[path_.size()] == &step && freed_.size() <= wire::kFreedKeptMax) return true;
+    holding_->strayed();
+    release();
+    return false;
+  }
+  if (!compiles() || !path_.empty() || !path_known_ || stopped_ || lost_ || timing_.is_noting()) return false;
+  const auto found = by_root_.find(&step);
+  if (found == by_root_.end() || !found->second->is_held()) return false;
+  holding_ = found->second;
+  held_until_ = Clock::now() + kHoldingMax;
+  return true;
+}
+
+// The step was taken. True where it need not be carried out now.
+bool Session::note_step(wire::Step* step, bool held) {
+  if (!compiles()) return false;
+  if (step == nullptr) path_known_ = false;
+  if (path_.empty()) began_ns_ = replies_.busy_ns();
+  if (path_known_) path_.push_back(step);
+  if (held && path_.size() == holding_->path().size()) complete();
+  return held;
+}
+
+std::optional<Clock::time_point> Session::held_until() const {
+  return holding_ == nullptr ? std::nullopt : std::optional(held_until_);
+}
+
+void Session::release_late() {
+  if (holding_ == nullptr) return;
+  holding_->strayed();
+  release();
+}
+
+// Carries out what was held back, call by call.
+void Session::release() {
+  if (holding_ == nullptr) return;
+  holding_ = nullptr;
+  wire::Words words = std::exchange(words_, {});
+  replay();
+  for (const uint64_t id : freed_) storages_.free(id);
+  words_ = std::move(words);
+}
+
+void Session::replay() {
+  for (const wire::Step* step : path_) {
+    if (step != path_.front()) {
+      for (const auto& slot : step->freed) storages_.free(slot.last);
+    }
+    words_.clear();
+    for (const auto& slot : step->slots) words_.push_back(slot.last);
+    run(step->key);
+  }
+}
+
+// All steps of the segment are there, held back.
+void Session::complete() {
+  Candidate& candidate = *std::exchange(holding_, nullptr);
+  Binding binding;
+  if (candidate.state() == Candidate::State::kDescribing) {
+    describe(candidate);
+    return replay();
+  }
+  const bool proves = candidate.state() == Candidate::State::kProving;
+  const double begin = processor_seconds();
+  if (proves || candidate.by_library()) {
+    if (!fits(candidate, binding)) return replay();
+    if (proves) return prove(candidate, binding);
+    planned_ = serve(candidate, binding);
+  }
+  if (!planned_) replay();
+  if (planned_ == candidate.by_library()) candidate.took(processor_seconds() - begin);
+}
+
+void Session::describe(Candidate& candidate) {
+  try {
+    Outline outline(path_, plans_, storages_, layouts_);
+    auto description = outline.description(path_, plans_);
+    candidate.describe(std::move(outline));
+    offers_.push_back({Offer::Kind::kSegment, candidate.number(), std::string(description.begin(), description.end())});
+  } catch (const NotCompiled& reason) {
+    candidate.stay(reason.what());
+  }
+}
+
+// Whether the library may compute from what is there, as far as can be seen. Where not, tier 1 says what is wrong, if anything is.
+bool Session::fits(Candidate& candidate, Binding& binding) {
+  const auto misfit = candidate.outline().bind(path_, binding);
+  if (misfit == Outline::Misfit::kNumber) candidate.widen();
+  if (misfit != Outline::Misfit::kNone) return false;
+  const auto& places = candidate.outline().places();
+  for (size_t number = 0; number < places.size(); ++number) {
+    const auto& place = places[number];
+    const uint64_t id = binding.ids[number];
+    if (place.is_made == storages_.has(id)) return false;
+    if (!place.is_input) continue;
+    const Entry& entry = storages_.at(id);
+    if (entry.cause() || entry.shortfall() || entry.bytes() != place.bytes) return false;
+  }
+  try {
+    storages_.check_room(candidate.outline().made_bytes());
+    candidate.outline().check(binding, storages_, device_);
+  } catch (const CommandError&) {
+    return false;
+  } catch (const c10::Error&) {
+    return false;
+  }
+  return true;
+}
+
+// The mask that tier 1 would draw.
+at::Tensor Session::drawn(const Outline::Draw& draw, const std::pair<uint64_t, uint64_t>& seed_and_counter) const {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  auto mask = at::empty_strided(draw.mask->sizes, draw.mask->strides, at::TensorOptions().dtype(at::kBool));
+  mask.bernoulli_(draw.kept, device_.seeded_generator(seed_and_counter.first, seed_and_counter.second));
+  return mask;
+}
+
+std::vector<at::Tensor> Session::library_inputs(const Candidate& candidate, const Binding& binding) {
+  std::vector<at::Tensor> inputs;
+  const auto& places = candidate.outline().places();
+  for (size_t number = 0; number < places.size(); ++number) {
+    if (places[number].is_input) inputs.push_back(storages_.at(binding.ids[number]).view(device_, *places[number].layout, 0));
+  }
+  if (!binding.numbers.empty()) {
+    auto numbers = at::empty({static_cast<int64_t>(binding.numbers.size())}, at::TensorOptions().dtype(at::kDouble));
+    std::copy(binding.numbers.begin(), binding.numbers.end(), numbers.mutable_data_ptr<double>());
+    inputs.push_back(std::move(numbers));
+  }
+  for (size_t index = 0; index < binding.draws.size(); ++index) inputs.push_back(drawn(candidate.outline().draws()[index], binding.draws[index]));
+  return inputs;
+}
+
+void Session::bar(Candidate& candidate, const std::string& why) {
+  candidate.stay(why);
+  offers_.push_back({Offer::Kind::kBarred, candidate.number(), why});
+}
+
+// Whether the results are what the segment makes, by their geometry.
+bool Session::are_results(const Candidate& candidate, const std::vector<at::Tensor>& results) const {
+  size_t next = 0;
+  for (const auto& place : candidate.outline().places()) {
+    if (!place.is_output()) continue;
+    if (next == results.size()) return false;
+    const auto& result = results[next++];
+    if (!result.defined() || !result.device().is_cpu() || result.scalar_type() != place.dtype || result.sizes() != c10::IntArrayRef(place.layout->sizes)) return false;
+  }
+  return next == results.size();
+}
+
+// False where tier 1 has to carry it out: then nothing has changed.
+bool Session::serve(Candidate& candidate, const Binding& binding) {
+  std::vector<at::Tensor> results;
+  try {
+    const auto inputs = library_inputs(candidate, binding);
+    const Running::Call call(caller_.running(), kRunning);
+    results = candidate.library().run(inputs);
+    if (!are_results(candidate, results)) throw std::runtime_error("its results have other geometries");
+    settle_layouts(candidate, results);
+  } catch (const std::exception& error) {
+    bar(candidate, std::string("its library failed: ") + error.what());
+    return false;
+  }
+  take_results(candidate, binding, results);
+  return true;
+}
+
+// Copies results whose strides or storages are not the session's.
+void Session::settle_layouts(const Candidate& candidate, std::vector<at::Tensor>& results) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  auto result = results.begin();
+  for (const auto& place : candidate.outline().places()) {
+    if (!place.is_output()) continue;
+    const Layout& layout = *place.layout;
+    const bool is_own = result->storage_offset() == 0 && result->use_count() == 1 && result->storage().use_count() == 1 &&
+                        (layout.numel == 0 || result->strides() == c10::IntArrayRef(layout.strides)) &&
+                        static_cast<int64_t>(result->storage().nbytes()) == place.bytes;
+    if (!is_own) {
+      Entry entry(place.bytes, nullptr);
+      entry.touch_unwritten(device_);
+      entry.view(device_, layout, 0).copy_(*result);
+      *result = entry.view(device_, layout, 0);
+    }
+    ++result;
+  }
+}
+
+// From here on nothing fails.
+void Session::take_results(const Candidate& candidate, const Binding& binding, const std::vector<at::Tensor>& results) {
+  const auto& places = candidate.outline().places();
+  auto result = results.begin();
+  for (size_t number = 0; number < places.size(); ++number) {
+    const auto& place = places[number];
+    const uint64_t id = binding.ids[number];
+    if (place.is_freed && !place.is_made) storages_.free(id);
+    if (place.is_freed) continue;
+    if (place.is_made) storages_.insert(id, place.bytes);
+    if (!place.is_output()) continue;
+    Entry& entry = storages_.at(id);
+    entry.replace(c10::Storage(nullptr));
+    entry.adopt(*result++, 0);
+  }
+  sequence_ += candidate.outline().calls();
+}
+
+// The library computes from copies, twice, and then tier 1 carries the segment out, as ever.
+void Session::prove(Candidate& candidate, const Binding& binding) {
+  std::vector<at::Tensor> copies, first, second;
+  std::string wrong;
+  try {
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    const auto inputs = library_inputs(candidate, binding);
+    for (const auto& input : inputs) copies.push_back(input.clone());
+    first = candidate.library().run(copies);
+    second = candidate.library().run(copies);
+    if (!are_results(candidate, first) || !are_results(candidate, second)) wrong = "its results have other geometries";
+    std::vector<at::Tensor> all(copies);
+    all.insert(all.end(), first.begin(), first.end());
+    all.insert(all.end(), second.begin(), second.end());
+    if (wrong.empty() && !are_apart(all)) wrong = "its results share memory";
+    for (size_t index = 0; index < inputs.size() && wrong.empty(); ++index) {
+      if (!are_identical(inputs[index], copies[index])) wrong = "it writes to what it is given";
+    }
+  } catch (const c10::OutOfMemoryError&) {
+    return replay();  // there is no room for copies: the next time, perhaps
+  } catch (const std::exception& error) {
+    wrong = error.what();
+  }
+  replay();
+  if (stopped_) return;
+  if (wrong.empty()) wrong = difference(candidate, binding, copies, {first, second});
+  if (!wrong.empty()) return bar(candidate, "its library is wrong: " + wrong);
+  candidate.proved();
+}
+
+// What differs from what tier 1 has made of the inputs; empty where nothing does.
+std::string Session::difference(Candidate& candidate, const Binding& binding, const std::vector<at::Tensor>& inputs, const std::vector<std::vector<at::Tensor>>& found) {
+  std::vector<at::Tensor> expected;
+  const auto& places = candidate.outline().places();
+  for (size_t number = 0; number < places.size(); ++number) {
+    if (places[number].is_output()) expected.push_back(storages_.at(binding.ids[number]).view(device_, *places[number].layout, 0));
+  }
+  Proof proof({candidate.outline(), binding, path_, plans_, device_}, candidate.library(), inputs, std::move(expected));
+  for (const auto& results : found) {
+    if (auto differs = proof.difference(results); !differs.empty()) return differs;
+  }
+  return "";
+}
+
+void Session::end_segment() {
+  if (holding_ != nullptr) holding_->strayed();
+  release();
+  if (compiles() && path_known_ && !path_.empty()) note_end();
+  path_.clear();
+  path_known_ = true;
+  planned_ = false;
+  traces_.cut();
+}
+
+void Session::note_end() {
+  wire::Step* const end = path_.back();
+  const auto found = by_end_.find(end);
+  if (found == by_end_.end()) {
+    if (end->ended + 1 < kComingsMin || candidates_.size() >= kCandidatesMax || calls_in(path_) < kCallsMin) return;
+    candidates_.push_back(std::make_unique<Candidate>(++last_candidate_, path_));
+    by_end_.emplace(end, candidates_.back().get());
+    by_root_[path_.front()] = candidates_.back().get();
+    return;
+  }
+  Candidate& candidate = *found->second;
+  by_root_[path_.front()] = &candidate;
+  if (candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) offers_.push_back({Offer::Kind::kDue, candidate.number(), ""});
+  candidate.came(Clock::now(), candidate.by_library() == planned_);
+}
+
+void Session::take_library(uint64_t number, std::shared_ptr<Library> library) {
+  for (const auto& candidate : candidates_) {
+    if (candidate->number() == number) candidate->take(library);
+  }
+}
+
+void Session::refuse_library(uint64_t number, const std::string& why) {
+  for (const auto& candidate : candidates_) {
+    if (candidate->number() == number && candidate->state() == Candidate::State::kAwaiting) candidate->stay(why);
+  }
+}
+
+// How the segment that ends with the step is carried out, and why not better where the program wants that.
+wire::Standing Session::standing_of(const wire::Step& end, uint64_t calls) const {
+  wire::Standing standing;
+  standing.tier = end.ended > 1 ? 1 : 0;
+  const auto found = by_end_.find(&end);
+  if (!wants_libraries_) return standing;
+  if (!due_ns_) {
+    standing.why = gang_ ? "no libraries are made for several devices" : "its worker makes no libraries";
+  } else if (found != by_end_.end()) {
+    if (found->second->state() == Candidate::State::kServing) standing.tier = 2;
+    standing.why = found->second->why();
+  } else if (calls < kCallsMin) {
+    standing.why = "it has fewer than " + std::to_string(kCallsMin) + " calls";
+  } else {
+    standing.why = "it came once or twice";
+  }
+  return standing;
+}
+
+}  // namespace forebay::worker

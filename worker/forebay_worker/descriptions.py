@@ -1,0 +1,102 @@
+"""What the executor says of a segment to whoever compiles it: operators, geometries and aliases, no contents (``csrc/outline.cpp``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from forebay_wire._stream import Reader, WireError
+from forebay_wire.steps import word_kinds
+from forebay_wire.stream import Geometry, Template, get_template
+
+PLACES_MAX = 16_384
+CALLS_MAX = 65_536
+NUMBERS_MAX = 4096
+
+
+class WordKind(IntEnum):
+    """What a word of a call stands for."""
+
+    USED = 0
+    MADE = 1
+    CONSTANT = 2
+    NUMBER = 3
+    IGNORED = 4
+    DRAWN = 5
+
+
+class Word(NamedTuple):
+    """A word that a call binds."""
+
+    kind: WordKind
+    value: int
+    """The number of the storage, the constant as the stream has it, or which of the changing numbers or of the masks it is."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A storage."""
+
+    is_input: bool
+    is_output: bool
+    geometry: Geometry | None
+    """Of all its elements; None where no call uses it."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of an operator, such as ``aten::add`` with the overload ``Tensor``."""
+
+    operator: str
+    overload: str
+    template: Template
+    words: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class Description:
+    """A segment. Its library takes the inputs in their order, behind them one tensor of the changing numbers if there are any, and the
+    masks of its dropouts; it gives the outputs."""
+
+    numbers: int
+    """How many numbers change from time to time."""
+    places: tuple[Place, ...]
+    calls: tuple[Call, ...]
+    masks: int = 0
+    """How many dropouts are given what they keep."""
+
+
+def read(body: bytes) -> Description:
+    """Raises WireError for what the executor would not have said."""
+    reader = Reader(body)
+    numbers = reader.bounded(NUMBERS_MAX, "the number of changing numbers")
+    masks = reader.bounded(CALLS_MAX, "the number of masks")
+    places = tuple(_place(reader) for _ in range(reader.count(PLACES_MAX, "the number of storages")))
+    calls = tuple(_call(reader, len(places), numbers, masks) for _ in range(reader.count(CALLS_MAX, "the number of calls")))
+    if not reader.done():
+        raise WireError("a description with something behind it")
+    return Description(numbers, places, calls, masks)
+
+
+def _place(reader: Reader) -> Place:
+    flags = reader.u8()
+    geometry = None
+    if flags & 4:
+        dtype, sizes, strides, conjugate = reader.geometry()
+        geometry = Geometry(dtype, tuple(sizes), tuple(strides), conjugate)
+    return Place(bool(flags & 1), bool(flags & 2), geometry)
+
+
+def _call(reader: Reader, places: int, numbers: int, masks: int) -> Call:
+    operator, overload = reader.string().decode(), reader.string().decode()
+    template = get_template(reader)
+    words = tuple(Word(WordKind(reader.u8()), reader.u64()) for _ in word_kinds(template))
+    for word in words:
+        if word.kind in (WordKind.USED, WordKind.MADE) and word.value >= places:
+            raise WireError("a storage that the description does not have")
+        if word.kind == WordKind.NUMBER and word.value >= numbers:
+            raise WireError("a changing number that the description does not have")
+        if word.kind == WordKind.DRAWN and word.value >= masks:
+            raise WireError("a mask that the description does not have")
+    return Call(operator, overload, template, words)

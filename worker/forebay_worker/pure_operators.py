@@ -1,0 +1,26 @@
+"""Operators that are compiled: without effects, and the same each time. In-place forms and lists are made of them."""
+
+POINTWISE = """
+abs add sub rsub mul div neg reciprocal sqrt rsqrt square exp expm1 log log1p log2 sin cos tan tanh sigmoid erf floor ceil round trunc sign
+relu gelu gelu_backward silu silu_backward elu leaky_relu leaky_relu_backward hardtanh hardtanh_backward softplus
+threshold threshold_backward sigmoid_backward tanh_backward addcmul addcdiv
+lerp pow maximum minimum clamp clamp_min clamp_max where eq ne lt le gt ge logical_and
+logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not masked_fill
+isnan isinf isneginf isposinf atan2 fmod remainder
+"""
+COPIES = "_to_copy clone cat stack flip repeat roll tril triu constant_pad_nd slice_backward select_backward"
+NEW = "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange scalar_tensor"
+REDUCTIONS = "sum mean var std amax amin max min argmax argmin prod any all cumsum linalg_vector_norm var_mean norm"
+PRODUCTS = "mm addmm bmm baddbmm dot mv"
+LAYERS = """
+_softmax _softmax_backward_data _log_softmax _log_softmax_backward_data native_layer_norm native_layer_norm_backward native_batch_norm
+native_batch_norm_backward native_dropout_backward native_group_norm native_group_norm_backward convolution convolution_backward
+max_pool2d_with_indices
+max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward embedding
+embedding_dense_backward gather index_select _scaled_dot_product_flash_attention_for_cpu
+_scaled_dot_product_flash_attention_for_cpu_backward
+"""
+LOSSES = "nll_loss_forward nll_loss_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward"
+
+PURE = frozenset(" ".join((POINTWISE, COPIES, NEW, REDUCTIONS, PRODUCTS, LAYERS, LOSSES)).split())
+"""Names after ``aten::``, of all overloads."""
