@@ -24,7 +24,7 @@ class SpendPage(PageHandler):
         chosen = self._period()
         summary = self.services.billing.summary
         rows, flavors = await asyncio.gather(
-            attempt(summary(self.token, "tenant,user,flavor", chosen), Text("Device time and cost")),
+            attempt(summary(self.token, "tenant,flavor", chosen), Text("Device time and cost")),
             attempt(summary(self.token, "flavor", chosen), Text("Device time and cost by flavor")),
         )
         self.show(

@@ -20,7 +20,7 @@ class Sum:
 
 @dataclass(frozen=True)
 class TenantSpend:
-    """A tenant's rows by user and flavor, and their sums."""
+    """A tenant's rows by flavor, and their sums."""
 
     tenant: str
     rows: tuple[SummaryRow, ...]
@@ -87,6 +87,6 @@ def sums(rows: Iterable[SummaryRow]) -> tuple[Sum, ...]:
 def by_tenant(rows: Iterable[SummaryRow]) -> tuple[TenantSpend, ...]:
     """Rows grouped by tenant, both in alphabetical order."""
     groups: dict[str, list[SummaryRow]] = {}
-    for row in sorted(rows, key=lambda row: (row.tenant or "", row.user or "", row.flavor or "", row.currency)):
+    for row in sorted(rows, key=lambda row: (row.tenant or "", row.flavor or "", row.currency)):
         groups.setdefault(row.tenant or "", []).append(row)
     return tuple(TenantSpend(tenant, tuple(group), sums(group)) for tenant, group in groups.items())
