@@ -33,7 +33,7 @@ def test_where_the_money_went_is_told_by_day_notebook_and_flavor_down_to_each_ru
     page = cloud.get("acme-billing", "usage/spread?period=today").text
     assert cells(page, "Notebook or command") == ["=cmd|run process", "deep/a&amp;b.ipynb"]
     assert cells(page, "Device time")[-2:] == ["7.000 s", "15.000 s"]
-    assert page.count("<rect ") == 1 and "$" in page
+    assert page.count("<rect ") == 2 and "$" in page, "one day's bar, of two notebooks"
     link = re.search(r'href="/services/dashboards/(usage/notebook\?[^"]+b.ipynb[^"]*)"', page)
     assert link is not None
     notebook = cloud.get("acme-billing", html.unescape(link[1])).text
