@@ -110,6 +110,7 @@ def test_what_is_installed_is_ones_own_and_is_there_after_the_next_start_while_t
     assert row["packages"] == ["ours_alone==1.0"] and row["in_use"] and 0 < row["size_bytes"] < 4 << 20
 
 
+@pytest.mark.full_sweep
 def test_a_shared_package_in_another_version_goes_before_the_shared_one_and_comes_back_when_it_is_removed(home: Home) -> None:
     """So does its command; pip never touches the shared one."""
     home.make_wheel("tqdm", "999.0", command=True)
@@ -174,6 +175,7 @@ def test_commands_of_the_shared_environment_run_in_ones_own(home: Home) -> None:
     assert configuration(home.of("work"))[SHARED_KEY] == shared
 
 
+@pytest.mark.full_sweep
 def test_a_notebook_keeps_what_it_needs_and_another_home_installs_it(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.make_wheel("ours_alone")
     home.forebay("create", "work")

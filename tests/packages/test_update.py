@@ -86,6 +86,7 @@ def cloud(tmp_path: Path, dist: Path, wheels: ModuleType) -> Iterator[Cloud]:
     made.server.server_close()
 
 
+@pytest.mark.full_sweep  # the light half is test_exchange.py
 def test_an_environment_follows_the_operators_release_and_goes_back(
     cloud: Cloud, dist: Path, tmp_path: Path, environment: Callable[..., Any]
 ) -> None:
