@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -40,7 +41,13 @@ def kernels(member: Any, kernel_type: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def workers_of(cloud: Any) -> list[psutil.Process]:
-    return [process for process in psutil.Process(cloud.process.pid).children(recursive=True) if "forebay_worker" in process.cmdline()]
+    return [process for process in psutil.Process(cloud.process.pid).children(recursive=True) if _is_worker(process)]
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):  # it has ended
+        return "forebay_worker" in process.cmdline()
+    return False
 
 
 def computing_worker(cloud: Any) -> psutil.Process:
