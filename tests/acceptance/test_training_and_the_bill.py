@@ -134,7 +134,9 @@ def test_a_member_sees_each_billed_cell_on_my_usage(cloud: Any, billed: Any, tex
 def test_the_operator_sees_tenant_user_and_flavor(cloud: Any, billed: Any, text_of: Any) -> None:
     operator = cloud.person("operator")
     page = text_of(operator.web.get("/services/dashboards/operator/usage").raise_for_status())
-    assert "acme" in page and "acme-member" in page and "dev.4gb" in page
+    assert "acme" in page and "dev.4gb" in page
+    page = text_of(operator.web.get("/services/dashboards/operator/tenant/acme").raise_for_status())
+    assert "acme-member" in page and "dev.4gb" in page
 
 
 def test_another_tenants_owner_sees_nothing_of_it(cloud: Any, billed: Any) -> None:

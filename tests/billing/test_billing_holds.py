@@ -255,7 +255,7 @@ def beat_body(*leases: UsageRecord) -> dict[str, Any]:
     rows = [asdict(lease) for lease in leases]
     for row in rows:
         row["record"] = row.pop("id")
-        del row["source"], row["close_reason"], row["parked_bytes"]
+        del row["source"], row["close_reason"], row["parked_bytes"], row["energy_mj"]
     return {"source": "pool", "sent_at_ns": NOW_NS, "period_ns": PERIOD_NS, "leases": rows}
 
 

@@ -40,7 +40,7 @@ def put(running: Any, caller: str, **body: Any) -> dict[str, Any]:
 def beat(running: Any, *records: UsageRecord, sent_at_ns: int | None = None) -> list[dict[str, Any]]:
     """One heartbeat of the pool, and what it is answered."""
     sent_at_ns = running.clock() if sent_at_ns is None else sent_at_ns
-    left_out = ("source", "id", "close_reason", "parked_bytes")
+    left_out = ("source", "id", "close_reason", "parked_bytes", "energy_mj")
     leases = [{**{k: v for k, v in asdict(one).items() if k not in left_out}, "record": one.id} for one in records]
     body = {"source": "pool", "sent_at_ns": sent_at_ns, "period_ns": 5 * SECOND_NS, "leases": leases}
     response = running.request("pool", "POST", "/api/heartbeats", json=body)

@@ -76,7 +76,7 @@ def hourly(value: Any) -> Any:
     }
 
 
-LATER = ("cell_id", "first_line", "code")
+LATER = ("cell_id", "first_line", "code", "energy_mj", "energy_duration_ns", "co2_mg")
 
 
 def keyless(found: Any) -> Any:
