@@ -38,7 +38,7 @@ def driver_of(kind: str, index: int, uuid: str, load: Callable[[str], Any] = imp
 def _by_nvml(nvml: Any, uuid: str) -> Driver:
     nvml.nvmlInit()
     try:
-        handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+        handle = nvidia_handle(nvml, uuid)
         return Driver(
             name=_text(nvml.nvmlDeviceGetName(handle)),
             uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
@@ -50,6 +50,11 @@ def _by_nvml(nvml: Any, uuid: str) -> Driver:
         )
     finally:
         nvml.nvmlShutdown()
+
+
+def nvidia_handle(nvml: Any, uuid: str) -> Any:
+    """NVML's own name of a device, by the unique id that PyTorch tells, which leaves out what kind of a device it is."""
+    return nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
 
 
 def _by_amdsmi(smi: Any, index: int) -> Driver:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from forebay_worker.drivers import nvidia_handle
 from forebay_worker.pytorch import SeenDevice
 
 LOG = logging.getLogger("forebay.worker")
@@ -132,7 +133,7 @@ def _counter_of(device: SeenDevice, count: int, load: Callable[[str], Any]) -> C
 def nvidia_counter(nvml: Any, uuid: str) -> Counter:
     """A GPU's, by its unique id, since NVML may number the devices otherwise than PyTorch."""
     nvml.nvmlInit()
-    handle = nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+    handle = nvidia_handle(nvml, uuid)
     return lambda: float(nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
 
 
