@@ -21,6 +21,7 @@ TOKEN_VARIABLE = "FOREBAY_TOKEN"  # noqa: S105 the variable's name, not a token
 HUB_TOKEN_VARIABLE = "JUPYTERHUB_API_TOKEN"  # noqa: S105 as above
 FLAVOR_VARIABLE = "FOREBAY_FLAVOR"
 PRIORITY_VARIABLE = "FOREBAY_PRIORITY"
+CERTIFICATES_VARIABLE = "SSL_CERT_FILE"
 LOSS_VARIABLE = "FOREBAY_JOB_LOSS"
 """The file that the runner of a job looks at once its program has ended."""
 PRIORITY_MAX = 99

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 from forebay.devices import DEVICES_VARIABLE
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import (
+    CERTIFICATES_VARIABLE,
     FLAVOR_VARIABLE,
     LOCAL,
     LOOPBACK_HOSTS,
@@ -36,7 +37,6 @@ PLACE = "/mnt/forebay"
 """In the container: below it are the client's packages and the settings."""
 ENTRY = f"{PLACE}/client/forebay/toolkit/enter.sh"
 PASSED = (FLAVOR_VARIABLE, PRIORITY_VARIABLE, DEVICES_VARIABLE)
-CERTIFICATES = "SSL_CERT_FILE"
 IMAGES_OWN = {"torch"}
 """What the client asks for and every image has."""
 
@@ -52,7 +52,7 @@ def perform(arguments: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="forebay-image-") as name:
         folder = Path(name)
         lay_client(folder / "client")
-        lay_settings(folder / "settings", variables, os.environ.get(CERTIFICATES))
+        lay_settings(folder / "settings", variables, os.environ.get(CERTIFICATES_VARIABLE))
         words = [*_options(engine, folder, variables[URL_VARIABLE]), *(f"--volume={volume}" for volume in arguments.volume)]
         return _run([engine, "run", *words, arguments.image, ENTRY, arguments.program, *arguments.arguments])
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 from forebay.errors import ForebayError, PoolRefused
-from forebay.service import Service
+from forebay.service import CERTIFICATES_VARIABLE, Service
 from forebay.toolkit import pool
 from forebay.toolkit.release.packages import ExchangeError, Packages, Wheel, order
 
@@ -25,7 +25,6 @@ Brings forebay, and what belongs to it, in the environment that this command is 
 that your pool's operator publishes, or --index.
 """
 PROTOCOL = re.compile(r"^PROTOCOL = (\d+)", re.MULTILINE)
-CERTIFICATES = "SSL_CERT_FILE"
 NOT_FOUND = 404
 CHANGES = "CHANGES.md"
 CHANGES_BYTES_MAX = 256 * 1024
@@ -166,5 +165,5 @@ class _Index:
 
 def _authority() -> list[str]:
     """The certificates that this process trusts, for pip too, which has a variable of its own."""
-    given = os.environ.get(CERTIFICATES)
+    given = os.environ.get(CERTIFICATES_VARIABLE)
     return ["--cert", given] if given and "PIP_CERT" not in os.environ else []
