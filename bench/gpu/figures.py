@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PARTS = ("build", "fidelity", "memory", "park", "share", "speed", "faults")
+PARTS = ("build", "fidelity", "memory", "park", "share", "speed", "graphs", "faults")
 PARK_SIZES_GB = (0.1, 1, 10, 40)
 SMALL_MODELS = ("mlp", "transformer", "convnet", "gpt2")
 LARGE_MODELS = ("gpt2-medium", "vit-b", "resnet-50")
@@ -39,17 +39,16 @@ class Figure:
     def bar(self) -> str:
         if not self.unit:
             return "yes"
-        if self.at_most is not None:
-            return f"≤ {self.at_most:g}"
-        return "" if self.at_least is None else f"≥ {self.at_least:g}"
+        most, least = "" if self.at_most is None else f"≤ {self.at_most:g}", "" if self.at_least is None else f"≥ {self.at_least:g}"
+        return " and ".join(bar for bar in (least, most) if bar)
 
     def met(self, value: float) -> bool | None:
         """Whether the bar is met; None where there is none."""
         if not self.unit:
             return bool(value)
-        if self.at_most is not None:
-            return value <= self.at_most
-        return None if self.at_least is None else value >= self.at_least
+        if self.at_most is None and self.at_least is None:
+            return None
+        return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 
 
 def _build() -> list[Figure]:
@@ -149,8 +148,19 @@ def _speed() -> list[Figure]:
     ]
 
 
+def _graphs() -> list[Figure]:
+    return [
+        *(Figure(f"graphs/step ÷ native eager, {model}", "ratio") for model in SMALL_MODELS),
+        Figure("graphs/step ÷ native eager, geometric mean of the four", "ratio", at_most=0.5),
+        *(Figure(f"graphs/step ÷ tier 1, {model}", "ratio", at_most=1.02) for model in SMALL_MODELS),
+        *(Figure(f"graphs/step ÷ native eager, {model} in bf16", "ratio", at_most=1.0) for model in LARGE_MODELS),
+        *(Figure(f"graphs/step ÷ tier 1, {model} in bf16", "ratio", at_most=1.02) for model in LARGE_MODELS),
+    ]
+
+
 def _faults() -> list[Figure]:
     return [
+        Figure("faults/energy by the worker's counter ÷ nvidia-smi's mean power over that time", "ratio", at_most=1.3, at_least=0.7),
         Figure("faults/temperature by the pool's probe less nvidia-smi's", "°C apart", at_most=3),
         Figure("faults/uncorrectable memory errors as nvidia-smi says"),
         Figure("faults/device's unique id as nvidia-smi says"),
@@ -165,5 +175,5 @@ def _faults() -> list[Figure]:
 
 
 FIGURES: dict[str, Figure] = {
-    figure.name: figure for make in (_build, _fidelity, _memory, _park, _share, _speed, _faults) for figure in make()
+    figure.name: figure for make in (_build, _fidelity, _memory, _park, _share, _speed, _graphs, _faults) for figure in make()
 }

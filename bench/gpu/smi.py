@@ -71,6 +71,12 @@ def asked(index: int) -> dict[str, str]:
     return said
 
 
+def watts(index: int) -> float:
+    """What the device draws now. Raises ValueError where it is not told."""
+    command = ["nvidia-smi", f"--id={index}", "--query-gpu=power.draw", "--format=csv,noheader,nounits"]
+    return float(subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, check=True).stdout)
+
+
 def mps_runs(processes: Path = Path("/proc")) -> bool:
     """Whether NVIDIA's multi-process service is up: its control daemon, or its server."""
     for path in processes.glob("[0-9]*/comm"):

@@ -42,6 +42,9 @@ class Trial:
     def worker(self) -> contextlib.AbstractContextManager[Worker]:
         return worker_on([self.device], self.root)
 
-    def session(self, limit_bytes: int | None = None, *others: str) -> contextlib.AbstractContextManager[Session]:
-        """A session with an open lease, on the other devices too; its limit is the device's memory at most."""
-        return session_on([self.device, *others], self.root, min(limit_bytes or self.sizes.limit_bytes, self.memory_bytes))
+    def session(
+        self, limit_bytes: int | None = None, *others: str, compiles: bool = False
+    ) -> contextlib.AbstractContextManager[Session]:
+        """A session with an open lease, on the other devices too; its limit is the device's memory at most. ``compiles``: it asks for tier 2."""
+        limit_bytes = min(limit_bytes or self.sizes.limit_bytes, self.memory_bytes)
+        return session_on([self.device, *others], self.root, limit_bytes, compiles)

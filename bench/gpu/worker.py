@@ -147,9 +147,9 @@ def worker_on(devices: Sequence[str], root: Path) -> Iterator[Worker]:
 
 
 @contextlib.contextmanager
-def session_on(devices: Sequence[str], root: Path, limit_bytes: int) -> Iterator[Session]:
+def session_on(devices: Sequence[str], root: Path, limit_bytes: int, compiles: bool) -> Iterator[Session]:
     """A session with an open lease on a worker of its own."""
-    with worker_on(devices, root) as worker, client(worker.folder / "client.log") as peer:
+    with worker_on(devices, root) as worker, client(worker.folder / "client.log", compiles=compiles) as peer:
         worker.assign(limit_bytes)
         session = Session(worker, peer)
         session.connect()

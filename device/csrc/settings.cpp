@@ -9,6 +9,12 @@
 
 namespace forebay {
 
+namespace {
+
+bool wants_libraries() { return asks_for_libraries() && !at::globalContext().deterministicAlgorithms(); }
+
+}  // namespace
+
 bool asks_for_libraries() {
   static const bool asks = [] {
     const char* value = std::getenv("FOREBAY_COMPILE");
@@ -17,9 +23,7 @@ bool asks_for_libraries() {
   return asks;
 }
 
-uint64_t host_settings() {
-  return wire::kSettingsDefault | (asks_for_libraries() && !at::globalContext().deterministicAlgorithms() ? wire::kCompiled : 0);
-}
+uint64_t host_settings() { return wire::kSettingsDefault | (wants_libraries() ? wire::kCompiled : 0); }
 
 uint64_t program_settings() {
   const auto& context = at::globalContext();
@@ -38,6 +42,7 @@ uint64_t program_settings() {
   note(context.deterministicCuDNN(), wire::kCudnnDeterministic);
   note(context.deterministicAlgorithms(), wire::kDeterministic);
   note(context.deterministicAlgorithmsWarnOnly(), wire::kDeterministicWarns);
+  note(wants_libraries(), wire::kCompiled);
   return bits;
 }
 

@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sysconfig
 from pathlib import Path
 
 import torch
@@ -52,11 +53,11 @@ def compile_into(folder: Path) -> None:
     (information / "entry_points.txt").write_text(ENTRY_POINTS)
     compiler = os.environ.get("CXX", "c++")
     flags = [*FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}"]
-    includes = [f"-I{path}" for path in cpp_extension.include_paths()]
+    includes = [f"-I{path}" for path in (*cpp_extension.include_paths(), sysconfig.get_path("include"))]
     together = folder / "together.cpp"  # as one: most of the time goes into PyTorch's headers
     together.write_text("".join(f'#include "{source}"\n' for source in sorted(HERE.glob("csrc/*.cpp"))))
     libraries = [flag for path in cpp_extension.library_paths() for flag in (f"-L{path}", f"-Wl,-rpath,{path}")]
-    linked = ["-shared", *libraries, "-lc10", "-ltorch_cpu", "-ltorch", "-o", str(package / "libstandin.so")]
+    linked = ["-shared", *libraries, "-lc10", "-ltorch_cpu", "-ltorch_python", "-ltorch", "-o", str(package / "libstandin.so")]
     subprocess.run([compiler, *flags, *includes, str(together), *linked], check=True)
     together.unlink()
 

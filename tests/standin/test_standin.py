@@ -263,3 +263,65 @@ def test_the_same_programs_without_the_mistake_are_left_alone(folder: Path) -> N
     for touch, instead in (("ctypes.string_at(a.data_ptr(), 1)", "a.tolist()"), ("ctypes.memset(a.data_ptr(), 0, 1)", "a.zero_()")):
         mended = mended.replace(touch, instead)
     check(folder, mended)
+
+
+GRAPH = """
+graph, side = torch.standin.CUDAGraph(), torch.Stream(device="standin:0")
+own = torch.Generator("standin:0").manual_seed(3)
+graph.register_generator_state(own)
+default = torch.standin.default_generators[0]
+
+def recorded(run):
+    before, kept = torch.accelerator.current_stream(), default.graphsafe_get_state()
+    default.graphsafe_set_state(own)
+    torch.accelerator.set_stream(side)
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        return run()
+    finally:
+        torch.accelerator.set_stream(side)
+        try:
+            graph.capture_end()
+        finally:
+            torch.accelerator.set_stream(before)
+            default.graphsafe_set_state(kept)
+"""
+
+
+def test_a_graph_is_not_carried_out_when_it_is_recorded_but_each_time_it_is_replayed(folder: Path) -> None:
+    check(
+        folder,
+        GRAPH
+        + """
+x = torch.ones(4, device="standin")
+torch.nn.functional.dropout(x + 1), x.mul_(1)  # each operator ran before
+torch.standin.synchronize()
+
+def step():
+    x.mul_(2)
+    return torch.nn.functional.dropout(x + 1, 0.5)
+
+y = recorded(step)
+assert x.tolist() == [1] * 4
+for times in (1, 2):
+    own.manual_seed(7).set_offset(12)
+    graph.replay()
+    assert x.tolist() == [2.0**times] * 4
+    default.manual_seed(7).set_offset(12)
+    assert torch.equal(y.cpu(), torch.nn.functional.dropout(x + 1, 0.5).cpu())
+""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "finding"),
+    [
+        ("recorded(lambda: x.sum().item())", "a copy to the host is not permitted while a stream is recorded"),
+        ("recorded(lambda: torch.standin.synchronize())", "a synchronisation is not permitted while a stream is recorded"),
+        ("y = torch.ones(4, device='standin'); recorded(lambda: x + y); del y; graph.replay()", "uses memory that is not allocated"),
+    ],
+)
+def test_what_a_graph_cannot_hold_is_refused(folder: Path, program: str, finding: str) -> None:
+    prepared = GRAPH + 'x = torch.ones(4, device="standin")\nx + x, x.sum().item()\n'
+    ended = run(folder, prepared + program)
+    assert ended.returncode != 0 and finding in ended.stderr, ended

@@ -295,17 +295,23 @@ void Caller::check_ranges(const Plan& plan) {
   for (const auto& range : plan.ranges) {
     const TensorArgument& argument = tensors_[range.tensor];
     if (argument.impl == nullptr || argument.entry == nullptr) continue;
-    const Interval* known = argument.entry->numbers(*argument.layout, argument.offset, range.except);
-    if (known != nullptr) {
-      hold_to_range(plan, range, *known);
-      continue;
-    }
     const c10::IValue& given = stack_[range.argument];
-    const at::Tensor numbers = range.item ? given.toListRef()[*range.item].toTensor() : given.toTensor();
-    const Interval found = interval_of(on_host(argument).value_or(numbers), range.except);
-    argument.entry->note_numbers(*argument.layout, argument.offset, range.except, found);
-    hold_to_range(plan, range, found);
+    check_range(plan, range, argument, range.item ? given.toListRef()[*range.item].toTensor() : given.toTensor());
   }
+}
+
+void Caller::hold_to_range(const Plan& plan, const NumberRange& range, Entry& entry, const Layout& layout, int64_t offset) const {
+  const at::Tensor numbers = entry.view(device_, layout, offset);
+  check_range(plan, range, {&entry, &layout, offset, numbers.unsafeGetTensorImpl()}, numbers);
+}
+
+void Caller::check_range(const Plan& plan, const NumberRange& range, const TensorArgument& argument, const at::Tensor& numbers) const {
+  const Interval* known = argument.entry->numbers(*argument.layout, argument.offset, range.except);
+  if (known != nullptr) return worker::hold_to_range(plan, range, *known);
+  TORCH_CHECK(!device_.is_recording(), "it is given numbers that its segment computes");
+  const Interval found = interval_of(on_host(argument).value_or(numbers), range.except);
+  argument.entry->note_numbers(*argument.layout, argument.offset, range.except, found);
+  worker::hold_to_range(plan, range, found);
 }
 
 // The same numbers, as the client sent them.

@@ -50,6 +50,9 @@ class Caller {
   // As fail, of a call whose client has no use for the ids of its results.
   void withdraw();
 
+  // Looks at numbers of a storage that a call is about to be given, where they are not known. Throws c10::Error where one is out of its range.
+  void hold_to_range(const Plan& plan, const NumberRange& range, Entry& entry, const Layout& layout, int64_t offset) const;
+
   // The call that is being carried out; for any thread.
   const Running& running() const { return running_; }
   Running& running() { return running_; }
@@ -75,6 +78,7 @@ class Caller {
   void execute(Plan& plan);
   // Before the kernels of an accelerator would find what they assert. Throws c10::Error.
   void check_ranges(const Plan& plan);
+  void check_range(const Plan& plan, const NumberRange& range, const TensorArgument& argument, const at::Tensor& numbers) const;
   static std::optional<at::Tensor> on_host(const TensorArgument& argument);
   void forget_numbers(const Plan& plan);
   void note_made(const Plan& plan, const Interval& made);

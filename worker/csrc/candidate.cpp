@@ -37,17 +37,52 @@ void Candidate::take(std::shared_ptr<Library> library) {
   why_ = "its library is being held against tier 1";
 }
 
+void Candidate::take(std::vector<Part> parts, int64_t bytes) {
+  parts_ = std::move(parts);
+  graph_bytes_ = bytes;
+  what_ = "graph";
+  state_ = State::kProving;
+  proofs_ = proved_ ? 1 : kProofs;
+  why_ = "its graph is being held against tier 1";
+}
+
+void Candidate::exclude(size_t step, std::string why) {
+  excluded_.insert(step);
+  why_excluded_ = std::move(why);
+}
+
+void Candidate::record_again(const std::string& why) {
+  drop_graphs();
+  if (++recordings_ >= kRecordingsMax) return stay("it was recorded again and again: " + (why_excluded_.empty() ? why : why_excluded_));
+  state_ = State::kDescribing;
+  why_ = why;
+}
+
+void Candidate::drop_graphs() {
+  if (parts_.empty()) return;
+  parts_.clear();
+  graph_bytes_ = 0;
+  for (auto& times : times_) times.clear();
+  turn_ = 0;
+  ended_.reset();
+  state_ = State::kDescribing;
+  why_ = "its tensors were moved";
+}
+
 void Candidate::stay(std::string why) {
   state_ = State::kStaying;
   why_ = std::move(why);
   library_.reset();
   outline_.reset();
+  parts_.clear();
+  graph_bytes_ = 0;
 }
 
 void Candidate::proved() {
   if (--proofs_ > 0) return;
+  proved_ = true;
   state_ = timed_ ? State::kServing : State::kWeighing;
-  why_ = timed_ ? "" : "its library is timed against tier 1";
+  why_ = timed_ ? "" : std::string("its ") + what_ + " is timed against tier 1";
   served_ = 0;
   ended_.reset();
 }
@@ -77,7 +112,7 @@ void Candidate::took(double seconds) {
 
 // The first of each turn is not counted: what came before it was the other's.
 void Candidate::note_time(double seconds) {
-  if (turn_ % kBlock != 0) times_[is_librarys_turn()].push_back(seconds);
+  if (turn_ % kBlock != 0) times_[is_tier_2s_turn()].push_back(seconds);
   ++turn_;
   if (times_[0].size() >= kTimesMin && times_[1].size() >= kTimesMin) decide();
 }
@@ -95,7 +130,7 @@ void Candidate::decide() {
   ended_.reset();
   if (ratio > (weighed ? kLighter : kSlower)) {
     char text[100];
-    std::snprintf(text, sizeof(text), "its library takes %.2f of the %s of tier 1", ratio, weighed ? "processor time" : "time from end to end");
+    std::snprintf(text, sizeof(text), "its %s takes %.2f of the %s of tier 1", what_, ratio, weighed ? "processor time" : "time from end to end");
     return stay(text);
   }
   if (weighed) {

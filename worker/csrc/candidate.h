@@ -1,10 +1,11 @@
-// A segment that came again, on its way to a library that serves it (docs/reference/compiled.md).
+// A segment that came again, on its way to a library that serves it, or graphs on an accelerator (docs/reference/compiled.md).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "clock.h"
 #include "library.h"
 #include "outline.h"
+#include "partition.h"
 
 namespace forebay::worker {
 
@@ -31,14 +33,25 @@ class Candidate {
   const Outline& outline() const { return *outline_; }
 
   // Whether its steps are to be held back until the last one, the next time.
-  bool is_held() const { return state_ == State::kDescribing || state_ == State::kProving || state_ == State::kWeighing || by_library(); }
-  // Whether the library is to carry it out, the next time.
-  bool by_library() const { return state_ == State::kServing || (is_compared() && is_librarys_turn()); }
+  bool is_held() const { return state_ == State::kDescribing || state_ == State::kProving || state_ == State::kWeighing || by_tier_2(); }
+  // Whether the library is to carry it out, or its graphs are, the next time.
+  bool by_tier_2() const { return state_ == State::kServing || (is_compared() && is_tier_2s_turn()); }
 
   void describe(Outline outline);
   // While it is awaited: the device worked so long on it. True, once, where that makes it worth a library.
   bool is_due(uint64_t took_ns, uint64_t due_ns);
   void take(std::shared_ptr<Library> library);
+  // The parts of its steps, recorded as graphs that keep so many bytes of the device.
+  void take(std::vector<Part> parts, int64_t bytes);
+  std::vector<Part>& parts() { return parts_; }
+  int64_t graph_bytes() const { return graph_bytes_; }
+  // A step was found not to be recordable.
+  void exclude(size_t step, std::string why);
+  const std::set<size_t>& excluded() const { return excluded_; }
+  // Its graphs are of no use any more; so many times at most.
+  void record_again(const std::string& why);
+  // Their memory is given back. They are recorded again when the segment comes.
+  void drop_graphs();
   // It is as tier 1 has it, for good.
   void stay(std::string why);
   // It was held against tier 1, and is the same.
@@ -59,11 +72,12 @@ class Candidate {
   static constexpr uint64_t kProveEvery = 1000;
   static constexpr int kWidenings = 2;
   static constexpr int kStraysMax = 16;
+  static constexpr int kRecordingsMax = 8;
   static constexpr double kLighter = 0.95;      // of the processor time that tier 1 takes, at most
   static constexpr double kSlower = 1.02;       // of the time from end to end, at most: a library begins when tier 1 may be half through
 
   bool is_compared() const { return state_ == State::kWeighing || state_ == State::kTiming; }
-  bool is_librarys_turn() const { return turn_ / kBlock % 2 == 1; }
+  bool is_tier_2s_turn() const { return turn_ / kBlock % 2 == 1; }
   void note_time(double seconds);
   void decide();
 
@@ -73,6 +87,13 @@ class Candidate {
   std::string why_ = "it came once or twice";
   std::optional<Outline> outline_;
   std::shared_ptr<Library> library_;
+  std::vector<Part> parts_;
+  int64_t graph_bytes_ = 0;
+  std::set<size_t> excluded_;
+  std::string why_excluded_;
+  int recordings_ = 0;
+  bool proved_ = false;
+  const char* what_ = "library";
   uint64_t took_ns_ = 0;
   bool due_ = false;
   int widenings_ = 0;

@@ -75,11 +75,12 @@ c10::Storage storage_of(c10::DataPtr memory, int64_t bytes, c10::Allocator* allo
 
 c10::DispatchKey dispatch_key(c10::DeviceType type) { return c10::computeDispatchKey(c10::kByte, c10::kStrided, c10::Device(type)); }
 
-Device::Device(std::string kind, int index, std::string model, LimitMemory limit_memory)
+Device::Device(std::string kind, int index, std::string model, LimitMemory limit_memory, MakeGraph make_graph)
     : kind_(std::move(kind)),
       model_(std::move(model)),
       where_(type_of(kind_), type_of(kind_) == c10::kCPU ? -1 : static_cast<c10::DeviceIndex>(index)),
-      limit_memory_(std::move(limit_memory)) {
+      limit_memory_(std::move(limit_memory)),
+      make_graph_(std::move(make_graph)) {
   if (is_host()) return;
   at::globalContext().lazyInitDevice(where_.type());
   const auto seen = at::accelerator::deviceCount();
@@ -162,6 +163,10 @@ void Device::release_cache() const {
 
 at::Generator Device::seeded_generator(uint64_t seed, uint64_t counter) const {
   at::Generator generator = at::globalContext().defaultGenerator(where_);
+  if (recording_ != nullptr) {
+    recording_->draw();
+    return generator;
+  }
   std::lock_guard<std::mutex> guard(generator.mutex());
   if (is_host()) {
     auto* state = at::check_generator<at::CPUGeneratorImpl>(generator);
@@ -173,6 +178,11 @@ at::Generator Device::seeded_generator(uint64_t seed, uint64_t counter) const {
     generator.set_offset(counter * kPhiloxOffsetPerCall);
   }
   return generator;
+}
+
+DeviceGraph::Draws Device::draws_of(DeviceGraph::Draws draws) const {
+  for (auto& [seed, place] : draws) place *= kPhiloxOffsetPerCall;
+  return draws;
 }
 
 }  // namespace forebay::worker

@@ -12,6 +12,8 @@
 #include <c10/core/Event.h>
 #include <c10/core/Storage.h>
 
+#include "device_graph.h"
+
 namespace forebay::worker {
 
 // Of dense tensors on such a device.
@@ -23,7 +25,8 @@ class Device {
   using LimitMemory = std::function<void(int64_t bytes)>;
 
   // Throws std::invalid_argument for an unknown kind, c10::Error where PyTorch sees no such device.
-  Device(std::string kind, int index, std::string model, LimitMemory limit_memory);
+  // `make_graph`: none where the device has no graphs.
+  Device(std::string kind, int index, std::string model, LimitMemory limit_memory, MakeGraph make_graph);
 
   const std::string& kind() const { return kind_; }
   const std::string& model() const { return model_; }
@@ -60,11 +63,21 @@ class Device {
   // The generator of random operators, in the state that (seed, counter) alone determines.
   at::Generator seeded_generator(uint64_t seed, uint64_t counter) const;
 
+  bool has_graphs() const { return static_cast<bool>(make_graph_); }
+  std::unique_ptr<DeviceGraph> make_graph() const { return make_graph_(); }
+  // The same numbers as those of such generators, for pairs of seed and counter.
+  DeviceGraph::Draws draws_of(DeviceGraph::Draws draws) const;
+  // The graph that the calling thread's work is recorded by, until null: random operators draw from it.
+  void record_into(DeviceGraph* graph) const { recording_ = graph; }
+  bool is_recording() const { return recording_ != nullptr; }
+
  private:
   std::string kind_;
   std::string model_;
   c10::Device where_;
   LimitMemory limit_memory_;
+  MakeGraph make_graph_;
+  mutable DeviceGraph* recording_ = nullptr;
   std::optional<c10::Event> event_;
 };
 

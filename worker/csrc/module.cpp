@@ -85,13 +85,64 @@ Homes homes_of(const std::string& name) {
   throw std::invalid_argument("storages of several devices cannot be placed by " + name);
 }
 
+// A graph that Python makes: an object of forebay_worker.device_graphs.DeviceGraph.
+class PythonGraph final : public DeviceGraph {
+ public:
+  explicit PythonGraph(py::object graph) : graph_(std::move(graph)) {}
+  ~PythonGraph() override {
+    const py::gil_scoped_acquire lock;
+    graph_ = py::object();
+  }
+  PythonGraph(const PythonGraph&) = delete;
+  PythonGraph& operator=(const PythonGraph&) = delete;
+
+  void begin(const Draws& draws) override { call("begin", draws); }
+  void draw() override { call("draw"); }
+  void end() override { call("end"); }
+  void replay(const Draws& draws) override { call("replay", draws); }
+  int64_t bytes() const override {
+    const py::gil_scoped_acquire lock;
+    return graph_.attr("bytes").cast<int64_t>();
+  }
+
+ private:
+  // What Python raises is thrown as a std::runtime_error, which needs no interpreter.
+  template <typename... Arguments>
+  void call(const char* name, const Arguments&... arguments) {
+    const py::gil_scoped_acquire lock;
+    try {
+      graph_.attr(name)(arguments...);
+    } catch (py::error_already_set& error) {
+      throw std::runtime_error(error.what());
+    }
+  }
+
+  py::object graph_;
+};
+
+MakeGraph graph_maker(const py::object& make) {
+  if (make.is_none()) return nullptr;
+  const std::shared_ptr<py::object> kept(new py::object(make), [](py::object* object) {
+    const py::gil_scoped_acquire lock;
+    delete object;
+  });
+  return [kept] {
+    const py::gil_scoped_acquire lock;
+    try {
+      return std::make_unique<PythonGraph>((*kept)());
+    } catch (py::error_already_set& error) {
+      throw std::runtime_error(error.what());
+    }
+  };
+}
+
 std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads,
                                     std::string spill_directory, const std::vector<std::pair<std::string, std::string>>& others, const std::string& homes,
-                                    Device::LimitMemory limit_memory) {
+                                    Device::LimitMemory limit_memory, const py::object& make_graph) {
   install_host_limit();
   std::vector<RankAddress> addresses;
   for (const auto& [other, ticket] : others) addresses.push_back({other, ticket_of(ticket)});
-  return std::make_unique<Server>(Device(std::move(kind), index, std::move(model), std::move(limit_memory)), address, threads, std::move(spill_directory), std::move(addresses),
+  return std::make_unique<Server>(Device(std::move(kind), index, std::move(model), std::move(limit_memory), graph_maker(make_graph)), address, threads, std::move(spill_directory), std::move(addresses),
                                   homes_of(homes));
 }
 
@@ -103,7 +154,7 @@ PYBIND11_MODULE(_executor, module) {
   using release = py::call_guard<py::gil_scoped_release>;
   py::class_<Server>(module, "Server")
       .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory"),
-           py::arg("others"), py::arg("homes"), py::arg("limit_memory"))
+           py::arg("others"), py::arg("homes"), py::arg("limit_memory"), py::arg("make_graph"))
       .def_property_readonly("address", &Server::address)
       .def_property_readonly("event_descriptor", &Server::event_descriptor)
       .def("assign",

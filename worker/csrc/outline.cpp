@@ -35,28 +35,6 @@ bool covers(const Layout& layout, int64_t offset, int64_t bytes) {
   return offset == 0 && layout.numel * layout.item_bytes == bytes && (layout.numel == 0 || is_gapless(layout));
 }
 
-void flatten(const ArgumentPlan& argument, std::vector<LayoutRef>& tensors) {
-  switch (argument.tag) {
-    case wire::Tag::kTensorList:
-      for (const auto& item : argument.items) flatten(item, tensors);
-      return;
-    case wire::Tag::kTensor:
-      return tensors.push_back(argument.layout);
-    case wire::Tag::kNone:
-    case wire::Tag::kScalarTensor:
-      return tensors.push_back(nullptr);
-    default:
-      return;
-  }
-}
-
-void flatten(const std::vector<OutputPlan>& outputs, std::vector<const OutputPlan*>& made) {
-  for (const auto& output : outputs) {
-    if (output.tag == wire::OutputTag::kNew) made.push_back(&output);
-    flatten(output.items, made);
-  }
-}
-
 size_t words_of(const ArgumentPlan& argument) {
   switch (argument.tag) {
     case wire::Tag::kTensor:

@@ -121,6 +121,11 @@ inline std::string_view base_name(const Plan& plan) {
   return name;
 }
 
+// Adds the argument's tensors, null for those without a storage.
+void flatten(const ArgumentPlan& argument, std::vector<LayoutRef>& tensors);
+// Adds the outputs that are new.
+void flatten(const std::vector<OutputPlan>& outputs, std::vector<const OutputPlan*>& made);
+
 // Geometries of all templates, each kept once.
 class Layouts {
  public:

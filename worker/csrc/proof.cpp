@@ -51,23 +51,6 @@ double last_bit_of(c10::ScalarType dtype) {
   }
 }
 
-// Whole numbers and truths the same, floating point within rounding of the largest value.
-bool is_within_rounding(const at::Tensor& result, const at::Tensor& expected) {
-  const at::AutoDispatchBelowADInplaceOrView guard;
-  if (result.scalar_type() != expected.scalar_type() || result.sizes() != expected.sizes()) return false;
-  if (result.numel() == 0) return true;
-  if (!c10::isFloatingType(expected.scalar_type())) return at::equal(result, expected);
-  const at::Tensor one = result.to(at::kDouble), other = expected.to(at::kDouble);
-  const at::Tensor finite = at::isfinite(other);
-  const at::Tensor zeros = at::zeros_like(other);
-  const at::Tensor odd_one = at::where(finite, zeros, one), odd_other = at::where(finite, zeros, other);
-  if (!odd_one.eq(odd_other).logical_or(odd_one.isnan().logical_and(odd_other.isnan())).all().item().toBool()) return false;
-  const at::Tensor even_one = at::where(finite, one, zeros), even_other = at::where(finite, other, zeros);
-  const double largest = even_other.abs().max().item().toDouble();
-  const double farthest = even_one.sub(even_other).abs().max().item().toDouble();
-  return farthest <= largest * rounding_of(expected.scalar_type());  // not where one is no number
-}
-
 double largest_of(const at::Tensor& tensor) { return tensor.numel() == 0 ? 0 : tensor.to(at::kDouble).abs().max().item().toDouble(); }
 
 double farthest(const at::Tensor& one, const at::Tensor& other) { return largest_of(one.to(at::kDouble).sub(other)); }
@@ -96,6 +79,22 @@ std::vector<at::Tensor> changed(const std::vector<at::Tensor>& inputs, const Out
 }
 
 }  // namespace
+
+bool is_within_rounding(const at::Tensor& result, const at::Tensor& expected) {
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  if (result.scalar_type() != expected.scalar_type() || result.sizes() != expected.sizes()) return false;
+  if (result.numel() == 0) return true;
+  if (!c10::isFloatingType(expected.scalar_type())) return at::equal(result, expected);
+  const at::Tensor one = result.to(at::kDouble), other = expected.to(at::kDouble);
+  const at::Tensor finite = at::isfinite(other);
+  const at::Tensor zeros = at::zeros_like(other);
+  const at::Tensor odd_one = at::where(finite, zeros, one), odd_other = at::where(finite, zeros, other);
+  if (!odd_one.eq(odd_other).logical_or(odd_one.isnan().logical_and(odd_other.isnan())).all().item().toBool()) return false;
+  const at::Tensor even_one = at::where(finite, one, zeros), even_other = at::where(finite, other, zeros);
+  const double largest = even_other.abs().max().item().toDouble();
+  const double farthest = even_one.sub(even_other).abs().max().item().toDouble();
+  return farthest <= largest * rounding_of(expected.scalar_type());  // not where one is no number
+}
 
 Reference::Reference(const Coming& coming, const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> results)
     : results_(std::move(results)), exact_(results_of(coming, inputs, Precision::kDouble)) {

@@ -201,6 +201,7 @@ void Session::settle() {
 }
 
 int64_t Session::park(const ParkingSpace& space, const std::string& spill_directory) {
+  drop_graphs();
   if (data_parallel_) data_parallel_->park();
   if (gang_) {
     gang_->fetch_all();
@@ -572,7 +573,9 @@ void Session::settings(wire::Reader& in) {
   end_segment();
   wants_libraries_ = bits & wire::kCompiled;
   if (gang_) gang_->settings(bits & ~static_cast<uint64_t>(wire::kCompiled));
-  if (!device_.is_host()) apply_settings(bits);
+  if (device_.is_host()) return;
+  drop_graphs();  // they were recorded under others
+  apply_settings(bits & ~static_cast<uint64_t>(wire::kCompiled));
 }
 
 // Bulk data beside the socket.

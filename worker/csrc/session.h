@@ -26,6 +26,7 @@
 #include "failure.h"
 #include "gang.h"
 #include "gang_work.h"
+#include "partition.h"
 #include "plan.h"
 #include "process_group.h"
 #include "shared_memory.h"
@@ -172,11 +173,13 @@ class Session {
   void run(uint64_t key);
 
   // Tier 2: session_compiled.cpp.
-  bool compiles() const { return wants_libraries_ && due_ns_; }
+  bool compiles() const { return wants_libraries_ && (due_ns_ || (device_.has_graphs() && !gang_)); }
   bool holds_back(const wire::Step& step);
   bool note_step(wire::Step* step, bool held);
   void release();
-  void replay();
+  void free_before(size_t index);
+  void replay(size_t begin, size_t end);
+  void replay() { replay(0, path_.size()); }
   void complete();
   void describe(Candidate& candidate);
   bool fits(Candidate& candidate, Binding& binding);
@@ -195,6 +198,24 @@ class Session {
   wire::Standing standing_of(const wire::Step& end, uint64_t calls) const;
   void allocate(uint64_t id, int64_t bytes);
   void call(uint64_t number);
+
+  // Tier 2 on an accelerator: session_graphs.cpp.
+  void complete_by_graphs(Candidate& candidate);
+  void record(Candidate& candidate);
+  bool record(Recording& recording, const std::vector<Part>& parts, Candidate& candidate);
+  void record_step(const wire::Step& step, bool frees, std::vector<uint64_t>& made);
+  static bool is_result(const Entry& entry, const std::vector<Part>& parts);
+  bool prepare(Recording& recording, const Recording::Binding& binding);
+  bool place_input(Recording& recording, size_t number, const Recording::Binding& binding);
+  void vacate(Recording::Place& place, const Recording& recording, const Recording::Binding& binding);
+  bool launch(Recording& recording, const Recording::Binding& binding);
+  bool replay_graphs(Candidate& candidate);
+  void take_results(Recording& recording, const Recording::Binding& binding);
+  void prove_graphs(Candidate& candidate);
+  bool prove(Recording& recording, std::string& wrong);
+  at::Tensor flat(const Recording::Place& place, const c10::Storage& memory);
+  int64_t graph_bytes() const;
+  void drop_graphs();
 
   // Process groups: session_groups.cpp.
   class HostRange;

@@ -1,12 +1,12 @@
 // A session's steps as they come again, and its segments, held back and carried out by libraries (tier 2).
 #include <algorithm>
-#include <ctime>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 
+#include "clock.h"
 #include "proof.h"
 #include "segments.h"
 #include "session.h"
@@ -20,13 +20,6 @@ constexpr uint64_t kComingsMin = 2;           // before the one that is describe
 constexpr size_t kCandidatesMax = 64;         // of one session, between two times that the steps are dropped
 constexpr auto kHoldingMax = std::chrono::milliseconds(50);
 const std::string kRunning = "a compiled segment";
-
-// Of this thread.
-double processor_seconds() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 size_t calls_in(const std::vector<wire::Step*>& path) {
   return static_cast<size_t>(std::count_if(path.begin(), path.end(), [](const wire::Step* step) { return !wire::is_allocation(step->key); }));
@@ -142,20 +135,26 @@ void Session::release() {
   words_ = std::move(words);
 }
 
-void Session::replay() {
-  for (const wire::Step* step : path_) {
-    if (step != path_.front()) {
-      for (const auto& slot : step->freed) storages_.free(slot.last);
-    }
+// The storages whose end was told before the step; of the first one that is done.
+void Session::free_before(size_t index) {
+  if (index == 0) return;
+  for (const auto& slot : path_[index]->freed) storages_.free(slot.last);
+}
+
+// Carries out steps of the segment, call by call. What is freed before the first of them is freed.
+void Session::replay(size_t begin, size_t end) {
+  for (size_t index = begin; index < end; ++index) {
+    if (index > begin) free_before(index);
     words_.clear();
-    for (const auto& slot : step->slots) words_.push_back(slot.last);
-    run(step->key);
+    for (const auto& slot : path_[index]->slots) words_.push_back(slot.last);
+    run(path_[index]->key);
   }
 }
 
 // All steps of the segment are there, held back.
 void Session::complete() {
   Candidate& candidate = *std::exchange(holding_, nullptr);
+  if (device_.has_graphs()) return complete_by_graphs(candidate);
   Binding binding;
   if (candidate.state() == Candidate::State::kDescribing) {
     describe(candidate);
@@ -163,13 +162,13 @@ void Session::complete() {
   }
   const bool proves = candidate.state() == Candidate::State::kProving;
   const double begin = processor_seconds();
-  if (proves || candidate.by_library()) {
+  if (proves || candidate.by_tier_2()) {
     if (!fits(candidate, binding)) return replay();
     if (proves) return prove(candidate, binding);
     planned_ = serve(candidate, binding);
   }
   if (!planned_) replay();
-  if (planned_ == candidate.by_library()) candidate.took(processor_seconds() - begin);
+  if (planned_ == candidate.by_tier_2()) candidate.took(processor_seconds() - begin);
 }
 
 void Session::describe(Candidate& candidate) {
@@ -369,8 +368,8 @@ void Session::note_end() {
   }
   Candidate& candidate = *found->second;
   by_root_[path_.front()] = &candidate;
-  if (candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) offers_.push_back({Offer::Kind::kDue, candidate.number(), ""});
-  candidate.came(Clock::now(), candidate.by_library() == planned_);
+  if (due_ns_ && candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) offers_.push_back({Offer::Kind::kDue, candidate.number(), ""});
+  candidate.came(Clock::now(), candidate.by_tier_2() == planned_);
 }
 
 void Session::take_library(uint64_t number, std::shared_ptr<Library> library) {
@@ -391,7 +390,7 @@ wire::Standing Session::standing_of(const wire::Step& end, uint64_t calls) const
   standing.tier = end.ended > 1 ? 1 : 0;
   const auto found = by_end_.find(&end);
   if (!wants_libraries_) return standing;
-  if (!due_ns_) {
+  if (!compiles()) {
     standing.why = gang_ ? "no libraries are made for several devices" : "its worker makes no libraries";
   } else if (found != by_end_.end()) {
     if (found->second->state() == Candidate::State::kServing) standing.tier = 2;

@@ -141,6 +141,11 @@ class Entry {
     kept_ = false;
     forget_views();
   }
+  // Its bytes lie there now.
+  void relocate(c10::Storage memory) {
+    memory_ = std::move(memory);
+    views_ = {};
+  }
   void forget_views() {
     views_ = {};
     forget_numbers();

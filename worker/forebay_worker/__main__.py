@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from forebay_worker import drivers, offers, pytorch, standalone
+from forebay_worker import device_graphs, drivers, offers, pytorch, standalone
 from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.errors import WorkerError
 from forebay_worker.gang import TICKET_VARIABLE, Gang
@@ -149,8 +149,9 @@ def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argp
     executor = pytorch.load_executor(device.kind)
     where = (address_of(options), options.threads, str(options.spill_dir or ""), others, options.homes)
     limit_memory = functools.partial(pytorch.limit_accelerator_memory, device)
+    graphs = None if os.environ.get(offers.SWITCH) == "0" else device_graphs.maker_of(device)
     try:
-        return cast("Server", executor.Server(device.kind, device.index, device.model, *where, limit_memory))
+        return cast("Server", executor.Server(device.kind, device.index, device.model, *where, limit_memory, graphs))
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
 

@@ -1,5 +1,7 @@
 from collections.abc import Callable
 
+from forebay_worker.device_graphs import DeviceGraph
+
 TORCH_VERSION: str
 
 Event = tuple[str, int, int, int, str]
@@ -24,6 +26,7 @@ class Server:
         others: list[tuple[str, bytes]],
         homes: str,
         limit_memory: Callable[[int], None],
+        make_graph: Callable[[], DeviceGraph] | None,
     ) -> None: ...
     def assign(
         self, ticket: bytes, limit_bytes: int, idle_release_seconds: float, source: tuple[str, bytes] | None = None

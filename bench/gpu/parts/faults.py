@@ -9,6 +9,8 @@ from typing import Any
 
 from forebay_pool.hosts.probes import NamedDevice, NvidiaProbe
 from forebay_pool.model.health import Reading, judge
+from forebay_worker.energy import counters_of
+from forebay_worker.pytorch import find_device
 
 from gpu import smi
 from gpu.checks import Report
@@ -18,6 +20,8 @@ from gpu.trial import Trial
 
 XID = "Xid that the probe hears after a device-side assert"
 XID_SECONDS_MAX = 5.0
+ENERGY = "energy by the worker's counter ÷ nvidia-smi's mean power over that time"
+ENERGY_SECONDS = 3.0
 NAMES = [figure.words for figure in FIGURES.values() if figure.part == "faults"]
 
 
@@ -34,6 +38,8 @@ def run(trial: Trial, _: float | None) -> None:
         return
     probe = NvidiaProbe(nvml, [NamedDevice(trial.device, "cuda", index)], os.environ.get("CUDA_VISIBLE_DEVICES"))
     hold(trial.report, probe.read()[0], said, smi.mps_runs())
+    with trial.report.figures(ENERGY):
+        weigh(trial, index)
     with trial.report.figures(XID):
         hear(trial, probe)
 
@@ -66,6 +72,21 @@ def apart(report: Report, name: str, mine: float | None, theirs: float | None) -
         report.skip(name, f"the probe says {mine}, nvidia-smi {theirs}")
     else:
         report.take(name, float(abs(mine - theirs)), f"{mine:g}, nvidia-smi {theirs:g}")
+
+
+def weigh(trial: Trial, index: int) -> None:
+    """The counter that a worker of this device reads, against the power that nvidia-smi tells, while a matrix is multiplied."""
+    (counter,) = counters_of([find_device(trial.device)], elsewhere=False)
+    with trial.native() as native:
+        native.call("programs.begin_kernel", rows=trial.sizes.matrix, count=1)
+        native.call("programs.synchronize")
+        native.call("programs.begin_kernel", rows=trial.sizes.matrix, count=64)
+        before, began, watts = counter(), time.monotonic(), []
+        while time.monotonic() - began < ENERGY_SECONDS:
+            watts.append(smi.watts(index))
+        drawn_j, seconds = (counter() - before) / 1_000, time.monotonic() - began
+    mean = sum(watts) / len(watts)
+    trial.report.take(ENERGY, drawn_j / (mean * seconds), f"{drawn_j:.0f} J in {seconds:.1f} s, nvidia-smi {mean:.0f} W of {len(watts)} looks")
 
 
 def hear(trial: Trial, probe: Any) -> None:

@@ -1,5 +1,7 @@
 #include "device.h"
 
+#include <torch/csrc/Generator.h>
+
 #include <ATen/core/CachingHostAllocator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/ops/empty.h>
@@ -9,7 +11,10 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <mutex>
+#include <string>
+#include <vector>
 
 #include "runtime.h"
 
@@ -177,46 +182,63 @@ c10::Stream stream_of(int number) {
   return c10::Stream(c10::Stream::UNSAFE, device_at(number / kStreamsPerDevice), number % kStreamsPerDevice);
 }
 
+uint64_t GeneratorState::next() {
+  uint64_t value = seed * 0x9e3779b97f4a7c15 + offset;  // a finaliser of MurmurHash3 (Appleby, public domain)
+  value = (value ^ (value >> 33)) * 0xff51afd7ed558ccd;
+  value = (value ^ (value >> 33)) * 0xc4ceb9fe1a85ec53;
+  offset += kOffsetPerOperator;
+  return value ^ (value >> 33);
+}
+
 StandinGenerator::StandinGenerator(c10::DeviceIndex device)
-    : c10::GeneratorImpl(device_at(device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)), seed_(c10::default_rng_seed_val) {}
+    : c10::GeneratorImpl(device_at(device), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      state_(std::make_shared<GeneratorState>(GeneratorState{c10::default_rng_seed_val})) {}
 
 void StandinGenerator::set_current_seed(uint64_t seed) {
-  seed_ = seed;
-  offset_ = 0;
+  state_->seed = seed;
+  state_->offset = 0;
 }
 
 uint64_t StandinGenerator::seed() {
   set_current_seed(c10::detail::getNonDeterministicRandom(true));
-  return seed_;
+  return state_->seed;
 }
 
-uint64_t StandinGenerator::next() {
-  uint64_t value = seed_ * 0x9e3779b97f4a7c15 + offset_;  // a finaliser of MurmurHash3 (Appleby, public domain)
-  value = (value ^ (value >> 33)) * 0xff51afd7ed558ccd;
-  value = (value ^ (value >> 33)) * 0xc4ceb9fe1a85ec53;
-  offset_ += kOffsetPerOperator;
-  return value ^ (value >> 33);
+Draw StandinGenerator::next(bool recorded) {
+  if (!recorded) return {state_->next()};
+  TORCH_CHECK(state_->cell && !std::exchange(state_->drawn, true), "standin: a graph draws from a generator that is none of its own, or twice");
+  return {0, state_->cell};
+}
+
+void StandinGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& other) {
+  state_ = static_cast<StandinGenerator&>(*other).state_;
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> StandinGenerator::graphsafe_get_state() const {
+  auto shared = c10::make_intrusive<StandinGenerator>(device().index());
+  shared->state_ = state_;
+  return shared;
 }
 
 void StandinGenerator::set_state(const c10::TensorImpl& state) {
   at::detail::check_rng_state(state);
   TORCH_CHECK(state.numel() == 2 * sizeof(uint64_t), "standin: a generator's state has 16 bytes, not ", state.numel());
   const auto* words = static_cast<const uint64_t*>(state.data());
-  seed_ = words[0];
-  offset_ = words[1];
+  state_->seed = words[0];
+  state_->offset = words[1];
 }
 
 c10::intrusive_ptr<c10::TensorImpl> StandinGenerator::get_state() const {
   auto state = at::empty({2 * sizeof(uint64_t)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
-  const std::array<uint64_t, 2> words{seed_, offset_};
+  const std::array<uint64_t, 2> words{state_->seed, state_->offset};
   std::memcpy(state.mutable_data_ptr(), words.data(), sizeof(words));
   return state.getIntrusivePtr();
 }
 
 StandinGenerator* StandinGenerator::clone_impl() const {
   auto* copy = new StandinGenerator(device().index());
-  copy->seed_ = seed_;
-  copy->offset_ = offset_;
+  copy->state_->seed = state_->seed;
+  copy->state_->offset = state_->offset;
   return copy;
 }
 
@@ -247,3 +269,53 @@ STANDIN_API void standin_seed(int device, uint64_t seed) {
   generator.set_current_seed(seed);
 }
 STANDIN_API size_t standin_findings() { return standin::Runtime::get().findings().size(); }
+
+// Graphs, and generators as Python has them. What fails is said in words that the caller frees; null where nothing does.
+namespace {
+
+struct PythonsGraph {
+  standin::Graph graph;
+  std::vector<std::shared_ptr<standin::GeneratorState>> generators;
+};
+
+char* failure_of(const std::function<void()>& run) {
+  try {
+    run();
+    return nullptr;
+  } catch (const c10::Error& error) {
+    return ::strdup(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return ::strdup(error.what());
+  }
+}
+
+int stream_now() { return standin::current_stream(standin::current_device()); }
+
+}  // namespace
+
+STANDIN_API PyObject* standin_default_generator(int device) { return THPGenerator_Wrap(standin::default_generator(static_cast<c10::DeviceIndex>(device))); }
+STANDIN_API void* standin_graph_new() { return new PythonsGraph; }
+STANDIN_API void standin_graph_delete(PythonsGraph* graph) {
+  standin::Runtime::get().release(graph->graph);
+  delete graph;
+}
+STANDIN_API void standin_graph_register(PythonsGraph* graph, PyObject* generator) {
+  const auto state = THPGenerator_Unwrap(generator).get<standin::StandinGenerator>()->state();
+  state->cell = std::make_shared<std::atomic<uint64_t>>();
+  graph->generators.push_back(state);
+}
+STANDIN_API char* standin_graph_begin(PythonsGraph* graph) {
+  return failure_of([&] { standin::Runtime::get().begin_graph(stream_now(), &graph->graph); });
+}
+STANDIN_API char* standin_graph_end() {
+  return failure_of([] { standin::Runtime::get().end_graph(stream_now()); });
+}
+STANDIN_API char* standin_graph_replay(PythonsGraph* graph) {
+  std::vector<std::pair<std::shared_ptr<std::atomic<uint64_t>>, uint64_t>> draws;
+  for (const auto& state : graph->generators) draws.emplace_back(state->cell, state->next());
+  return failure_of([&] {
+    standin::Runtime::get().replay(stream_now(), graph->graph, [draws] {
+      for (const auto& [cell, value] : draws) cell->store(value);
+    });
+  });
+}

@@ -194,7 +194,7 @@ class Call {
       if (argument.isGenerator()) generator = argument.toGenerator();
     }
     const std::lock_guard<std::mutex> guard(generator.mutex());
-    seed_ = generator.get<StandinGenerator>()->next();
+    draw_ = generator.get<StandinGenerator>()->next(Runtime::get().records(current_stream(device_.index())));
   }
 
   // Numbers of the host are taken as they are now.
@@ -223,7 +223,7 @@ class Call {
 
   c10::IValue on(c10::DeviceType type, const c10::IValue& argument, const std::function<at::Tensor(const at::Tensor&)>& replaced) const {
     if (argument.isDevice()) return c10::Device(type);
-    if (argument.isGenerator()) return type == c10::kMeta ? c10::IValue() : c10::IValue(at::detail::createCPUGenerator(seed_.value_or(0)));
+    if (argument.isGenerator()) return {};  // set when it runs
     return with_tensors(argument, replaced);
   }
 
@@ -235,7 +235,11 @@ class Call {
     return stack;
   }
 
-  static void compute(const c10::OperatorHandle& op, Stack& stack, std::optional<uint64_t> seed) {
+  static void compute(const c10::OperatorHandle& op, Stack& stack, const std::optional<Draw>& draw) {
+    const auto seed = draw ? std::optional((*draw)()) : std::nullopt;
+    for (size_t index = 0; seed && index < stack.size(); ++index) {
+      if (op.schema().arguments()[index].type()->str() == "Generator?") stack[index] = at::detail::createCPUGenerator(*seed);
+    }
     const HostDraws draws(seed);
     op.callBoxed(stack);
   }
@@ -258,13 +262,14 @@ class Call {
     const bool writes = std::any_of(op_.schema().arguments().begin(), op_.schema().arguments().end(), is_written);
     if (!makes && !writes) return results;  // views
     renew_written_ranges();
-    auto stack = std::make_shared<Stack>(on_host(shadows));
+    auto arguments = std::make_shared<const Stack>(on_host(shadows));
     const auto submit = is_proven() ? &Runtime::submit : &Runtime::submit_unproven;
-    (Runtime::get().*submit)(current_stream(device_.index()), op_.schema().name(), ranges_, [op = op_, stack, targets, seed = seed_] {
-      compute(op, *stack, seed);
+    (Runtime::get().*submit)(current_stream(device_.index()), op_.schema().name(), ranges_, [op = op_, arguments, targets, draw = draw_] {
+      Stack stack(*arguments);  // a graph runs it again
+      compute(op, stack, draw);
       for (size_t index = 0; index < targets.size(); ++index) {
         size_t item = 0;
-        for_each_tensor((*stack)[index], [&](const at::Tensor& made) {
+        for_each_tensor(stack[index], [&](const at::Tensor& made) {
           if (targets[index][item].defined()) targets[index][item].copy_(made);
           ++item;
         });
@@ -298,7 +303,7 @@ class Call {
   Stack run_at_once() {
     Shadows shadows;
     Stack stack = on_host(shadows);
-    Runtime::get().submit_and_wait(current_stream(device_.index()), op_.schema().name(), ranges_, [&] { compute(op_, stack, seed_); });
+    Runtime::get().submit_and_wait(current_stream(device_.index()), op_.schema().name(), ranges_, [&] { compute(op_, stack, draw_); });
     Stack results;
     for (const auto& value : stack) results.push_back(with_tensors(value, [&](const at::Tensor& made) { return brought_back(made, stack); }));
     return results;
@@ -324,7 +329,7 @@ class Call {
   const c10::OperatorHandle& op_;
   Stack arguments_;
   c10::Device device_{c10::kPrivateUse1, 0};
-  std::optional<uint64_t> seed_;
+  std::optional<Draw> draw_;
   std::vector<Range> ranges_;
   Metas metas_;
 };

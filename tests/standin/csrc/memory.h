@@ -55,6 +55,9 @@ struct Block {
   size_t asked_bytes;
   int home = -1;       // stream that it was allocated for
   std::set<int> recorded;  // streams that it was recorded on
+  bool is_graphs = false;  // it was allocated while a graph was recorded: nobody else is given it, whatever stream uses it
+  bool is_held = false;    // by that graph
+  bool is_kept = false;    // by that graph alone: its tensor was freed
   std::vector<Access> accesses;  // those that a later one may have to wait for
 };
 using BlockRef = std::shared_ptr<Block>;

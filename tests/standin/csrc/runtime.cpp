@@ -154,6 +154,10 @@ std::vector<BlockRef> Runtime::hold(Queue& queue, int stream, const std::string&
 }
 
 uint64_t Runtime::push(Lock&, int stream, const std::string& name, const std::vector<Range>& ranges, std::function<void()> run) {
+  if (Graph* graph = graphs_[static_cast<size_t>(stream)]) {
+    graph->steps.push_back({name, ranges, std::move(run)});
+    return 0;
+  }
   Queue& queue = queues_[static_cast<size_t>(stream)];
   merge(queue.known, host_);
   auto blocks = hold(queue, stream, name, ranges);
@@ -173,6 +177,7 @@ void Runtime::submit(int stream, const std::string& name, const std::vector<Rang
 
 void Runtime::submit_unproven(int stream, const std::string& name, const std::vector<Range>& ranges, std::function<void()> run) {
   Lock lock(mutex_);
+  forbid_in_graph(stream, name);
   const int device = stream / kStreamsPerDevice;
   throw_failure(device);
   const uint64_t job = push(lock, stream, name, ranges, std::move(run));
@@ -186,6 +191,7 @@ void Runtime::submit_and_wait(int stream, const std::string& name, const std::ve
   std::exception_ptr failure;
   bool ran = false;
   Lock lock(mutex_);
+  forbid_in_graph(stream, name);
   throw_failure(stream / kStreamsPerDevice);
   const uint64_t job = push(lock, stream, name, ranges, [&] {
     ran = true;
@@ -203,6 +209,51 @@ void Runtime::submit_and_wait(int stream, const std::string& name, const std::ve
   throw_misuse();
   if (failure) std::rethrow_exception(failure);
   TORCH_CHECK(ran, "standin: ", name, " did not run");
+}
+
+// Graphs.
+
+void Runtime::forbid_in_graph(int stream, const std::string& what) {
+  Graph* graph = graphs_[static_cast<size_t>(stream)];
+  if (graph == nullptr) return;
+  graph->failure = "standin: " + what + " is not permitted while a stream is recorded";
+  TORCH_CHECK(false, graph->failure);
+}
+
+void Runtime::begin_graph(int stream, Graph* graph) {
+  Lock lock(mutex_);
+  forbid_in_graph(stream, "a second graph");
+  TORCH_CHECK(stream % kStreamsPerDevice != 0, "standin: a device's default stream cannot be recorded");
+  graphs_[static_cast<size_t>(stream)] = graph;
+}
+
+void Runtime::end_graph(int stream) {
+  Lock lock(mutex_);
+  const Graph* graph = std::exchange(graphs_[static_cast<size_t>(stream)], nullptr);
+  TORCH_CHECK(graph != nullptr, "standin: this stream is not recorded");
+  TORCH_CHECK(graph->failure.empty(), "standin: the graph was broken off by this: ", graph->failure);
+}
+
+bool Runtime::records(int stream) {
+  Lock lock(mutex_);
+  return graphs_[static_cast<size_t>(stream)] != nullptr;
+}
+
+void Runtime::replay(int stream, const Graph& graph, std::function<void()> first) {
+  Lock lock(mutex_);
+  forbid_in_graph(stream, "another graph");
+  throw_failure(stream / kStreamsPerDevice);
+  push(lock, stream, "a graph's draws", {}, std::move(first));
+  for (const auto& step : graph.steps) push(lock, stream, step.name, step.ranges, step.run);
+  throw_misuse();
+}
+
+void Runtime::release(const Graph& graph) {
+  const Lock lock(mutex_);
+  for (const auto& block : graph.memory) {
+    block->is_held = false;
+    if (block->is_kept) give_back(*block);
+  }
 }
 
 // Copies between the host and a device.
@@ -274,6 +325,7 @@ void Runtime::settle(Lock& lock, int stream, uint64_t job, const Clock& known) {
 
 void Runtime::synchronize(int stream) {
   Lock lock(mutex_);
+  forbid_in_graph(stream, "a synchronisation");
   const Queue& queue = queues_[static_cast<size_t>(stream)];
   const Clock known = queue.known;
   settle(lock, stream, queue.submitted, known);
@@ -285,6 +337,7 @@ void Runtime::synchronize_device(int device) {
 
 bool Runtime::query(int stream) {
   Lock lock(mutex_);
+  forbid_in_graph(stream, "a query");
   const Queue& queue = queues_[static_cast<size_t>(stream)];
   if (queue.ended < queue.submitted) return false;
   const Clock known = queue.known;
@@ -297,6 +350,7 @@ bool Runtime::query(int stream) {
 
 void Runtime::record(const EventRef& event, int stream) {
   Lock lock(mutex_);
+  forbid_in_graph(stream, "an event");
   throw_failure(stream / kStreamsPerDevice);
   event->stream = stream;
   event->job = push(lock, stream, "an event", {}, [this, event] {
@@ -355,6 +409,10 @@ void* Runtime::allocate(int device, size_t bytes, int stream) {
   usage.allocated_max = std::max(usage.allocated_max, usage.allocated);
   auto block = memory_.allocate(Place::kDevice, device, bytes);
   block->home = stream;
+  if (Graph* graph = graphs_[static_cast<size_t>(stream)]) {
+    block->is_graphs = block->is_held = true;
+    graph->memory.push_back(block);
+  }
   const Range range{block->begin, block->bytes, true};
   uint8_t* shadow = shadow_of(reinterpret_cast<void*>(block->begin));
   push(lock, stream, "an allocation", {range}, [shadow, size = block->bytes] { std::memset(shadow, kPoison, size); });
@@ -375,6 +433,10 @@ void Runtime::free(void* address) {
   const Lock lock(mutex_);
   block = memory_.find(address);
   if (block == nullptr) return find_misuse("memory was freed that is not allocated");
+  if (block->is_held) {
+    block->is_kept = true;
+    return;
+  }
   memory_.forget(*block);
   if (block->place == Place::kPinned) {
     const bool unread = std::any_of(transfers_.begin(), transfers_.end(), [&](const Transfer& one) { return one.block == block && one.source.empty(); });
@@ -382,9 +444,14 @@ void Runtime::free(void* address) {
   }
   Clock known = host_;
   merge(known, queues_[static_cast<size_t>(block->home)].known);
-  find_misuse(misuse_by_free(*block, known));
-  Usage& usage = usage_[static_cast<size_t>(block->device)];
-  const size_t rounded = (block->asked_bytes + kRoundingBytes - 1) / kRoundingBytes * kRoundingBytes;
+  if (!block->is_graphs) find_misuse(misuse_by_free(*block, known));
+  give_back(*block);
+}
+
+void Runtime::give_back(const Block& block) {
+  memory_.forget(block);
+  Usage& usage = usage_[static_cast<size_t>(block.device)];
+  const size_t rounded = (block.asked_bytes + kRoundingBytes - 1) / kRoundingBytes * kRoundingBytes;
   usage.allocated -= rounded;
   usage.cached += rounded;
 }

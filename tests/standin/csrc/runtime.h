@@ -23,6 +23,18 @@ struct Event {
 };
 using EventRef = std::shared_ptr<Event>;
 
+// Jobs of a stream that were recorded in place of being carried out, to be submitted again and again. What was allocated meanwhile is the graph's.
+struct Graph {
+  struct Step {
+    std::string name;
+    std::vector<Range> ranges;
+    std::function<void()> run;
+  };
+  std::vector<Step> steps;
+  std::vector<BlockRef> memory;
+  std::string failure;  // why it cannot be used
+};
+
 struct Usage {
   size_t allocated = 0;
   size_t cached = 0;  // freed, and not given back by empty_cache
@@ -57,6 +69,14 @@ class Runtime {
   // Copies between pinned memory and a device that the host does not wait for.
   void submit_to_pinned(int stream, const std::vector<Range>& ranges, const Range& target, std::function<void()> run);
   void submit_from_pinned(int stream, const std::vector<Range>& ranges, const Range& source, std::function<void()> run);
+
+  // Throws c10::Error for a stream that records already, and of what could not be recorded.
+  void begin_graph(int stream, Graph* graph);
+  void end_graph(int stream);
+  bool records(int stream);
+  // `first` is carried out before the graph's own jobs.
+  void replay(int stream, const Graph& graph, std::function<void()> first);
+  void release(const Graph& graph);
 
   void synchronize(int stream);
   void synchronize_device(int device);
@@ -106,6 +126,8 @@ class Runtime {
   uint64_t push(Lock& lock, int stream, const std::string& name, const std::vector<Range>& ranges, std::function<void()> run);
   std::vector<BlockRef> hold(Queue& queue, int stream, const std::string& name, const std::vector<Range>& ranges);
   void throw_failure(int device);
+  void forbid_in_graph(int stream, const std::string& what);
+  void give_back(const Block& block);
   void find_misuse(const std::string& misuse);
   void throw_misuse();
   void settle(Lock& lock, int stream, uint64_t job, const Clock& known);
@@ -117,6 +139,7 @@ class Runtime {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::array<Queue, kStreams> queues_;
+  std::array<Graph*, kStreams> graphs_{};  // that streams record into
   Memory memory_;
   Clock host_{};
   std::array<Usage, kDevicesMax> usage_;

@@ -48,12 +48,53 @@ def _drain() -> None:
 
 @cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(Path(__file__).with_name("libstandin.so")))
+    library = ctypes.PyDLL(str(Path(__file__).with_name("libstandin.so")))
     for name in ("memory_bytes", "allocated_bytes", "cached_bytes", "findings"):
         getattr(library, f"standin_{name}").restype = ctypes.c_size_t
     library.standin_seed.argtypes = [ctypes.c_int, ctypes.c_uint64]
     library.standin_set_limit.argtypes = [ctypes.c_int, ctypes.c_size_t]
+    library.standin_graph_new.restype = ctypes.c_void_p
+    for name in ("begin", "end", "replay"):
+        getattr(library, f"standin_graph_{name}").restype = ctypes.c_void_p
+    library.standin_graph_register.argtypes = [ctypes.c_void_p, ctypes.py_object]
+    library.standin_default_generator.restype = ctypes.py_object
     return library
+
+
+class CUDAGraph:
+    """As ``torch.cuda.CUDAGraph``, as far as it is used here. A generator that is registered draws once, where the graph's own alone may."""
+
+    def __init__(self) -> None:
+        self._graph = ctypes.c_void_p(_library().standin_graph_new())
+
+    def __del__(self) -> None:
+        _library().standin_graph_delete(self._graph)
+
+    def register_generator_state(self, generator: torch.Generator) -> None:
+        _library().standin_graph_register(self._graph, generator)
+
+    def capture_begin(self, capture_error_mode: str) -> None:
+        assert capture_error_mode == "thread_local"
+        _raise(_library().standin_graph_begin(self._graph))
+
+    def capture_end(self) -> None:
+        _raise(_library().standin_graph_end())
+
+    def replay(self) -> None:
+        _raise(_library().standin_graph_replay(self._graph))
+
+
+def _raise(said: int | None) -> None:
+    if said is not None:
+        words = ctypes.string_at(said).decode()
+        ctypes.CDLL(None).free(ctypes.c_void_p(said))
+        raise RuntimeError(words)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "default_generators":
+        return tuple(_library().standin_default_generator(index) for index in range(device_count()))
+    raise AttributeError(name)
 
 
 def is_available() -> bool:

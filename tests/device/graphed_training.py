@@ -1,0 +1,154 @@
+"""``ADDRESS TICKET STEPS [PROGRAM...]``: training loops on an accelerator whose worker may record them as graphs.
+
+Prints a line of JSON: for each whether it computed to the bit what tier 1 does, and how its longest segment is carried out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from forebay import _C
+from operator_sweep import attach
+from torch import nn
+
+P = float(__import__("os").environ.get("P", "0.1"))
+Step = Callable[[int], torch.Tensor]
+"""Takes the number of the step, and gives its loss."""
+
+
+def perceptron() -> tuple[nn.Module, Step]:
+    """A batch that stays, and losses that the program keeps, while it waits for each step."""
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32), nn.ReLU(), nn.Linear(32, 4)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    inputs, labels = torch.randn(8, 16).cuda(), torch.randint(0, 4, (8,)).cuda()
+
+    def step(_number: int) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+        return loss.detach()
+
+    return model, step
+
+
+def transformer() -> tuple[nn.Module, Step]:
+    """Dropout, AdamW, whose numbers change, another batch each step, gradients held to a norm, and a loss that is read."""
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=P, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    model = nn.Sequential(nn.Embedding(50, 16), encoder, nn.Linear(16, 50)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    def step(number: int) -> torch.Tensor:
+        batch = torch.randint(0, 50, (4, 9), generator=torch.Generator().manual_seed(number)).cuda()
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return torch.tensor(loss.item())
+
+    return model, step
+
+
+def recurrent() -> tuple[nn.Module, Step]:
+    """What a step makes is the next one's input, and a sum of all goes along."""
+    model = nn.ModuleDict({"cell": nn.GRUCell(8, 16), "head": nn.Linear(16, 8)}).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    kept = {"state": torch.zeros(4, 16).cuda(), "sum": torch.zeros(4, 16).cuda()}
+    inputs = torch.randn(4, 8).cuda()
+
+    def step(_number: int) -> torch.Tensor:
+        optimizer.zero_grad()
+        state = model["cell"](inputs, kept["state"])
+        loss = (model["head"](state) - inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        kept["state"], kept["sum"] = state.detach(), kept["sum"] + state.detach()
+        return loss.detach() + kept["sum"].mean()
+
+    return model, step
+
+
+def accumulation() -> tuple[nn.Module, Step]:
+    """Gradients of two uploaded batches are added; every seventh step something else is computed before."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=False)
+
+    def step(number: int) -> torch.Tensor:
+        if number % 7 == 0:
+            with torch.no_grad():
+                model(torch.ones(1, 3, 8, 8).cuda()).sum().item()
+        chance, losses = torch.Generator().manual_seed(number), []
+        for _ in range(2):
+            images, labels = torch.randn(4, 3, 8, 8, generator=chance), torch.randint(0, 4, (4,), generator=chance)
+            losses.append(nn.functional.cross_entropy(model(images.cuda()), labels.cuda()))
+            losses[-1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return torch.stack(losses).sum().detach()
+
+    return model, step
+
+
+def failing() -> tuple[nn.Module, Step]:
+    """Each ninth batch holds an index that leads nowhere."""
+    model = nn.Sequential(nn.Embedding(10, 16), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(number: int) -> torch.Tensor:
+        indices = torch.arange(6).add(number).remainder(10)
+        indices[2] = 10 if number % 9 == 8 else 1
+        try:
+            optimizer.zero_grad()
+            loss = model(indices.cuda()).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.cpu()
+        except (IndexError, RuntimeError):
+            return torch.tensor(float(number))
+
+    return model, step
+
+
+PROGRAMS = {made.__name__: made for made in (perceptron, transformer, recurrent, accumulation, failing)}
+
+
+def segments() -> Iterator[dict[str, Any]]:
+    return (dict(one) for one in _C.segments())
+
+
+def computed(program: str, steps: int) -> str:
+    """A hash of all losses and of the weights at the end."""
+    torch.manual_seed(0)
+    model, step = PROGRAMS[program]()
+    losses = [step(number) for number in range(steps)]
+    digest = hashlib.blake2b()
+    for tensor in (*losses, *model.state_dict().values()):
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def main() -> None:
+    attach(sys.argv[1], sys.argv[2])
+    steps, told = int(sys.argv[3]), {}
+    for program in sys.argv[4:] or PROGRAMS:
+        torch.use_deterministic_algorithms(False)
+        before = {one["identity"]: one["times"] for one in segments()}
+        recorded = computed(program, steps)
+        came = [one for one in segments() if one["times"] - before.get(one["identity"], 0) > steps // 2]
+        longest = max(came, key=lambda one: one["calls"])
+        torch.use_deterministic_algorithms(True)  # keeps tier 1
+        same = recorded == computed(program, steps)
+        told[program] = {"same": same, **{name: longest[name] for name in ("calls", "times", "tier", "why")}}
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main()
