@@ -25,6 +25,10 @@ class JobConflict(PoolError, Conflict):
     """A job is not in a state for this, or there are too many of them."""
 
 
+class TooManyShared(PoolError, Conflict):
+    """Who shares so many notebooks shares no more before one is taken back, or expires."""
+
+
 class HubUnavailable(PoolError):
     """JupyterHub did not answer, or cannot do now what it was asked; it is asked again."""
 

@@ -209,6 +209,7 @@ class Settings(ServiceSettings):
     job_output_characters_max: Bound = Field(
         4_194_304, description="What is kept of the output of each run; of a longer one the beginning is dropped."
     )
+    shared_notebooks_per_user_max: Bound = Field(20, description="Most notebooks that a user shares at a time, of 8 MiB at most each.")
     embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")
     worker_log_level: LogLevel = Field("warning", description="The same for workers, whose log goes into the pool's.")
 

@@ -111,7 +111,7 @@ def test_a_rollback_knows_what_it_would_lose(host: Host, database_url: str) -> N
     upgrade._check_loss(host, kept, lose_records=True)
     assert upgrade._changed(host, kept).keys() == {"pool"}
     now = upgrade._changed(host, kept)["pool"]
-    assert now.rows == {"lease_segments": 0, "jobs": 0, "schedules": 0, "audit": 2}
+    assert now.rows == {"lease_segments": 0, "jobs": 0, "schedules": 0, "shared_notebooks": 0, "audit": 2}
     assert before["pool"].rows == {"lease_segments": 0, "audit": 0}
     store.close()
 

@@ -175,6 +175,17 @@ def test_jobs_are_submitted_followed_and_cancelled(owner: Client) -> None:
         owner.job(10**6)
 
 
+def test_a_notebook_is_shared_read_and_taken_back(owner: Client, client_of: Callable[[str], Client]) -> None:
+    member = client_of("acme-member")
+    made = owner.share_page("digits.ipynb", "<p>0.5</p>", days=1)
+    assert member.shared_page(made.id, key=made.key) == "<p>0.5</p>" == owner.shared_page(made.id)
+    assert member.shared_notebook(made.id, key=made.key).user == "acme-owner"
+    assert [one.id for one in owner.shared_notebooks(everybody=True)] == [made.id]
+    owner.unshare(made.id)
+    with pytest.raises(NotFound, match="This link opens nothing for you"):
+        member.shared_notebook(made.id, key=made.key)
+
+
 def test_events_come_as_they_happen(cloud: Any, owner: Client) -> None:
     with owner.events() as events, cloud.session("acme-owner") as link:
         link.release(link.acquire().epoch)

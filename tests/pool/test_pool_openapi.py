@@ -30,7 +30,7 @@ HUB = {"hub_api_url": "http://127.0.0.1:9/hub/api", "hub_token": "pool"}
 BY_SCOPE = {COMPUTE: "ada", SERVICE: "dashboards", OPERATE: "operator"}
 HAS_TENANT = ("api/session", "api/choice")
 PLACEHOLDERS = {"tenant": "acme", "user": "ada", "model": "cpu-dev", "device": "main/cpu:0", "node": "main", "name": "made.1gb"}
-PLACEHOLDERS |= {"job": "1", "schedule": "1"}
+PLACEHOLDERS |= {"job": "1", "schedule": "1", "shared": "1"}
 CHECKS = [
     conforms.not_a_server_error,
     conforms.status_code_conformance,
@@ -92,7 +92,7 @@ def test_what_peoples_environments_should_be_is_told_without_a_token(pool: Make)
 
 def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
     async def scenario() -> None:
-        few: dict[str, Any] = {"jobs_waiting_per_user_max": 2, "schedules_per_user_max": 2}
+        few: dict[str, Any] = {"jobs_waiting_per_user_max": 2, "schedules_per_user_max": 2, "shared_notebooks_per_user_max": 2}
         async with hub() as address, pool(revoke_grace_seconds=0.2, hub_api_url=address, hub_token="pool", **few) as running:
             job = await starting_job(running)
             resting = await running.client("ada")
@@ -192,6 +192,7 @@ class Siege:
         submit, cancel, key, other = "POST api/jobs", "POST api/jobs/{job}/cancel", {"key": "a" * 32}, {"key": "b" * 32}
         program = {"kind": "script", "file": "train.py", "arguments": ["--epochs", "3"], "folder": "work"}
         schedule = ("POST api/schedules", "ada", {}, {**program, "cron": "30 2 * * 1-5", "zone": "Asia/Seoul"})
+        notebook, one = ("POST api/shared-notebooks", "ada", {}, {"name": "n", "page": "<p>", "days": 1}), "api/shared-notebooks/{shared}"
         piece, over = {"pieces": [{"number": 1, "text": "x"}]}, {"exit_status": 0, "reason": None}
         quota = {"devices_milli": 1500, "device_seconds": 3600, "window_seconds": 86_400, "on_exhausted": "revoke"}
         for named, who, parameters, body in (
@@ -219,6 +220,9 @@ class Siege:
             *((what, "ada", {"job": "999"}, {**key, **more}) for what, more in ((begin, {}), (printed, piece), (end, over))),
             *(schedule for _ in range(3)),
             ("DELETE api/schedules/{schedule}", "ada", {"schedule": "1"}, None),
+            *(notebook for _ in range(3)),
+            *((f"GET {one}{part}", "ada", {"shared": shared}, None) for part in ("", "/page") for shared in ("1", "9")),
+            *(("DELETE " + one, "ada", {"shared": "2"}, None) for _ in range(2)),
             ("PUT api/devices/{device}", "operator", {"device": "main/cpu:0"}, {"cordoned": False}),
             ("PUT api/devices/{device}", "operator", {"device": "none"}, {"cordoned": False}),
             ("PUT api/models/{model}", "operator", {"model": "none"}, {"tenants": ["acme"]}),

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from forebay_admin.backup import BackupError, Database
 
 RECORDS = {
-    "pool": {"lease_segments": "leases", "jobs": "jobs", "schedules": "schedules of jobs", "audit": "changes by operators"},
+    "pool": {
+        "lease_segments": "leases",
+        "jobs": "jobs",
+        "schedules": "schedules of jobs",
+        "shared_notebooks": "shared notebooks",
+        "audit": "changes by operators",
+    },
     "billing": {
         "usage": "records of usage",
         "transactions": "transactions of the books",

@@ -1,4 +1,4 @@
-"""What the services know, for Python: usage, prices, budgets, sessions, the queue, jobs, invoices.
+"""What the services know, for Python: usage, prices, budgets, sessions, the queue, jobs, shared notebooks, invoices.
 
 >>> from forebay.client import Client
 >>> client = Client()
@@ -20,6 +20,7 @@ from forebay.client.notices import NoticeCalls
 from forebay.client.pool import PoolCalls, PoolEvent
 from forebay.client.prices import PriceCalls
 from forebay.client.row import Row
+from forebay.client.shared_notebooks import SharedNotebookCalls
 from forebay.client.times import Moment
 from forebay.client.usage import UsageCalls
 from forebay.errors import ForebayError, NotConfigured, PoolUnreachable
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 
-class Client(PoolCalls, JobCalls, UsageCalls, PriceCalls, BudgetCalls, NoticeCalls, InvoiceCalls):
+class Client(PoolCalls, JobCalls, SharedNotebookCalls, UsageCalls, PriceCalls, BudgetCalls, NoticeCalls, InvoiceCalls):
     """Everything that pool and billing answer to people: a method for each operation. It may be shared by threads.
 
     In a notebook of a hub it needs no argument. ``url`` is the pool's address, else ``FOREBAY_URL``; ``token`` one of JupyterHub, else

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from forebay_service.handler import JsonHandler, NotFoundHandler
-from forebay_service.identity import OPERATE, SERVICE, Authenticator, Identity
+from forebay_service.identity import OPERATE, SERVICE, TENANT, Authenticator, Identity
 
+from forebay_pool.errors import RequestRefused
 from forebay_pool.jobs.dispatcher import Dispatcher
 from forebay_pool.model.types import Session
 from forebay_pool.settings import Settings
@@ -80,6 +81,31 @@ def sees_all(identity: Identity) -> bool:
     return identity.may(SERVICE) or identity.may(OPERATE)
 
 
-def owns(identity: Identity, session: Session) -> bool:
-    """Whether the session is the bearer's own: same user, and same tenant."""
-    return identity.kind == "user" and session.user == identity.name and session.tenant == identity.tenant
+class Owned(Protocol):
+    """What belongs to a user of a tenant."""
+
+    @property
+    def tenant(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+
+
+def owns(identity: Identity, of: Owned) -> bool:
+    """Whether it is the bearer's own: same user, and same tenant."""
+    return identity.kind == "user" and of.user == identity.name and of.tenant == identity.tenant
+
+
+def oversees(identity: Identity, of: Owned) -> bool:
+    """Whether the bearer may see and stop what others have: an owner what is the tenant's, an operator all."""
+    return identity.may(OPERATE) or (identity.may(TENANT) and of.tenant == identity.tenant)
+
+
+def whose(identity: Identity, everybody: bool) -> tuple[str | None, str | None]:
+    """The tenant and the user whose things are listed; None: all of them. Raises RequestRefused."""
+    if not everybody:
+        return identity.tenant or "", identity.name
+    if identity.may(OPERATE):
+        return None, None
+    if identity.may(TENANT) and identity.tenant is not None:
+        return identity.tenant, None
+    raise RequestRefused(403, "forbidden", "What everybody has is listed for the tenant's owners and for operators.")

@@ -13,11 +13,11 @@ from forebay_wire.texts import FIT, NAME_CHARS_MAX, Name
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forebay_pool.errors import RequestRefused
-from forebay_pool.http.handler import Api
+from forebay_pool.http.handler import Api, oversees, owns, whose
 from forebay_pool.jobs.cron import next_time
 from forebay_pool.jobs.dispatcher import Dispatcher
 from forebay_pool.model import jobs as decisions
-from forebay_pool.model.jobs import Job, Kind, Program, Schedule
+from forebay_pool.model.jobs import Job, Kind, Program
 from forebay_pool.store.audit import AuditEntry
 from forebay_pool.store.jobs import Piece
 from forebay_pool.views.jobs import OutputRow, job_row, output_row, schedule_row
@@ -156,7 +156,7 @@ class JobApi(Api):
     async def job(self, identity: Identity, number: str) -> Job:
         """Raises RequestRefused."""
         job = await asyncio.to_thread(self.dispatcher.store.job, _number(number))
-        if job is None or not (is_own(identity, job) or oversees(identity, job)):
+        if job is None or not (owns(identity, job) or oversees(identity, job)):
             raise RequestRefused(404, "no_job", f"There is no job {number} among those you may see.")
         return job
 
@@ -220,7 +220,7 @@ class Cancellation(JobApi):
     async def post(self, number: str) -> None:
         identity = await self.bearer(COMPUTE, TENANT, OPERATE)
         seen = await self.job(identity, number)
-        mine = is_own(identity, seen)
+        mine = owns(identity, seen)
         subject, before = f"{seen.tenant}/{seen.user}/#{seen.id}", {"state": seen.state}
         what = AuditEntry(identity.name, "job.cancel", subject, before, {"state": "cancelled"})
         job = await self.decide(seen.id, lambda job, now_ns: decisions.cancelled(job, mine, now_ns), None if mine else what)
@@ -237,7 +237,7 @@ class Output(JobApi):
         identity = await self.bearer(COMPUTE)
         asked = self.query(OutputQuery)
         job = await self.job(identity, number)
-        if not is_own(identity, job):
+        if not owns(identity, job):
             raise RequestRefused(403, "not_yours", "What a job prints is for its user alone.")
         dispatcher = self.dispatcher
         news = dispatcher.news_of(job.id)
@@ -284,11 +284,11 @@ class ScheduleItem(JobApi):
         identity = await self.bearer(COMPUTE, TENANT, OPERATE)
         store = self.dispatcher.store
         found = [one for one in await asyncio.to_thread(store.schedules, None, None) if one.id == _number(number)]
-        if not found or not (is_own(identity, found[0]) or oversees(identity, found[0])):
+        if not found or not (owns(identity, found[0]) or oversees(identity, found[0])):
             raise RequestRefused(404, "no_schedule", f"There is no schedule {number} among those you may remove.")
         one, after = found[0], {"removed": True}
         deed = AuditEntry(identity.name, "schedule.remove", f"{one.tenant}/{one.user}/schedule #{one.id}", {"cron": one.cron}, after)
-        await self.context.write(lambda: store.remove_schedule(one.id, None if is_own(identity, one) else deed))
+        await self.context.write(lambda: store.remove_schedule(one.id, None if owns(identity, one) else deed))
         log.info("schedule %d is removed by %s", one.id, identity.name, extra={"action": "schedule_removed", "user": identity.name})
         self.set_status(204)
 
@@ -303,7 +303,7 @@ class RunnerApi(JobApi):
         """The job's number. Raises RequestRefused."""
         identity = await self.bearer(COMPUTE)
         job = await self.job(identity, number)
-        if not is_own(identity, job):
+        if not owns(identity, job):
             raise RequestRefused(404, "no_job", f"There is no job {number} of yours.")
         return job.id
 
@@ -340,27 +340,6 @@ class Ending(RunnerApi):
         fields = {"action": "job_ended", "job": job.id, "tenant": job.tenant, "user": job.user, "state": job.state}
         log.info("a run of job %d of %s ended: it is %s", job.id, job.user, job.state, extra=fields)
         self.set_status(204)
-
-
-def is_own(identity: Identity, of: Job | Schedule) -> bool:
-    """Whether it is the bearer's: same user, and same tenant."""
-    return identity.kind == "user" and of.user == identity.name and of.tenant == identity.tenant
-
-
-def oversees(identity: Identity, of: Job | Schedule) -> bool:
-    """Whether the bearer may see and stop what others run: an owner what is the tenant's, an operator all."""
-    return identity.may(OPERATE) or (identity.may(TENANT) and of.tenant == identity.tenant)
-
-
-def whose(identity: Identity, everybody: bool) -> tuple[str | None, str | None]:
-    """The tenant and the user whose jobs are listed; None: all of them. Raises RequestRefused."""
-    if not everybody:
-        return identity.tenant or "", identity.name
-    if identity.may(OPERATE):
-        return None, None
-    if identity.may(TENANT) and identity.tenant is not None:
-        return identity.tenant, None
-    raise RequestRefused(403, "forbidden", "Everybody's jobs are for the tenant's owners and for operators.")
 
 
 def _number(text: str) -> int:

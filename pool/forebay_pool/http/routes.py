@@ -17,13 +17,14 @@ from forebay_service.openapi import describe
 from forebay_service.routes import SWITCHING, Route
 from typing_extensions import TypedDict
 
-from forebay_pool.http import audit, events, flavors, health, jobs, nodes, queue, sessions, trends
+from forebay_pool.http import audit, events, flavors, health, jobs, nodes, queue, sessions, shared_notebooks, trends
 from forebay_pool.http.handler import Api
 from forebay_pool.http.jobs import EndBody, JobBody, JobQuery, OutputQuery, PrintedBody, RunnerBody, ScheduleBody, ScheduleQuery
 from forebay_pool.http.links import SessionLink, WorkerLink
 from forebay_pool.http.nodes import DeviceBody, ModelBody, NodeBody
 from forebay_pool.http.queue import QuotaBody
 from forebay_pool.http.sessions import ChoiceBody
+from forebay_pool.http.shared_notebooks import KeyQuery, SharedNotebookBody, SharedNotebookQuery
 from forebay_pool.http.trends import TimelineQuery, TrendQuery
 from forebay_pool.placement.forecast import Forecast
 from forebay_pool.store.flavors import FlavorBody
@@ -40,6 +41,7 @@ from forebay_pool.views.rows import (
     ShareRow,
     SuggestionRow,
 )
+from forebay_pool.views.shared_notebooks import NewSharedNotebookRow, NotebookPageRow, SharedNotebookRow
 from forebay_pool.views.timeline import Timeline
 from forebay_pool.views.trends import TrendRows
 
@@ -288,6 +290,40 @@ ROUTES = (
         scopes=OVERSEERS,
         refusals=(NotFound.status,),
         status=204,
+    ),
+    Route(
+        *("GET", "api/shared-notebooks", shared_notebooks.SharedNotebooks, "Notebooks that are shared to be read; users see their own"),
+        answer=list[SharedNotebookRow],
+        scopes=OVERSEERS,
+        query=SharedNotebookQuery,
+    ),
+    Route(
+        *("POST", "api/shared-notebooks", shared_notebooks.SharedNotebooks, "Shares a notebook within the tenant, as a page"),
+        answer=NewSharedNotebookRow,
+        body=SharedNotebookBody,
+        scopes=(COMPUTE,),
+        refusals=(Conflict.status,),
+        status=201,
+    ),
+    Route(
+        *("GET", "api/shared-notebooks/{shared}", shared_notebooks.SharedNotebookItem, "What a link opens", SharedNotebookRow),
+        scopes=(COMPUTE,),
+        who="members of the tenant who have the link, and who shares it",
+        query=KeyQuery,
+        refusals=(NotFound.status,),
+    ),
+    Route(
+        *("DELETE", "api/shared-notebooks/{shared}", shared_notebooks.SharedNotebookItem, "Takes it back: its link opens nothing more"),
+        scopes=OVERSEERS,
+        refusals=(NotFound.status,),
+        status=204,
+    ),
+    Route(
+        *("GET", "api/shared-notebooks/{shared}/page", shared_notebooks.NotebookPage, "Its HTML, that another user made", NotebookPageRow),
+        scopes=(COMPUTE,),
+        who="members of the tenant who have the link, and who shares it",
+        query=KeyQuery,
+        refusals=(NotFound.status,),
     ),
     Route("GET", "api/audit", audit.Audit, "What operators did, newest first", AuditPage, scopes=(OPERATE,), query=AuditQuery),
     Route(

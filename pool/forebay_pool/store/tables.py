@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, MetaData, String, Table, Text, false
+from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Table, Text, false
 
 METADATA = MetaData()
 
@@ -256,6 +256,21 @@ SCHEDULES = Table(
     sqlite_autoincrement=True,
 )
 Index("schedules_by_time", SCHEDULES.c.next_ns)
+
+SHARED_NOTEBOOKS = Table(
+    "shared_notebooks",
+    METADATA,
+    _number(),
+    Column("tenant", String(255), nullable=False),
+    Column("user", String(255), nullable=False),
+    Column("name", String(128), nullable=False),
+    Column("made_ns", BigInteger, nullable=False, comment="Unix time"),
+    Column("expires_ns", BigInteger, nullable=False, comment="Unix time"),
+    Column("digest", String(64), nullable=False, comment="SHA-256 of the link's key, which is kept nowhere"),
+    Column("page", LargeBinary, nullable=False, comment="HTML in UTF-8, deflated (zlib)"),
+    sqlite_autoincrement=True,
+)
+Index("shared_notebooks_by_user", SHARED_NOTEBOOKS.c.tenant, SHARED_NOTEBOOKS.c.user, SHARED_NOTEBOOKS.c.id)
 
 TRENDS = Table(
     "trends",

@@ -72,6 +72,24 @@ class JobRow(Row):
     schedule: int | None
 
 
+class NewSharedNotebookRow(Row):
+    """``key`` goes into the link; it is told this once."""
+
+    id: int
+    tenant: str
+    user: str
+    name: str
+    shared_at_ns: int
+    expires_at_ns: int
+    key: str
+
+
+class NotebookPageRow(Row):
+    """HTML that somebody else made: to be shown only where it can run nothing."""
+
+    page: str
+
+
 class PieceRow(Row):
     number: int
     text: str
@@ -116,6 +134,15 @@ class ScheduleRow(Row):
     zone: str
     next_at_ns: int
     skipped_at_ns: int | None
+
+
+class SharedNotebookRow(Row):
+    id: int
+    tenant: str
+    user: str
+    name: str
+    shared_at_ns: int
+    expires_at_ns: int
 
 
 class SpanRow(Row):
