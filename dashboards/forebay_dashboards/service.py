@@ -22,6 +22,7 @@ from forebay_dashboards.live.feed import DeliveryWatch, Feed
 from forebay_dashboards.pages import actions, audit, flavors, nodes, operator_tenant, overview, payments, prices, quotas, spend, tables
 from forebay_dashboards.pages.language import LanguagePage
 from forebay_dashboards.pages.member.jobs import JobPage, JobsPage
+from forebay_dashboards.pages.member.shared import NotebookDocument, SharedNotebookPage, SharedPage
 from forebay_dashboards.pages.member.usage import ExportPage, MyUsagePage, NotebookPage, NoticesPage
 from forebay_dashboards.pages.my_tenant import InvoicePage, ReportPage, StatementPage, TenantPage
 from forebay_dashboards.pages.owner.alerts import AlertsPage
@@ -29,6 +30,7 @@ from forebay_dashboards.pages.owner.bills import BillsPage
 from forebay_dashboards.pages.owner.budgets import BudgetEditPage, BudgetPage, BudgetsPage
 from forebay_dashboards.pages.owner.people import MemberPage, PeoplePage
 from forebay_dashboards.pages.owner.reports import ReportsPage
+from forebay_dashboards.pages.owner.shared import TenantSharedPage
 from forebay_dashboards.pages.search import SearchPage
 from forebay_dashboards.pages.shares import SharesPage
 from forebay_dashboards.pages.suggestions import SuggestionsPage
@@ -52,6 +54,9 @@ ROUTES = (
     (r"usage\.csv", ExportPage),
     (r"jobs(?:/(list))?", JobsPage),
     (r"jobs/([0-9]{1,18})(?:/(state|output))?", JobPage),
+    (r"shared", SharedPage),
+    (r"shared/([0-9]{1,18})", SharedNotebookPage),
+    (r"shared/([0-9]{1,18})/page", NotebookDocument),
     (r"tenant(?:/(spend|live))?", TenantPage),
     (r"tenant/people", PeoplePage),
     (rf"tenant/people/{NAME}", MemberPage),
@@ -61,6 +66,7 @@ ROUTES = (
     (r"tenant/alerts", AlertsPage),
     (r"tenant/reports", ReportsPage),
     (r"tenant/bills", BillsPage),
+    (r"tenant/shared", TenantSharedPage),
     (r"statement", StatementPage),
     (r"invoice", InvoicePage),
     (r"report", ReportPage),

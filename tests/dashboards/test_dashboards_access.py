@@ -33,6 +33,7 @@ PAGES = {
     "usage.csv": "usage",
     "jobs": "usage",
     "jobs/list": "usage",
+    "shared": "usage",
     "tenant": "tenant",
     "tenant/spend": "tenant",
     "tenant/live": "tenant",
@@ -101,6 +102,7 @@ CHANGES = (
 """Pages that take what an operator changes."""
 OWNERS = (
     "tenant/people", "tenant/people/acme-member", "tenant/budgets/terms/budget/edit", "tenant/alerts", "tenant/reports", "tenant/bills",
+    "tenant/shared",
 )  # fmt: skip
 """Pages that take what a tenant's administrators change."""
 ACTIONS = (
@@ -109,7 +111,8 @@ ACTIONS = (
 )  # fmt: skip
 """Each asks, and then does it; of things that are not there."""
 ELSEWHERE = (
-    *ACTIONS, "jobs/7", "statement", "invoice", "report", "language", "events", "oauth_callback", "static/style.css", "health", "metrics",
+    *ACTIONS, "jobs/7", "shared/7", "shared/7/page", "statement", "invoice", "report", "language", "events", "oauth_callback",
+    "static/style.css", "health", "metrics",
 )  # fmt: skip
 """Answers that are for others than a page's readers, each with tests of its own below or beside this file."""
 
@@ -119,7 +122,8 @@ def test_every_route_is_in_the_table() -> None:
     for pattern, handler in ROUTES:
         known = [path for path in (*PAGES, *OWNERS, *ELSEWHERE) if re.fullmatch(pattern, path.partition("?")[0])]
         methods = {m for m in handler.SUPPORTED_METHODS if getattr(handler, m.lower()) is not getattr(RequestHandler, m.lower())}
-        changes = any(re.fullmatch(pattern, path) for path in (*CHANGES, *ACTIONS, *OWNERS, "jobs", "jobs/7", "usage/notices", "language"))
+        changing = (*CHANGES, *ACTIONS, *OWNERS, "jobs", "jobs/7", "shared", "usage/notices", "language")
+        changes = any(re.fullmatch(pattern, path) for path in changing)
         if not known or methods - {"GET", "HEAD"} != ({"POST"} if changes else set()):
             unknown.append((pattern, methods))
     assert unknown == []

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Any
 
 from forebay_service.handler import SafeHandler
-from forebay_service.identity import Identity, IdentityRefused, identity_of
+from forebay_service.identity import TENANT, Identity, IdentityRefused, identity_of
 from forebay_service.languages import COOKIE, Text, language_of
 from forebay_service.refusals import reason_of
 from jinja2 import Environment
@@ -185,6 +185,7 @@ class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub
             "views": [view for view in ("usage", "tenant", "operator") if may_open(view, self.visitor)],
             "view": self.view,
             "here": self.here or self.view,
+            "is_owner": self.visitor.may(TENANT),
             "xsrf": _text(self.xsrf_token),
             "feed": self.services.feed,
         }

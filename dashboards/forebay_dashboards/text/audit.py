@@ -33,6 +33,7 @@ _ACTIONS = {
     "member.set": Text("Role of a member set"),
     "model.set": Text("Policy of a model set"),
     "node.set": Text("Node drained or opened"),
+    "notebook.unshare": Text("Shared notebook taken back"),
     "notices.channel.add": Text("Channel of notices added"),
     "notices.channel.confirm": Text("Channel of notices confirmed"),
     "notices.channel.remove": Text("Channel of notices removed"),

@@ -23,6 +23,9 @@ _REFUSED = {
     "no_job": Text("There is no such job of yours."),
     "no_jobs": Text("This installation has no jobs."),
     "no_schedule": Text("There is no such schedule of yours."),
+    "no_shared_notebook": Text(
+        "This link opens nothing for you: the notebook is shared in another tenant, no longer, or was taken back."
+    ),
     "no_tenant": Text("You belong to no tenant that would pay; ask an operator for one."),
     "no_device": Text("There is no such device any more."),
     "no_node": Text("There is no such node any more."),

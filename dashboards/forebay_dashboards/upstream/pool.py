@@ -24,6 +24,7 @@ from forebay_dashboards.rows import (
     ShareRow,
     Suggestion,
 )
+from forebay_dashboards.shared_rows import NotebookPage, SharedNotebook
 from forebay_dashboards.trend_rows import Over, Timeline, Trends
 from forebay_dashboards.upstream.client import NO_HEADERS, Query, Upstream
 
@@ -45,6 +46,9 @@ _JOBS = TypeAdapter(tuple[Job, ...])
 _JOB = TypeAdapter(Job)
 _OUTPUT = TypeAdapter(JobOutput)
 _SCHEDULES = TypeAdapter(tuple[Schedule, ...])
+_SHARED_NOTEBOOKS = TypeAdapter(tuple[SharedNotebook, ...])
+_SHARED_NOTEBOOK = TypeAdapter(SharedNotebook)
+_NOTEBOOK_PAGE = TypeAdapter(NotebookPage)
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
@@ -171,6 +175,21 @@ class Pool:
 
     async def remove_schedule(self, token: str, number: int) -> None:
         await self._upstream.delete(token, f"api/schedules/{number}")
+
+    async def shared_notebooks(self, token: str, everybody: bool) -> tuple[SharedNotebook, ...]:
+        """The bearer's, or those of everybody in the tenant, the newest first."""
+        return await self._upstream.read(_SHARED_NOTEBOOKS, token, "api/shared-notebooks", {"everybody": str(everybody).lower()})
+
+    async def shared_notebook(self, token: str, number: int, key: str) -> SharedNotebook:
+        """What a link opens."""
+        return await self._upstream.read(_SHARED_NOTEBOOK, token, f"api/shared-notebooks/{number}", {"key": key})
+
+    async def notebook_page(self, token: str, number: int, key: str) -> NotebookPage:
+        return await self._upstream.read(_NOTEBOOK_PAGE, token, f"api/shared-notebooks/{number}/page", {"key": key})
+
+    async def unshare(self, token: str, number: int) -> None:
+        """Its link opens nothing any more."""
+        await self._upstream.delete(token, f"api/shared-notebooks/{number}")
 
     def events(self, token: str, silence_seconds: float) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """The event stream, entered once the pool has begun to send."""
