@@ -11,12 +11,14 @@ import iconText from '../style/device.svg';
 import { gallery } from './examples';
 import { Panel } from './panel';
 import { Roster } from './roster';
+import { share } from './share';
 import { StatusItem } from './statusitem';
 import { Texts } from './texts';
 
 const PLUGIN = 'forebay-lab:plugin';
 const OPEN = 'forebay:open-panel';
 const RUN_AS_JOB = 'forebay:run-as-job';
+const SHARE = 'forebay:share';
 const PANEL_RANK = 600;
 const STATUS_RANK = 100;
 
@@ -74,27 +76,39 @@ function activate(
   }
   app.commands.addCommand(OPEN, { label: texts.say('open_panel'), icon, execute: open });
   palette?.addItem({ command: OPEN, category: 'Forebay' });
-  const jobs = jobsPage(paths);
+  const dashboards = dashboardsAt(paths);
   app.commands.addCommand(RUN_AS_JOB, {
     label: texts.say('run_as_job'),
-    isVisible: () => jobs !== null,
-    isEnabled: () => jobs !== null && Boolean(notebooks?.currentWidget),
+    isVisible: () => dashboards !== null,
+    isEnabled: () => Boolean(notebooks?.currentWidget),
     execute: async () => {
       const context = notebooks?.currentWidget?.context;
-      if (jobs !== null && context) {
+      if (dashboards !== null && context) {
         const page = window.open('about:blank'); // now, while the click counts: saving takes its time
         await context.save();
-        page?.location.replace(`${jobs}?file=${encodeURIComponent(context.path)}`);
+        page?.location.replace(`${dashboards}jobs?file=${encodeURIComponent(context.path)}`);
       }
     }
   });
   palette?.addItem({ command: RUN_AS_JOB, category: 'Forebay' });
+  app.commands.addCommand(SHARE, {
+    label: texts.say('share_open'),
+    isVisible: () => dashboards !== null,
+    isEnabled: () => Boolean(notebooks?.currentWidget && roster.current?.state),
+    execute: async () => {
+      const notebook = notebooks?.currentWidget;
+      if (dashboards !== null && notebook && roster.current !== null) {
+        await share(notebook, roster.current, dashboards, texts);
+      }
+    }
+  });
+  palette?.addItem({ command: SHARE, category: 'Forebay' });
 }
 
-/** The address of the page of jobs, where this server is one of a hub's. */
-function jobsPage(paths: JupyterFrontEnd.IPaths | null): string | null {
+/** The address of the dashboards' pages, where this server is one of a hub's. */
+function dashboardsAt(paths: JupyterFrontEnd.IPaths | null): string | null {
   const hub = paths?.urls.hubPrefix;
-  return hub ? new URL(`${hub.replace(/hub\/?$/, '')}services/dashboards/jobs`, window.location.origin).href : null;
+  return hub ? new URL(`${hub.replace(/hub\/?$/, '')}services/dashboards/`, window.location.origin).href : null;
 }
 
 export default [plugin, gallery];

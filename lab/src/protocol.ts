@@ -140,6 +140,15 @@ export interface NotifySetting {
   channels?: boolean;
 }
 
+/** A notebook that is shared to be read; the key stands in its link. */
+export interface Shared {
+  id: number;
+  key: string;
+  name: string;
+  tenant: string;
+  expires_at_ns: number;
+}
+
 /** A run with what it showed. */
 export interface Snapshot extends Run {
   outputs: IOutput[];

@@ -163,8 +163,8 @@ def jupyter(cloud: Cloud, home: Path) -> Iterator[Jupyter]:
     labconfig = home / "config" / "labconfig"
     labconfig.mkdir(parents=True)
     (home / "work").mkdir()
-    quiet = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
-    (labconfig / "page_config.json").write_text(json.dumps(quiet), encoding="utf-8")
+    page = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}, "hubPrefix": "/hub/"}
+    (labconfig / "page_config.json").write_text(json.dumps(page), encoding="utf-8")
     port, token = free_port(), secrets.token_hex(16)
     options = {
         "port": port,

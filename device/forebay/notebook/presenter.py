@@ -216,6 +216,8 @@ class Presenter:
             case "post":
                 service_calls.post(said["notice"])
                 return None
+            case "share":
+                return service_calls.share(str(said.get("notebook")), int(said["days"]))
             case "release":
                 service_calls.release(str(said.get("session")))
                 return {"sessions": service_calls.sessions()}

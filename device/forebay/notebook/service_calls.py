@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from forebay_wire.causes import cause_of
@@ -14,6 +15,7 @@ from forebay.service import FLAVOR_VARIABLE, Service
 from forebay.toolkit import pool
 from forebay.toolkit.billing import billing
 from forebay.toolkit.flavor import unknown
+from forebay.toolkit.sharing.command import share as share_notebook
 
 Row = Mapping[str, Any]
 STOPPED = ("drain", "refuse")
@@ -59,6 +61,15 @@ def budgets() -> list[dict[str, Any]]:
 def post(notice: Mapping[str, Any]) -> None:
     """Has the channels of this kernel's person told. Raises ForebayError."""
     billing().post("api/notices", notice)
+
+
+def share(name: str, days: int) -> dict[str, Any]:
+    """Shares a notebook beside the one that this kernel began with, as it is saved: that one, by its present name.
+
+    The pool's row, with the link's key. Raises ForebayError.
+    """
+    folder = Path(os.environ.get("JPY_SESSION_NAME", "")).parent
+    return share_notebook(service(), folder / Path(name).name, days)
 
 
 def tightest(rows: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -1,0 +1,1 @@
+"""Notebooks that others of the tenant may read by a link."""
