@@ -26,7 +26,6 @@ DAYS = 30
 DAYS_MAX = 90
 DAY_NS = 86_400 * 10**9
 KEY_CHARACTERS_MAX = 64
-NOTHING = "no_shared_notebook"
 OPENS_NOTHING = "This link opens nothing for you: the notebook is shared in another tenant, no longer, or was taken back."
 
 log = logging.getLogger(__name__)
@@ -76,7 +75,7 @@ class SharedNotebookApi(Api):
         key = self.query(KeyQuery).key
         found = await self.find(number)
         if found is None or identity.tenant != found.tenant or not await self._may_open(identity, found, key):
-            raise RequestRefused(404, NOTHING, OPENS_NOTHING)
+            raise nothing(OPENS_NOTHING)
         return found
 
     async def _may_open(self, identity: Identity, found: SharedNotebook, key: str) -> bool:
@@ -118,7 +117,7 @@ class SharedNotebookItem(SharedNotebookApi):
         identity = await self.bearer(COMPUTE, TENANT, OPERATE)
         found, store = await self.find(number), self.store
         if found is None or not (owns(identity, found) or oversees(identity, found)):
-            raise RequestRefused(404, NOTHING, f"There is no shared notebook {number} among those you may take back.")
+            raise nothing(f"There is no shared notebook {number} among those you may take back.")
         subject, before = f"{found.tenant}/{found.user}/notebook #{found.id}", {"name": found.name}
         deed = AuditEntry(identity.name, "notebook.unshare", subject, before, {"removed": True})
         await self.context.write(lambda: store.remove(found.id, None if owns(identity, found) else deed))
@@ -133,5 +132,10 @@ class NotebookPage(SharedNotebookApi):
     async def get(self, number: str) -> None:
         page = await asyncio.to_thread(self.store.page, (await self.opened(number)).id)
         if page is None:
-            raise RequestRefused(404, NOTHING, OPENS_NOTHING)
+            raise nothing(OPENS_NOTHING)
         self.write_json({"page": page})
+
+
+def nothing(sentence: str) -> RequestRefused:
+    """The refusal of what is not there for the bearer."""
+    return RequestRefused(404, "no_shared_notebook", sentence)
