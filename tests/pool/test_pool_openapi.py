@@ -223,6 +223,7 @@ class Siege:
             *(notebook for _ in range(3)),
             *((f"GET {one}{part}", "ada", {"shared": shared}, None) for part in ("", "/page") for shared in ("1", "9")),
             *(("DELETE " + one, "ada", {"shared": "2"}, None) for _ in range(2)),
+            ("DELETE api/sessions/{session}", "ada", {"session": resting}, None),
             ("PUT api/devices/{device}", "operator", {"device": "main/cpu:0"}, {"cordoned": False}),
             ("PUT api/devices/{device}", "operator", {"device": "none"}, {"cordoned": False}),
             ("PUT api/models/{model}", "operator", {"model": "none"}, {"tenants": ["acme"]}),
