@@ -15,7 +15,7 @@ from tornado.web import Application, RedirectHandler
 
 from forebay_dashboards.http.events import EventsPage
 from forebay_dashboards.http.handler import NoPage, Services, SignedIn
-from forebay_dashboards.http.health import HealthProbe, MetricsProbe, StaticFile
+from forebay_dashboards.http.health import HealthProbe, HelpPage, MetricsProbe, StaticFile
 from forebay_dashboards.http.templating import open_environment
 from forebay_dashboards.live.browsers import Browsers
 from forebay_dashboards.live.feed import DeliveryWatch, Feed
@@ -97,6 +97,7 @@ ROUTES = (
     (r"operator/payments", payments.PaymentsPage),
     (r"operator/search", SearchPage),
     (r"operator/audit", audit.AuditTrailPage),
+    (r"help", HelpPage),
     (r"language", LanguagePage),
     (r"events", EventsPage),
     (r"oauth_callback", SignedIn),
@@ -127,7 +128,7 @@ class Service:
             people=Hub(Upstream("hub", f"{settings.hub_api_url}/", settings.upstream_seconds, self._client), settings.hub_token),
             feed=feed,
             browsers=self._browsers,
-            templates=open_environment(settings.prefix, settings.hub_home),
+            templates=open_environment(settings),
         )
         self._server = HTTPServer(_application(services), max_body_size=FORM_BYTES_MAX, idle_connection_timeout=IDLE_SECONDS_MAX)
         self.port = self._listen(settings)

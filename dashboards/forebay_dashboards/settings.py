@@ -10,7 +10,6 @@ from pydantic import Field
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 HttpUrl = Annotated[str, Field(pattern=r"^https?://[^\s/]+(/\S*)?$")]
 
-
 class Settings(ServiceSettings):
     """The settings of the pages. ``docs/reference/dashboards.md`` lists them."""
 
@@ -26,6 +25,11 @@ class Settings(ServiceSettings):
     public_url: HttpUrl | None = Field(
         default=None, description="Where browsers reach this installation, for links that are mailed; none: as the browser that asks does."
     )
+    name: Annotated[str, Field(min_length=1, max_length=60)] = Field(default="Forebay", description="What the pages call the installation.")
+    logo_url: Annotated[str, Field(pattern=r"^/\S*$")] | None = Field(
+        default=None, description="The picture beside it, on the browser's host, such as /hub/logo; none: Forebay's icon."
+    )
+    help_url: HttpUrl | None = Field(default=None, description="Where links to help lead; none: to the page `help`.")
     pool_url: HttpUrl = Field(description="The pool's address with its prefix, such as http://127.0.0.1:8781/services/pool/.")
     billing_url: HttpUrl = Field(description="Billing's address with its prefix, such as http://127.0.0.1:8782/services/billing/.")
     upstream_seconds: Seconds = Field(default=5, description="Longest wait for an answer of pool or billing.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
+from forebay_hub.look import read_look
 from forebay_hub.proxy import KeptTraefik
 from forebay_hub.services import python_service
 from forebay_hub.tenants import read_directory
@@ -22,6 +23,7 @@ from place import CHECKOUT, SERVICES, Place  # noqa: E402 - as above
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub provides it
 place = Place.from_environment(os.environ)
+look = read_look(HERE / "hub.toml")
 environments = {
     "pool": {
         "FOREBAY_POOL_STATE_DIR": str(place.state / "pool"),
@@ -32,8 +34,13 @@ environments = {
     "dashboards": {
         "FOREBAY_DASHBOARDS_POOL_URL": place.service_url("pool"),
         "FOREBAY_DASHBOARDS_BILLING_URL": place.service_url("billing"),
+        "FOREBAY_DASHBOARDS_NAME": look.name,
     },
 }
+if look.logo:
+    environments["dashboards"]["FOREBAY_DASHBOARDS_LOGO_URL"] = "/hub/logo"
+if look.help_url:
+    environments["dashboards"]["FOREBAY_DASHBOARDS_HELP_URL"] = look.help_url
 metrics_token = ensure_token(place.state / "scrape-token")
 for service in SERVICES:
     environments[service][f"FOREBAY_{service.upper()}_METRICS_TOKEN"] = metrics_token
@@ -68,6 +75,7 @@ directory = configure(
         ),
         database_url=f"sqlite:///{place.state}/hub.sqlite",
         metrics_token=metrics_token,
+        look=look,
     ),
 )
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP
+from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP, billing_role, owner_role
 
+from forebay_hub import look
+from forebay_hub.look import OURS, PAGES, Look
 from forebay_hub.people import api, joining
 from forebay_hub.people.decisions import read_decisions
 from forebay_hub.roles import METRICS_ROLE, METRICS_SERVICE, SCOPES, SERVER_TOKEN_SCOPES, roles
@@ -25,6 +27,7 @@ class Settings:
     services: tuple[ManagedService, ...] | tuple[ExternalService, ...]
     database_url: str
     metrics_token: str = ""
+    look: Look = OURS
 
 
 def configure(c: Any, settings: Settings) -> Directory:
@@ -33,7 +36,7 @@ def configure(c: Any, settings: Settings) -> Directory:
     """
     directory = settings.directory.overlaid(read_decisions(settings.database_url))
     c.JupyterHub.db_url = settings.database_url
-    c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES]
+    c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *look.ROUTES]
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
     c.JupyterHub.load_groups = directory.groups
     table = roles(directory, [service.name for service in settings.services])
@@ -45,19 +48,25 @@ def configure(c: Any, settings: Settings) -> Directory:
     c.JupyterHub.default_url = landing
     c.JupyterHub.allow_named_servers = True  # each job has one; the spawner refuses all others
     c.JupyterHub.template_paths = [str(Path(__file__).parent / "templates")]
+    c.JupyterHub.jinja_environment_options = {"extensions": [look.templates_of(settings.look)]}
+    c.JupyterHub.logo_file = settings.look.logo_file
     c.Spawner.server_token_scopes = list(SERVER_TOKEN_SCOPES)
     c.Authenticator.allowed_users = set(directory.people)
     return directory
 
 
 def landing(handler: Any) -> str:
-    """Where somebody arrives after signing in: operators at their pages, since no tenant would pay for a server of theirs; others as
-    JupyterHub does it, which is what an empty address says."""
+    """Where somebody arrives after signing in: operators at the console, who owns or pays for a tenant at its page, others at their
+    notebooks, as JupyterHub does it, which is what an empty address says."""
     user = handler.current_user
-    runs_it = user is not None and any(role.name == OPERATOR_ROLE for role in user.roles)
-    if not runs_it or any(group.name.startswith(TENANT_GROUP) for group in user.groups):
+    if user is None:
         return ""
-    return f"{handler.settings['base_url'].rstrip('/')}/services/dashboards/operator"
+    held, groups = {role.name for role in user.roles}, [group.name for group in user.groups]
+    tenants = [name.removeprefix(TENANT_GROUP) for name in groups if name.startswith(TENANT_GROUP)]
+    pages = f"{handler.settings['base_url']}{PAGES}"
+    if OPERATOR_ROLE in held and not tenants:
+        return f"{pages}operator"
+    return f"{pages}tenant" if any(held & {owner_role(tenant), billing_role(tenant)} for tenant in tenants) else ""
 
 
 def _specs(services: Iterable[ManagedService | ExternalService]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from traitlets import Instance, observe
 
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
+from forebay_hub.look import read_look
 from forebay_hub.proxy import RoutesFile
 from forebay_hub.services import SERVICES, external_services, secret
 from forebay_hub.tenants import read_directory
@@ -71,7 +72,8 @@ def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.env
     own = host.state / "hub"
     database_url = environment.get("FOREBAY_HUB_DATABASE_URL") or f"sqlite:///{own}/hub.sqlite"
     services = external_services(host.address_of, environment)
-    directory = configure(c, Settings(written, services, database_url, secret(environment, "FOREBAY_HUB_METRICS_TOKEN")))
+    metrics_token, look = secret(environment, "FOREBAY_HUB_METRICS_TOKEN"), read_look(folder / "hub.toml")
+    directory = configure(c, Settings(written, services, database_url, metrics_token, look))
     c.JupyterHub.upgrade_db = True  # JupyterHub's own schema; it copies SQLite's file before, and `forebay admin upgrade` all
     c.JupyterHub.bind_url = f"https://{host.name}:{host.port}"
     c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = str(host.certificate), str(host.key)

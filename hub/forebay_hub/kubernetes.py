@@ -14,6 +14,7 @@ from typing import Any
 from forebay_service.errors import SettingsError
 
 from forebay_hub.configuration import Settings, configure
+from forebay_hub.look import read_look
 from forebay_hub.services import external_services, secret
 from forebay_hub.tenants import read_directory
 
@@ -23,7 +24,8 @@ def configure_in_cluster(c: Any, folder: Path, environment: Mapping[str, str] = 
     addresses, traits = _read(folder / "chart.json")
     services = external_services(addresses.__getitem__, environment)
     database_url, metrics_token = (secret(environment, f"FOREBAY_HUB_{name}") for name in ("DATABASE_URL", "METRICS_TOKEN"))
-    configure(c, Settings(read_directory(folder / "hub.toml"), services, database_url, metrics_token))
+    people = folder / "hub.toml"
+    configure(c, Settings(read_directory(people), services, database_url, metrics_token, read_look(people)))
     c.JupyterHub.spawner_class = "forebay-kube"
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.auth_token = secret(environment, "CONFIGPROXY_AUTH_TOKEN")

@@ -102,22 +102,26 @@ def _tenant_from(name: str, people: Mapping[str, Role]) -> Tenant:
     return Tenant(name, owners, billing, members)
 
 
-def read_directory(path: Path) -> Directory:
-    """The directory in a TOML file: ``operators = [...]`` and ``[tenants.NAME]`` with ``owners``, ``billing`` and ``members``.
-
-    Raises SettingsError."""
+def read_file(path: Path) -> dict[str, Any]:
+    """What ``hub.toml`` says. Raises SettingsError."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path} is not TOML: {error}") from None
-    return directory_of(content)
+
+
+def read_directory(path: Path) -> Directory:
+    """The directory in a TOML file: ``operators = [...]`` and ``[tenants.NAME]`` with ``owners``, ``billing`` and ``members``.
+
+    Raises SettingsError."""
+    return directory_of(read_file(path))
 
 
 def directory_of(content: Mapping[str, Any]) -> Directory:
     """Checks what a file says. Raises SettingsError."""
-    _refuse_unknown(content, {"operators", "tenants"}, "the file")
+    _refuse_unknown(content, {"operators", "tenants", "look"}, "the file")
     tenants = content.get("tenants", {})
     if not isinstance(tenants, Mapping):
         raise SettingsError("tenants must be tables: [tenants.NAME]")

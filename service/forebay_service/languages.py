@@ -14,6 +14,8 @@ from functools import cache
 from gettext import GNUTranslations, NullTranslations
 from importlib import resources
 from io import BytesIO
+from typing import Any
+from urllib.parse import urlsplit
 
 from babel import Locale
 from babel.dates import format_skeleton
@@ -25,7 +27,8 @@ SOURCE = "en"
 """The language that texts are written in."""
 COOKIE = "forebay_language"
 """Holds the visitor's explicit choice."""
-COOKIE_SECONDS = 365 * 86400
+COOKIE_SETTINGS: dict[str, Any] = {"path": "/", "max_age": 365 * 86400, "httponly": True, "samesite": "Lax"}
+"""For the whole site: JupyterHub's pages read it as ours do."""
 ACCEPTED_CHARACTERS_MAX = 1000
 """Characters that are read of a browser's ``Accept-Language``."""
 NAMED_MAX = 3
@@ -75,6 +78,14 @@ def language_of(chosen: str | None, accepted: str) -> str:
         ranked.append((weights[0] if weights else 1.0, tag.partition("-")[0]))
     wanted = [language for weight, language in sorted(ranked, key=lambda one: -one[0]) if weight > 0]
     return next((language for language in wanted if language in CATALOGUES), SOURCE)
+
+
+def came_from(referrer: str, prefix: str, otherwise: str) -> str:
+    """The page under ``prefix`` that a browser made its choice on, without the host. Pure."""
+    parts = urlsplit(referrer)
+    if not parts.path.startswith(prefix):
+        return otherwise
+    return parts.path + (f"?{parts.query}" if parts.query else "")
 
 
 class Text(str):

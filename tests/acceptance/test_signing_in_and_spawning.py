@@ -57,10 +57,17 @@ def test_an_operator_has_no_tenant_and_gets_no_server(cloud: Any) -> None:
     assert "belong to no tenant" in answer.json()["message"]
 
 
-def test_an_operator_who_signs_in_arrives_at_the_operators_pages_and_a_member_at_the_choice_of_a_device(cloud: Any) -> None:
-    arrived = cloud.visitor("operator").sign_in(cloud.logins["operator"])
-    assert arrived.status_code == httpx.codes.OK and arrived.url.path == "/services/dashboards/operator", arrived.url
-    assert cloud.visitor("globex-owner").sign_in(cloud.logins["globex-owner"]).url.path in ("/hub/spawn", "/user/globex-owner/lab")
+@pytest.mark.parametrize(
+    ("who", "arrives"),
+    [
+        ("operator", ["/services/dashboards/operator"]),
+        ("globex-owner", ["/services/dashboards/tenant"]),
+        ("acme-member", ["/hub/spawn", "/user/acme-member/lab"]),
+    ],
+)
+def test_people_who_sign_in_arrive_where_their_role_works(cloud: Any, who: str, arrives: list[str]) -> None:
+    arrived = cloud.visitor(who).sign_in(cloud.logins[who])
+    assert arrived.status_code == httpx.codes.OK and arrived.url.path in arrives, arrived.url
 
 
 def test_a_member_gets_jupyterlab_with_the_virtual_gpu_as_its_only_kernel(member: Any) -> None:

@@ -111,7 +111,7 @@ ACTIONS = (
 )  # fmt: skip
 """Each asks, and then does it; of things that are not there."""
 ELSEWHERE = (
-    *ACTIONS, "jobs/7", "shared/7", "shared/7/page", "statement", "invoice", "report", "language", "events", "oauth_callback",
+    *ACTIONS, "jobs/7", "shared/7", "shared/7/page", "statement", "invoice", "report", "help", "language", "events", "oauth_callback",
     "static/style.css", "health", "metrics",
 )  # fmt: skip
 """Answers that are for others than a page's readers, each with tests of its own below or beside this file."""

@@ -14,6 +14,7 @@ from forebay_dashboards.live.deliveries import AWAITED_MAX, PATIENCE_NS, Deliver
 from forebay_dashboards.live.event_stream import BUFFER_BYTES_MAX, EventParser, EventTooLong, ServerEvent, encode
 from forebay_dashboards.live.pool_copy import PoolCopy, Seen, Snapshot
 from forebay_dashboards.rows import Device, Lease, SummaryRow, UsageRecord
+from forebay_dashboards.settings import Settings
 from forebay_dashboards.tables.spend import Energy, by_tenant, energy, sums
 from forebay_dashboards.tables.visible import running
 from forebay_service.identity import OPERATE, TENANT, Identity
@@ -220,6 +221,6 @@ def test_spend_is_grouped_by_tenant() -> None:
     ("price", "currency", "said"), [(None, None, "not billed"), (None, "KRW", "no price in KRW"), (3600 * 10**9, "KRW", "at 3600.00 KRW/h")]
 )
 def test_a_lease_says_what_it_costs_or_why_it_does_not(price: int | None, currency: str | None, said: str) -> None:
-    page = open_environment("/", "/hub/home").get_template("macros.html").module
+    page = open_environment(Settings(prefix="/", hub_token="x", pool_url="http://pool", billing_url="http://billing")).get_template("macros.html").module
     run = running(Seen(lease(price_nano_per_hour=price, currency=currency), 0), 0)
     assert said in page.ticking_cost(run)  # type: ignore[attr-defined] # a macro

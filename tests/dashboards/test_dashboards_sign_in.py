@@ -87,3 +87,9 @@ def test_a_stale_return_from_the_hub_is_refused_with_a_page(cloud: Installation)
     answer = httpx.get(cloud.urls["dashboards"] + "oauth_callback?code=x&state=made-up")
     assert answer.status_code == 403
     assert "<h1>" in answer.text
+
+
+def test_help_needs_no_sign_in_and_is_linked_on_every_page(cloud: Installation, browser: httpx.Client) -> None:
+    page = httpx.get(cloud.urls["dashboards"] + "help", headers={"Accept-Language": "ko"})
+    assert page.status_code == 200 and "장치에서 실행하는 첫 셀" in page.text
+    assert 'href="/services/dashboards/help"' in browser.get("usage").text

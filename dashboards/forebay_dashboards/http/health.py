@@ -58,3 +58,12 @@ class StaticFile(Answer):
         self.set_header("Content-Type", STATIC_FILES[name])
         self.set_header("Cache-Control", f"public, max-age={STATIC_SECONDS}, immutable")
         self.finish(static_content(name))
+
+
+class HelpPage(Answer):
+    """What people need to begin with; it is the same for everybody, and may be read before signing in."""
+
+    page = "help"
+
+    def get(self) -> None:
+        self.finish(self.in_language("help.html"))

@@ -14,12 +14,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from forebay_dashboards.forms import actions, etags
+from forebay_dashboards.settings import Settings
 from forebay_dashboards.tables import spend
 from forebay_dashboards.text import audit, causes, codes, estimates, money, quantities, times
 
 PARKED = "@parked"
 """What billing calls parked bytes among flavors."""
 STATIC_FILES = {
+    "colours.css": "text/css; charset=utf-8",
     "style.css": "text/css; charset=utf-8",
     "live.js": "text/javascript; charset=utf-8",
     "htmx-2.0.11.min.js": "text/javascript; charset=utf-8",
@@ -32,13 +34,17 @@ STATIC_FILES = {
 }
 
 
+SHARED = ("colours.css", "icon.svg")
+"""Of those, what JupyterHub's pages have too."""
+
+
 def static_content(name: str) -> bytes:
     """A file of STATIC_FILES."""
-    return resources.files("forebay_dashboards").joinpath("static", name).read_bytes()
+    return resources.files("forebay_service" if name in SHARED else "forebay_dashboards").joinpath("static", name).read_bytes()
 
 
-def open_environment(prefix: str, hub_home: str) -> Environment:
-    """The template environment of the service under ``prefix``."""
+def open_environment(settings: Settings) -> Environment:
+    """The template environment of the service."""
     environment = Environment(
         loader=PackageLoader("forebay_dashboards"),
         autoescape=select_autoescape(default=True),
@@ -50,11 +56,19 @@ def open_environment(prefix: str, hub_home: str) -> Environment:
     environment.install_gettext_callables(  # type: ignore[attr-defined] # the extension adds it
         languages.now_gettext, languages.now_ngettext, newstyle=True, pgettext=languages.now_pgettext
     )
+    prefix = settings.prefix
     versions = {name: sha256(static_content(name)).hexdigest()[:12] for name in STATIC_FILES}
+
+    def static_url(name: str) -> str:
+        return f"{prefix}static/{name}?v={versions[name]}"
+
     environment.globals.update(
         prefix=prefix,
-        hub_home=hub_home,
-        static_url=lambda name: f"{prefix}static/{name}?v={versions[name]}",
+        hub_home=settings.hub_home,
+        installation=settings.name,
+        logo_url=settings.logo_url or static_url("icon.svg"),
+        help_url=settings.help_url or f"{prefix}help",
+        static_url=static_url,
         periods=times.PERIODS,
         language=languages.now_language,
         languages=languages.NAMES,

@@ -1,0 +1,124 @@
+"""How JupyterHub's own pages look: an installation's name, picture and help, Forebay's colours, and the reader's language.
+
+``hub.toml`` may have the table ``[look]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from http import HTTPStatus
+from importlib import resources
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from forebay_service.errors import SettingsError
+from forebay_service.identity import BILLING, COMPUTE, OPERATE, TENANT
+from forebay_service.languages import CATALOGUES, COOKIE, COOKIE_SETTINGS, NAMES, SOURCE, came_from, language_of
+from jinja2 import Environment, pass_context
+from jinja2.ext import InternationalizationExtension
+from jinja2.runtime import Context
+from jupyterhub.handlers import BaseHandler
+from jupyterhub.utils import get_browser_protocol
+from markupsafe import Markup
+
+from forebay_hub.tenants import read_file
+
+STATIC = resources.files("forebay_service").joinpath("static")
+PAGES = "services/dashboards/"
+"""Where the dashboards are, below the address of the installation."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What an operator may say of it. ``logo`` is a file of any format that browsers show; ``help_url`` the operator's own help."""
+
+    name: str = "Forebay"
+    logo: str = ""
+    help_url: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise SettingsError("look.name must not be empty; leave it out for Forebay")
+        if self.logo and not Path(self.logo).is_file():
+            raise SettingsError(f"look.logo names {self.logo}, which is no file")
+        if self.help_url and urlsplit(self.help_url).scheme not in ("http", "https"):
+            raise SettingsError(f"look.help_url must begin with https:// or http://, not be {self.help_url!r}")
+
+    @property
+    def logo_file(self) -> str:
+        """The operator's, or Forebay's own icon."""
+        return self.logo or str(STATIC.joinpath("icon.svg"))
+
+
+OURS = Look()
+
+
+def read_look(path: Path) -> Look:
+    """The table ``[look]`` of a TOML file, which may have none. Raises SettingsError."""
+    table = read_file(path).get("look", {})
+    known = {field.name for field in fields(Look)}
+    if not isinstance(table, Mapping) or not table.keys() <= known or not all(isinstance(value, str) for value in table.values()):
+        raise SettingsError(f"[look] may have the texts {', '.join(sorted(known))}, and nothing else")
+    return Look(**table)
+
+
+def templates_of(look: Look) -> type[InternationalizationExtension]:
+    """What JupyterHub's templates get from us: gettext in the reader's language, and the look."""
+
+    class Texts(InternationalizationExtension):
+        def __init__(self, environment: Environment) -> None:
+            super().__init__(environment)
+            environment.install_gettext_callables(_gettext, _ngettext, newstyle=True)  # type: ignore[attr-defined] # the extension adds it
+            environment.globals.update(
+                look=look,
+                colours=Markup(STATIC.joinpath("colours.css").read_text(encoding="utf-8")),  # noqa: S704 - a file of ours
+                languages=NAMES,
+                reader_language=_language,
+                places=_places,
+            )
+
+    return Texts
+
+
+@pass_context
+def _language(context: Context) -> str:
+    """Of who reads the page: JupyterHub gives its templates no request, but a method of the one who answers it."""
+    handler = getattr(context.get("static_url"), "__self__", None)
+    if not isinstance(handler, BaseHandler):
+        return SOURCE
+    return language_of(handler.get_cookie(COOKIE), handler.request.headers.get("Accept-Language", ""))
+
+
+@pass_context
+def _gettext(context: Context, message: str) -> str:
+    return CATALOGUES[_language(context)].gettext(message)
+
+
+@pass_context
+def _ngettext(context: Context, one: str, many: str, count: int) -> str:
+    return CATALOGUES[_language(context)].ngettext(one, many, count)
+
+
+@pass_context
+def _places(context: Context) -> list[tuple[str, str]]:
+    """Name and address of each page of the dashboards that the visitor may open."""
+    scopes, root = context.get("parsed_scopes") or {}, context["prefix"] + PAGES
+    if context.get("user") is None:
+        return []
+    names = {"usage": True, "jobs": COMPUTE in scopes, "tenant": TENANT in scopes or BILLING in scopes, "operator": OPERATE in scopes}
+    return [(name, root + name) for name, shown in names.items() if shown]
+
+
+class LanguagePage(BaseHandler):  # type: ignore[misc] # jupyterhub has no type information
+    """``POST language`` remembers the visitor's choice, signed in or not, and goes back to where it was made."""
+
+    def post(self) -> None:
+        language = self.get_body_argument("language", "")
+        if language in CATALOGUES:
+            self.set_cookie(COOKIE, language, secure=get_browser_protocol(self.request) == "https", **COOKIE_SETTINGS)
+        home = self.hub.base_url
+        self.redirect(came_from(self.request.headers.get("Referer", ""), home, f"{home}home"), status=HTTPStatus.SEE_OTHER)
+
+
+ROUTES = ((r"/language", LanguagePage),)
