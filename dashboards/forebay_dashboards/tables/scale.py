@@ -33,8 +33,8 @@ def upright(end: float, text: Callable[[float], str]) -> tuple[Tick, ...]:
 
 
 def plain(value: float) -> str:
-    """A number without decimals that say nothing."""
-    return f"{round(value, 6):,g}" if value < 1000 else f"{value:,.0f}"
+    """A number without decimals that say nothing, to a billionth."""
+    return f"{value:.9f}".rstrip("0").rstrip(".") if value < 1000 else f"{value:,.0f}"
 
 
 def natural(name: str) -> list[tuple[str, int]]:
