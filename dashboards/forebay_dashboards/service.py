@@ -23,6 +23,7 @@ from forebay_dashboards.pages import actions, audit, flavors, nodes, operator_te
 from forebay_dashboards.pages.language import LanguagePage
 from forebay_dashboards.pages.member.jobs import JobPage, JobsPage
 from forebay_dashboards.pages.member.shared import NotebookDocument, SharedNotebookPage, SharedPage
+from forebay_dashboards.pages.member.timeline import MyTimelinePage
 from forebay_dashboards.pages.member.usage import ExportPage, MyUsagePage, NotebookPage, NoticesPage
 from forebay_dashboards.pages.my_tenant import InvoicePage, ReportPage, StatementPage, TenantPage
 from forebay_dashboards.pages.owner.alerts import AlertsPage
@@ -51,6 +52,7 @@ ROUTES = (
     (r"usage(?:/(totals|live|budgets|spread|records))?", MyUsagePage),
     (r"usage/notebook", NotebookPage),
     (r"usage/notices", NoticesPage),
+    (r"usage/timeline(?:/(chart))?", MyTimelinePage),
     (r"usage\.csv", ExportPage),
     (r"jobs(?:/(list))?", JobsPage),
     (r"jobs/([0-9]{1,18})(?:/(state|output))?", JobPage),

@@ -26,9 +26,8 @@ PASSWORD = "correct horse battery"
 WAIT_MS = 60_000
 PRESS_AGAIN_MS = 1000
 WIDE, LAPTOP = 1440, 900
-
 OWNERS = ("tenant", "tenant/people", "tenant/budgets", "tenant/alerts", "tenant/reports", "tenant/bills", "usage", "jobs", "help")
-MEMBERS = ("usage", "usage/notices", "usage/notebook?label=walk.ipynb", "jobs", "help")
+MEMBERS = ("usage", "usage/timeline", "usage/notices", "usage/notebook?label=walk.ipynb", "jobs", "help")
 SCREENS = [
     pytest.param((WIDE, "en", "light"), id="wide"),
     pytest.param((390, "ko", "dark"), id="telephone"),

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date
+from operator import attrgetter
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.live.pool_copy import PoolCopy, Snapshot
-from forebay_dashboards.rows import Device, Node, SummaryRow
+from forebay_dashboards.rows import Device, Lease, Node, SummaryRow, UsageRecord
 from forebay_dashboards.tables.chart import SERIES_MAX, charts
 from forebay_dashboards.tables.fleet import fleet
 from forebay_dashboards.tables.scale import end_of, natural
-from forebay_dashboards.tables.timeline import devices_of, gantt, read_window
+from forebay_dashboards.tables.timeline import devices_of, gantt, labels_of, own_timeline, read_window
 from forebay_dashboards.tables.trends import STEPS, history, revenue
+from forebay_dashboards.tables.visible import Running
 from forebay_dashboards.text.quantities import short_seconds
 from forebay_dashboards.text.times import Period
 from forebay_dashboards.trend_rows import RevenueHour, Stretch, Timeline, Trend, Trends
@@ -126,13 +128,44 @@ def test_bars_lie_where_and_as_high_as_devices_were_held() -> None:
     window = read_window({"ms": "100000"}, NOON_NS)
     rows = [stretch(0, 100, 50), stretch(1, 75, 25, "globex"), stretch(0, 40, 20, None, 9, 5), stretch(0, 10, 0, "acme")]
     timeline = Timeline.model_validate({"since_ns": 0, "until_ns": 0, "more": False, "stretches": rows})
-    chart = gantt([device(0), device(1)], timeline, window, NOON_NS, UTC)
+    chart = gantt([("node-1/gpu:0", "H200"), ("node-1/gpu:1", "H200")], timeline, window, NOON_NS, UTC, attrgetter("tenant"))
     assert [(bar.style, bar.x, bar.width, bar.y, bar.height) for bar in chart.tracks[0].bars] == [
         ("s0", 0, 50, 0, 50), ("s1", 25, 50, 50, 50), ("several", 60, 20, 37.5, 12.5), ("s0", 90, 10, 0, 50),
     ]  # fmt: skip
-    assert chart.tracks[1].bars == () and chart.tenants == ("acme", "globex") and chart.others == 0
+    assert chart.tracks[1].bars == () and chart.series == ("acme", "globex") and chart.others == 0
     assert [pair[1].stretch.started_ns for pair in chart.newest] == sorted((row["started_ns"] for row in rows), reverse=True)
     assert [tick.text for tick in chart.ticks] == ["11:58:30", "11:59:00", "11:59:30"]
+
+
+def record(lease: str, since: float, until: float, label: str = "n.ipynb", **changes: Any) -> UsageRecord:
+    """By seconds before noon."""
+    times = {"started_at_ns": NOON_NS - round(since * SECOND), "duration_ns": round((since - until) * SECOND)}
+    whose = {"tenant": "acme", "user": "ada", "flavor": "f", "device_model": "H200", "lease": lease, "id": f"{lease}/{since}"}
+    span = {"id": "s", "kind": "cell", "label": label, "cell": 3}
+    return UsageRecord.model_validate(
+        {**whose, **times, "span": span, "price_nano_per_hour": 1, "cost_nano": 1, "currency": "USD", **changes}
+    )
+
+
+def test_own_leases_lie_by_notebook_cut_to_what_is_seen_and_beside_each_other_where_they_overlap() -> None:
+    window = read_window({"ms": "100000"}, NOON_NS)
+    records = [
+        record("a", 120, 90), record("b", 50, 30), record("c", 40, 20), record("d", 60, 10, "train.py"),
+        record("e", 300, 200), record("f", 30, 0, parked_bytes=5),
+    ]  # fmt: skip
+    open_lease = Lease.model_validate({
+        "lease": "d", "session": "s", "tenant": "acme", "user": "ada", "flavor": "g", "device_model": "H200", "duration_ns": 1,
+        "span": {"id": "s", "kind": "process", "label": "train.py"}, "opened_at_ns": NOON_NS - 60 * SECOND,
+    })  # fmt: skip
+    told = own_timeline(records, [Running(open_lease, 1, None)], False, window, NOON_NS)
+    ago = [((NOON_NS - one.started_ns) // SECOND, (NOON_NS - one.ended_ns) // SECOND) for one in told.stretches]
+    by_seconds = [(one.device, one.lane, *times, one.is_open) for one, times in zip(told.stretches, ago, strict=True)]
+    assert by_seconds == [
+        ("n.ipynb", 0, 100, 90, False), ("train.py", 0, 60, 10, False), ("n.ipynb", 0, 50, 30, False),
+        ("n.ipynb", 1, 40, 20, False), ("train.py", 0, 10, 0, True),
+    ]  # fmt: skip
+    assert labels_of(told, window).rows == ("train.py", "n.ipynb")
+    assert own_timeline(records, [], True, read_window({"ms": "100000", "q": "TRAIN"}, NOON_NS), NOON_NS).stretches[0].device == "train.py"
 
 
 def test_one_comes_from_a_month_to_a_cell_and_back_by_links_alone() -> None:

@@ -87,6 +87,25 @@ def test_one_comes_from_a_day_to_a_cell_by_drawing_and_pressing(console: Page, u
     assert mishaps(console) == [] and grave_faults_of(console) == []
 
 
+def test_a_member_sees_own_cells_alone_and_comes_to_one_by_pressing(chrome: Browser, used_cloud: Installation, hub: Hub) -> None:
+    with used_cloud.session("acme-owner") as other:
+        granted = other.acquire("secret.ipynb", 1)
+        other.release(granted.epoch)
+    eventually(lambda: "secret.ipynb" in used_cloud.get("acme-owner", "usage/timeline?ms=600000").text)
+    context = chrome.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark", locale="ko-KR")
+    page = sign_in(context, hub, used_cloud, "acme-member", "usage/timeline?ms=86400000")
+    bars = page.locator("svg.track rect", has=page.locator("title:text('far/away.ipynb [7]')"))
+    expect(bars).to_have_count(1)
+    assert "secret.ipynb" not in page.content()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.click("summary")
+    page.click("details table a")
+    page.wait_for_selector("svg.track text:text('far/away.ipynb [7]')")
+    assert int(parse_qs(urlsplit(page.url).query)["ms"][0]) < 60_000
+    assert mishaps(page) == [] and grave_faults_of(page) == []
+    context.close()
+
+
 def grave_faults_of(page: Page) -> list[str]:
     """Axe needs scripts of its own, which the page's policy does not let in: a page of the same address without it."""
     context = page.context.browser.new_context(bypass_csp=True) if page.context.browser else page.context

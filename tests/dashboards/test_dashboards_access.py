@@ -30,6 +30,8 @@ PAGES = {
     "usage/spread": "usage",
     "usage/notebook?label=a.ipynb": "usage",
     "usage/notices": "usage",
+    "usage/timeline": "usage",
+    "usage/timeline/chart": "usage",
     "usage.csv": "usage",
     "jobs": "usage",
     "jobs/list": "usage",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from operator import attrgetter
 
 from forebay_service.languages import Text
 
@@ -17,6 +18,14 @@ from forebay_dashboards.trend_rows import Timeline
 from forebay_dashboards.upstream.sections import Section, attempt
 
 TIMELINE_ARGUMENTS = ("q", "page", "ms", "until")
+
+
+def window_of(handler: PageHandler) -> Window:
+    """What the address of a timeline asks for. Raises Problem."""
+    try:
+        return read_window({name: handler.get_query_argument(name, "") for name in TIMELINE_ARGUMENTS}, handler.now_ns)
+    except FormError as error:
+        raise not_so(error) from None
 
 
 class NodesPage(PageHandler):
@@ -43,15 +52,15 @@ class TimelinePage(PageHandler):
     page = "operator_timeline"
 
     async def get(self, part: str | None = None) -> None:
-        try:
-            window = read_window({name: self.get_query_argument(name, "") for name in TIMELINE_ARGUMENTS}, self.now_ns)
-        except FormError as error:
-            raise not_so(error) from None
+        window = window_of(self)
         shown = devices_of(self.services.feed.pool_copy.seen_devices(), window)
         known = await self._ask([device.device for device in shown.rows], window)
-        chart = None if known.content is None else gantt(shown.rows, known.content, window, self.now_ns, self.zone)
-        values = {"window": window, "shown": shown, "gantt": Section(chart, known.problem), "lengths": LENGTHS_SECONDS}
-        self.show("fragments/timeline.html" if part else "operator_timeline.html", now_ms=self.now_ns // 10**6, **values)
+        rows = [(device.device, device.model) for device in shown.rows]
+        whose = attrgetter("tenant")
+        chart = None if known.content is None else gantt(rows, known.content, window, self.now_ns, self.zone, whose)
+        values = {"address": "operator/timeline", "window": window, "shown": shown, "gantt": Section(chart, known.problem)}
+        template = "fragments/timeline.html" if part else "operator_timeline.html"
+        self.show(template, now_ms=self.now_ns // 10**6, lengths=LENGTHS_SECONDS, **values)
 
     async def _ask(self, devices: list[str], window: Window) -> Section[Timeline]:
         asks = self.services.pool.timeline(self.token, devices, window.since_ns, window.until_ns)

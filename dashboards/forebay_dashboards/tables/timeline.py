@@ -1,8 +1,11 @@
-"""Who held which device when, as a chart that a template draws: a row for each device, and bars that lead closer. Pure."""
+"""Who held which device when, as a chart that a template draws: a row for each device, and bars that lead closer. Pure.
+
+One's own leases have a row for each notebook or command instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta, tzinfo
 from heapq import nlargest
@@ -12,16 +15,17 @@ from forebay_service.languages import Text
 
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.live.pool_copy import Seen
-from forebay_dashboards.rows import Device
+from forebay_dashboards.rows import Device, Lease, UsageRecord
 from forebay_dashboards.tables.chart import SERIES_MAX
 from forebay_dashboards.tables.scale import Tick, natural
+from forebay_dashboards.tables.visible import Running
 from forebay_dashboards.text.quantities import NS_PER_SECOND
 from forebay_dashboards.text.times import moment
-from forebay_dashboards.trend_rows import Stretch, Timeline
+from forebay_dashboards.trend_rows import Holder, Stretch, Timeline
 
 T = TypeVar("T")
 MS = 1_000_000
-DEVICES_SHOWN = 24
+ROWS_SHOWN = 24
 """On a page."""
 LENGTHS_SECONDS = (60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400, 31 * 86_400)
 """That may be chosen; zooming comes to any between MS_MIN and the last."""
@@ -41,7 +45,7 @@ LABELLED = 7.0
 
 @dataclass(frozen=True)
 class Window:
-    """What is looked at: devices in which each word of ``search`` occurs, from ``since_ms`` to ``until_ms`` (Unix time)."""
+    """What is looked at: rows in which each word of ``search`` occurs, from ``since_ms`` to ``until_ms`` (Unix time)."""
 
     search: str
     page: int
@@ -131,16 +135,16 @@ class Bar:
 
 @dataclass(frozen=True)
 class Track:
-    """A device and what held it."""
+    """A device and its model, or a notebook, and when it was held or held one."""
 
-    device: str
-    model: str
+    name: str
+    note: str
     bars: tuple[Bar, ...]
 
 
 @dataclass(frozen=True)
 class Shown(Generic[T]):
-    """A page of devices, and how many there are."""
+    """A page of rows, and how many there are."""
 
     rows: tuple[T, ...]
     count: int
@@ -149,11 +153,11 @@ class Shown(Generic[T]):
 
 @dataclass(frozen=True)
 class Gantt:
-    """``tenants`` have colours of their own, those who held most first; ``others`` is how many have none. ``newest`` bars come first."""
+    """``series`` have colours of their own, those of most time first; ``others`` is how many have none. ``newest`` bars come first."""
 
     tracks: tuple[Track, ...]
     newest: tuple[tuple[Track, Bar], ...]
-    tenants: tuple[str, ...]
+    series: tuple[str, ...]
     others: int
     ticks: tuple[Tick, ...]
     now: float | None
@@ -165,40 +169,85 @@ def devices_of(devices: Collection[Seen[Device]], window: Window) -> Shown[Devic
     """Those that are looked at, by node and name."""
     words = window.search.casefold().split()
     found = sorted((seen.row for seen in devices if all(word in seen.text for word in words)), key=lambda row: natural(row.device))
-    pages = max(1, -(-len(found) // DEVICES_SHOWN))
-    first = (min(window.page, pages) - 1) * DEVICES_SHOWN
-    return Shown(tuple(found[first : first + DEVICES_SHOWN]), len(found), pages)
+    return _page_of(found, window)
 
 
-def gantt(devices: Sequence[Device], timeline: Timeline, window: Window, now_ns: int, zone: tzinfo) -> Gantt:
-    """The chart of what the pool told of the devices."""
+def _page_of(found: Sequence[T], window: Window) -> Shown[T]:
+    pages = max(1, -(-len(found) // ROWS_SHOWN))
+    first = (min(window.page, pages) - 1) * ROWS_SHOWN
+    return Shown(tuple(found[first : first + ROWS_SHOWN]), len(found), pages)
+
+
+def own_timeline(records: Iterable[UsageRecord], running: Iterable[Running], more: bool, window: Window, now_ns: int) -> Timeline:
+    """One's own leases, with the notebook or command where others have the device. ``records`` are those that began in the window or an
+    hour before it, which is the longest that one lasts."""
+    found = [
+        (one.started_at_ns, one.started_at_ns + one.duration_ns, False, _holder(one)) for one in records if one.parked_bytes is None
+    ]
+    known: dict[str, int] = {}
+    for _, ended_ns, _, holder in found:
+        known[holder.lease] = max(ended_ns, known.get(holder.lease, 0))
+    for one in (run.lease for run in running):
+        found.append((max(one.opened_at_ns, known.get(one.lease, 0)), now_ns, True, _holder(one)))
+    words, ends, stretches = window.search.casefold().split(), dict[str, list[int]](), []
+    for since_ns, until_ns, is_open, holder in sorted(found, key=lambda one: one[0]):
+        label, start_ns, end_ns = holder.span.label, max(since_ns, window.since_ns), min(until_ns, window.until_ns)
+        if start_ns < end_ns and all(word in label.casefold() for word in words):
+            lanes = ends.setdefault(label, [])
+            lane = next((number for number, end in enumerate(lanes) if end <= start_ns), len(lanes))
+            lanes[lane : lane + 1] = [end_ns]
+            times = {"started_ns": start_ns, "ended_ns": end_ns, "held_ns": end_ns - start_ns}
+            stretches.append(Stretch(device=label, lane=lane, leases=1, is_open=is_open, holder=holder, **times))
+    return Timeline(since_ns=window.since_ns, until_ns=window.until_ns, more=more, stretches=tuple(stretches))
+
+
+def _holder(one: UsageRecord | Lease) -> Holder:
+    return Holder(lease=one.lease, tenant=one.tenant, user=one.user, flavor=one.flavor, span=one.span)
+
+
+def labels_of(timeline: Timeline, window: Window) -> Shown[str]:
+    """Notebooks and commands, by when they last held a device."""
+    last = {stretch.device: stretch.started_ns for stretch in timeline.stretches}
+    return _page_of(sorted(last, key=lambda label: -last[label]), window)
+
+
+def gantt(
+    rows: Sequence[tuple[str, str]], timeline: Timeline, window: Window, now_ns: int, zone: tzinfo, series_of: Callable[[Holder], str]
+) -> Gantt:
+    """The chart of what was told; ``rows`` are names with what is said beside them, ``series_of`` is what colours tell apart."""
     held: dict[str, int] = {}
-    of_device: dict[str, list[Stretch]] = {}
+    of_row: dict[str, list[Stretch]] = {}
     for stretch in timeline.stretches:
-        of_device.setdefault(stretch.device, []).append(stretch)
+        of_row.setdefault(stretch.device, []).append(stretch)
         if stretch.holder is not None:
-            held[stretch.holder.tenant] = held.get(stretch.holder.tenant, 0) + stretch.held_ns
-    tenants = sorted(held, key=lambda name: (-held[name], name))[:SERIES_MAX]
-    styles = {name: f"s{number}" for number, name in enumerate(tenants)}
-    tracks = tuple(Track(one.device, one.model, _bars(of_device.get(one.device, []), window, styles)) for one in devices)
+            name = series_of(stretch.holder)
+            held[name] = held.get(name, 0) + stretch.held_ns
+    series = sorted(held, key=lambda name: (-held[name], name))[:SERIES_MAX]
+    styles = {name: f"s{number}" for number, name in enumerate(series)}
+
+    def style(stretch: Stretch) -> str:
+        if stretch.leases > 1:
+            return "several"
+        return "s6" if stretch.holder is None else styles.get(series_of(stretch.holder), "s6")
+
+    tracks = tuple(Track(name, note, _bars(of_row.get(name, []), window, style)) for name, note in rows)
     bars = ((track, bar) for track in tracks for bar in track.bars)
     newest = tuple(nlargest(LISTED_MAX, bars, key=lambda pair: pair[1].stretch.started_ns))
     now = 100 * (now_ns - window.since_ns) / (window.until_ns - window.since_ns)
     shown = now if 0 <= now < 99.9 else None
-    return Gantt(tracks, newest, tuple(tenants), len(held) - len(tenants), _ticks(window, zone), shown, timeline.more)
+    return Gantt(tracks, newest, tuple(series), len(held) - len(series), _ticks(window, zone), shown, timeline.more)
 
 
-def _bars(stretches: Sequence[Stretch], window: Window, styles: dict[str, str]) -> tuple[Bar, ...]:
+def _bars(stretches: Sequence[Stretch], window: Window, style: Callable[[Stretch], str]) -> tuple[Bar, ...]:
     lanes = 1 + max((stretch.lane for stretch in stretches), default=0)
     length = window.until_ns - window.since_ns
     bars = []
     for stretch in stretches:
-        style = "several" if stretch.leases > 1 else "s6" if stretch.holder is None else styles.get(stretch.holder.tenant, "s6")
         x, width = 100 * (stretch.started_ns - window.since_ns) / length, 100 * (stretch.ended_ns - stretch.started_ns) / length
         part = stretch.held_ns / max(1, stretch.ended_ns - stretch.started_ns) if stretch.leases > 1 else 1.0
         height = max(10, 100 * part) / lanes
         y = 100 * (stretch.lane + 1) / lanes - height
-        bars.append(Bar(stretch, style, round(x, 3), round(max(width, 0.15), 3), round(y, 1), round(height, 1)))
+        bars.append(Bar(stretch, style(stretch), round(x, 3), round(max(width, 0.15), 3), round(y, 1), round(height, 1)))
     return tuple(bars)
 
 
