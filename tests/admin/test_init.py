@@ -116,6 +116,7 @@ def test_each_service_takes_its_files_and_listens_where_the_hub_looks_for_it(roo
     assert f"http://{settings.host}:{settings.port}" == host.address_of(name)
     assert settings.prefix == f"/services/{name}/" and len(settings.metrics_token) == 64
     if name == "dashboards":
+        assert getattr(settings, "public_url", None) == f"https://{host.name}", "what mails link to"
         assert variables["JUPYTERHUB_CLIENT_ID"] == "service-dashboards", "by which the hub knows where people sign in"
     else:
         assert getattr(settings, "worker_account", None) == (("forebay-worker", "forebay-worker") if name == "pool" else None)

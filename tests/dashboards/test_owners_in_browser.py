@@ -97,11 +97,11 @@ def join(chrome: Browser, hub: RealHub, link: str, name: str) -> BrowserContext:
     looks_well(page)
     page.fill("#name", name)
     page.fill("#password", "short")
-    page.click("form button")
+    page.click("main form button")
     page.wait_for_selector("#password-hint[role=alert]")
     for part in ("password", "again"):
         page.fill(f"#{part}", PASSWORD)
-    page.click("form button")
+    page.click("main form button")
     page.wait_for_url("**/hub/home")
     return context
 

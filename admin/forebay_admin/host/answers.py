@@ -15,6 +15,7 @@ from forebay.errors import ForebayError
 LOGIN = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 """Names of logins and tenants, as the hub takes them."""
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+HTTPS_PORT = 443
 SQLITE = "sqlite"
 LISTENERS = 5
 """On the loopback interface: hub, proxy, pool, billing, pages."""
@@ -37,7 +38,7 @@ class Answers:
     payer: str = "acme/acme-owner"
     database: str = SQLITE
     devices: str = "found"
-    port: int = 443
+    port: int = HTTPS_PORT
     first_port: int = 8801
     currency: str = "USD"
     certificate: str = ""
@@ -62,6 +63,11 @@ class Answers:
         for sentence, good in checks.items():
             if not good:
                 raise InitError(f"{sentence}.")
+
+    @property
+    def url(self) -> str:
+        """Where browsers reach the installation."""
+        return f"https://{self.name}" if self.port == HTTPS_PORT else f"https://{self.name}:{self.port}"
 
     @property
     def tenant(self) -> str:

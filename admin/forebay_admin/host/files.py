@@ -94,10 +94,14 @@ def _for_operators(answers: Answers, layout: Layout) -> list[File]:
         pool: "" if pool.exists() else _pool(answers, layout),  # devices are looked for once
         settings / "hub.toml": _hub(answers),
         settings / "billing.toml": f"# Every setting: python -m forebay_billing --help\ncurrency = {quoted(answers.currency)}\n",
-        settings / "dashboards.toml": '# Every setting: python -m forebay_dashboards --help\nlog_level = "info"\n',
+        settings / "dashboards.toml": _dashboards(answers),
         settings / "jupyterhub_config.py": HUB_CONFIG.format(folder=quoted(str(settings))),
     }
     return [File(path, text.encode(), kept=True) for path, text in texts.items()]
+
+
+def _dashboards(answers: Answers) -> str:
+    return f"# Every setting: python -m forebay_dashboards --help\npublic_url = {quoted(answers.url)}\n"
 
 
 def _address(answers: Answers, listener: str) -> str:

@@ -21,7 +21,7 @@ Next:
   systemd-sysusers
   systemctl daemon-reload
   systemctl enable --now forebay.target {timers}
-Browsers reach it at https://{name}{port}/ and know it by {authority}.
+Browsers reach it at {url}/ and know it by {authority}.
 Passwords of {operator} and {owner}: {logins}, once forebay-hub has started.
 """
 
@@ -102,9 +102,8 @@ def write(changed: list[File], layout: Layout) -> None:
 
 def _next(given: Answers, layout: Layout, planned: list[File]) -> str:
     timers = " ".join(sorted(file.path.name for file in planned if file.path.suffix == ".timer"))
-    port = "" if given.port == 443 else f":{given.port}"
     authority = given.certificate or layout.settings / "tls" / "ca.crt"
     logins = layout.state / "hub" / "logins.json"
     return NEXT.format(
-        timers=timers, name=given.name, port=port, authority=authority, operator=given.operator, owner=given.owner, logins=logins
+        timers=timers, url=given.url, authority=authority, operator=given.operator, owner=given.owner, logins=logins
     )
