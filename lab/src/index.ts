@@ -1,6 +1,6 @@
 // The plugin: a status item, a side panel and commands, in JupyterLab and in Notebook. It asks no server but the kernel.
 import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
-import { ICommandPalette } from '@jupyterlab/apputils';
+import { ICommandPalette, Notification } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { IStatusBar } from '@jupyterlab/statusbar';
@@ -10,6 +10,7 @@ import { LabIcon } from '@jupyterlab/ui-components';
 import iconText from '../style/device.svg';
 import { gallery } from './examples';
 import { Panel } from './panel';
+import { Recorded } from './protocol';
 import { Roster } from './roster';
 import { share } from './share';
 import { StatusItem } from './statusitem';
@@ -19,6 +20,11 @@ const PLUGIN = 'forebay-lab:plugin';
 const OPEN = 'forebay:open-panel';
 const RUN_AS_JOB = 'forebay:run-as-job';
 const SHARE = 'forebay:share';
+const RECORD = 'forebay:record-environment';
+/** Where a notebook's metadata has it. */
+const RECORDED_IN = 'forebay';
+/** A notification without a time is not shown, but for its number. */
+const SHOWN_MS = 8000;
 const PANEL_RANK = 600;
 const STATUS_RANK = 100;
 
@@ -103,6 +109,27 @@ function activate(
     }
   });
   palette?.addItem({ command: SHARE, category: 'Forebay' });
+  app.commands.addCommand(RECORD, {
+    label: texts.say('record_environment'),
+    isEnabled: () => Boolean(notebooks?.currentWidget) && roster.current !== null,
+    execute: async () => {
+      const model = notebooks?.currentWidget?.context.model;
+      const link = roster.current;
+      if (!model || link === null) {
+        return;
+      }
+      try {
+        const found = (await link.ask('packages')) as Recorded;
+        // Into the page's own notebook, and saved with it: the file may be older than what is typed here.
+        model.setMetadata(RECORDED_IN, { ...model.getMetadata(RECORDED_IN), ...found });
+        const values = { python: found.python, count: found.requirements.length };
+        Notification.success(texts.say('recorded', values), { autoClose: SHOWN_MS });
+      } catch (error) {
+        Notification.error((error as Error).message, { autoClose: false });
+      }
+    }
+  });
+  palette?.addItem({ command: RECORD, category: 'Forebay' });
 }
 
 /** The address of the dashboards' pages, where this server is one of a hub's. */

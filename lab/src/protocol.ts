@@ -1,5 +1,6 @@
 // What kernel and front end say to each other on the comm `forebay`: docs/reference/notebook.md.
 import { IOutput } from '@jupyterlab/nbformat';
+import { JSONObject } from '@lumino/coreutils';
 
 import { Cause } from './causes';
 
@@ -201,4 +202,10 @@ export interface Overview {
   type?: 'overview';
   flavors: Offer[];
   sessions: Session[];
+}
+
+/** What a kernel's environment has: the lines of a requirements.txt. */
+export interface Recorded extends JSONObject {
+  python: string;
+  requirements: string[];
 }

@@ -5,7 +5,9 @@ Each page fits the screen, keeps nobody from using it, and nothing goes wrong in
 
 from __future__ import annotations
 
+import platform
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -181,8 +183,27 @@ def _compute(page: Page, own: str) -> None:
             page.keyboard.press("Control+Enter")
         page.wait_for_timeout(PRESS_AGAIN_MS)
     first.locator(".jp-OutputArea-output", has_text="250000.0").wait_for()
+    _record(page, own)
     if size is not None:
         page.set_viewport_size(size)
+
+
+def _record(page: Page, own: str) -> None:
+    """The environment, into the notebook that is open and has something that is typed and not saved."""
+    page.locator(".jp-NotebookPanel:visible .jp-CodeCell .cm-content").first.click()
+    page.keyboard.press("Control+End")
+    page.keyboard.type("  # not saved yet")
+    page.click(".lm-MenuBar-itemLabel:text('File')")
+    page.click(".lm-Menu-itemLabel:text('Record This Environment')")
+    page.locator(".Toastify__toast", has_text="Recorded in the notebook").wait_for()
+    page.locator(".jp-NotebookPanel:visible .jp-CodeCell .cm-content").first.click()
+    page.keyboard.press("Control+s")
+    deadline, kept = time.monotonic() + WAIT_MS / 1000, {"metadata": {}, "cells": []}
+    while "forebay" not in kept["metadata"] and time.monotonic() < deadline:
+        page.wait_for_timeout(200)
+        kept = page.request.get(f"{own}api/contents/walk.ipynb").json()["content"]
+    assert kept["metadata"]["forebay"] == {"python": platform.python_version(), "requirements": []}
+    assert kept["cells"][0]["source"].endswith("# not saved yet")
 
 
 def _submit(page: Page, own: str) -> None:

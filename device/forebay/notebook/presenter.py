@@ -218,6 +218,10 @@ class Presenter:
                 return None
             case "share":
                 return service_calls.share(str(said.get("notebook")), int(said["days"]))
+            case "packages":
+                from forebay.toolkit.environments import requirements
+
+                return requirements.recorded_here()
             case "release":
                 service_calls.release(str(said.get("session")))
                 return {"sessions": service_calls.sessions()}

@@ -26,12 +26,26 @@ def frozen(of: Environment) -> list[str]:
     return lines
 
 
+def recorded(of: Environment) -> dict[str, Any]:
+    """What stands under KEY of a notebook whose kernel has the environment. Raises ForebayError."""
+    return {"python": platform.python_version(), "requirements": frozen(of)}
+
+
+def recorded_here() -> dict[str, Any]:
+    """That of the kernel that this process is; its page writes it into the notebook, which has it open. Raises ForebayError."""
+    here = environment.current()
+    if here is None:
+        raise ForebayError("This kernel runs in no environment of forebay; choose another kernel in the notebook.")
+    return recorded(here)
+
+
 def record(path: Path) -> list[str]:
     """Writes into the notebook what the environment of its kernel has; the lines. Raises ForebayError, OSError."""
     notebook = _read(path)
-    lines = frozen(environment.environment(_environment(notebook).name))
-    notebook.metadata[KEY] = {**notebook.metadata.get(KEY, {}), "python": platform.python_version(), "requirements": lines}
+    found = recorded(environment.environment(_environment(notebook).name))
+    notebook.metadata[KEY] = {**notebook.metadata.get(KEY, {}), **found}
     _write(notebook, path)
+    lines: list[str] = found["requirements"]
     return lines
 
 
