@@ -70,10 +70,10 @@ def nothing() -> Iterator[None]:
 
 @contextmanager
 def postgresql(binaries: Path, folder: Path) -> Iterator[psutil.Process]:
-    """A durable PostgreSQL as it is installed, on a socket in ``folder``; its first process."""
+    """A durable PostgreSQL as it is installed, on a socket in ``folder``, with what is there already; its first process."""
     as_owner: list[str] = []
     home = folder / "postgresql"
-    home.mkdir()
+    home.mkdir(exist_ok=True)
     if os.geteuid() == 0:
         shutil.chown(home, *pwd.getpwnam("postgres")[2:4])
         folder.chmod(0o755)
@@ -83,7 +83,8 @@ def postgresql(binaries: Path, folder: Path) -> Iterator[psutil.Process]:
         command = [*as_owner, str(binaries / program), "-D", str(home / "data"), *arguments]
         subprocess.run(command, check=True, cwd=home, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
-    control("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8")
+    if not (home / "data").exists():
+        control("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8")
     control("pg_ctl", "-l", str(home / "log"), "-o", f"-c listen_addresses='' -c unix_socket_directories={home}", "-w", "start")
     try:
         yield psutil.Process(int((home / "data" / "postmaster.pid").read_text().split()[0]))

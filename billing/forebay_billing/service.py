@@ -28,6 +28,7 @@ from forebay_billing.tasks.month_end import MonthEnd
 from forebay_billing.tasks.monthly_reports import MonthlyReports
 from forebay_billing.tasks.notice_delivery import NoticeCourier
 from forebay_billing.tasks.revenue_hours import RevenueHours
+from forebay_billing.tasks.usage_rollups import UsageRollups
 from forebay_billing.writes import holds
 from forebay_billing.writes.store import Store
 
@@ -78,6 +79,8 @@ class Service:
         self.notices.start()
         self.revenue = RevenueHours(self.store, clock_ns)
         self.revenue.start()
+        self.rollups = UsageRollups(self.store)
+        self.rollups.start()
         self._closer = MonthEnd(self.store, conditions, settings.invoice_grace_days, clock_ns)
         self._closer.start()
         self.port: int = sockets[0].getsockname()[1]
@@ -94,6 +97,7 @@ class Service:
         await self.reports.close()
         await self.notices.close()
         await self.revenue.close()
+        await self.rollups.close()
         self._expiry.cancel()
         await asyncio.gather(self._expiry, return_exceptions=True)
         if self._desk is not None:

@@ -8,6 +8,7 @@ from forebay_billing.tables import (
     budgets,  # noqa: F401 - their tables join the metadata
     notices,  # noqa: F401 - their tables join the metadata
     reports,  # noqa: F401 - their tables join the metadata
+    rollups,  # noqa: F401 - their tables join the metadata
 )
 from forebay_billing.tables.payments import metadata
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import Any, Literal
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, case, distinct, func, literal, select
+from sqlalchemy import BigInteger, ColumnElement, Connection, Select, case, func, literal, select
 
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.ledger.access import Scope
-from forebay_billing.model.money import whole
 from forebay_billing.model.months import Month
-from forebay_billing.reads.rated_rows import CELL, Columns, pieces
+from forebay_billing.reads.rated_rows import CELL, Columns, everything
+from forebay_billing.reads.rollups import Key, Sums, levels_for, measures, sums, sums_of, uncorrected, used_before
 from forebay_billing.reads.usage import Window, visible, within
 from forebay_billing.rules.budgets import DAY_NS, FORECAST_DAYS, SECOND_NS, forecast
 from forebay_billing.tables import schema
-from forebay_billing.tables.sums import halved, joined
 
 By = Literal["tenant", "user", "flavor", "kind", "notebook", "cell", "day"]
 KEYS: tuple[By, ...] = ("tenant", "user", "flavor", "kind", "notebook", "cell", "day")
@@ -25,7 +24,6 @@ DAYS_MAX = 400
 """The most days that are told apart in one answer."""
 
 _usage = schema.usage.c
-_reversals = schema.reversals.c
 _COLUMNS = {
     "tenant": "tenant", "user": "user_name", "flavor": "priced", "kind": "span_kind", "notebook": "span_label", "cell": "cell_key",
 }  # fmt: skip
@@ -44,6 +42,7 @@ class SummaryRow:
     """Of leases alone: what was parked held no device."""
     cost_grains: int
     leases: int
+    """Those that began then."""
     parked_grains: int
     """What parked bytes have of the cost."""
     energy_mj: int | None = None
@@ -66,57 +65,61 @@ class Outlook:
 def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[By], zone: tzinfo = UTC) -> list[SummaryRow]:
     """Durations, costs and leases of usage that was not corrected, grouped by the keys in ``by`` and the currency, in their order.
 
-    A record's energy counts where its first segment does.
+    A record's energy counts where its first segment does, and so does a lease that begins with it.
 
     A day is the ``zone``'s; what lasts over midnight counts on each day with the segments (an hour at most) that begin on it. Raises
     InvalidRequest for days of a window that is open or longer than DAYS_MAX.
     """
-    piece = _uncorrected(scope, window, by)
     days = _days(window, zone) if "day" in by else []
+    latest: dict[Key, int] = {}
+    if window.notebook is None and levels_for(by) and all(start_ns % DAY_NS == 0 for _, start_ns in days):
+        found = _on_days(by, days, sums(connection, scope, window.since_ns, window.until_ns, by))
+    else:
+        found = {}
+        for row in connection.execute(_of_records(scope, window, by, days)):
+            key = tuple(row[: len(by) + 1])
+            found[key], latest[key] = sums_of(row), row.latest
+    keys = sorted(found, key=lambda key: [(value is not None, value) for value in key])
+    rows = [_summary_row(by, days, key, found[key]) for key in keys]
+    return _with_cells(connection, rows, [latest[key] for key in keys]) if "cell" in by else rows
+
+
+def _of_records(scope: Scope, window: Window, by: Sequence[By], days: Sequence[tuple[date, int]]) -> Select[Any]:
+    """What no rollup tells apart; ``latest`` is the record that came last."""
+    columns = [_column_of(key) for key in by if key not in ("flavor", "day")]
+    piece = uncorrected(everything, columns, (*visible(scope), *within(window)))
     keys = [_day_of(piece, days) if key == "day" else piece[_COLUMNS[key]].label(key) for key in by]
-    query = select(
-        *keys, piece.currency,
-        *halved(case((piece.is_parked, 0), else_=piece.duration_ns), "duration"),
-        *halved(piece.milli, "milli"), *halved(piece.grains, "grains"),
-        *halved(case((piece.is_parked, piece.milli), else_=0), "parked_milli"),
-        *halved(case((piece.is_parked, piece.grains), else_=0), "parked_grains"),
-        *halved(case((piece.position == 0, piece.energy_mj), else_=0), "energy"), func.count(piece.energy_mj).label("told"),
-        *halved(case((piece.energy_mj.is_(None), 0), else_=piece.duration_ns), "energy_duration"),
-        func.count(distinct(case((piece.is_parked, None), else_=piece.lease))).label("leases"),
-        func.max(piece.usage_id).label("latest"),
-    ).group_by(*keys, piece.currency)  # fmt: skip
-    rows = sorted(connection.execute(query), key=lambda row: [(value is not None, value) for value in row[: len(keys) + 1]])
-    found = [_summary_row(by, days, row) for row in rows]
-    return _with_cells(connection, found, [row.latest for row in rows]) if "cell" in by else found
+    return select(*keys, piece.currency, *measures(piece), func.max(piece.usage_id).label("latest")).group_by(*keys, piece.currency)
+
+
+def _on_days(by: Sequence[By], days: Sequence[tuple[date, int]], found: Mapping[Key, Sums]) -> dict[Key, Sums]:
+    """Places in ``days`` instead of days since 1970; see :func:`_day_of`."""
+    if "day" not in by:
+        return dict(found)
+    at, first = by.index("day"), days[0][1] // DAY_NS
+    placed: dict[Key, Sums] = {}
+    for key, one in found.items():
+        place = min(int(key[at]) - first, len(days) - 1)
+        placed.setdefault((*key[:at], place, *key[at + 1 :]), Sums()).add(one)
+    return placed
 
 
 def outlooks(connection: Connection, scope: Scope, now_ns: int, by: Sequence[By] = ()) -> list[Outlook]:
     """How this month goes, by the keys in ``by`` and the currency; see :func:`forebay_billing.rules.budgets.forecast`."""
     today = now_ns // DAY_NS
     month_ns, week_ns = Month.of(now_ns).start_ns, (today - FORECAST_DAYS) * DAY_NS
-    window = Window(max(0, min(month_ns, week_ns)), (today + 1) * DAY_NS)
-    by_day: dict[tuple[str, ...], dict[int, int]] = {}
-    piece = _uncorrected(scope, window, by)
-    keys, day = [*(piece[_COLUMNS[key]] for key in by), piece.currency], piece.started_at_ns // literal(DAY_NS, BigInteger)
-    sums = (*halved(piece.milli, "milli"), *halved(piece.grains, "grains"))
-    for row in connection.execute(select(*keys, day, *sums).group_by(*keys, day)):
-        days, place = by_day.setdefault(tuple(row[: len(keys)]), {}), min(int(row[len(keys)]), today)
-        days[place] = days.get(place, 0) + whole(joined(row, "milli"), joined(row, "grains"))
-    piece = _uncorrected(scope, Window(None, window.since_ns), by)
-    for row in connection.execute(select(*(piece[_COLUMNS[key]] for key in by), piece.currency).distinct()):
-        by_day.setdefault(tuple(row), {})[-1] = 0
+    since_ns = max(0, min(month_ns, week_ns))
+    by_day: dict[Key, dict[int, int]] = {}
+    for (*whose, on, currency), one in sums(connection, scope, since_ns, (today + 1) * DAY_NS, (*by, "day")).items():
+        days, place = by_day.setdefault((*whose, currency), {}), min(int(on), today)
+        days[place] = days.get(place, 0) + one.grains
+    for key in used_before(connection, scope, since_ns, by):
+        by_day.setdefault(key, {})[-1] = 0
     found = []
     for (*whose, currency), days in sorted(by_day.items()):
         spent = sum(grains for day, grains in days.items() if day * DAY_NS >= month_ns)
         found.append(Outlook(currency, spent, forecast(spent, days, now_ns), dict(zip(by, whose, strict=True))))
     return found
-
-
-def _uncorrected(scope: Scope, window: Window, by: Sequence[By]) -> Columns:
-    """Pieces of usage that was not corrected, with the keys of their records."""
-    corrected = select(_reversals.usage_id).where(_reversals.usage_id == _usage.id).exists()
-    columns = [_usage.lease, _usage.energy_mj, *(_column_of(key) for key in by if key not in ("flavor", "day"))]
-    return pieces(usage=columns, of_usage=(*visible(scope), *within(window), ~corrected))
 
 
 def _column_of(key: By) -> ColumnElement[Any]:
@@ -157,10 +160,11 @@ def _day_of(piece: Columns, days: Sequence[tuple[date, int]]) -> ColumnElement[i
     return (case(*ends, else_=len(days) - 1) if ends else literal(0)).label("day")
 
 
-def _summary_row(by: Sequence[By], days: Sequence[tuple[date, int]], row: Any) -> SummaryRow:
-    keys: dict[str, str | int | None] = dict(zip(by, row, strict=False))
+def _summary_row(by: Sequence[By], days: Sequence[tuple[date, int]], key: Key, found: Sums) -> SummaryRow:
+    keys: dict[str, str | int | None] = dict(zip(by, key, strict=False))
     if "day" in keys:
-        keys["day"] = days[int(row.day)][0].isoformat()
-    cost, parked = (whole(joined(row, f"{of}milli"), joined(row, f"{of}grains")) for of in ("", "parked_"))
-    energy_mj = joined(row, "energy") if row.told else None
-    return SummaryRow(keys, row.currency, joined(row, "duration"), cost, row.leases, parked, energy_mj, joined(row, "energy_duration"))
+        keys["day"] = days[int(keys["day"] or 0)][0].isoformat()
+    energy_mj = found.energy_mj if found.told else None
+    return SummaryRow(
+        keys, key[-1], found.duration_ns, found.grains, found.leases, found.parked_grains, energy_mj, found.energy_duration_ns
+    )

@@ -16,7 +16,7 @@ from forebay_billing.model.money import cost_grains, whole
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Line, PriceVersion, Span, Statement, UsageRecord
 from forebay_billing.reads.parked import ParkedRate, parked_rates, parked_totals
-from forebay_billing.reads.rated_rows import CELL, KEPT, LEASED, Where, in_month, pieces
+from forebay_billing.reads.rated_rows import CELL, KEPT, LEASED, Columns, Where, in_month, pieces
 from forebay_billing.rules.holds import held
 from forebay_billing.rules.previews import Rated, RatedBytes
 from forebay_billing.rules.prices import PriceBook
@@ -281,11 +281,11 @@ def _lines(connection: Connection, tenant: str, month: Month) -> list[Line]:
     ] + [parked_line_of(total) for total in parked_totals(connection, tenant, month)]
 
 
-def visible(scope: Scope) -> list[ColumnElement[bool]]:
-    """The one place where a scope becomes conditions on rows."""
-    conditions = [*of_tenants(_usage.tenant, scope.tenant), *of_tenants(_usage.tenant, scope.among)]
+def visible(scope: Scope, row: Columns = _usage) -> list[ColumnElement[bool]]:
+    """The one place where a scope becomes conditions on rows: of usage, or of what is summed up of it."""
+    conditions = [*of_tenants(row.tenant, scope.tenant), *of_tenants(row.tenant, scope.among)]
     if scope.user is not None:
-        conditions.append(_usage.user_name == scope.user)
+        conditions.append(row.user_name == scope.user)
     return conditions
 
 

@@ -1,0 +1,182 @@
+"""Books of any size for the benchmarks of pages: a year of usage records with their ledger, and the invoices of its months.
+
+The records are made and written here, many times as fast as billing takes them, through billing's own tables, prices and transactions:
+each lies within one hour, as the pool's do, and so has one segment. Billing's own check finds no difference in them. The same size makes
+the same records, but that the last of them ends now. Secondary indexes are made last.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from forebay_billing.ledger.books import Books
+from forebay_billing.ledger.postings import REVENUE, balanced, receivable, transfer
+from forebay_billing.model.money import cost_grains, halves
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import Posting, priced_model
+from forebay_billing.reads.invoices import Issuer
+from forebay_billing.tables import bulk, schema
+from forebay_billing.tables.engines import Engines, migrate, open_engines, writing
+from forebay_billing.writes import invoices
+from forebay_billing.writes.usage import seed
+from sqlalchemy import Connection, event, text
+
+TENANTS = 200
+NOTEBOOKS = 5
+"""Of each user."""
+BATCH = 20_000
+HOUR_NS = 3_600 * 10**9
+YEAR_NS = 365 * 24 * HOUR_NS
+MEAN_SECONDS = 60.0
+FLAVORS = ("dev.1gb", "dev.4gb", "small.64gb")
+CURRENCY = "USD"
+MODEL = "null"
+USAGE = (
+    "id", "source", "record_id", "tenant", "user_name", "session", "lease", "span_id", "span_kind", "span_label", "span_cell",
+    "span_cell_id", "span_first_line", "flavor", "device_model", "devices", "share_milli", "started_at_ns", "duration_ns", "close_reason",
+    "received_at_ns", "energy_mj",
+)  # fmt: skip
+SEGMENTS = (
+    "usage_id", "position", "transaction_id", "account_id", "period", "price_id", "surcharge_nano_per_hour", "started_at_ns",
+    "duration_ns", "milli", "grains", "late", "reversal",
+)  # fmt: skip
+
+Row = tuple[Any, ...]
+
+
+def tenant_of(user: int) -> str:
+    return f"tenant-{user % TENANTS}"
+
+
+def fill(url: str, users: int, records: int) -> None:
+    """Brings the database up to this version, and fills it where it is empty; what is there already stays as it is."""
+    engines = _open_in_a_hurry(url)
+    try:
+        migrate(engines)
+        with writing(engines) as connection:
+            seed(Books(connection), 0)
+            known = int(connection.execute(text("SELECT COUNT(*) FROM (SELECT 1 FROM usage LIMIT 1) AS one")).scalar_one())
+        if not known:
+            with _without_indexes(engines):
+                _write_usage(engines, users, records)
+            _write_invoices(engines)
+    finally:
+        engines.dispose()
+
+
+def _write_usage(engines: Engines, users: int, records: int) -> None:
+    now_ns = time.time_ns()
+    for first in range(0, records, BATCH):
+        with writing(engines) as connection:
+            _write_batch(Books(connection), range(first, min(first + BATCH, records)), users, records, now_ns)
+        _tell("records", min(first + BATCH, records), records)
+
+
+def _write_batch(books: Books, numbers: range, users: int, records: int, now_ns: int) -> None:
+    prices = {price.flavor: (id, price.price_nano_per_hour) for price, id in books.prices().items() if price.currency == CURRENCY}
+    accounts = books.account_ids(receivable(f"tenant-{number}") for number in range(TENANTS))
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    ends_ns: dict[tuple[str, str], int] = defaultdict(int)
+    usage, segments = [], []
+    first_id = books.take_ids(schema.usage, len(numbers))
+    for id, row in enumerate(_usage_rows(numbers, users, records, now_ns), first_id):
+        _, _, tenant, _, _, _, _, _, _, _, _, _, flavor, _, _, _, started_ns, lasts_ns, *_ = row
+        price_id, rate = prices[flavor]
+        grains, period = cost_grains(lasts_ns, rate), str(Month.of(started_ns))
+        sums[tenant, period] += grains
+        ends_ns[flavor, CURRENCY] = max(ends_ns[flavor, CURRENCY], started_ns + lasts_ns)
+        usage.append((id, *row))
+        segments.append((id, 0, accounts[receivable(tenant)], period, price_id, 0, started_ns, lasts_ns, *halves(grains), False, False))
+    transaction_id = books.append(balanced("usage", _postings(sums)), now_ns)
+    books.note_rated(ends_ns | {(priced_model(MODEL), CURRENCY): max(ends_ns.values())})
+    _hurry(books.connection)
+    bulk.append(books.connection, "usage", USAGE, usage)
+    bulk.append(books.connection, "segments", SEGMENTS, [(*row[:2], transaction_id, *row[2:]) for row in segments])
+
+
+def _postings(sums: dict[tuple[str, str], int]) -> Iterator[Posting]:
+    for (tenant, period), grains in sums.items():
+        yield from transfer(receivable(tenant), REVENUE, Month.parse(period), CURRENCY, grains)
+
+
+def _usage_rows(numbers: range, users: int, records: int, now_ns: int) -> Iterator[Row]:
+    """In the order of time. Few people use most: the first of 10,000 has one record of a hundred. Every tenth lease is in two records."""
+    chance = random.Random(numbers[0])
+    begin_ns = now_ns - YEAR_NS
+    for number in numbers:
+        user = int(users * chance.random() ** 2)
+        started_ns = begin_ns + YEAR_NS * number // records
+        most_ns = min(HOUR_NS - started_ns % HOUR_NS, now_ns - started_ns)
+        lasts_ns = min(int(chance.expovariate(1 / (MEAN_SECONDS * 1e9))) + 10**6, most_ns)
+        cell, name = number % 50, f"{number:08}"
+        lease, part = (f"{number - 1:08}", 2) if number % 20 == 19 else (name, 1)
+        yield (
+            "bench", f"{lease}/{part}", tenant_of(user), f"user-{user}", f"s-{user}", lease, name, "cell",
+            f"work-{chance.randrange(NOTEBOOKS)}.ipynb", cell, f"cell-{cell}", "train(model)", chance.choice(FLAVORS), MODEL, 1, 1000,
+            started_ns, lasts_ns, "goes_on" if number % 20 == 18 else "drained", now_ns, lasts_ns // 10**5,
+        )  # fmt: skip
+
+
+def _write_invoices(engines: Engines) -> None:
+    """Of all months that are over, each tenant's after another; nine of ten are paid."""
+    now_ns, conditions = time.time_ns(), invoices.Conditions(Issuer("Forebay"))
+    months, month = [], Month.of(now_ns - YEAR_NS)
+    while month.end_ns <= now_ns:
+        months.append(month)
+        month = month.next
+    for number in range(TENANTS):
+        with writing(engines) as connection:
+            books = Books(connection)
+            for month in months:
+                for made in invoices.finalise(books, f"tenant-{number}", month, conditions, "operator", now_ns):
+                    if made.open_minor and made.id % 10:
+                        invoices.pay(books, made.name, made.open_minor, "bank", made.name, "operator", now_ns)
+        _tell("tenants' invoices", number + 1, TENANTS)
+
+
+@contextmanager
+def _without_indexes(engines: Engines) -> Iterator[None]:
+    """Drops the indexes of usage and segments, and makes them again."""
+    tables = (schema.usage, schema.segments)
+    indexes = [index for table in tables for index in sorted(table.indexes, key=lambda index: str(index.name))]
+    with writing(engines) as connection:
+        for index in indexes:
+            index.drop(connection, checkfirst=True)
+    yield
+    for place, index in enumerate(indexes, 1):
+        with writing(engines) as connection:
+            index.create(connection)
+        _tell("indexes", place, len(indexes))
+    with writing(engines) as connection:
+        connection.execute(text("ANALYZE"))
+
+
+def _hurry(connection: Connection) -> None:
+    """Until the end of this transaction PostgreSQL neither waits for its disk nor looks up what rows point to: all of it is there."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SET LOCAL synchronous_commit = off"))
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
+
+
+def _open_in_a_hurry(url: str) -> Engines:
+    """The same on SQLite, for as long as the engines live."""
+    engines = open_engines(url, 60.0)
+    if engines.writer.dialect.name == "sqlite":
+
+        @event.listens_for(engines.writer, "connect")
+        def configure(connection: Any, _record: Any) -> None:
+            for pragma in ("synchronous = OFF", "foreign_keys = OFF", "cache_size = -500000", "temp_store = MEMORY"):
+                connection.execute(f"PRAGMA {pragma}").close()
+
+    return engines
+
+
+def _tell(what: str, done: int, of: int) -> None:
+    if done == of or done % max(1, of // 50) == 0:
+        print(f"{done:,} of {of:,} {what}", file=sys.stderr, flush=True)

@@ -1,0 +1,243 @@
+"""Sums of usage, of its rollups as far as these go and of the records for the rest: exact at every moment.
+
+A window is covered by the largest stretches that a rollup has, down to single records at its ends. What was posted after the rollups'
+marks is added, and what was taken back after them is taken off. Where they lag too far behind, all is read from the records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, Table, and_, case, func, literal, or_, select
+
+from forebay_billing.ledger.access import Scope
+from forebay_billing.model.money import whole
+from forebay_billing.model.months import Month
+from forebay_billing.model.types import PARKED
+from forebay_billing.reads.rated_rows import Columns, Where, everything, pieces
+from forebay_billing.reads.usage import visible
+from forebay_billing.rules.budgets import DAY_NS
+from forebay_billing.rules.rating import HOUR_NS
+from forebay_billing.tables import rollups, schema
+from forebay_billing.tables.sums import halved, joined
+from forebay_billing.tables.tenants_filter import of_tenants
+
+BEHIND_MAX = 50_000
+"""Records that may lie beyond the marks while sums are still made of the rollups."""
+FOREVER_NS = 2**63 - 1
+
+_usage, _reversals = schema.usage.c, schema.reversals.c
+_OF_USAGE = (_usage.lease, _usage.record_id, _usage.energy_mj)
+"""Columns of usage that :func:`measures` needs."""
+
+
+@dataclass
+class Sums:
+    """What usage comes to: see :data:`forebay_billing.tables.rollups.MEASURES`. ``grains`` is the exact amount."""
+
+    pieces: int = 0
+    leases: int = 0
+    duration_ns: int = 0
+    grains: int = 0
+    parked_grains: int = 0
+    told: int = 0
+    energy_mj: int = 0
+    energy_duration_ns: int = 0
+
+    def add(self, other: Sums, sign: int = 1) -> None:
+        """Adds the other, or with ``sign`` -1 takes it off."""
+        for name in self.__dataclass_fields__:
+            setattr(self, name, getattr(self, name) + sign * getattr(other, name))
+
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Ids of usage and of reversing transactions."""
+
+    usage_id: int
+    transaction_id: int
+
+
+@dataclass(frozen=True)
+class Level:
+    """A rollup, what it tells apart, and where the stretch begins and ends that a moment lies in."""
+
+    table: Table
+    keys: frozenset[str]
+    start_of: Callable[[int], int]
+    end_of: Callable[[int], int]
+
+
+MONTHS = Level(
+    rollups.months, frozenset({"tenant", "user", "flavor"}), lambda at: Month.of(at).start_ns, lambda at: Month.of(at).end_ns
+)
+DAYS = Level(rollups.days, frozenset({"tenant", "flavor", "day"}), lambda at: at - at % DAY_NS, lambda at: at - at % DAY_NS + DAY_NS)
+HOURS = Level(rollups.hours, frozenset({"tenant", "flavor"}), lambda at: at - at % HOUR_NS, lambda at: at - at % HOUR_NS + HOUR_NS)
+_COLUMNS = {"tenant": "tenant", "user": "user_name", "flavor": "priced", "day": "day"}
+
+
+def levels_for(keys: Iterable[str]) -> tuple[Level, ...]:
+    """The rollups that tell these keys apart, those of the largest stretches first; one of users reads more for what is of none."""
+    wanted = frozenset(keys)
+    return (MONTHS,) if "user" in wanted and wanted <= MONTHS.keys else tuple(one for one in (DAYS, HOURS) if wanted <= one.keys)
+
+
+def marks_of(connection: Connection) -> Marks:
+    """How far the rollups have come."""
+    row = connection.execute(select(rollups.marks)).one()
+    return Marks(row.usage_id, row.transaction_id)
+
+
+def heads_of(connection: Connection) -> Marks:
+    """How far they could come."""
+    heads = (select(func.max(_usage.id)), select(func.max(_reversals.transaction_id)))
+    usage_id, transaction_id = connection.execute(select(*(head.scalar_subquery() for head in heads))).one()
+    return Marks(int(usage_id or 0), int(transaction_id or 0))
+
+
+def sums(connection: Connection, scope: Scope, since_ns: int | None, until_ns: int | None, keys: Sequence[str]) -> dict[Key, Sums]:
+    """Of the records of ``scope`` that started in [since, until), by ``keys`` and the currency: tenant, user, flavor, and the UTC ``day``
+    (days since 1970) on which pieces began."""
+    marks, heads = marks_of(connection), heads_of(connection)
+    lags = heads.usage_id - marks.usage_id > BEHIND_MAX
+    levels = () if lags else levels_for((*keys, *(("user",) if scope.user is not None else ())))
+    found: dict[Key, Sums] = {}
+    for level, start_ns, end_ns in cover(since_ns or 0, FOREVER_NS if until_ns is None else until_ns, levels):
+        if level is None:
+            _merge(found, connection.execute(_of_records(scope, start_ns, end_ns, keys)))
+            continue
+        _merge(found, connection.execute(_of_rollup(level, scope, start_ns, end_ns, keys)))
+        if heads.usage_id > marks.usage_id:
+            _merge(found, connection.execute(_posted_after(marks, scope, start_ns, end_ns, keys)))
+        if heads.transaction_id > marks.transaction_id:
+            _merge(found, connection.execute(_taken_back_after(marks, scope, start_ns, end_ns, keys)), -1)
+    return {key: one for key, one in found.items() if one.pieces}
+
+
+def used_before(connection: Connection, scope: Scope, until_ns: int, keys: Sequence[str]) -> set[Key]:
+    """Of which keys and currencies there is usage that started before, and was not corrected."""
+    marks, heads = marks_of(connection), heads_of(connection)
+    levels = levels_for(keys) if scope.user is None else ()
+    few = heads.usage_id - marks.usage_id <= BEHIND_MAX and heads.transaction_id == marks.transaction_id
+    if not (levels and few and levels[0].start_of(until_ns) == until_ns):
+        return set(sums(connection, scope, None, until_ns, keys))
+    row = levels[0].table.c
+    chosen = [*(row[_COLUMNS[key]] for key in keys), row.currency]
+    found = connection.execute(select(*chosen).where(row.start_ns < until_ns, *visible(scope, row)).distinct()).all()
+    posted = connection.execute(_posted_after(marks, scope, 0, until_ns, keys)) if heads != marks else ()
+    return {*(tuple(one) for one in found), *(tuple(one[: len(keys) + 1]) for one in posted)}
+
+
+def cover(since_ns: int, until_ns: int, levels: Sequence[Level]) -> Iterator[tuple[Level | None, int, int]]:
+    """The stretches that [since, until) is made of, each with the rollup that has it; without one it is of records."""
+    if since_ns >= until_ns:
+        return
+    if not levels:
+        yield None, since_ns, until_ns
+        return
+    level, *finer = levels
+    start_ns = since_ns if level.start_of(since_ns) == since_ns else level.end_of(since_ns)
+    end_ns = level.start_of(until_ns)
+    if start_ns >= end_ns:
+        yield from cover(since_ns, until_ns, finer)
+        return
+    yield from cover(since_ns, start_ns, finer)
+    yield level, start_ns, end_ns
+    yield from cover(end_ns, until_ns, finer)
+
+
+def measures(piece: Columns) -> tuple[ColumnElement[int], ...]:
+    """Sums of pieces that have the columns of ``_OF_USAGE`` beside them; :func:`sums_of` reads them. A record's energy, and the lease that
+    begins with it, count where its first piece does."""
+    first = piece.position == 0
+    begins = or_(piece.record_id == piece.lease + "/1", func.substr(piece.record_id, 1, func.length(piece.lease) + 1) != piece.lease + "/")
+    return (
+        func.count().label("pieces"),
+        func.sum(case((and_(first, ~piece.is_parked, begins), 1), else_=0)).label("leases"),
+        *halved(case((piece.is_parked, 0), else_=piece.duration_ns), "duration_ns"),
+        *halved(piece.milli, "milli"), *halved(piece.grains, "grains"),
+        *halved(case((piece.is_parked, piece.milli), else_=0), "parked_milli"),
+        *halved(case((piece.is_parked, piece.grains), else_=0), "parked_grains"),
+        func.count(piece.energy_mj).label("told"),
+        *halved(case((first, func.coalesce(piece.energy_mj, 0)), else_=0), "energy_mj"),
+        *halved(case((piece.energy_mj.is_(None), 0), else_=piece.duration_ns), "energy_duration_ns"),
+    )  # fmt: skip
+
+
+def sums_of(row: Row[Any]) -> Sums:
+    """What a row has of :func:`measures`."""
+    cost, parked = (whole(joined(row, f"{of}milli"), joined(row, f"{of}grains")) for of in ("", "parked_"))
+    energy, energy_duration = joined(row, "energy_mj"), joined(row, "energy_duration_ns")
+    return Sums(int(row.pieces), int(row.leases), joined(row, "duration_ns"), cost, parked, int(row.told), energy, energy_duration)
+
+
+def uncorrected(where: Where, usage: Sequence[ColumnElement[Any]], of_usage: Sequence[ColumnElement[bool]]) -> Columns:
+    """Pieces of usage that was not corrected, with what :func:`measures` needs and the wanted columns of their records."""
+    corrected = select(_reversals.usage_id).where(_reversals.usage_id == _usage.id).exists()
+    return pieces(where, (*_OF_USAGE, *usage), (*of_usage, ~corrected))
+
+
+def original(where: Where, usage: Sequence[ColumnElement[Any]], of_usage: Sequence[ColumnElement[bool]]) -> Columns:
+    """The same of whatever was posted, corrected or not."""
+    return pieces(lambda piece: (*where(piece), ~piece.reversal), (*_OF_USAGE, *usage), of_usage)
+
+
+def _of_rollup(level: Level, scope: Scope, start_ns: int, end_ns: int, keys: Sequence[str]) -> Select[Any]:
+    row = level.table.c
+    chosen = [row[_COLUMNS[key]] for key in keys]
+    parked = row.priced == PARKED
+    return (
+        select(
+            *chosen, row.currency,
+            *(func.sum(row[name]).label(name) for name in ("pieces", "leases", "told")),
+            *(half for name in ("duration_ns", "milli", "grains", "energy_mj", "energy_duration_ns") for half in halved(row[name], name)),
+            *halved(case((parked, row.milli), else_=0), "parked_milli"), *halved(case((parked, row.grains), else_=0), "parked_grains"),
+        )
+        .where(row.start_ns >= start_ns, row.start_ns < end_ns, *visible(scope, row))
+        .group_by(*chosen, row.currency)
+    )  # fmt: skip
+
+
+def _of_records(scope: Scope, start_ns: int, end_ns: int, keys: Sequence[str]) -> Select[Any]:
+    conditions = (*visible(scope), _usage.started_at_ns >= start_ns, _usage.started_at_ns < end_ns)
+    return _grouped(uncorrected(everything, (_usage.tenant, _usage.user_name), conditions), keys)
+
+
+def _posted_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, keys: Sequence[str]) -> Select[Any]:
+    conditions = _beside(scope, start_ns, end_ns)
+    where: Where = lambda piece: (piece.usage_id > marks.usage_id,)  # noqa: E731 - reads better
+    return _grouped(uncorrected(where, (_usage.tenant, _usage.user_name), conditions), keys)
+
+
+def _taken_back_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, keys: Sequence[str]) -> Select[Any]:
+    after = (_reversals.transaction_id > marks.transaction_id, _reversals.usage_id <= marks.usage_id)
+    taken_back = select(_reversals.usage_id).where(*after)
+    where: Where = lambda piece: (piece.usage_id.in_(taken_back),)  # noqa: E731 - reads better
+    return _grouped(original(where, (_usage.tenant, _usage.user_name), _beside(scope, start_ns, end_ns)), keys)
+
+
+def _beside(scope: Scope, start_ns: int, end_ns: int) -> list[ColumnElement[bool]]:
+    """The same conditions, written so that no index of theirs is used: the few rows are found by their ids."""
+    started_ns, tenant = _usage.started_at_ns + literal(0, BigInteger), _usage.tenant + ""
+    conditions = [started_ns >= start_ns, started_ns < end_ns, *of_tenants(tenant, scope.tenant), *of_tenants(tenant, scope.among)]
+    return conditions if scope.user is None else [*conditions, _usage.user_name + "" == scope.user]
+
+
+def _grouped(piece: Columns, keys: Sequence[str]) -> Select[Any]:
+    day = (piece.started_at_ns // literal(DAY_NS, BigInteger)).label("day")
+    chosen = [day if key == "day" else piece[_COLUMNS[key]] for key in keys]
+    return select(*chosen, piece.currency, *measures(piece)).group_by(*chosen, piece.currency)
+
+
+def _merge(found: dict[Key, Sums], rows: Iterable[Row[Any]], sign: int = 1) -> None:
+    for row in rows:
+        found.setdefault(tuple(row[: len(row) - _MEASURED]), Sums()).add(sums_of(row), sign)
+
+
+_MEASURED = 3 + 2 * 7
+"""Columns of :func:`measures`."""

@@ -1,0 +1,47 @@
+"""The tables of usage summed up: by hour and by day for each tenant, by month for each user. Projections that can be made anew.
+
+A record counts where it started, in UTC, with all that it was rated in; what was taken back does not count. ``usage_days`` tells apart the
+days on which the pieces began too, for records that last over midnight.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forebay_wire.texts import NAME_CHARS_MAX
+from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, String, Table
+
+from forebay_billing.tables.schema import metadata
+
+MEASURES = ("pieces", "leases", "duration_ns", "milli", "grains", "told", "energy_mj", "energy_duration_ns")
+"""What is summed: pieces, of them those that told energy, leases that began, the time of leases, and energy with the time it is of."""
+_NAME = String(NAME_CHARS_MAX)
+
+__all__ = ["MEASURES", "days", "hours", "marks", "metadata", "months"]
+
+
+def _rollup(name: str, more: tuple[Column[Any], ...] = (), index: tuple[str, ...] = ()) -> Table:
+    keys = (
+        Column("start_ns", BigInteger, primary_key=True, autoincrement=False),
+        Column("tenant", _NAME, primary_key=True),
+        *more,
+        Column("priced", _NAME, primary_key=True),
+        Column("currency", String(3), primary_key=True),
+    )
+    measures = (Column(one, BigInteger, nullable=False) for one in MEASURES)
+    return Table(name, metadata, *keys, *measures, *([Index(None, *index)] if index else []), sqlite_with_rowid=False)
+
+
+hours = _rollup("usage_hours")
+days = _rollup("usage_days", (Column("day", Integer, primary_key=True, autoincrement=False),), ("tenant", "currency", "start_ns"))
+months = _rollup("usage_months", (Column("user_name", _NAME, primary_key=True),), ("tenant", "user_name", "start_ns"))
+
+marks = Table(
+    "usage_marks",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("usage_id", BigInteger, nullable=False),
+    Column("transaction_id", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="one_row"),
+)
+"""How far all three have come: usage up to ``usage_id``, reversals up to ``transaction_id``."""
