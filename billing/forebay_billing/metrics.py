@@ -31,6 +31,8 @@ class Situation:
     """Posted for the present month, by currency."""
     deliveries: Mapping[str, int] = field(default_factory=dict)
     """Deliveries of alerts that are not settled, by state."""
+    records_behind: int = 0
+    """Usage records that the sums by hour, day and month do not hold yet."""
 
 
 class Metrics:
@@ -143,6 +145,8 @@ class _SituationCollector(Collector):
         yield _gauge("forebay_billing_month_revenue_units", text, ("currency",), revenue)
         deliveries = {(state,): found.deliveries.get(state, 0) for state in ("waiting", "dead")}
         yield _gauge("forebay_billing_alert_deliveries", "Messages of budget alerts that are not settled", ("state",), deliveries)
+        text = "Usage records that the sums by hour, day and month do not hold yet"
+        yield _gauge("forebay_billing_rollups_behind_records", text, (), {(): found.records_behind})
 
 
 def _budget_families(standings: Iterable[Standing]) -> Iterator[Metric]:

@@ -169,3 +169,20 @@ def test_a_window_is_covered_once_by_the_largest_stretches() -> None:
     assert [end_ns for _, _, end_ns in parts][:-1] == [start_ns for _, start_ns, _ in parts][1:]
     assert list(cover(5, 9, (HOURS,))) == [(None, 5, 9)] and not list(cover(9, 9, (HOURS,)))
     assert levels_for(("notebook",)) == levels_for(("user", "day")) == ()
+
+
+def test_operators_find_tenants_users_and_invoices_by_words(running_anywhere: Any, usage: Make) -> None:
+    run = running_anywhere
+    then_ns = NOVEMBER.start_ns - DAY_NS
+    records = [usage(f"{n}/1", tenant="acme", user=f"User_{n}", started_at_ns=then_ns, duration_ns=HOUR_NS) for n in range(12)]
+    run.post_usage(*records, usage("x/1", tenant="globex", user="userX1"))
+    while run._run(run.service.rollups.step()):
+        pass
+    run.request("operator", "POST", "/api/invoices", json={"tenant": "acme", "month": "2026-10"})
+    found = run.get("operator", "/api/search", q="ACME user_1", limit=2).json()
+    assert (found["user_count"], found["users"]) == (3, [{"tenant": "acme", "user": f"User_{n}"} for n in (1, 10)])
+    assert found["tenants"] == [] and found["tenant_count"] == 0, "an underscore is no wildcard, and users' names are not tenants'"
+    found = run.get("operator", "/api/search", q="acme").json()
+    assert (found["tenants"], found["invoice_count"], found["invoices"][0]["tenant"]) == (["acme"], 1, "acme")
+    assert run.get("operator", "/api/search", q="acme", since_ns=NOVEMBER.start_ns).json()["tenants"] == []
+    assert run.get("acme-owner", "/api/search", q="acme").status_code == 403

@@ -171,6 +171,10 @@ class Answer(RequestHandler):
             "quotas": list,
             "shares": list,
             "models": list,
+            "jobs": list,
+            "schedules": list,
+            "suggestions": list,
+            "audit": lambda: {"entries": [], "next": None},
             "forecast": list,
             "opened": lambda: fleet.opened,
             "trends": lambda: fleet.trends(self.get_argument("over")),  # type: ignore[arg-type]
@@ -197,9 +201,20 @@ class Answer(RequestHandler):
             self.fleet.watchers.discard(queue)
 
 
+class QuotaAnswer(RequestHandler):
+    """Nobody has one."""
+
+    async def get(self, tenant: str, user: str | None = None) -> None:
+        self.finish({"tenant": tenant, "user": user})
+
+
 async def serve(port: int, leases: int, turnover: float) -> None:
     fleet = Fleet(leases)
-    routes = [(r"/services/pool/api/(\w+)", Answer, {"fleet": fleet}), (r"/services/pool/health", RequestHandler)]
+    routes = [
+        (r"/services/pool/api/(\w+)", Answer, {"fleet": fleet}),
+        (r"/services/pool/api/quotas/([^/]+)(?:/([^/]+))?", QuotaAnswer),
+        (r"/services/pool/health", RequestHandler),
+    ]
     server = HTTPServer(Application(routes, log_function=lambda handler: None))
     server.add_sockets(bind_sockets(port, "127.0.0.1"))
     await fleet.live(turnover)

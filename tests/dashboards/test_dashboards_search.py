@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dashboards_installation import Installation, eventually
-from forebay_dashboards.pages.search import SHOWN_MAX, invoices_found, people_found
-from forebay_dashboards.rows import InvoiceRow, SummaryRow
+from forebay_dashboards.pages.search import booked_hits
+from forebay_dashboards.rows import InvoiceRow, SearchHits, UserFound
 
 
 def test_people_devices_and_sessions_are_found_with_a_link_to_each(cloud: Installation) -> None:
     cloud.record_usage(tenant="wonka", user="charlie<b>")
+    eventually(lambda: "operator/tenant/wonka" in cloud.get("operator", "operator/search", params={"q": "WONKA"}).text)
     page = cloud.get("operator", "operator/search", params={"q": "WONKA"}).text
     assert "operator/tenant/wonka" in page and "charlie&lt;b&gt;" in page
     with cloud.session("globex-owner"):
@@ -23,11 +24,14 @@ def test_nothing_and_no_word_get_a_sentence_and_markup_stays_text(cloud: Install
     assert "Nothing is called “&lt;script&gt;no such thing”." in page and "<script>no" not in page
 
 
-def test_every_word_must_occur_and_only_the_first_of_many_are_shown() -> None:
-    rows = [SummaryRow(tenant="acme", user=f"user-{n}", currency="USD", duration_ns=1, cost_nano=1, leases=1) for n in range(20)]
-    tenants, users = people_found(rows, "acme user")
-    assert (tenants.count, users.count, len(users.shown)) == (0, 20, SHOWN_MAX)
-    assert people_found(rows, "user-7")[1].count == 1
-    values = {"currency": "USD", "state": "open", "total": "1.00", "open": "1.00", "due_at_ns": 1}
-    invoices = [InvoiceRow(number=f"FB-{n}", tenant="acme", month="2026-11", **values) for n in (1, 2)]
-    assert [hit.path for hit in invoices_found(invoices, "acme fb-2").shown] == ["invoice?number=FB-2"]
+def test_the_first_of_many_are_links_and_the_rest_is_counted() -> None:
+    values = {"month": "2026-11", "currency": "USD", "state": "open", "total": "1.00", "open": "1.00", "due_at_ns": 1}
+    people, (invoices,) = booked_hits(
+        SearchHits(
+            tenants=("acme",), tenant_count=1, users=(UserFound(tenant="acme", user="user 7"),), user_count=20,
+            invoices=(InvoiceRow(number="FB-2", tenant="acme", **values),), invoice_count=9,
+        )
+    )  # fmt: skip
+    assert [kind.count for kind in people] == [1, 20]
+    assert [hit.path for kind in people for hit in kind.shown] == ["operator/tenant/acme", "operator/quotas?tenant=acme&user=user+7"]
+    assert (invoices.count, [hit.path for hit in invoices.shown]) == (9, ["invoice?number=FB-2"])

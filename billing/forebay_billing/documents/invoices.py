@@ -11,7 +11,7 @@ from forebay_service.spreadsheets import PARKED_SHOWN, csv_text
 
 from forebay_billing.documents.usage import PAGES, rate_text
 from forebay_billing.model.money import decimal_text, exact_text, grains_of_minor, minor_text, nano_text
-from forebay_billing.reads.invoices import Credit, CreditNote, Invoice, Issuer
+from forebay_billing.reads.invoices import Credit, CreditNote, Invoice, Issuer, ListedInvoice
 from forebay_billing.reads.profiles import Version
 from forebay_billing.rules.invoices import Draft, InvoiceLine
 from forebay_billing.rules.parked import ParkedTotal, gib_hours_text
@@ -208,26 +208,25 @@ def draft_json(made: Draft) -> dict[str, Any]:
     }
 
 
-def summary_json(about: Invoice) -> dict[str, Any]:
+def summary_json(about: ListedInvoice) -> dict[str, Any]:
     """An invoice without its lines."""
-    made = about.draft
-    amounts = {"total": made.total_minor, "paid": about.paid_minor, "credited": about.credited_minor, "open": about.open_minor}
+    amounts = {"total": about.total_minor, "paid": about.paid_minor, "credited": about.credited_minor, "open": about.open_minor}
     return {
         "number": about.name,
         "tenant": about.tenant,
-        "month": str(made.month),
-        "currency": made.currency,
+        "month": about.month,
+        "currency": about.currency,
         "state": about.state,
         "issued_at_ns": about.issued_at_ns,
         "due_at_ns": about.due_at_ns,
-        **{name: minor_text(amount, made.currency) for name, amount in amounts.items()},
+        **{name: minor_text(amount, about.currency) for name, amount in amounts.items()},
         **{f"{name}_minor": amount for name, amount in amounts.items()},
     }
 
 
 def invoice_json(about: Invoice) -> dict[str, Any]:
     """All of it."""
-    return draft_json(about.draft) | summary_json(about) | {
+    return draft_json(about.draft) | summary_json(about.listed) | {
         "issuer": asdict(about.issuer),
         "profile": asdict(about.draft.profile),
         "credit_notes": [asdict(note) for note in about.notes],

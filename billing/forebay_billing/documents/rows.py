@@ -367,6 +367,20 @@ class InvoiceSummary(TypedDict):
     open_minor: int
 
 
+class UserFound(TypedDict):
+    tenant: str
+    user: str
+
+
+class SearchHits(TypedDict):
+    tenants: list[str]
+    tenant_count: int
+    users: list[UserFound]
+    user_count: int
+    invoices: list[InvoiceSummary]
+    invoice_count: int
+
+
 class InvoiceRow(InvoiceSummary):
     net: Exact
     credit: Exact

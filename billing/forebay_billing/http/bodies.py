@@ -554,6 +554,17 @@ class InvoicesQuery(_Query):
     tenant: Name | None = None
     month: str | None = None
     state: Literal["open", "paid", "void"] | None = None
+    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] | None = None
+    before: AskedLabel | None = None
+    """The number of an invoice: those that came before it."""
+
+
+class SearchQuery(_Query):
+    """``GET api/search``."""
+
+    q: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_NO_NUL)]
+    since_ns: TimeNs = 0
+    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
 
 
 class InvoiceQuery(_Query):

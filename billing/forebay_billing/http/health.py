@@ -14,6 +14,7 @@ from forebay_billing.ledger.access import Scope
 from forebay_billing.ledger.postings import REVENUE
 from forebay_billing.metrics import Situation
 from forebay_billing.model.months import Month
+from forebay_billing.reads import rollups
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.writes import alerts
 
@@ -36,13 +37,17 @@ class MetricsPage(BillingHandler, MetricsHandler):
         month = Month.of(context.clock_ns())
         try:
             standings = await context.budgets.standings(Scope(None, None))
-            revenue, deliveries = await context.store.read(
-                lambda connection: (usage_reads.posted(connection, REVENUE, month), alerts.CLAIMS.unsettled(connection))
+            revenue, deliveries, behind = await context.store.read(
+                lambda connection: (
+                    usage_reads.posted(connection, REVENUE, month),
+                    alerts.CLAIMS.unsettled(connection),
+                    rollups.records_behind(connection),
+                )
             )
         except BillingError as error:
             log.warning("metrics are incomplete", extra={"action": "metrics.incomplete", "error": error})
             return None
-        return Situation(tuple(standings), {currency: -grains for currency, grains in revenue.items()}, deliveries)
+        return Situation(tuple(standings), {currency: -grains for currency, grains in revenue.items()}, deliveries, behind)
 
 
 class Health(BillingHandler, HealthHandler):

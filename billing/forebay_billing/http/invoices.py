@@ -132,8 +132,11 @@ class InvoicesHandler(_InvoiceHandler):
         query = self.query(InvoicesQuery)
         tenant = paying_scope(identity, query.tenant)
         month = None if query.month is None else Month.parse(query.month)
-        found = await self.context.store.read(lambda connection: invoices_reads.invoices_of(connection, tenant, month))
-        self.write_json([invoices.summary_json(about) for about in found if query.state in (None, about.state)])
+        state, before, limit = query.state, query.before, query.limit
+        found = await self.context.store.read(
+            lambda connection: invoices_reads.listed(connection, tenant, month, state, before=before, limit=limit)
+        )
+        self.write_json([invoices.summary_json(about) for about in found])
 
     async def post(self) -> None:
         identity = await self.bearer()
@@ -144,7 +147,7 @@ class InvoicesHandler(_InvoiceHandler):
         made = await self.change(
             identity,
             lambda books: invoices_writes.finalise(books, body.tenant, month, conditions, identity.name, now_ns),
-            lambda found: [invoices.summary_json(about) for about in found],
+            lambda found: [invoices.summary_json(about.listed) for about in found],
         )
         if made is not None:
             fields = {"action": "invoice.finalise", "who": identity.name, "tenant": body.tenant, "month": month, "invoices": len(made)}
@@ -234,7 +237,7 @@ class SettlementsHandler(_InvoiceHandler):
         done = await self.change(
             identity,
             lambda books: act(books, name, body.amount_minor, body.method, body.reference, identity.name, now_ns),
-            invoices.summary_json,
+            lambda about: invoices.summary_json(about.listed),
         )
         if done is not None:
             fields = {"action": f"invoice.{body.kind}", "who": identity.name, "invoice": name, "amount_minor": body.amount_minor}
@@ -252,7 +255,7 @@ class VoidHandler(_InvoiceHandler):
         self.query(NoQuery)
         body, now_ns = self.body(VoidBody), self.context.clock_ns()
         work = lambda books: invoices_writes.void(books, name, body.reason, identity.name, now_ns)  # noqa: E731 - reads better
-        if await self.change(identity, work, invoices.summary_json) is not None:
+        if await self.change(identity, work, lambda about: invoices.summary_json(about.listed)) is not None:
             log.info("an invoice is void", extra={"action": "invoice.void", "who": identity.name, "invoice": name})
 
 

@@ -31,6 +31,7 @@ from forebay_billing.http import (
     payments,
     prices,
     reports,
+    search,
     tenants,
     usage,
 )
@@ -129,6 +130,13 @@ USAGE = (
         answer=list[rows.RevenueRow],
         query=bodies.RevenueQuery,
         scopes=STAFF,
+    ),
+    _route(
+        *("GET", "api/search", search.SearchHandler),
+        summary="Tenants and users that used something since (by the month) and invoices in whose names all words occur, the first of each",
+        answer=rows.SearchHits,
+        query=bodies.SearchQuery,
+        scopes=(OPERATE,),
     ),
     _route(
         *("GET", "api/statement", usage.StatementHandler, "A month's statement (UTC), rounded once per line, proven equal to the ledger"),
@@ -264,7 +272,8 @@ INVOICES = (
         **PAYERS,
     ),
     _route(
-        *("GET", "api/invoices", invoices.InvoicesHandler, "Finalised invoices, the latest first"),
+        *("GET", "api/invoices", invoices.InvoicesHandler),
+        summary="Finalised invoices, the latest first; `before` is the number that a page ended with",
         answer=list[rows.InvoiceSummary],
         query=bodies.InvoicesQuery,
         **PAYERS,

@@ -18,7 +18,7 @@ from forebay_billing.ledger.books import Books, profile_currencies
 from forebay_billing.model.months import Month
 from forebay_billing.reads import plans
 from forebay_billing.reads import standings as standings_reads
-from forebay_billing.reads.invoices import open_invoices_of
+from forebay_billing.reads.invoices import listed
 from forebay_billing.rules.budgets import Accrued
 
 
@@ -89,7 +89,7 @@ class TenantRowsHandler(BillingHandler):
                 "standings": [usage.standing_json(one) for one in standings],
                 "budgets": [standing_json(one, identity) for one in context.budgets.standings_of(connection, accrued, names)],
                 "plans": [plans.plan_answer(plan) for plan in plans.plans_in(connection, names, Month.of(now_ns))],
-                "open_invoices": [summary_json(one) for one in open_invoices_of(connection, names)],
+                "open_invoices": [summary_json(one) for one in listed(connection, names, state="open")],
             }
 
         self.write_json(await context.budgets.beside(work))

@@ -81,6 +81,12 @@ def check_may_audit(identity: Identity) -> None:
         raise Forbidden(f"{identity.name} needs the scope {OPERATE} to see who changed what.")
 
 
+def check_may_search(identity: Identity) -> None:
+    """Raises Forbidden unless the caller is an operator."""
+    if not identity.may(OPERATE):
+        raise Forbidden(f"{identity.name} needs the scope {OPERATE} to search all tenants.")
+
+
 def check_may_scrape(identity: Identity) -> None:
     """Raises Forbidden unless the caller is an operator or one of our services."""
     if not (identity.may(OPERATE) or identity.may(SERVICE)):

@@ -71,6 +71,23 @@ class Settlement:
 
 
 @dataclass(frozen=True)
+class ListedInvoice:
+    """A finalised invoice without what it says: how it stands."""
+
+    name: str
+    tenant: str
+    month: str
+    currency: str
+    state: State
+    issued_at_ns: int
+    due_at_ns: int
+    total_minor: int
+    paid_minor: int
+    credited_minor: int
+    open_minor: int
+
+
+@dataclass(frozen=True)
 class Invoice:
     """A finalised invoice and what happened to it since."""
 
@@ -111,6 +128,15 @@ class Invoice:
         if any(one.kind == "void" for one in self.settlements):
             return "void"
         return "open" if self.open_minor > 0 else "paid"
+
+    @property
+    def listed(self) -> ListedInvoice:
+        """As a list has it."""
+        made = self.draft
+        return ListedInvoice(
+            self.name, self.tenant, str(made.month), made.currency, self.state, self.issued_at_ns, self.due_at_ns,
+            made.total_minor, self.paid_minor, self.credited_minor, self.open_minor,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -316,29 +342,75 @@ def invoices_of(
     return _invoices(connection, query)
 
 
-def open_invoices_of(connection: Connection, tenant: Tenants) -> list[Invoice]:
-    """The invoices that are open, the latest first."""
-    still = _still_open(tenant).subquery()
-    return _invoices(connection, select(invoices).join(still, still.c.id == invoices.c.id).order_by(invoices.c.id.desc()))
+def listed(
+    connection: Connection, tenant: Tenants, month: Month | None = None, state: State | None = None, search: str = "",
+    before: str | None = None, limit: int | None = None,
+) -> list[ListedInvoice]:  # fmt: skip
+    """How invoices stand, the latest first, at most ``limit``; those of a tenant or some, of a month or state, in whose number, tenant,
+    month or state every word of ``search`` occurs, and that came before the one of a number, where given."""
+    query = _of_tenant(_stands().order_by(invoices.c.id.desc()).limit(limit), tenant).where(*_found(search))
+    if month is not None:
+        query = query.where(invoices.c.period == str(month))
+    if state is not None:
+        query = query.where(_state() == state)
+    if before is not None:
+        query = query.where(invoices.c.id < select(invoices.c.id).where(invoices.c.name == before).scalar_subquery())
+    return [_listed(row) for row in connection.execute(query)]
+
+
+def _listed(row: Row[Any]) -> ListedInvoice:
+    paid_minor, credited_minor = int(row.paid), int(row.credited)
+    open_minor = row.total_minor - credited_minor - paid_minor - int(row.voided)
+    return ListedInvoice(
+        row.name, row.tenant, row.period, row.currency, row.state, row.issued_at_ns, row.due_at_ns,
+        row.total_minor, paid_minor, credited_minor, open_minor,
+    )  # fmt: skip
+
+
+def count_found(connection: Connection, search: str) -> int:
+    """How many invoices :func:`listed` finds so."""
+    return int(connection.execute(select(func.count()).select_from(invoices).where(*_found(search))).scalar_one())
 
 
 def open_amounts(connection: Connection) -> dict[str, dict[str, int]]:
-    """What is still asked for of each tenant in each currency, in minor units, without reading what the invoices say."""
+    """What is still asked for of each tenant in each currency, in minor units."""
     found: dict[str, dict[str, int]] = defaultdict(dict)
-    for row in connection.execute(_still_open(None)):
-        found[row.tenant][row.currency] = found[row.tenant].get(row.currency, 0) + int(row.open_minor)
+    for one in listed(connection, None, state="open"):
+        found[one.tenant][one.currency] = found[one.tenant].get(one.currency, 0) + one.open_minor
     return found
 
 
-def _still_open(tenant: Tenants) -> Select[Any]:
-    """Number, tenant, currency and ``open_minor`` of the invoices whose state is open: see :class:`Invoice`."""
-    credited = select(func.coalesce(func.sum(credit_notes.c.amount_minor), 0)).where(credit_notes.c.invoice_id == invoices.c.id)
-    signed = case((settlements.c.kind == "refund", -settlements.c.amount_minor), else_=settlements.c.amount_minor)
-    settled = select(func.coalesce(func.sum(signed), 0)).where(settlements.c.invoice_id == invoices.c.id)
+def _found(search: str) -> list[ColumnElement[bool]]:
+    """That every word occurs."""
+    whole_text = func.lower(invoices.c.name + " " + invoices.c.tenant + " " + invoices.c.period + " " + _state())
+    return [whole_text.contains(word, autoescape=True) for word in search.casefold().split()]
+
+
+def _settled(*kinds: str) -> ColumnElement[int]:
+    """What settlements of these kinds came to for an invoice."""
+    sums = select(func.coalesce(func.sum(settlements.c.amount_minor), 0))
+    return sums.where(settlements.c.invoice_id == invoices.c.id, settlements.c.kind.in_(kinds)).scalar_subquery()
+
+
+def _credited() -> ColumnElement[int]:
+    noted = select(func.coalesce(func.sum(credit_notes.c.amount_minor), 0)).where(credit_notes.c.invoice_id == invoices.c.id)
+    return noted.scalar_subquery()
+
+
+def _state() -> ColumnElement[str]:
+    """See :class:`Invoice`."""
     void = exists().where(settlements.c.invoice_id == invoices.c.id, settlements.c.kind == "void")
-    left = invoices.c.total_minor - credited.scalar_subquery() - settled.scalar_subquery()
-    query = select(invoices.c.id, invoices.c.tenant, invoices.c.currency, left.label("open_minor")).where(left > 0, ~void)
-    return _of_tenant(query, tenant)
+    left = invoices.c.total_minor - _credited() - _settled("payment") + _settled("refund")
+    return case((void, "void"), (left > 0, "open"), else_="paid")
+
+
+def _stands() -> Select[Any]:
+    """The columns of :class:`ListedInvoice`, but the last."""
+    row = invoices.c
+    return select(
+        row.name, row.tenant, row.period, row.currency, _state().label("state"), row.issued_at_ns, row.due_at_ns, row.total_minor,
+        (_settled("payment") - _settled("refund")).label("paid"), _credited().label("credited"), _settled("void").label("voided"),
+    )  # fmt: skip
 
 
 def _invoices(connection: Connection, query: Select[Any]) -> list[Invoice]:

@@ -100,6 +100,11 @@ def heads_of(connection: Connection) -> Marks:
     return Marks(int(usage_id or 0), int(transaction_id or 0))
 
 
+def records_behind(connection: Connection) -> int:
+    """Usage records that the rollups do not hold yet."""
+    return heads_of(connection).usage_id - marks_of(connection).usage_id
+
+
 def sums(connection: Connection, scope: Scope, since_ns: int | None, until_ns: int | None, keys: Sequence[str]) -> dict[Key, Sums]:
     """Of the records of ``scope`` that started in [since, until), by ``keys`` and the currency: tenant, user, flavor, and the UTC ``day``
     (days since 1970) on which pieces began."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from forebay_wire.texts import NAME_CHARS_MAX
 from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Integer, String, Table
+from sqlalchemy.schema import SchemaItem
 
 from forebay_billing.tables.schema import metadata
 
@@ -21,15 +22,17 @@ __all__ = ["MEASURES", "days", "hours", "marks", "metadata", "months"]
 
 
 def _rollup(name: str, more: tuple[Column[Any], ...] = (), index: tuple[str, ...] = ()) -> Table:
-    keys = (
+    columns: list[SchemaItem] = [
         Column("start_ns", BigInteger, primary_key=True, autoincrement=False),
         Column("tenant", _NAME, primary_key=True),
         *more,
         Column("priced", _NAME, primary_key=True),
         Column("currency", String(3), primary_key=True),
-    )
-    measures = (Column(one, BigInteger, nullable=False) for one in MEASURES)
-    return Table(name, metadata, *keys, *measures, *([Index(None, *index)] if index else []), sqlite_with_rowid=False)
+        *(Column(one, BigInteger, nullable=False) for one in MEASURES),
+    ]
+    if index:
+        columns.append(Index(None, *index))
+    return Table(name, metadata, *columns, sqlite_with_rowid=False)
 
 
 hours = _rollup("usage_hours")

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 from urllib.parse import quote, urlencode
 
 from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.http.handler import PageHandler
-from forebay_dashboards.rows import Device, InvoiceRow, Lease, Session, SummaryRow
+from forebay_dashboards.rows import Device, InvoiceRow, Lease, SearchHits, Session
 from forebay_dashboards.tables.activity import TABLES, live_page
 from forebay_dashboards.tables.table import SEARCH_CHARACTERS_MAX, read_query
 from forebay_dashboards.text import codes
-from forebay_dashboards.text.times import Period
 from forebay_dashboards.upstream.sections import attempt
 
 SHOWN_MAX = 8
 """Rows of each kind; where there are more, a link leads to all."""
 LOOK_BACK_NS = 62 * 86_400 * 10**9
-"""People are found who used something in so long."""
+"""People are found who used something in so long, or since the beginning of that month."""
 
 
 @dataclass(frozen=True)
@@ -55,16 +52,11 @@ class SearchPage(PageHandler):
         if not search:
             self.show("operator_search.html", search="", kinds=(), problems=())
             return
-        recent = Period("recent", Text("Last two months"), max(0, self.now_ns - LOOK_BACK_NS), self.now_ns)
-        billing = self.services.billing
-        people, invoices = await asyncio.gather(
-            attempt(billing.summary(self.token, "tenant,user", recent), Text("Tenants and users")),
-            attempt(billing.invoices(self.token), Text("Invoices")),
-        )
-        kinds = [*people_found(people.content or (), search), *self._live(search), invoices_found(invoices.content or (), search)]
-        found = tuple(kind for kind in kinds if kind.count)
-        problems = tuple(section.problem for section in (people, invoices) if section.problem)
-        self.show("operator_search.html", search=search, kinds=found, problems=problems)
+        since_ns = max(0, self.now_ns - LOOK_BACK_NS)
+        booked = await attempt(self.services.billing.search(self.token, search, since_ns, SHOWN_MAX), Text("Tenants, users and invoices"))
+        people, invoices = booked_hits(booked.content) if booked.content else ((), ())
+        found = tuple(kind for kind in (*people, *self._live(search), *invoices) if kind.count)
+        self.show("operator_search.html", search=search, kinds=found, problems=[booked.problem] if booked.problem else ())
 
     def _live(self, search: str) -> Iterable[Hits]:
         """What the pool tells, as its own tables find it."""
@@ -76,33 +68,18 @@ class SearchPage(PageHandler):
             yield Hits(table.title, hits, page.count, f"operator/{name}?{urlencode({'q': search})}")
 
 
-def people_found(rows: Iterable[SummaryRow], search: str) -> tuple[Hits, Hits]:
-    """The tenants and users that used something lately and are called so."""
-    used = list(rows)
-    tenants = sorted({row.tenant or "" for row in used if _has(search, row.tenant)})
-    users = sorted({(row.user or "", row.tenant or "") for row in used if _has(search, row.user, row.tenant)})
-    of_tenants = [Hit(name, "", f"operator/tenant/{quote(name, safe='')}") for name in tenants]
-    of_users = [Hit(user, tenant, f"operator/quotas?{urlencode({'tenant': tenant, 'user': user})}") for user, tenant in users]
-    return _hits(Text("Tenants"), of_tenants), _hits(Text("Users"), of_users)
-
-
-def invoices_found(rows: Iterable[InvoiceRow], search: str) -> Hits:
-    """The invoices with this number, tenant, month or state."""
-    found = [row for row in rows if _has(search, row.number, row.tenant, row.month, row.state)]
-    return _hits(Text("Invoices"), [_invoice_hit(row) for row in found])
+def booked_hits(found: SearchHits) -> tuple[tuple[Hits, ...], tuple[Hits, ...]]:
+    """People and invoices that billing found, as links."""
+    tenants = tuple(Hit(name, "", f"operator/tenant/{quote(name, safe='')}") for name in found.tenants)
+    users = tuple(
+        Hit(one.user, one.tenant, f"operator/quotas?{urlencode({'tenant': one.tenant, 'user': one.user})}") for one in found.users
+    )
+    people = Hits(Text("Tenants"), tenants, found.tenant_count), Hits(Text("Users"), users, found.user_count)
+    return people, (Hits(Text("Invoices"), tuple(map(_invoice_hit, found.invoices)), found.invoice_count),)
 
 
 def _invoice_hit(row: InvoiceRow) -> Hit:
     return Hit(row.number, f"{row.tenant}, {row.month}, {row.total} {row.currency}", f"invoice?number={quote(row.number)}")
-
-
-def _hits(title: Text, found: list[Hit]) -> Hits:
-    return Hits(title, tuple(islice(found, SHOWN_MAX)), len(found))
-
-
-def _has(search: str, *texts: str | None) -> bool:
-    whole = " ".join(text for text in texts if text).casefold()
-    return all(word in whole for word in search.casefold().split())
 
 
 def _live_hit(row: Lease | Session | Device) -> Hit:

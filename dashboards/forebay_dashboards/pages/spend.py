@@ -9,34 +9,46 @@ from forebay_service.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.handler import PageHandler, not_so
-from forebay_dashboards.tables.spend import by_tenant, sums
+from forebay_dashboards.tables.spend import added, by_tenant, sums
+from forebay_dashboards.tables.table import PAGE_MAX, ROWS_PER_PAGE
 from forebay_dashboards.text.times import Period, moment, period
-from forebay_dashboards.upstream.sections import attempt
+from forebay_dashboards.upstream.sections import Section, attempt
+
+NUMBER_CHARACTERS_MAX = 64
 
 
 class SpendPage(PageHandler):
-    """``GET operator/usage?period=&first=&last=``, and its fragment ``operator/usage/table``."""
+    """``GET operator/usage?period=&first=&last=&page=``, and its fragment ``operator/usage/table``."""
 
     view: View = "operator"
     page = "operator_usage"
 
     async def get(self, part: str | None = None) -> None:
-        chosen = self._period()
-        summary = self.services.billing.summary
-        rows, flavors = await asyncio.gather(
-            attempt(summary(self.token, "tenant,flavor", chosen), Text("Device time and cost")),
-            attempt(summary(self.token, "flavor", chosen), Text("Device time and cost by flavor")),
-        )
+        chosen, number = self._period(), self._number()
+        asked = self.services.billing.summary(self.token, "tenant,flavor", chosen)
+        rows = await attempt(asked, Text("Device time and cost"))
+        tenants = by_tenant(rows.content or ())
+        pages = max(1, -(-len(tenants) // ROWS_PER_PAGE))
+        number = min(number, pages)
         self.show(
             "fragments/operator_spend.html" if part else "operator_usage.html",
             chosen=chosen,
             month_text=f"{moment(chosen.since_ns):%Y-%m}",
             arguments={name: self.get_query_argument(name, "")[:20] for name in ("first", "last")},
-            problem=rows.problem or flavors.problem,
+            problem=rows.problem,
             total=sums(rows.content or ()),
-            tenants=by_tenant(rows.content or ()),
-            flavors=flavors.content or (),
+            tenants=tenants[(number - 1) * ROWS_PER_PAGE : number * ROWS_PER_PAGE],
+            number=number,
+            pages=pages,
+            flavors=sorted(added(rows.content or (), "flavor"), key=lambda row: (row.flavor or "", row.currency)),
         )
+
+    def _number(self) -> int:
+        """Of the page that is asked for; the first is 1."""
+        typed = self.get_query_argument("page", "1")
+        if not (typed.isascii() and typed.isdigit() and 1 <= int(typed) <= PAGE_MAX):
+            raise not_so(FormError(Text("“%(typed)s” is no page's number; pages count from 1.", typed=typed[:32])))
+        return int(typed)
 
     def _period(self) -> Period:
         name = self.get_query_argument("period", "month")
@@ -48,14 +60,17 @@ class SpendPage(PageHandler):
 
 
 class InvoicesPage(PageHandler):
-    """``GET operator/invoices``: the invoices and credits of all tenants."""
+    """``GET operator/invoices?before=``: the invoices of all tenants, the latest first, and their credits."""
 
     view: View = "operator"
     page = "operator_invoices"
 
     async def get(self) -> None:
-        billing = self.services.billing
+        billing, before = self.services.billing, self.get_query_argument("before", "")[:NUMBER_CHARACTERS_MAX] or None
         invoices, credits = await asyncio.gather(
-            attempt(billing.invoices(self.token), Text("Invoices")), attempt(billing.credits(self.token), Text("Credits"))
+            attempt(billing.invoices(self.token, limit=ROWS_PER_PAGE + 1, before=before), Text("Invoices")),
+            attempt(billing.credits(self.token), Text("Credits")),
         )
-        self.show("operator_invoices.html", invoices=invoices, credits=credits)
+        shown = Section(None if invoices.content is None else invoices.content[:ROWS_PER_PAGE], invoices.problem)
+        older = shown.content[-1].number if shown.content and len(invoices.content or ()) > ROWS_PER_PAGE else None
+        self.show("operator_invoices.html", invoices=shown, credits=credits, before=before, older=older)

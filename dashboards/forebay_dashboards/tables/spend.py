@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from forebay_dashboards.rows import WHOLE_MILLI, SummaryRow
@@ -82,6 +82,28 @@ def sums(rows: Iterable[SummaryRow]) -> tuple[Sum, ...]:
             row.currency, so_far.cost_nano + row.cost_nano, so_far.duration_ns + row.duration_ns, so_far.leases + row.leases
         )
     return tuple(found[currency] for currency in sorted(found))
+
+
+def added(rows: Iterable[SummaryRow], *keys: str) -> tuple[SummaryRow, ...]:
+    """Rows added up that agree in ``keys`` and the currency, as if billing had been asked for these alone."""
+    groups: dict[tuple[object, ...], list[SummaryRow]] = {}
+    for row in rows:
+        groups.setdefault((*(getattr(row, key) for key in keys), row.currency), []).append(row)
+    return tuple(_added(group, keys) for group in groups.values())
+
+
+def _added(rows: Sequence[SummaryRow], keys: Sequence[str]) -> SummaryRow:
+    drawn = energy(rows)
+    return SummaryRow(
+        **{key: getattr(rows[0], key) for key in keys},
+        currency=rows[0].currency,
+        duration_ns=sum(row.duration_ns for row in rows),
+        cost_nano=sum(row.cost_nano for row in rows),
+        leases=sum(row.leases for row in rows),
+        energy_mj=None if drawn is None else drawn.drawn_mj,
+        energy_duration_ns=sum(row.energy_duration_ns for row in rows),
+        co2_mg=None if drawn is None else drawn.co2_mg,
+    )
 
 
 def by_tenant(rows: Iterable[SummaryRow]) -> tuple[TenantSpend, ...]:

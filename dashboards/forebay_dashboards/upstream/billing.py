@@ -29,6 +29,7 @@ from forebay_dashboards.rows import (
     Profile,
     Recipient,
     Reconciliation,
+    SearchHits,
     Standing,
     SummaryRow,
     SurchargeVersion,
@@ -61,6 +62,7 @@ _BUDGETS = TypeAdapter(tuple[BudgetRow, ...])
 _ANYTHING: TypeAdapter[object] = TypeAdapter(object)
 _RECONCILIATION = TypeAdapter(Reconciliation)
 _STANDINGS = TypeAdapter(tuple[Standing, ...])
+_SEARCH = TypeAdapter(SearchHits)
 _TENANT_ORDER = TypeAdapter(TenantOrder)
 _TENANT_ROWS = TypeAdapter(TenantRows)
 _CHANNELS = TypeAdapter(tuple[Channel, ...])
@@ -188,9 +190,16 @@ class Billing:
         """The month's statement as billing wrote it."""
         return await self._upstream.fetch(token, "api/statement", {"tenant": tenant, "month": month, "format": layout})
 
-    async def invoices(self, token: str, tenant: str | None = None, state: str | None = None) -> tuple[InvoiceRow, ...]:
-        """Finalised invoices, the latest first; of all tenants where none is given, which an operator may ask."""
-        return await self._upstream.read(_INVOICES, token, "api/invoices", {"tenant": tenant, "state": state})
+    async def invoices(
+        self, token: str, tenant: str | None = None, limit: int | None = None, before: str | None = None
+    ) -> tuple[InvoiceRow, ...]:
+        """Finalised invoices, the latest first, that came before the one of a number; of all tenants where none is given, which an
+        operator may ask."""
+        return await self._upstream.read(_INVOICES, token, "api/invoices", {"tenant": tenant, "limit": limit, "before": before})
+
+    async def search(self, token: str, words: str, since_ns: int, limit: int) -> SearchHits:
+        """Tenants and users that used something since, and invoices."""
+        return await self._upstream.read(_SEARCH, token, "api/search", {"q": words, "since_ns": since_ns, "limit": limit})
 
     async def tenant_order(self, token: str, sort: str, order: str, search: str) -> TenantOrder:
         """All tenants that billing knows, by a column that is billing's: ``tenant``, ``month``, ``end``, ``budget``, ``plan``, …"""

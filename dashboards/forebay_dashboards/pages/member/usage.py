@@ -18,7 +18,7 @@ from forebay_dashboards.http.handler import PageHandler, not_so, unavailable
 from forebay_dashboards.http.templating import PARKED
 from forebay_dashboards.rows import ForecastRow, NoticeChannel, SummaryRow, UsagePage, UsageRecord
 from forebay_dashboards.tables.chart import Chart, charts
-from forebay_dashboards.tables.spend import Sum, sums
+from forebay_dashboards.tables.spend import Sum, added, sums
 from forebay_dashboards.text.money import format_decimal
 from forebay_dashboards.text.times import Period, iso, month_of, period, today
 from forebay_dashboards.upstream.sections import attempt
@@ -137,12 +137,9 @@ class MyUsagePage(UsageView):
         return await attempt(self._ask_spread(chosen), Text("What was used by day, notebook and flavor"))
 
     async def _ask_spread(self, chosen: Period) -> Spread:
-        summary = self.services.billing.summary
-        days, notebooks, flavors = await asyncio.gather(
-            summary(self.token, "day,kind,notebook", chosen, **self.mine, zone=self.zone_name),
-            summary(self.token, "kind,notebook", chosen, **self.mine),
-            summary(self.token, "flavor", chosen, **self.mine),
-        )
+        asked = "day,kind,notebook,flavor"
+        rows = await self.services.billing.summary(self.token, asked, chosen, **self.mine, zone=self.zone_name)
+        days, notebooks, flavors = added(rows, "day", "kind", "notebook"), added(rows, "kind", "notebook"), added(rows, "flavor")
         return Spread(
             charts(days, chosen, self.now_ns, self.zone, lambda row: row.notebook),
             tuple(sorted(notebooks, key=lambda row: (-row.cost_nano, row.notebook))),
