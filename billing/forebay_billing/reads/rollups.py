@@ -160,10 +160,9 @@ def measures(piece: Columns) -> tuple[ColumnElement[int], ...]:
     """Sums of pieces that have the columns of ``_OF_USAGE`` beside them; :func:`sums_of` reads them. A record's energy, and the lease that
     begins with it, count where its first piece does."""
     first = piece.position == 0
-    begins = or_(piece.record_id == piece.lease + "/1", func.substr(piece.record_id, 1, func.length(piece.lease) + 1) != piece.lease + "/")
     return (
         func.count().label("pieces"),
-        func.sum(case((and_(first, ~piece.is_parked, begins), 1), else_=0)).label("leases"),
+        func.sum(case((and_(first, ~piece.is_parked, begins_lease(piece)), 1), else_=0)).label("leases"),
         *halved(case((piece.is_parked, 0), else_=piece.duration_ns), "duration_ns"),
         *halved(piece.milli, "milli"), *halved(piece.grains, "grains"),
         *halved(case((piece.is_parked, piece.milli), else_=0), "parked_milli"),
@@ -172,6 +171,12 @@ def measures(piece: Columns) -> tuple[ColumnElement[int], ...]:
         *halved(case((first, func.coalesce(piece.energy_mj, 0)), else_=0), "energy_mj"),
         *halved(case((piece.energy_mj.is_(None), 0), else_=piece.duration_ns), "energy_duration_ns"),
     )  # fmt: skip
+
+
+def begins_lease(piece: Columns) -> ColumnElement[bool]:
+    """Whether a piece is of a lease's first record: the others are called after it with a number, as in ``lease/2``."""
+    own, named = piece.lease + "/", func.substr(piece.record_id, 1, func.length(piece.lease) + 1)
+    return or_(piece.record_id == piece.lease + "/1", named != own)
 
 
 def sums_of(row: Row[Any]) -> Sums:

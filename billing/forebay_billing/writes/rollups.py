@@ -1,116 +1,167 @@
 """Sums up by hour, day and month what usage was posted and taken back. Runs in the writer's transaction.
 
-Usage ids and transaction ids only grow, and the writer is one, so marks say how far the sums have come. Ingest does nothing for them.
+Usage ids and transaction ids only grow, and the writer is one, so marks say how far the sums have come. Ingest does nothing for them. The
+database does all of it: what lies between the marks is summed once by all that any rollup tells apart, in a table of this connection, and
+from there added to each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Select, bindparam, delete, literal_column, select, text, update
-from sqlalchemy.sql.elements import TextClause
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    MetaData,
+    Select,
+    String,
+    Table,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    insert,
+    literal_column,
+    select,
+    text,
+    update,
+)
 
 from forebay_billing.ledger.books import Books
-from forebay_billing.model.money import GRAINS_PER_MILLI, halves
+from forebay_billing.model.money import GRAINS_PER_MILLI
+from forebay_billing.model.months import Month
 from forebay_billing.reads.rated_rows import Columns
-from forebay_billing.reads.rollups import (
-    DAYS,
-    HOURS,
-    MONTHS,
-    Key,
-    Level,
-    Sums,
-    heads_of,
-    marks_of,
-    measures,
-    original,
-    sums_of,
-)
+from forebay_billing.reads.rollups import begins_lease, heads_of, marks_of, original
 from forebay_billing.rules.budgets import DAY_NS
 from forebay_billing.rules.rating import HOUR_NS
 from forebay_billing.tables import rollups, schema
 
 FOLDED_MAX = 10_000
 """Usage records that one step reads, so that nobody waits long for the writer."""
+_BILLION = 10**9
+_CARRY = GRAINS_PER_MILLI // _BILLION
+"""Billions of grains in a milli-unit."""
+
+_folded = Table(
+    "usage_folded",
+    MetaData(),
+    *(Column(name, BigInteger) for name in ("hour", "day")),
+    *(Column(name, String) for name in ("tenant", "user_name", "priced", "currency")),
+    *(Column(name, BigInteger) for name in rollups.MEASURES),
+    prefixes=["TEMPORARY"],
+)
+"""Of the connection that writes: what one step adds."""
 
 _usage, _reversals = schema.usage.c, schema.reversals.c
-_KEYS: tuple[tuple[Level, tuple[str, ...]], ...] = (
-    (HOURS, ("start_ns", "tenant", "priced", "currency")),
-    (DAYS, ("start_ns", "tenant", "day", "priced", "currency")),
-    (MONTHS, ("start_ns", "tenant", "user_name", "priced", "currency")),
-)
 
 
-def fold(books: Books) -> int:
-    """Adds what came since the marks, at most FOLDED_MAX records of it, and takes off what was taken back; how many ids that were."""
+@dataclass(frozen=True)
+class _Target:
+    """A rollup, its keys, and the SQL of where the stretch begins that an ``hour`` is in."""
+
+    table: str
+    keys: tuple[str, ...]
+    start: str
+
+
+def fold(books: Books, most: int = FOLDED_MAX) -> int:
+    """Adds what came since the marks, at most so many records of it, and takes off what was taken back; how many ids that were."""
     connection = books.connection
     start, heads = marks_of(connection), heads_of(connection)
     if start == heads:
         return 0
-    end = replace(heads, usage_id=min(heads.usage_id, start.usage_id + FOLDED_MAX))
+    end = replace(heads, usage_id=min(heads.usage_id, start.usage_id + most))
     bounds = {
         "after_id": start.usage_id, "until_id": end.usage_id,
         "after_transaction": start.transaction_id, "until_transaction": end.transaction_id,
     }  # fmt: skip
     if end.usage_id > start.usage_id:
-        _add(connection, connection.execute(_POSTED, bounds), 1)
+        _add(connection, _POSTED, bounds, "+")
     if end.transaction_id > start.transaction_id:
-        _add(connection, connection.execute(_TAKEN_BACK, bounds), -1)
+        _add(connection, _TAKEN_BACK, bounds, "-")
     connection.execute(update(rollups.marks).values(usage_id=end.usage_id, transaction_id=end.transaction_id))
     return end.usage_id - start.usage_id
 
 
 def rebuild(books: Books) -> None:
     """Forgets all sums, which are made anew by :func:`fold` from then on."""
-    for level, _ in _KEYS:
-        books.connection.execute(delete(level.table))
+    for table in (rollups.hours, rollups.days, rollups.months):
+        books.connection.execute(delete(table))
     books.connection.execute(update(rollups.marks).values(usage_id=0, transaction_id=0))
 
 
-def _add(connection: Connection, rows: Iterable[Any], sign: int) -> None:
-    found: dict[Level, dict[Key, Sums]] = {level: {} for level, _ in _KEYS}
-    for row in rows:
-        values, of_row = row._mapping, sums_of(row)
-        for level, keys in _KEYS:
-            key = (level.start_of(row.hour * HOUR_NS), *(values[name] for name in keys[1:]))
-            found[level].setdefault(key, Sums()).add(of_row, sign)
-    for level, keys in _KEYS:
-        values_of = [dict(zip(keys, key, strict=True)) | _measured(one) for key, one in sorted(found[level].items())]
-        if values_of:
-            connection.execute(_upsert(level.table.name, keys), values_of)
-        if sign < 0:
-            connection.execute(delete(level.table).where(level.table.c.pieces == 0))
+def _add(connection: Connection, found: Select[Any], bounds: dict[str, int], sign: str) -> None:
+    """Adds what is found to the three, or takes it off."""
+    _folded.create(connection, checkfirst=True)
+    connection.execute(delete(_folded))
+    connection.execute(insert(_folded).from_select([column.name for column in _folded.c], found), bounds)
+    first, last = connection.execute(select(func.min(_folded.c.hour), func.max(_folded.c.hour))).one()
+    if first is None:
+        return
+    for target in _targets(first * HOUR_NS, last * HOUR_NS):
+        connection.execute(text(_upsert(target, sign)))
+        if sign == "-":
+            connection.execute(text(f"DELETE FROM {target.table} WHERE pieces = 0"))  # noqa: S608 - names of ours
 
 
-def _measured(one: Sums) -> dict[str, int]:
-    milli, grains = halves(one.grains)
-    plain = {name: getattr(one, name) for name in rollups.MEASURES if name not in ("milli", "grains")}
-    return plain | {"milli": milli, "grains": grains}
+def _targets(first_ns: int, last_ns: int) -> tuple[_Target, ...]:
+    """The rollups. Months are not as long as one another, so each that there is usage of is named."""
+    month, ends = Month.of(first_ns), []
+    while month.end_ns <= last_ns:
+        ends.append(f"WHEN hour < {month.end_ns // HOUR_NS} THEN {month.start_ns}")
+        month = month.next
+    months = f"CASE {' '.join(ends)} ELSE {month.start_ns} END" if ends else f"CAST({month.start_ns} AS BIGINT)"
+    return (
+        _Target("usage_hours", ("tenant", "priced", "currency"), f"hour * {HOUR_NS}"),
+        _Target("usage_days", ("tenant", "day", "priced", "currency"), f"hour / 24 * {DAY_NS}"),
+        _Target("usage_months", ("tenant", "user_name", "priced", "currency"), months),
+    )
 
 
-@cache
-def _upsert(table: str, keys: tuple[str, ...]) -> TextClause:
-    """Adds to a row, or makes it. A milli-unit that two rests come to is carried."""
-    names = (*keys, *rollups.MEASURES)
-    added = {name: f"{table}.{name} + excluded.{name}" for name in rollups.MEASURES}
-    added["milli"] += f" + ({added['grains']}) / {GRAINS_PER_MILLI}"
-    added["grains"] = f"({added['grains']}) % {GRAINS_PER_MILLI}"
-    changes = ", ".join(f"{name} = {value}" for name, value in added.items())
-    return text(
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)}) "  # noqa: S608 - names of ours
-        f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changes}"
+def _upsert(target: _Target, sign: str) -> str:
+    """Adds to rows, or takes off them, or makes them. What grains come to in milli-units is carried, as in :mod:`.tables.sums`."""
+    of, keys = target.table, ", ".join(target.keys)
+    whole = ("pieces", "leases", "duration_ns", "told", "energy_mj", "energy_duration_ns")
+    sums = ", ".join(f"{sign}CAST(SUM({name}) AS BIGINT)" for name in whole)
+    billions = f"CAST(SUM(grains / {_BILLION}) AS BIGINT)"
+    milli = f"{sign}(CAST(SUM(milli) AS BIGINT) + {billions} / {_CARRY})"
+    grains = f"{sign}({billions} % {_CARRY} * {_BILLION} + CAST(SUM(grains % {_BILLION}) AS BIGINT))"
+    added = ", ".join(f"{name} = {of}.{name} + excluded.{name}" for name in whole)
+    both = f"({of}.grains + excluded.grains)"
+    return (
+        f"INSERT INTO {of} (start_ns, {keys}, {', '.join(whole)}, milli, grains) "  # noqa: S608 - names of ours
+        f"SELECT {target.start} AS start_ns, {keys}, {sums}, {milli}, {grains} FROM usage_folded WHERE true GROUP BY 1, {keys} "
+        f"ON CONFLICT (start_ns, {keys}) DO UPDATE SET {added}, "
+        f"milli = {of}.milli + excluded.milli + {both} / {GRAINS_PER_MILLI}, grains = {both} % {GRAINS_PER_MILLI}"
     )
 
 
 def _grouped(piece: Columns) -> Select[Any]:
-    """By all that any of the rollups tells apart."""
+    """By all that any of the rollups tells apart, as rows of ``usage_folded``."""
     hour = (piece.usage_started_ns // literal_column(str(HOUR_NS), BigInteger)).label("hour")
     day = (piece.started_at_ns // literal_column(str(DAY_NS), BigInteger)).label("day")
     keys = (hour, day, piece.tenant, piece.user_name, piece.priced, piece.currency)
-    return select(*keys, *measures(piece)).group_by(*keys)
+    first, told = piece.position == 0, piece.energy_mj.is_not(None)
+    sums = {
+        "pieces": func.count(),
+        "leases": _sum(case((and_(first, ~piece.is_parked, begins_lease(piece)), 1), else_=0)),
+        "duration_ns": _sum(case((piece.is_parked, 0), else_=piece.duration_ns)),
+        "milli": _sum(piece.milli) + _sum(piece.grains // _BILLION) // _CARRY,
+        "grains": _sum(piece.grains // _BILLION) % _CARRY * _BILLION + _sum(piece.grains % _BILLION),
+        "told": func.count(piece.energy_mj),
+        "energy_mj": _sum(case((and_(first, told), piece.energy_mj), else_=0)),
+        "energy_duration_ns": _sum(case((told, piece.duration_ns), else_=0)),
+    }
+    return select(*keys, *(sums[name].label(name) for name in rollups.MEASURES)).group_by(*keys)
+
+
+def _sum(column: ColumnElement[Any]) -> ColumnElement[int]:
+    return cast(func.sum(column), BigInteger)
 
 
 def _bound(name: str) -> Any:
