@@ -68,6 +68,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "set the plan of acme": ("PUT", "/api/plans/acme", {"json": {"currency": "USD", "valid_from": "2027-01"}}, {"operator"}),
     "correct": ("POST", "/api/corrections", {"json": {"source": "pool", "id": "secret-1/1", "reason": "x"}}, {"operator"}),
     "check": ("GET", "/api/check", {}, SEES_ALL),
+    "search": ("GET", "/api/search?q=acme", {}, {"operator"}),
     "revenue by hour": ("GET", "/api/revenue", {}, SEES_ALL),
     "draft of acme": ("GET", "/api/drafts?tenant=acme&month=2026-11", {}, PAYS_ACME),
     "line of a draft": ("GET", "/api/drafts/lines/small.64gb?tenant=acme&month=2026-11", {}, PAYS_ACME),

@@ -12,6 +12,7 @@ import pytest
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads.rollups import heads_of
 from forebay_billing.rules.budgets import DAY_NS, Budget, Subject
 from forebay_billing.tables import budgets
 from forebay_billing.tables.engines import writing
@@ -231,7 +232,7 @@ def test_spending_counts_for_each_subject_and_corrections_take_it_back(running_a
 
 def marks_are_at_the_heads(running: Any) -> bool:
     with running.service.store._engines.reader.begin() as connection:
-        return spending.marks_of(connection) == spending.heads_of(connection)
+        return spending.marks_of(connection) == heads_of(connection)
 
 
 def test_the_projection_is_what_the_segments_sum_to(running: Any, usage: Usage) -> None:
@@ -262,7 +263,7 @@ def test_a_budget_begins_with_what_the_marks_have_passed_and_no_more(running: An
     engines = running.service.store._engines
     with engines.writer.begin() as connection:
         (budget,) = active(connection)
-        heads = spending.heads_of(connection)
+        heads = heads_of(connection)
         totals = []
         for usage_id in range(heads.usage_id + 1):
             for transaction_id in (0, heads.transaction_id - 1, heads.transaction_id):

@@ -112,8 +112,9 @@ USAGE = (
     _route(
         *("GET", "api/summary", usage.SummaryHandler),
         summary="Usage without what was corrected, summed by any of tenant, user, flavor, kind, notebook, cell, day; days are the zone's, "
-        "and need `since_ns` and `until_ns`; `parked_nano` is what parked bytes have of the cost, `energy_mj` what devices drew, in "
-        "millijoules, in `energy_duration_ns`, the time that their drivers told of, and `co2_mg` is of that",
+        "and need `since_ns` and `until_ns`; `leases` counts those that began then, `parked_nano` is what parked bytes have of the cost, "
+        "`energy_mj` what devices drew, in millijoules, in `energy_duration_ns`, the time that their drivers told of, and `co2_mg` is of "
+        "that",
         answer=list[rows.SummaryRow],
         query=bodies.SummaryQuery,
         **VIEWERS,

@@ -29,6 +29,10 @@ BEHIND_MAX = 50_000
 FOREVER_NS = 2**63 - 1
 
 _usage, _reversals = schema.usage.c, schema.reversals.c
+_HEADS = select(
+    select(func.max(_usage.id)).scalar_subquery().label("usage_id"),
+    select(func.max(_reversals.transaction_id)).scalar_subquery().label("transaction_id"),
+)
 _OF_USAGE = (_usage.lease, _usage.record_id, _usage.energy_mj)
 """Columns of usage that :func:`measures` needs."""
 
@@ -57,7 +61,7 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Marks:
-    """Ids of usage and of reversing transactions."""
+    """Ids of usage and of reversing transactions up to which a projection has come, or is to come."""
 
     usage_id: int
     transaction_id: int
@@ -95,9 +99,8 @@ def marks_of(connection: Connection) -> Marks:
 
 def heads_of(connection: Connection) -> Marks:
     """How far they could come."""
-    heads = (select(func.max(_usage.id)), select(func.max(_reversals.transaction_id)))
-    usage_id, transaction_id = connection.execute(select(*(head.scalar_subquery() for head in heads))).one()
-    return Marks(int(usage_id or 0), int(transaction_id or 0))
+    row = connection.execute(_HEADS).one()
+    return Marks(int(row.usage_id or 0), int(row.transaction_id or 0))
 
 
 def records_behind(connection: Connection) -> int:

@@ -16,6 +16,7 @@ from forebay_billing import failpoints
 from forebay_billing.ledger.access import Scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads.rollups import heads_of
 from forebay_billing.rules.budgets import (
     IDLE,
     NOTHING,
@@ -144,7 +145,7 @@ class BudgetWatch:
 
     async def _moves_on(self) -> bool:
         """Whether there was anything new; a writer that has nothing to do is not asked."""
-        marks, heads = await self._store.read(lambda connection: (spending.marks_of(connection), spending.heads_of(connection)))
+        marks, heads = await self._store.read(lambda connection: (spending.marks_of(connection), heads_of(connection)))
         if marks == heads:
             return False
         return await self._write(lambda books: spending.catch_up(books.connection, active(books.connection)))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindparam, func, insert, literal_column, or_, select, update
@@ -16,6 +15,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, bindp
 from forebay_billing.model.money import halves, whole
 from forebay_billing.model.months import Month
 from forebay_billing.reads.rated_rows import Columns, Where, pieces
+from forebay_billing.reads.rollups import Marks, heads_of
 from forebay_billing.rules.budgets import DAY_NS, FORECAST_DAYS, Budget, Spent, Subject
 from forebay_billing.tables import budgets as budgets_tables
 from forebay_billing.tables import schema
@@ -32,24 +32,10 @@ Amounts = dict[int, dict[tuple[str, int], int]]
 """Grains by budget, and by period and day."""
 
 
-@dataclass(frozen=True)
-class Marks:
-    """Ids up to which the projection has come, or is to come."""
-
-    usage_id: int
-    transaction_id: int
-
-
 def marks_of(connection: Connection) -> Marks:
     """How far the projection has come."""
     row = connection.execute(_MARKS).one()
     return Marks(row.usage_id, row.transaction_id)
-
-
-def heads_of(connection: Connection) -> Marks:
-    """How far it could come."""
-    row = connection.execute(_HEADS).one()
-    return Marks(int(row.usage_id or 0), int(row.transaction_id or 0))
 
 
 def spent_by(connection: Connection, budgets: Sequence[Budget], now_ns: int) -> dict[int, Spent]:
@@ -188,7 +174,3 @@ _BY_DAY = (
     .group_by(spending.c.budget_id, spending.c.day)
 )
 _MARKS = select(marks)
-_HEADS = select(
-    select(func.max(_usage.id)).scalar_subquery().label("usage_id"),
-    select(func.max(_reversals.transaction_id)).scalar_subquery().label("transaction_id"),
-)
