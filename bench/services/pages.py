@@ -37,11 +37,9 @@ import dashboards_installation as installed  # noqa: E402
 BAR_MS = 200.0
 UPSTREAM_SECONDS = "20"
 """Far above the bar, so that a slow part is seen as slow and not as missing."""
-SUMMED_SECONDS_MAX = 1_800
 MEMBER, OWNER, OPERATOR = "user-0", "owner-0", "operator"
 """Who asks: the member has used more than anybody else, and the owner is of the same tenant, which has used most."""
 LAST = str(Month.of(Month.of(time.time_ns()).start_ns - 1))
-DEVICES = "node-0"
 PAGES: dict[str, tuple[str, ...]] = {
     MEMBER: (
         *("usage", "usage/totals", "usage/live", "usage/budgets", "usage/spread", "usage/records", "usage?period=last-month"),
@@ -56,7 +54,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     OPERATOR: (
         *("operator", "operator/live", "operator/money", "operator/trends", "operator?over=month", "operator/trends?over=month"),
         *(f"operator/{table}{part}" for table in ("leases", "queue", "sessions", "devices") for part in ("", "/rows")),
-        *("operator/nodes", "operator/nodes/map", "operator/timeline", "operator/timeline/chart", "operator/timeline?span=month"),
+        *("operator/nodes", "operator/nodes/map", "operator/timeline", "operator/timeline/chart", "operator/timeline?ms=2678400000"),
         *("operator/tenants", "operator/tenants/rows", "operator/tenants?sort=end&order=desc", "operator/tenants?sort=open&order=desc"),
         *("operator/tenants?sort=budget&order=desc", "operator/tenant/tenant-0", "operator/tenant/tenant-0/spend"),
         *(f"operator/tenant/tenant-0/{part}" for part in ("live", "terms", "owed", "people")),
@@ -95,7 +93,6 @@ def main() -> int:
             url = f"postgresql+psycopg://postgres@/postgres?host={folder / 'postgresql'}"
         fill(url, options.users, options.records)
         with installation(options, url, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="forebay-pages-")))) as cloud:
-            wait_until_summed(cloud)
             number = cloud.ask("billing", OPERATOR, "GET", f"api/invoices?tenant=tenant-0&month={LAST}")[0]["number"]
             asked = [(who, path.format(invoice=number)) for who, paths in PAGES.items() for path in paths]
             figures = [measure(cloud, server, who, path, options.repeat) for who, path in asked if re.search(options.only, path)]
@@ -115,19 +112,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--postgresql", type=Path, metavar="BIN", help="on a PostgreSQL of our own, with this folder of programs")
     parser.add_argument("--books", type=Path, metavar="FOLDER", help="keep the books there, and go on with what is in them")
     return parser.parse_args()
-
-
-def wait_until_summed(cloud: Any) -> None:
-    """Returns once billing's sums have come as far as its records, and says how long that took."""
-    began = time.monotonic()
-
-    def is_summed() -> bool:
-        headers = {"Authorization": f"token {cloud.hub.tokens[OPERATOR]}"}
-        found = httpx.get(cloud.urls["billing"] + "metrics", headers=headers, timeout=60).text
-        return "\nforebay_billing_rollups_behind_records 0.0\n" in found
-
-    installed.eventually(is_summed, SUMMED_SECONDS_MAX)
-    print(f"summed up after {time.monotonic() - began:.0f} s", file=sys.stderr)
 
 
 @contextlib.contextmanager
