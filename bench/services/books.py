@@ -28,8 +28,6 @@ from forebay_billing.writes.usage import seed
 from sqlalchemy import Connection, event, text
 
 TENANTS = 200
-INVOICED = 40
-"""Tenants whose past months are invoiced; of the others they are open."""
 NOTEBOOKS = 5
 """Of each user."""
 BATCH = 20_000
@@ -127,9 +125,9 @@ def _usage_rows(numbers: range, users: int, records: int, now_ns: int) -> Iterat
 
 
 def _write_invoices(engines: Engines) -> None:
-    """Of all months that are over, one after another; nine of ten are paid."""
+    """Of all months that are over, one after another, as billing's own month end would while pages are measured; nine of ten are paid."""
     now_ns, conditions = time.time_ns(), invoices.Conditions(Issuer("Forebay"))
-    for number in range(INVOICED):
+    for number in range(TENANTS):
         tenant = f"tenant-{number}"
         with writing(engines) as connection:
             books = Books(connection)
@@ -137,7 +135,7 @@ def _write_invoices(engines: Engines) -> None:
                 for made in invoices.finalise(books, tenant, month, conditions, "operator", now_ns):
                     if made.open_minor and made.id % 10:
                         invoices.pay(books, made.name, made.open_minor, "bank", made.name, "operator", now_ns)
-        _tell("tenants' invoices", number + 1, INVOICED)
+        _tell("tenants' invoices", number + 1, TENANTS)
 
 
 def _sum_up(engines: Engines) -> None:
