@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from forebay_billing.reads.invoices import ListedInvoice, count_found, listed
 from forebay_billing.reads.rollups import MONTHS
@@ -31,18 +32,22 @@ def hits(connection: Connection, search: str, since_ns: int, limit: int) -> Hits
     words, since = search.casefold().split(), _months.start_ns >= MONTHS.start_of(since_ns)
     tenants = select(_months.tenant).where(since, *_occur(words, _months.tenant)).distinct()
     users = select(_months.tenant, _months.user_name).where(since, *_occur(words, _months.user_name + " " + _months.tenant)).distinct()
-    found_tenants = connection.execute(tenants.order_by(_months.tenant).limit(limit)).scalars()
-    found_users = connection.execute(users.order_by(_months.user_name, _months.tenant).limit(limit))
+    found_tenants = _first(connection, tenants, ("tenant",), limit)
+    found_users = _first(connection, users, ("user_name", "tenant"), limit)
     return Hits(
-        list(found_tenants), _count(connection, tenants),
-        [(row.tenant, row.user_name) for row in found_users], _count(connection, users),
+        [row.tenant for row in found_tenants], found_tenants[0].among if found_tenants else 0,
+        [(row.tenant, row.user_name) for row in found_users], found_users[0].among if found_users else 0,
         listed(connection, None, search=search, limit=limit), count_found(connection, search),
     )  # fmt: skip
+
+
+def _first(connection: Connection, found: Select[Any], order: Sequence[str], limit: int) -> Sequence[Row[Any]]:
+    """The first rows in an order, each with how many there are."""
+    rows = found.subquery()
+    query = select(rows, func.count().over().label("among")).order_by(*(rows.c[name] for name in order)).limit(limit)
+    return connection.execute(query).all()
 
 
 def _occur(words: Sequence[str], text: ColumnElement[str]) -> list[ColumnElement[bool]]:
     return [func.lower(text).contains(word, autoescape=True) for word in words]
 
-
-def _count(connection: Connection, found: Select[tuple[str]] | Select[tuple[str, str]]) -> int:
-    return int(connection.execute(select(func.count()).select_from(found.subquery())).scalar_one())
