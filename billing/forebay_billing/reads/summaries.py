@@ -78,7 +78,7 @@ def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[B
         found = {}
         for row in connection.execute(_of_records(scope, window, by, days)):
             key = tuple(row[: len(by) + 1])
-            found[key], latest[key] = sums_of(row), row.latest
+            found[key], latest[key] = sums_of(row[len(key) : -1]), row.latest
     keys = sorted(found, key=lambda key: [(value is not None, value) for value in key])
     rows = [_summary_row(by, days, key, found[key]) for key in keys]
     return _with_cells(connection, rows, [latest[key] for key in keys]) if "cell" in by else rows
