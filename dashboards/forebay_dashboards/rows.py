@@ -433,24 +433,6 @@ class InvoiceRow(Row):
     due_at_ns: Count
 
 
-class UserFound(Row):
-    """A user, and whose they are."""
-
-    tenant: str
-    user: str
-
-
-class SearchHits(Row):
-    """What billing found of a search: the first of each kind, and how many there are."""
-
-    tenants: tuple[str, ...]
-    tenant_count: Count
-    users: tuple[UserFound, ...]
-    user_count: Count
-    invoices: tuple[InvoiceRow, ...]
-    invoice_count: Count
-
-
 class CreditRow(Row):
     """A credit, and what is left of it."""
 

@@ -29,7 +29,6 @@ from forebay_dashboards.rows import (
     Profile,
     Recipient,
     Reconciliation,
-    SearchHits,
     Standing,
     SummaryRow,
     SurchargeVersion,
@@ -37,6 +36,7 @@ from forebay_dashboards.rows import (
     TenantRows,
     UsagePage,
 )
+from forebay_dashboards.search_rows import SearchHits
 from forebay_dashboards.text.times import Period
 from forebay_dashboards.trend_rows import RevenueHour
 from forebay_dashboards.upstream.client import NO_HEADERS, Document, Query, Upstream
