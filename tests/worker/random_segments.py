@@ -1,9 +1,11 @@
-"""Random programs of views, writes in place, lists and numbers that change, run by PyTorch and described as the executor describes them."""
+"""Random programs as people's come down to operators, run by PyTorch and described as the executor describes them: views, writes in place
+and to parts, lists, dropout, casts, branches on masks, indices that are computed, ``out``, storages that go, numbers that change."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from conftest import Recording, geometry_of
@@ -14,6 +16,20 @@ from hypothesis import strategies as st
 
 aten = torch.ops.aten
 KINDS = {steps.STORAGE: WordKind.USED, steps.NEW: WordKind.MADE}
+FRACTIONS = (0.5, 0.25, -0.75, 1.5, 0.1)
+"""Numbers that change where a program's do."""
+
+
+class Sent(NamedTuple):
+    """A step as a client sends it, with the program's numbers of storages."""
+
+    op: torch._ops.OpOverload | None
+    """None: it allocates the result."""
+    template: Template
+    bindings: tuple[stream.Binding, ...]
+    made: tuple[int, ...]
+    freed: tuple[int, ...]
+    """Before it."""
 
 
 @dataclass
@@ -30,6 +46,14 @@ class Program:
     alive: list[torch.Tensor] = field(default_factory=list)
     """One tensor over all of each storage."""
     written: set[int] = field(default_factory=set)
+    sent: list[Sent] = field(default_factory=list)
+    masks: list[torch.Tensor] = field(default_factory=list)
+    """What its dropouts kept."""
+    freed: set[int] = field(default_factory=set)
+    freed_since: list[int] = field(default_factory=list)
+    """The last step."""
+    lowest: torch.dtype = torch.float32
+    """Of the dtypes that it computes in, the one that rounds most."""
 
     def upload(self, tensor: torch.Tensor) -> int:
         """As a client's: the number of the storage, which is an input where it is new."""
@@ -49,6 +73,23 @@ class Program:
         self.alive.append(tensor)
         return tensor
 
+    def allocate(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Nobody has written to it, so it is zeros."""
+        whole = self.given(torch.zeros(sizes, dtype=dtype))
+        self._number(whole)
+        self._send(Sent(None, Template(0, (), ()), (), (len(self.geometries) - 1,), ()))
+        return whole
+
+    def free(self, whole: torch.Tensor) -> None:
+        number = self.storages.pop(whole.untyped_storage().data_ptr())
+        self.alive = [one for one in self.alive if one is not whole]
+        self.freed.add(number)
+        self.freed_since.append(number)
+
+    def _send(self, step: Sent) -> None:
+        self.sent.append(step._replace(freed=tuple(self.freed_since)))
+        self.freed_since.clear()
+
     def _number(self, whole: torch.Tensor) -> None:
         self.storages[whole.untyped_storage().data_ptr()] = len(self.geometries)
         self.geometries.append(geometry_of(whole))
@@ -65,14 +106,23 @@ class Program:
         for (number, geometry), made in zip(recording.news, recording.here, strict=True):
             self.storages[made.untyped_storage().data_ptr()], self.geometries[number] = number, geometry
             self.given(made)
-        template = Template(0, tuple(recording.arguments), tuple(outputs))
-        words = steps._words(steps.word_kinds(template), stream.Call(0, tuple(recording.bindings), None))
+        draws = op is aten.native_dropout.default
+        template = Template(0, tuple(recording.arguments), tuple(outputs), stream.RANDOM if draws else 0)
+        told = tuple(recording.bindings[: len(recording.bindings) - len(recording.news)])
+        self._send(Sent(op, template, told, tuple(number for number, _ in recording.news), ()))
         kinds = steps.word_kinds(template)
-        self.calls.append(Call(op._schema.name, op._schema.overload_name, template, tuple(map(self._word, kinds, words))))
+        random = stream.Random(0, 0) if draws else None
+        words = [*map(self._word, kinds, steps._words(kinds, stream.Call(0, tuple(recording.bindings), random)))]
+        if draws:
+            words[-2:] = Word(WordKind.DRAWN, len(self.masks)), Word(WordKind.IGNORED, 0)
+            self.masks.append(results[1].clone())
+        self.calls.append(Call(op._schema.name, op._schema.overload_name, template, tuple(words)))
         return result
 
     def _note_written(self, recording: Any, op: torch._ops.OpOverload) -> None:
         for argument, value in zip(op._schema.arguments, recording.values, strict=True):
+            if op is aten.native_batch_norm.default and argument.name.startswith("running_"):  # its schema does not say so
+                self.written.add(self.upload(value))
             if argument.alias_info is not None and argument.alias_info.is_write:
                 for tensor in value if isinstance(value, list | tuple) else [value]:
                     number = self.upload(tensor)
@@ -81,26 +131,38 @@ class Program:
 
     def _word(self, kind: int, word: int) -> Word:
         value = steps.struct.unpack("<d", steps.struct.pack("<Q", word))[0] if kind == steps.BITS else 0.0
-        if self.changing and value != int(value):
+        if self.changing and value in FRACTIONS:
             self.numbers.append(value)
             return Word(WordKind.NUMBER, len(self.numbers) - 1)
         return Word(KINDS.get(kind, WordKind.CONSTANT), word)
 
     def description(self) -> Description:
-        made = {word.value for call in self.calls for word in call.words if word.kind == WordKind.MADE}
-        places = (Place(number in self.before, number in made | self.written, geometry) for number, geometry in enumerate(self.geometries))
-        return Description(len(self.numbers), tuple(places), tuple(self.calls))
+        given = self.before.keys()
+        places = (Place(number in given, self._is_output(number), geometry) for number, geometry in enumerate(self.geometries))
+        return Description(len(self.numbers), tuple(places), tuple(self.calls), len(self.masks))
 
-    def inputs(self) -> list[torch.Tensor]:
+    def _is_output(self, number: int) -> bool:
+        made = {number for step in self.sent for number in step.made}
+        used = {word.value for call in self.calls for word in call.words if word.kind in (WordKind.USED, WordKind.MADE)}
+        return number in (made | self.written) & used - self.freed
+
+    def inputs(self, description: Description) -> list[torch.Tensor]:
         """As a library takes them, copies of what was there before."""
-        given = [self.before[number].clone() for number in sorted(self.before)]
-        return [*given, torch.tensor(self.numbers, dtype=torch.float64)] if self.numbers else given
+        places = [(number, place.geometry) for number, place in enumerate(description.places) if place.is_input]
+        assert [number for number, _ in places] == sorted(self.before)
+        given = [_as(self.before[number].clone(), geometry) for number, geometry in places]
+        return [*given, *([torch.tensor(self.numbers, dtype=torch.float64)] if description.numbers else []), *self.masks]
 
-    def outputs(self) -> list[torch.Tensor]:
+    def outputs(self, description: Description) -> list[torch.Tensor]:
         """As a library gives them: what the storages hold now."""
-        places = [self.storages.get(one.untyped_storage().data_ptr()) for one in self.alive]
-        whole = {place: one for place, one in zip(places, self.alive, strict=True) if place is not None}
-        return [whole[number] for number, place in enumerate(self.description().places) if place.is_output]
+        whole = {self.storages.get(one.untyped_storage().data_ptr()): one for one in self.alive}
+        return [_as(whole[number], place.geometry) for number, place in enumerate(description.places) if place.is_output]
+
+
+def _as(whole: torch.Tensor, geometry: Geometry | None) -> torch.Tensor:
+    """All of the storage, in that geometry."""
+    assert geometry is not None
+    return whole.as_strided(geometry.sizes, geometry.strides, 0)
 
 
 VIEWS: tuple[Any, ...] = (
@@ -113,7 +175,10 @@ VIEWS: tuple[Any, ...] = (
     lambda x: x.view(16)[4:8].expand(4, 4) if x.is_contiguous() else x,
 )
 UNARY = (aten.relu.default, aten.tanh.default, aten.sigmoid.default, aten.neg.default)
-FRACTIONS = st.sampled_from((0.5, 0.25, -0.75, 1.5, 0.1))
+
+
+def lists(number: int, length: int = 12) -> st.SearchStrategy[list[Program]]:
+    return st.lists(programs(length), min_size=number, max_size=number)
 
 
 @st.composite
@@ -123,8 +188,7 @@ def programs(draw: st.DrawFn, length: int = 12) -> Program:
     program = Program(changing=draw(st.booleans()))
     tensors = [program.given(torch.randn(4, 4)) for _ in range(3)] + [program.given(torch.randn(4, 4).t().contiguous().t())]
     for _ in range(length):
-        statement = draw(st.sampled_from((_pointwise, _product, _in_place, _copied, _each)))
-        statement(draw, program, tensors)
+        draw(st.sampled_from(STATEMENTS))(draw, program, tensors)
     return program
 
 
@@ -163,7 +227,7 @@ def _pointwise(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -
         tensors.append(program.run(draw(st.sampled_from(UNARY)), _any(draw, tensors)))
     else:
         operator = draw(st.sampled_from((aten.add.Tensor, aten.sub.Tensor)))
-        tensors.append(program.run(operator, _any(draw, tensors), _any(draw, tensors), draw(FRACTIONS)))
+        tensors.append(program.run(operator, _any(draw, tensors), _any(draw, tensors), draw(st.sampled_from(FRACTIONS))))
 
 
 def _product(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
@@ -173,9 +237,9 @@ def _product(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> 
 def _in_place(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
     target = _part(draw, tensors)
     if draw(st.booleans()):
-        program.run(aten.mul_.Scalar, target, draw(FRACTIONS))
+        program.run(aten.mul_.Scalar, target, draw(st.sampled_from(FRACTIONS)))
     else:
-        program.run(aten.add_.Tensor, target, _other(draw, tensors, target), draw(FRACTIONS))
+        program.run(aten.add_.Tensor, target, _other(draw, tensors, target), draw(st.sampled_from(FRACTIONS)))
 
 
 def _copied(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
@@ -191,8 +255,118 @@ def _each(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> Non
     first, second, *_ = draw(st.permutations(tensors[:4]))
     others = [_any(draw, tensors[4:] or [torch.ones(4, 4)]) for _ in range(2)] if len(tensors) > 4 else None
     if others is None or draw(st.booleans()):
-        program.run(aten._foreach_mul_.ScalarList, [first, second], [draw(FRACTIONS), draw(FRACTIONS)])
+        program.run(aten._foreach_mul_.ScalarList, [first, second], [draw(st.sampled_from(FRACTIONS)), draw(st.sampled_from(FRACTIONS))])
     elif draw(st.booleans()):
-        program.run(aten._foreach_add_.List, [first, second], others, draw(FRACTIONS))
+        program.run(aten._foreach_add_.List, [first, second], others, draw(st.sampled_from(FRACTIONS)))
     else:
-        program.run(aten._foreach_addcmul_.Scalar, [first, second], others, others, draw(FRACTIONS))
+        program.run(aten._foreach_addcmul_.Scalar, [first, second], others, others, draw(st.sampled_from(FRACTIONS)))
+
+
+def _allocated(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    tensors.append(program.allocate(4, 4))
+    _copied(draw, program, [*tensors[:1], tensors[-1]])
+
+
+def _freed(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    made = [one for one in tensors[4:] if one.untyped_storage().data_ptr() in program.storages]
+    if made:
+        gone = draw(st.sampled_from(made))
+        tensors[:] = [one for one in tensors if one is not gone]
+        program.free(gone)
+
+
+def _dropped(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    tensors.append(program.run(aten.native_dropout.default, _any(draw, tensors), draw(st.sampled_from((0.3, 0.0, 1.0))), True)[0])
+
+
+def _cast(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """A product in half the precision, as autocast makes it."""
+    program.lowest, low = torch.bfloat16, []
+    for _ in range(2):
+        source = _any(draw, tensors)
+        if draw(st.booleans()):
+            low.append(program.run(aten._to_copy.default, source, torch.bfloat16))
+        else:
+            low.append(program.allocate(4, 4, dtype=torch.bfloat16))
+            program.run(aten.copy_.default, low[-1], source)
+    product = program.run(aten.mm.default, low[0], low[1].t())
+    tensors.append(program.run(aten.tanh.default, program.run(aten._to_copy.default, product, torch.float32)))
+
+
+def _normalized(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    x = draw(st.sampled_from(tensors))
+    match draw(st.integers(0, 2)):
+        case 0:
+            tensors.append(program.run(aten._softmax.default, x, 1, False))
+        case 1:
+            tensors.append(program.run(aten.native_layer_norm.default, x, [4], None, None, 0.0625)[0])
+        case _:
+            running = [program.given(torch.full((4,), value)) for value in (0.0, 1.0)]
+            tensors.append(program.run(aten.native_batch_norm.default, x, None, None, *running, True, 0.125, 0.0625)[0])
+
+
+def _reduced(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    x, operator = _any(draw, tensors), draw(st.sampled_from((aten.sum.dim_IntList, aten.mean.dim, aten.amax.default)))
+    sums = program.run(operator, x, [draw(st.integers(0, 1))], True)
+    tensors.append(program.run(aten.sub.Tensor, x, sums.expand(4, 4), 1))
+
+
+def _branched(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """What of two happens, element by element."""
+    x, y = _any(draw, tensors), _any(draw, tensors)
+    mask = program.run(draw(st.sampled_from((aten.gt.Scalar, aten.le.Scalar))), x, 0)
+    if draw(st.booleans()):
+        mask = program.run(aten.logical_xor.default, mask, program.run(aten.lt.Tensor, x, y))
+    if draw(st.booleans()):
+        tensors.append(program.run(aten.where.self, mask, x, y))
+    else:
+        tensors.append(program.run(aten.masked_fill.Scalar, y, mask.t(), 2))
+
+
+def _indexed(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """By what is computed, or counted."""
+    x = _any(draw, tensors)
+    if draw(st.booleans()):
+        places = program.run(aten.argmax.default, x, 1)
+    else:
+        places = program.allocate(4, dtype=torch.int64)
+        program.run(aten.arange.start_out, 0, 4, 1, places)
+    match draw(st.integers(0, 3)):
+        case 0:
+            tensors.append(program.run(aten.index_select.default, x, 0, places))
+        case 1:
+            tensors.append(program.run(aten.gather.default, x, 1, places.unsqueeze(1).expand(4, 4)))
+        case 2:
+            tensors.append(program.run(aten.embedding.default, draw(st.sampled_from(tensors)), places))
+        case _:
+            program.run(aten.add_.Scalar, places, 3, 1)
+            program.run(aten.mul.Tensor, places, places)
+
+
+def _told(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """Where the result goes."""
+    target = _part(draw, tensors)
+    one, other = (_other(draw, tensors, target) for _ in range(2))
+    if draw(st.booleans()):
+        program.run(aten.add.out, one, other, draw(st.sampled_from(FRACTIONS)), target)
+    else:
+        program.run(draw(st.sampled_from((aten.mul.out, aten.maximum.out))), one, other, target)
+
+
+def _joined(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    x, y = _any(draw, tensors), _any(draw, tensors)
+    match draw(st.integers(0, 3)):
+        case 0:
+            tensors.append(program.run(aten.cat.default, [x[:1], y[1:]], 0))
+        case 1:
+            tensors.append(program.run(aten.flip.default, x, [draw(st.integers(0, 1))]))
+        case 2:
+            tensors.append(program.run(aten.roll.default, x, [1], [0]))
+        case _:
+            tensors.append(program.run(aten.clone.default, x))
+
+
+STATEMENTS: tuple[Callable[[st.DrawFn, Program, list[torch.Tensor]], None], ...] = (
+    _pointwise, _product, _in_place, _copied, _each, _allocated, _freed, _dropped, _cast, _normalized, _reduced, _branched, _indexed,
+    _told, _joined,
+)  # fmt: skip
