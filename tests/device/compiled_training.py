@@ -17,6 +17,7 @@ from operator_sweep import attach
 from torch import nn
 
 BLOCK = 20
+LEARNING_RATE = 1e-4
 SETTLED = ("wrong", "takes", "random", "cannot", "not made", "not compiled", "given", "failed", "whole number", "part of")
 """Of reasons why a segment stays at tier 1: those that are for good."""
 
@@ -38,16 +39,18 @@ MODELS = {made.__name__: made for made in (perceptron, convolutions)}
 
 
 class Training:
-    """Of one batch, with AdamW, or with SGD where Adam would make much of rounding. Labels are shifted, as language models do."""
+    """Of one batch, with AdamW, or with SGD where Adam would make much of rounding. Labels are shifted, as language models do.
+
+    It learns slowly, so that it converges nowhere meanwhile; a step moves weights by a thousand times their last bit and more."""
 
     def __init__(self, name: str) -> None:
         torch.manual_seed(0)
         model, inputs = MODELS[name]()
         self.model, self.inputs = model.cuda(), inputs.cuda()
         self.labels = torch.randint(0, 10, (len(inputs),)).cuda()
-        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-6)  # it converges nowhere meanwhile
+        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
         if name == "convolutions":
-            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6, momentum=0.9)
+            self.optimizer = torch.optim.SGD(self.model.parameters(), lr=LEARNING_RATE, momentum=0.9)
 
     def step(self) -> None:
         self.optimizer.zero_grad()
@@ -97,8 +100,10 @@ def train(training: Training, seconds: float) -> dict[str, Any]:
 def main() -> None:
     attach(sys.argv[1], sys.argv[2])
     training = Training(sys.argv[4])
-    found = train(training, float(sys.argv[3]))
+    training.steps(BLOCK)
     before = training.state()
+    found = train(training, float(sys.argv[3]))
+    training.restore(before)
     weights = training.weights()
     training.steps(1)
     served = segment()["times"] - found["times"]

@@ -10,7 +10,8 @@ import signal
 import struct
 from typing import NamedTuple
 
-NICENESS = 10
+NICENESS = 12
+"""At least. Two threads at 0 that have two processors lose 3 % each to one at 12; under a worker that is niced as much, it gets its share."""
 ADDRESS_BYTES_MAX = 12 << 30
 CPU_SECONDS_MAX = 1800
 FILE_BYTES_MAX = 1 << 30
@@ -46,7 +47,8 @@ class Program(ctypes.Structure):
 
 def confine() -> None:
     """Holds this process and its children from here on. Raises OSError where this host's kernel cannot."""
-    os.nice(NICENESS)
+    os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
+    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES_MAX, ADDRESS_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))

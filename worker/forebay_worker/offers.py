@@ -26,7 +26,8 @@ SWITCH, AFTER = "FOREBAY_COMPILE", "FOREBAY_COMPILE_AFTER"
 """Environment variables: 0 makes no libraries at all; the seconds after which one is made."""
 AFTER_SECONDS = 60.0
 """So long must a device have worked on a segment before a library of it pays."""
-COMPILE_SECONDS_MAX = 1200.0
+COMPILE_SECONDS_MAX = 4 * 3600.0
+"""For one that sleeps. One that computes may take so long of a processor as ``confinement.py`` says: it waits for a busy host."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
