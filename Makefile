@@ -68,7 +68,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py)
 	$(PYTEST) --every-device tests/worker -k standin
-	$(PYTEST) --full-sweep tests/worker/test_compiled.py tests/worker/test_graphs.py
+	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,compiled.py graphs.py random_libraries.py)
 	$(PYTEST) --full-sweep tests/device/test_compiled_training.py
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes

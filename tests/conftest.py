@@ -96,6 +96,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--on-device", metavar="NAME", help="the worker's tests on this device alone, as cuda:0 on a GPU server")
     parser.addoption("--search-seeds", action="store_true", help="find anew which seed of the simulators catches what")
     parser.addoption("--hostile-calls", type=int, default=12, metavar="N", help="hostile calls of each operator")
+    parser.addoption("--compiled-programs", type=int, default=100, metavar="N", help="random programs of which libraries are made")
     parser.addoption("--hostile-seed", type=int, default=20261121, metavar="N", help="which hostile calls")
 
 

@@ -12,6 +12,7 @@ ROLES = {
     "forebay_worker": "services",
     "fake_worker.py": "services",
     "stand_in_worker.py": "services",
+    "standin_compilers_worker.py": "services",
     "forebay_billing": "billing",
     "forebay_dashboards": "dashboards",
     "forebay": "programs",

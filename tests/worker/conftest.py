@@ -403,10 +403,11 @@ def start_worker(
         memory_bytes: int = MEMORY_BYTES,
         address: str | None = None,
         python: str | Path = worker_python,
+        program: Sequence[str] = ("-m", "forebay_worker"),
     ) -> Worker:
         ticket = secrets.token_bytes(32)
         where = address or f"unix:{socket_folder}/{len(started)}.sock"
-        command = [str(python), "-m", "forebay_worker", "--standalone", where, "--threads", "1", *options_of(device)]
+        command = [str(python), *program, "--standalone", where, "--threads", "1", *options_of(device)]
         command += ["--ticket", ticket.hex(), "--memory", str(memory_bytes), *options]
         with (tmp_path / f"worker-{len(started)}.log").open("w") as log:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=device_environment)

@@ -19,7 +19,7 @@ from torch._inductor import aot_compile
 aten = torch.ops.aten
 
 
-PROGRAMS, PROGRAMS_FULL = 60, 2000
+PROGRAMS, PROGRAMS_FULL = 40, 2000
 
 
 def check(program: Program, description: Description, results: list[torch.Tensor]) -> None:

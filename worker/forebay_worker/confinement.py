@@ -11,7 +11,7 @@ import struct
 from typing import NamedTuple
 
 NICENESS = 12
-"""At least. Two threads at 0 that have two processors lose 3 % each to one at 12; under a worker that is niced as much, it gets its share."""
+"""At least. Two threads at 0 that have two processors lose 3 % each to one at 12; beside a worker niced as much it gets its share."""
 ADDRESS_BYTES_MAX = 12 << 30
 CPU_SECONDS_MAX = 1800
 FILE_BYTES_MAX = 1 << 30

@@ -28,6 +28,7 @@ AFTER_SECONDS = 60.0
 """So long must a device have worked on a segment before a library of it pays."""
 COMPILE_SECONDS_MAX = 4 * 3600.0
 """For one that sleeps. One that computes may take so long of a processor as ``confinement.py`` says: it waits for a busy host."""
+COMPILER = (sys.executable, "-m", compiler.__name__)
 INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
@@ -132,10 +133,16 @@ class Compiling:
         environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
         environ |= {"TORCHINDUCTOR_CACHE_DIR": str(self._libraries.folder / "compiler"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         environ |= {"HOME": str(folder), "OMP_NUM_THREADS": str(self._threads), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        command = (sys.executable, "-m", "forebay_worker.compiler", str(made))
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL, env=environ, cwd=folder, start_new_session=True
+            *COMPILER,
+            str(made),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=environ,
+            cwd=folder,
+            start_new_session=True,
         )
         self._process = process
         try:
