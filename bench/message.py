@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from report import report
-from step import MODELS, Step, mlp, transformer
+from step.models import MODELS, Step, mlp, transformer
 
 os.environ.setdefault("FOREBAY_URL", "local")
 

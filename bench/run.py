@@ -16,6 +16,7 @@ SECONDS_MAX = 120
 """Longest one benchmark may take; all together take less than five minutes."""
 NOT_BENCHMARKS = {"run", "report"}
 IN_FOLDERS = {path.stem: path for path in (HERE / "network" / "delay.py", *(HERE / "services").glob("*.py"))}
+IN_FOLDERS["step"] = HERE / "step" / "__main__.py"
 
 
 def benchmarks() -> dict[str, Path]:

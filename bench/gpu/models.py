@@ -1,6 +1,6 @@
 """Models and their training steps, alike on the virtual device and natively; functions that peers run, as in :mod:`gpu.programs`.
 
-The small ones are those of ``bench/step.py``. The large ones have the sizes that their papers give: GPT-2 medium (Radford et al. 2019),
+The small ones are those of ``bench/step``. The large ones have the sizes that their papers give: GPT-2 medium (Radford et al. 2019),
 ViT-B/16 (Dosovitskiy et al. 2021) and ResNet-50 (He et al. 2016), with weights of chance, so that no package of models is needed.
 """
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from proxy import Proxy
 from report import report
-from step import MODELS, Step
+from step.models import MODELS, Step
 
 os.environ.setdefault("FOREBAY_URL", "local")
 

@@ -15,7 +15,7 @@ sys.path.append("network")
 from delay import distant_worker
 import torch
 from forebay import _C
-from step import mlp
+from step.models import mlp
 
 STEPS, ROUND_TRIP_MS = 20, 30.0
 

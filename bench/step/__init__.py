@@ -1,0 +1,1 @@
+"""A training step of small models, on the virtual device and natively."""

@@ -1,0 +1,217 @@
+"""A steady training step on the virtual device against native eager on the same machine: ``PYTHONPATH=bench python -m step``.
+
+Bars: geometric mean of the ratios at most 1.0, none above 1.1, with one thread and with two, by tier 1 (bound replay).
+Both run in one process by turns; the worker is a process of its own on the same cores, as with a development device.
+
+With ``--compiled`` each model runs in another process, too, that asks for libraries (tier 2), and both are measured by turns when its step
+has one, or will have none. Bars: a geometric mean of at most 0.70 of native with one thread and 0.80 with two, at most 1.02 of tier 1's
+ratio, and 1.05 of its own step while the library is made. With ``--torch-compile`` the same is held against ``torch.compile`` of the model,
+natively; the optimizer is eager there. Bar: 1.0.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from report import report
+
+from step.models import MODELS, Step
+
+os.environ.setdefault("FOREBAY_URL", "local")
+
+import torch
+from forebay import _C
+
+WARM_UP_STEPS = 5
+COMPILE_SECONDS_MAX = 900.0
+COMPILE_AFTER_SECONDS = 1.0
+MEMORY_BYTES = 4 << 30
+
+UNSETTLED = ("it came once or twice", "no library was made", "is being made", "held against tier 1", "is timed", "had been constant")
+"""Of reasons why a tier is not higher: those that may change."""
+BEING_MADE = "is being made"
+
+
+def block_ms(step: Step, count: int, synchronize: Callable[[], None]) -> float:
+    """Mean time of a step over a block that ends when its work is done, in ms."""
+    start = perf_counter()
+    for _ in range(count):
+        step()
+    synchronize()
+    return (perf_counter() - start) / count * 1e3
+
+
+@contextmanager
+def worker(threads: int, libraries: str | None) -> Iterator[None]:
+    """Connects this process's virtual device to a worker of its own, which keeps libraries there."""
+    ticket, folder = secrets.token_bytes(32), tempfile.TemporaryDirectory(prefix="fb-")
+    command = [sys.executable, "-m", "forebay_worker", "--standalone", f"unix:{folder.name}/worker.sock", "--threads", str(threads)]
+    command += ["--ticket", ticket.hex(), "--memory", str(MEMORY_BYTES), "--log-level", "error"]
+    command += [] if libraries is None else ["--libraries", libraries, "--compile-after", str(COMPILE_AFTER_SECONDS)]
+    with folder, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        _C.connect(json.loads(process.stdout.readline())["address"], ticket)
+        _C.lease_opened(1, 1 << 40)
+        yield
+        torch.cuda.synchronize()
+        process.terminate()
+
+
+def largest_segment() -> dict[str, Any]:
+    """The one that most calls were part of."""
+    return dict(max(_C.segments(), key=lambda segment: segment["calls"] * segment["times"]))
+
+
+def until_settled(step: Step, steps: int) -> dict[str, Any]:
+    """Runs blocks until it is known whether a library serves the step: its tier, the reason, and how long that took.
+
+    "made s" is how long its compiler took; "while made" what a step takes meanwhile, of what it took before.
+    """
+    begin, blocks = perf_counter(), list[tuple[str, float, float]]()
+    while perf_counter() - begin < COMPILE_SECONDS_MAX:
+        ms, segment = block_ms(step, steps, torch.cuda.synchronize), largest_segment()
+        blocks.append((segment["why"], perf_counter() - begin, ms))
+        if segment["tier"] == 2 or not any(word in segment["why"] for word in UNSETTLED):
+            break
+    before = [ms for why, _, ms in blocks if "no library was made" in why]
+    times, meanwhile = zip(*[(at, ms) for why, at, ms in blocks if BEING_MADE in why] or [(math.nan, math.nan)], strict=True)
+    slowed = statistics.median(meanwhile) / statistics.median(before or [math.nan])
+    found = {"tier": segment["tier"], "why no higher": segment["why"], "settled s": blocks[-1][1]}
+    return found | {"made s": times[-1] - times[0], "while made": slowed}
+
+
+def answer(name: str, options: argparse.Namespace) -> None:
+    """Says in a line how the model's step stands, and for each line that comes the times of a block in ms: the virtual device's, native,
+    and native of what ``torch.compile`` makes."""
+    with worker(torch.get_num_threads(), options.libraries):
+        make = MODELS[name]
+        steps = [(make("cuda"), torch.cuda.synchronize), (make("cpu"), lambda: None)]
+        if options.torch_compile:
+            steps.append((make("cpu", torch.compile), lambda: None))
+        for step, synchronize in steps:
+            block_ms(step, WARM_UP_STEPS, synchronize)
+        settled = {} if options.libraries is None else until_settled(steps[0][0], options.steps)
+        print(json.dumps({"threads": torch.get_num_threads(), "model": name} | settled), flush=True)
+        for _ in sys.stdin:
+            print(json.dumps([block_ms(step, options.steps, synchronize) for step, synchronize in steps]), flush=True)
+
+
+class Runner:
+    """A process of its own: the number of threads is fixed when a process and its worker begin."""
+
+    def __init__(self, name: str, threads: int, options: argparse.Namespace, libraries: str | None = None) -> None:
+        command = [sys.executable, "-m", "step", "--answer", "--steps", str(options.steps), name]
+        command += [] if libraries is None else ["--libraries", libraries]
+        command += ["--torch-compile"] if options.torch_compile and libraries is not None else []
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(Path(__file__).parents[1])}
+        environment |= {} if libraries is None else {"FOREBAY_COMPILE": "1"}
+        self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._blocks: list[list[float]] = []
+        self.standing: dict[str, Any] = self._hear()
+
+    def _hear(self) -> Any:
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
+
+    def block(self) -> None:
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        self._blocks.append(self._hear())
+
+    def ms(self) -> list[float]:
+        """Medians: the virtual device's, native, native compiled."""
+        return [statistics.median(times) for times in zip(*self._blocks, strict=True)]
+
+    def ratio(self, other: int = 1) -> float:
+        """Of the virtual device to another of them, the median over the blocks."""
+        return statistics.median(times[0] / times[other] for times in self._blocks)
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def row(name: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
+    """One model's figures with this number of threads."""
+    with tempfile.TemporaryDirectory(prefix="forebay-libraries-") as libraries:
+        runners = [Runner(name, threads, options)]
+        if options.compiled:
+            runners.append(Runner(name, threads, options, libraries))
+        for _ in range(options.blocks):
+            for runner in runners:
+                runner.block()
+        for runner in runners:
+            runner.close()
+        found = runners[0].standing | dict(zip(("virtual ms", "native ms"), runners[0].ms(), strict=True)) | {"ratio": runners[0].ratio()}
+        if options.compiled:
+            found |= compiled(name, threads, options, runners, libraries)
+    print(json.dumps(found), file=sys.stderr, flush=True)
+    return found
+
+
+def compiled(name: str, threads: int, options: argparse.Namespace, runners: list[Runner], libraries: str) -> dict[str, Any]:
+    """What a library, if there is one, does for the model: and what it costs, in seconds and in steps; from a folder that has it, too."""
+    tier_1, by_library = runners
+    again = Runner(name, threads, argparse.Namespace(**vars(options) | {"torch_compile": False}), libraries)
+    again.close()
+    found = {"compiled ms": by_library.ms()[0], "compiled ratio": by_library.ratio()} | by_library.standing
+    found["cached s"] = again.standing["settled s"]
+    gained_ms = tier_1.ms()[0] - by_library.ms()[0]
+    found["pays after steps"] = found["made s"] * 1e3 / gained_ms if found["tier"] == 2 and gained_ms > 0 else math.inf
+    if options.torch_compile:
+        found |= {"torch.compile ms": by_library.ms()[2], "of torch.compile": by_library.ratio(2)}
+    return found
+
+
+def mean_of(rows: list[dict[str, Any]], column: str, threads: int) -> float:
+    return math.exp(statistics.fmean(math.log(one[column]) for one in rows if one["threads"] == threads))
+
+
+def figures(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, float]:
+    """All models' together, each with its bar."""
+    found = {f"geometric_mean_{threads}_threads": mean_of(rows, "ratio", threads) for threads in options.threads}
+    found |= {"bar_geometric_mean": 1.0, "largest_ratio": max(one["ratio"] for one in rows), "bar_largest_ratio": 1.1}
+    if options.compiled:
+        found |= {f"compiled_geometric_mean_{threads}_threads": mean_of(rows, "compiled ratio", threads) for threads in options.threads}
+        found |= {"bar_compiled_1_threads": 0.70, "bar_compiled_2_threads": 0.80}
+        found |= {"largest_compiled_to_tier_1": max(one["compiled ratio"] / one["ratio"] for one in rows), "bar_compiled_to_tier_1": 1.02}
+        while_made = [one["while made"] for one in rows if not math.isnan(one["while made"])]
+        found |= {"median_while_made": statistics.median(while_made) if while_made else math.nan, "bar_while_made": 1.05}
+    if options.compiled and options.torch_compile:
+        found |= {f"of_torch_compile_{threads}_threads": mean_of(rows, "of torch.compile", threads) for threads in options.threads}
+        found["bar_of_torch_compile"] = 1.0
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--blocks", type=int, default=9, help="blocks a figure is the median of")
+    parser.add_argument("--steps", type=int, default=10, help="steps in a block")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="threads of native eager, and of the worker; 1 2 by default")
+    parser.add_argument("--compiled", action="store_true", help="measure with libraries of what repeats, too")
+    parser.add_argument("--torch-compile", action="store_true", help="with --compiled: and torch.compile, natively")
+    parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--libraries", help=argparse.SUPPRESS)
+    parser.add_argument("models", nargs="*", help=f"of {' '.join(MODELS)}; all by default")
+    options = parser.parse_args()
+    names = options.models or list(MODELS)
+    if options.answer:
+        return answer(*names, options)
+    rows = [row(name, threads, options) for threads in options.threads for name in names]
+    report("step", rows, **figures(rows, options), torch=torch.__version__)
+
+
+if __name__ == "__main__":
+    main()
