@@ -328,13 +328,22 @@ def test_a_library_that_another_may_have_written_is_not_opened(tmp_path: Path, c
     assert libraries.find("key") is None
 
 
-def test_the_folder_is_one_users_alone_and_bounded(tmp_path: Path) -> None:
+def test_the_folder_is_one_users_alone_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     libraries = Libraries(tmp_path / "libraries", bytes_max=25)
+    libraries.compiler_folder.mkdir()
+    (libraries.compiler_folder / "header").write_bytes(b"0123456789")
     for number in range(4):
         (tmp_path / "made.so").write_bytes(b"0123456789")
         libraries.keep(f"key{number}", tmp_path / "made.so")
         time.sleep(0.01)
     assert [libraries.find(f"key{number}") is not None for number in range(4)] == [False, False, True, True]
+    assert not libraries.compiler_folder.exists(), "what the compiler keeps is bounded, too"
+
+    monkeypatch.setattr("forebay_worker.libraries.NOTES_MAX", 3)
+    libraries.refuse("never", "it cannot be made")
+    libraries.find("key2")
+    libraries.refuse("never either", "it cannot be made")
+    assert sorted(path.stem for path in libraries.folder.glob("*.json")) == ["key2", "never", "never either"]
     libraries.folder.chmod(0o777)
     with pytest.raises(OSError, match="others"):
         Libraries(libraries.folder)

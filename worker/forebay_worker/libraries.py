@@ -6,11 +6,16 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 BYTES_MAX = 2 << 30
+NOTES_MAX = 4096
+"""Of libraries, and of reasons why there are none."""
+COMPILER_SHARE = 4
+"""What a compiler keeps for itself is cleared where it is more than this part of what libraries may take."""
 SUFFIX = ".so"
 REASON_CHARS_MAX = 400
 
@@ -46,12 +51,14 @@ class Libraries:
         if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise OSError(f"{folder} can be written to by others than this worker's user")
         self.folder = folder
+        self.compiler_folder = folder / "compiler"
         self._bytes_max = bytes_max
 
     def find(self, key: str) -> Found | None:
         """None where nothing is known."""
         try:
             noted = json.loads(self._note(key).read_text())
+            os.utime(self._note(key))
         except (OSError, ValueError):
             return None
         if "refused" in noted:
@@ -75,6 +82,7 @@ class Libraries:
         """There is no library of this segment, for good."""
         (self.folder / (key + SUFFIX)).unlink(missing_ok=True)
         self._write(key, {"refused": reason[:REASON_CHARS_MAX]})
+        self._make_room()
 
     def _note(self, key: str) -> Path:
         return self.folder / f"{key}.json"
@@ -85,13 +93,23 @@ class Libraries:
         temporary.replace(self._note(key))
 
     def _make_room(self) -> None:
-        kept = sorted(self.folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
         total = 0
-        for path in kept:
+        for path in self._latest(SUFFIX):
             total += path.stat().st_size
             if total > self._bytes_max:
-                path.unlink(missing_ok=True)
-                self._note(path.stem).unlink(missing_ok=True)
+                self._drop(path.stem)
+        for path in self._latest(".json")[NOTES_MAX:]:
+            self._drop(path.stem)
+        held = sum(path.stat().st_size for path in self.compiler_folder.rglob("*") if path.is_file())
+        if held > self._bytes_max // COMPILER_SHARE:
+            shutil.rmtree(self.compiler_folder, ignore_errors=True)
+
+    def _latest(self, suffix: str) -> list[Path]:
+        return sorted(self.folder.glob(f"*{suffix}"), key=lambda path: path.stat().st_mtime, reverse=True)
+
+    def _drop(self, key: str) -> None:
+        (self.folder / (key + SUFFIX)).unlink(missing_ok=True)
+        self._note(key).unlink(missing_ok=True)
 
 
 def _is_own(path: Path) -> bool:

@@ -131,7 +131,7 @@ class Compiling:
     async def _compile(self, made: Path, body: bytes, folder: Path) -> str | None:
         """Why there is no library; None where there is. Nothing of this process's environment but what compilers need goes along."""
         environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
-        environ |= {"TORCHINDUCTOR_CACHE_DIR": str(self._libraries.folder / "compiler"), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        environ |= {"TORCHINDUCTOR_CACHE_DIR": str(self._libraries.compiler_folder), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         environ |= {"HOME": str(folder), "OMP_NUM_THREADS": str(self._threads), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
