@@ -32,6 +32,10 @@ class Candidate {
   Library& library() { return *library_; }
   const Outline& outline() const { return *outline_; }
 
+  // Of all ends of segments in its session, which one was its last.
+  uint64_t last_end() const { return last_end_; }
+  void ended_at(uint64_t end) { last_end_ = end; }
+
   // Whether its steps are to be held back until the last one, the next time.
   bool is_held() const { return state_ == State::kDescribing || state_ == State::kProving || state_ == State::kWeighing || by_tier_2(); }
   // Whether the library is to carry it out, or its graphs are, the next time.
@@ -101,6 +105,7 @@ class Candidate {
   int turn_ = 0;
   int strays_ = 0;
   uint64_t served_ = 0;
+  uint64_t last_end_ = 0;
   bool timed_ = false;  // and gained
   std::optional<Clock::time_point> ended_;
   std::array<std::vector<double>, 2> times_;  // seconds: tier 1, the library

@@ -64,12 +64,23 @@ py::list events_of(Server& server) {
   return result;
 }
 
+const char* kind_name(Session::Offer::Kind kind) {
+  switch (kind) {
+    case Session::Offer::Kind::kSegment:
+      return "segment";
+    case Session::Offer::Kind::kDue:
+      return "due";
+    case Session::Offer::Kind::kBarred:
+      return "barred";
+    case Session::Offer::Kind::kForgotten:
+      return "forgotten";
+  }
+  throw std::logic_error("an offer of unknown kind");
+}
+
 py::list offers_of(Server& server) {
   py::list result;
-  for (const auto& offer : server.take_offers()) {
-    const char* kind = offer.kind == Session::Offer::Kind::kSegment ? "segment" : offer.kind == Session::Offer::Kind::kDue ? "due" : "barred";
-    result.append(py::make_tuple(kind, offer.number, py::bytes(offer.text)));
-  }
+  for (const auto& offer : server.take_offers()) result.append(py::make_tuple(kind_name(offer.kind), offer.number, py::bytes(offer.text)));
   return result;
 }
 

@@ -87,7 +87,7 @@ class Session {
 
   // Tier 2: session_compiled.cpp. What a compiling process is to hear of a segment.
   struct Offer {
-    enum class Kind { kSegment, kDue, kBarred };
+    enum class Kind { kSegment, kDue, kBarred, kForgotten };
     Kind kind;
     uint64_t number;
     std::string text;  // kSegment: its description; kBarred: why
@@ -195,6 +195,7 @@ class Session {
   void end_segment();
   void note_end();
   void drop_candidates();
+  bool make_room_for_candidate();
   wire::Standing standing_of(const wire::Step& end, uint64_t calls) const;
   void allocate(uint64_t id, int64_t bytes);
   void call(uint64_t number);
@@ -315,6 +316,7 @@ class Session {
   std::vector<std::unique_ptr<Candidate>> candidates_;
   std::unordered_map<const wire::Step*, Candidate*> by_end_;
   std::unordered_map<const wire::Step*, Candidate*> by_root_;  // the one that came last
+  uint64_t ends_ = 0;                  // of segments
   Candidate* holding_ = nullptr;       // whose steps, all of `path_`, are held back
   Clock::time_point held_until_{};
   bool planned_ = false;               // a library has carried this segment out

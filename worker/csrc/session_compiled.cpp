@@ -17,7 +17,8 @@ namespace {
 
 constexpr size_t kCallsMin = 20;
 constexpr uint64_t kComingsMin = 2;           // before the one that is described
-constexpr size_t kCandidatesMax = 64;         // of one session, between two times that the steps are dropped
+constexpr size_t kCandidatesMax = 64;         // of one session
+constexpr uint64_t kEndsKept = 1024;          // of segments, until a candidate that is none of them makes room for another
 constexpr auto kHoldingMax = std::chrono::milliseconds(50);
 const std::string kRunning = "a compiled segment";
 
@@ -82,6 +83,7 @@ void Session::compile(uint64_t due_ns) {
 }
 
 void Session::drop_candidates() {
+  for (const auto& candidate : candidates_) offers_.push_back({Offer::Kind::kForgotten, candidate->number(), ""});
   candidates_.clear();
   by_end_.clear();
   by_root_.clear();
@@ -356,17 +358,34 @@ void Session::end_segment() {
   traces_.cut();
 }
 
+// The one that came longest ago goes, as where a notebook has another loop by now; false where all came lately.
+bool Session::make_room_for_candidate() {
+  if (candidates_.size() < kCandidatesMax) return true;
+  const auto oldest = std::min_element(candidates_.begin(), candidates_.end(), [](const auto& one, const auto& other) { return one->last_end() < other->last_end(); });
+  const Candidate& candidate = **oldest;
+  if (ends_ - candidate.last_end() < kEndsKept) return false;
+  offers_.push_back({Offer::Kind::kForgotten, candidate.number(), ""});
+  by_end_.erase(candidate.path().back());
+  const auto root = by_root_.find(candidate.path().front());
+  if (root != by_root_.end() && root->second == &candidate) by_root_.erase(root);
+  candidates_.erase(oldest);
+  return true;
+}
+
 void Session::note_end() {
+  ++ends_;
   wire::Step* const end = path_.back();
   const auto found = by_end_.find(end);
   if (found == by_end_.end()) {
-    if (end->ended + 1 < kComingsMin || candidates_.size() >= kCandidatesMax || calls_in(path_) < kCallsMin) return;
+    if (end->ended + 1 < kComingsMin || calls_in(path_) < kCallsMin || !make_room_for_candidate()) return;
     candidates_.push_back(std::make_unique<Candidate>(++last_candidate_, path_));
     by_end_.emplace(end, candidates_.back().get());
     by_root_[path_.front()] = candidates_.back().get();
+    candidates_.back()->ended_at(ends_);
     return;
   }
   Candidate& candidate = *found->second;
+  candidate.ended_at(ends_);
   by_root_[path_.front()] = &candidate;
   if (due_ns_ && candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) offers_.push_back({Offer::Kind::kDue, candidate.number(), ""});
   candidate.came(Clock::now(), candidate.by_tier_2() == planned_);

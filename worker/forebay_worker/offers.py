@@ -70,6 +70,8 @@ class Compiling:
                     key = self._segments[number][0]
                     self._refuse(key, body.decode())
                     LOG.warning("segment %s: %s", key, body.decode(), extra={"action": "library_barred"})
+                case "forgotten":
+                    self._segments.pop(number, None)
 
     def _know(self, number: int, body: bytes) -> None:
         self._segments[number] = (key_of(body, *self._circumstances), body)
@@ -111,7 +113,7 @@ class Compiling:
         while True:
             number = await self._due.get()
             try:
-                if not self._look_up(number):
+                if number in self._segments and not self._look_up(number):
                     await self._make(number)
             except OSError as error:
                 self._executor.refuse_library(number, f"its library cannot be kept: {error.strerror or error}")
