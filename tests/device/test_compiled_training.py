@@ -10,7 +10,6 @@ import fork_server
 import pytest
 from standalone import standalone_worker
 
-
 SECONDS_MAX = 1500
 """A compiler that is niced waits for a busy host."""
 

@@ -1,7 +1,7 @@
 """``compiler_standin.py LIBRARY``: stands for the process that makes libraries, at no cost.
 
-It keeps the description, and makes no library, but where the folder of libraries has one called ``any.so``: then every second time that
-one, which is of another segment, and each ``REAL_EVERY``-th time a real one.
+It keeps the description beside the folder of libraries, and makes none, but where one lies there that is called ``any.so``: then every
+second time that one, which is of another segment, and each ``REAL_EVERY``-th time a real one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DESCRIBED = "described"
 
 def main() -> int:
     library = Path(sys.argv[1])
-    folder = library.parent.parent
+    folder = library.parents[2]
     described, prebuilt = folder / DESCRIBED, folder / "any.so"
     described.mkdir(exist_ok=True)
     number = len(list(described.iterdir()))

@@ -214,6 +214,7 @@ def programs(draw: st.DrawFn, length: int = 12, computes_indices: bool = True) -
     tensors = [program.given(torch.randn(4, 4)) for _ in range(3)] + [program.given(torch.randn(4, 4).t().contiguous().t())]
     for _ in range(length):
         draw(st.sampled_from(STATEMENTS))(draw, program, tensors)
+    _pointwise(draw, program, tensors)  # what is freed is freed before a step
     return program
 
 

@@ -71,13 +71,13 @@ def test_what_a_worker_describes_is_what_a_random_program_does(
 ) -> None:
     """Each is carried out in full, as what comes again, and by the graph of what the worker's compiler is told."""
     client = session(str(Path(__file__).with_name("standin_compilers_worker.py")))
-    told, reasons = tmp_path / "libraries" / DESCRIBED, Counter[str]()
+    told, reasons = tmp_path / DESCRIBED, Counter[str]()
 
     @examples(PROGRAMS_FULL if full_sweep else PROGRAMS)
     @given(programs(LENGTH))
     def run(program: Program) -> None:
         before = len(list(told.glob("[0-9]*")))
-        for note in told.parent.glob("*.json"):
+        for note in (tmp_path / "libraries").glob("*.json"):
             note.unlink()  # the same program may come twice, and be told twice
         rounds = Rounds(client, program)
         rounds.round()
