@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _ctypes
+import ctypes
 import re
 import shutil
 import time
@@ -162,6 +164,14 @@ def test_a_library_is_found_again_by_another_worker(loop_of: MakeLoop, kept: Pat
     loop = loop_of(kept, 0.25, after=NEVER)
     assert loop.run_until("tier 2|takes")[0] == 2
     loop.check()
+
+
+def test_a_library_is_gone_when_it_is_closed(kept: Path) -> None:
+    library = kept / f"{key_of(kept)}.so"
+    opened = ctypes.CDLL(str(library))
+    assert str(library) in Path("/proc/self/maps").read_text()
+    _ctypes.dlclose(opened._handle)
+    assert str(library) not in Path("/proc/self/maps").read_text()
 
 
 def plant(library: Path, loop: Loop, libraries: Libraries, log: Path) -> str:

@@ -10,12 +10,18 @@ import contextlib
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from forebay_worker.confinement import confine
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.fx import GraphModule
+
 DESCRIPTION_BYTES_MAX = 64 << 20
-VERSION = 3
+VERSION = 4
 """Of what this makes of a description; libraries of another one are not found."""
 
 
@@ -31,16 +37,33 @@ def compile_to(library: Path, body: bytes) -> str | None:
         graph = graphs.build(descriptions.read(body))
     except (graphs.Unsupported, WireError) as error:
         return str(error)
-    from torch._inductor import aot_compile
-
-    with torch.no_grad():
-        try:
-            aot_compile(graph.module, tuple(graph.inputs), options={"aot_inductor.output_path": str(library), "fallback_random": True})
-        except Exception as error:  # whatever the compiler trips over, the segment stays as it is
-            return f"it cannot be compiled: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+    try:
+        make(library, graph.module, graph.inputs)
+    except Exception as error:  # whatever the compiler trips over, the segment stays as it is
+        return f"it cannot be compiled: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
     if not library.exists():
         return "the compiler made no library"
     return None
+
+
+def make(library: Path, module: GraphModule, inputs: Sequence[Tensor]) -> None:
+    """Compiles the graph, for inputs such as these. Raises what the compiler raises."""
+    import torch
+    from torch._inductor import aot_compile
+
+    options = {"aot_inductor.output_path": str(library), "fallback_random": True, "cpp.cxx": (None, str(_cpp_compiler(library.parent)))}
+    with torch.no_grad():
+        aot_compile(module, tuple(inputs), options=options)
+
+
+def _cpp_compiler(folder: Path) -> Path:
+    """One whose libraries are gone when they are closed: symbols that are unique in a process keep theirs for ever. Where what is
+    compiled once is kept, as its name is a part of what that is known by."""
+    script = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", folder), "g++")
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text('#!/bin/sh\nexec g++ -fno-gnu-unique "$@"\n')
+    script.chmod(0o700)
+    return script
 
 
 def main() -> int:
