@@ -58,18 +58,17 @@ def block_ms(step: Step, count: int, synchronize: Callable[[], None]) -> float:
 
 @contextmanager
 def worker(threads: int, libraries: str | None) -> Iterator[None]:
-    """Connects this process's virtual device to a worker of its own, which keeps libraries there."""
+    """Connects this process's virtual device to a worker of its own, which keeps libraries there, and ends when this process does."""
     ticket, folder = secrets.token_bytes(32), tempfile.TemporaryDirectory(prefix="fb-")
     command = [sys.executable, "-m", "forebay_worker", "--standalone", f"unix:{folder.name}/worker.sock", "--threads", str(threads)]
     command += ["--ticket", ticket.hex(), "--memory", str(MEMORY_BYTES), "--log-level", "error"]
     command += [] if libraries is None else ["--libraries", libraries, "--compile-after", str(COMPILE_AFTER_SECONDS)]
-    with folder, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    with folder:
         _C.connect(json.loads(process.stdout.readline())["address"], ticket)
         _C.lease_opened(1, 1 << 40)
         yield
-        torch.cuda.synchronize()
-        process.terminate()
 
 
 def largest_segment() -> dict[str, Any]:
