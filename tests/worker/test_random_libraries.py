@@ -66,6 +66,7 @@ def differing(found: dict[int, torch.Tensor], expected: dict[int, torch.Tensor],
     return [number for number in found if not is_near(found[number], expected[number], rounding)]
 
 
+@pytest.mark.timeout(24 * 3600)
 def test_what_a_worker_describes_is_what_a_random_program_does(
     session: Callable[..., Any], tmp_path: Path, full_sweep: bool
 ) -> None:
