@@ -189,12 +189,12 @@ def block_ms(device: str, model: str, steps: int) -> float:
     return (time.perf_counter() - began) / steps * 1e3
 
 
-def standing(device: str, model: str) -> dict[str, Any]:
+def standing(device: str, model: str, steps: int) -> dict[str, Any]:
     """How the longest segment that came in one of the model's steps is carried out: its tier, and why that is no higher."""
     from forebay import _C
 
     before = {one["identity"]: one["times"] for one in _C.segments()}
-    block_ms(device, model, 2)
+    block_ms(device, model, steps)
     found = max(_C.segments(), key=lambda one: one["calls"] * (one["times"] - before.get(one["identity"], 0)))
     return {name: found[name] for name in ("tier", "why", "calls")}
 

@@ -45,6 +45,9 @@ class Trial:
     def session(
         self, limit_bytes: int | None = None, *others: str, compiles: bool = False
     ) -> contextlib.AbstractContextManager[Session]:
-        """A session with an open lease, on the other devices too; its limit is the device's memory at most. ``compiles``: it asks for tier 2."""
+        """A session with an open lease, on the other devices too; its limit is the device's memory at most.
+
+        ``compiles``: it asks for tier 2.
+        """
         limit_bytes = min(limit_bytes or self.sizes.limit_bytes, self.memory_bytes)
         return session_on([self.device, *others], self.root, limit_bytes, compiles)

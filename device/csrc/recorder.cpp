@@ -451,7 +451,7 @@ void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan, bool o
 Recorder::Sent Recorder::append_call(OperatorInfo& info, Stack& stack, Scan& scan, Entry& entry, std::unique_lock<std::mutex> lock) {
   if (entry.new_bytes > 0) check_room(device_, entry.new_bytes);
   if (!entry.known) [[unlikely]] entry.known = KnownCalls::get().knows(entry.kind);
-  if (asks_for_libraries() || (info.heeds_settings && !stream_.worker_is_cpu())) tell_settings();
+  if (stream_.worker_is_cpu() ? asks_for_libraries() : info.heeds_settings) tell_settings();
   const uint64_t first = stream_.new_storages(entry.prediction.new_storages);
   for (uint64_t id = first; id < first + entry.prediction.new_storages; ++id) scan.bind(wire::Word::kNew, id);
   bind_random(info, scan);
@@ -474,7 +474,7 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, Scan& scan, const Predictio
       [&](uint64_t request) {
         const Entry& entry = find_or_insert(info, stack, scan, prediction);
         bind_random(info, scan);
-        if (asks_for_libraries() || (info.heeds_settings && !stream_.worker_is_cpu())) tell_settings();
+        if (stream_.worker_is_cpu() ? asks_for_libraries() : info.heeds_settings) tell_settings();
         stream_.cut();
         auto& out = stream_.buffer();
         out.command(Command::kAsk);

@@ -1,4 +1,4 @@
-"""``ADDRESS TICKET STEPS [PROGRAM...]``: training loops on an accelerator whose worker may record them as graphs.
+"""``ADDRESS TICKET STEPS [PROGRAM:STEPS...]``: training loops on an accelerator whose worker may record them as graphs.
 
 Prints a line of JSON: for each whether it computed to the bit what tier 1 does, and how its longest segment is carried out.
 """
@@ -16,7 +16,6 @@ from forebay import _C
 from operator_sweep import attach
 from torch import nn
 
-P = float(__import__("os").environ.get("P", "0.1"))
 Step = Callable[[int], torch.Tensor]
 """Takes the number of the step, and gives its loss."""
 
@@ -40,7 +39,7 @@ def perceptron() -> tuple[nn.Module, Step]:
 
 def transformer() -> tuple[nn.Module, Step]:
     """Dropout, AdamW, whose numbers change, another batch each step, gradients held to a norm, and a loss that is read."""
-    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=P, batch_first=True)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True)
     encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     model = nn.Sequential(nn.Embedding(50, 16), encoder, nn.Linear(16, 50)).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -137,8 +136,10 @@ def computed(program: str, steps: int) -> str:
 
 def main() -> None:
     attach(sys.argv[1], sys.argv[2])
-    steps, told = int(sys.argv[3]), {}
-    for program in sys.argv[4:] or PROGRAMS:
+    told, steps_of = {}, dict.fromkeys(PROGRAMS, int(sys.argv[3]))
+    for program, _, more in (word.partition(":") for word in sys.argv[4:]):
+        steps_of[program] = int(more)
+    for program, steps in steps_of.items():
         torch.use_deterministic_algorithms(False)
         before = {one["identity"]: one["times"] for one in segments()}
         recorded = computed(program, steps)

@@ -11,10 +11,12 @@ from pathlib import Path
 import fork_server
 import pytest
 from standalone import standalone_worker
-
 from standin import build
 
-STEPS = 80
+STEPS = 40
+"""Recorded, proved and carried out by turns with tier 1."""
+SERVED = ("perceptron", 130)
+"""And decided upon."""
 SECONDS_MAX = 300
 
 
@@ -26,7 +28,7 @@ def test_loops_that_are_recorded_compute_to_the_bit_what_tier_1_does(
     monkeypatch.setenv("FOREBAY_STANDIN_DELAY_MICROSECONDS", "0")
     python = fork_server.standin(build.built()) if device.startswith("standin") else Path(sys.executable)
     with standalone_worker(tmp_path, "--device", device, "--threads", "1", python=python) as (address, ticket):
-        command = [fork_server.programs(), "graphed_training.py", address, ticket, str(STEPS)]
+        command = [fork_server.programs(), "graphed_training.py", address, ticket, str(STEPS), ":".join(map(str, SERVED))]
         environment = os.environ | {"FOREBAY_COMPILE": "1"}
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS_MAX, cwd=Path(__file__).parent, env=environment, check=False
@@ -38,4 +40,4 @@ def test_loops_that_are_recorded_compute_to_the_bit_what_tier_1_does(
     assert len(told) == 5
     for program, found in told.items():
         assert found["same"], (program, told)
-        assert found["tier"] == 2 or "takes" in found["why"], (program, told)
+        assert found["tier"] == 2 or "takes" in found["why"] or (program != SERVED[0] and "timed" in found["why"]), (program, told)

@@ -34,7 +34,8 @@ class Recording {
     const void* address = nullptr;  // of an input that does not move
     c10::Storage memory{nullptr};   // the graph's own: of an input that moves, and of what is made and stays
 
-    bool is_result() const { return (is_made || is_written) && !is_freed; }
+    // Whether there is something of it after the steps that they made or wrote to.
+    bool has_bytes_of_result() const { return bytes > 0 && !is_freed && (is_made ? static_cast<bool>(memory) : is_written); }
   };
 
   // Numbers that are to be looked at before the graph is handed over.

@@ -53,8 +53,6 @@ double last_bit_of(c10::ScalarType dtype) {
 
 double largest_of(const at::Tensor& tensor) { return tensor.numel() == 0 ? 0 : tensor.to(at::kDouble).abs().max().item().toDouble(); }
 
-double farthest(const at::Tensor& one, const at::Tensor& other) { return largest_of(one.to(at::kDouble).sub(other)); }
-
 // Evenly spread between -1 and 1, others each time.
 at::Tensor spread(const at::Tensor& like) {
   auto chance = at::detail::createCPUGenerator(std::random_device{}());
@@ -79,6 +77,8 @@ std::vector<at::Tensor> changed(const std::vector<at::Tensor>& inputs, const Out
 }
 
 }  // namespace
+
+double farthest(const at::Tensor& one, const at::Tensor& other) { return largest_of(one.to(at::kDouble).sub(other)); }
 
 bool is_within_rounding(const at::Tensor& result, const at::Tensor& expected) {
   const at::AutoDispatchBelowADInplaceOrView guard;

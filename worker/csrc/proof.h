@@ -16,6 +16,9 @@ namespace forebay::worker {
 // Whole numbers and truths the same, floating point within rounding of the largest value.
 bool is_within_rounding(const at::Tensor& result, const at::Tensor& expected);
 
+// The largest difference; no number where one of theirs is none.
+double farthest(const at::Tensor& one, const at::Tensor& other);
+
 // Results of tier 1 at some inputs, and how far rounding takes them.
 class Reference {
  public:

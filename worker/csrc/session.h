@@ -195,6 +195,7 @@ class Session {
   void end_segment();
   void note_end();
   void drop_candidates();
+  void tell_forgotten(const Candidate& candidate);
   bool make_room_for_candidate();
   wire::Standing standing_of(const wire::Step& end, uint64_t calls) const;
   void allocate(uint64_t id, int64_t bytes);
@@ -214,6 +215,7 @@ class Session {
   void take_results(Recording& recording, const Recording::Binding& binding);
   void prove_graphs(Candidate& candidate);
   bool prove(Recording& recording, std::string& wrong);
+  std::vector<at::Tensor> launch_and_undo(Recording& recording, const Recording::Binding& binding, const std::vector<at::Tensor>& before);
   at::Tensor flat(const Recording::Place& place, const c10::Storage& memory);
   int64_t graph_bytes() const;
   void drop_graphs();

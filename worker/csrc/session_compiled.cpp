@@ -82,8 +82,12 @@ void Session::compile(uint64_t due_ns) {
   due_ns_ = due_ns;
 }
 
+void Session::tell_forgotten(const Candidate& candidate) {
+  if (due_ns_) offers_.push_back({Offer::Kind::kForgotten, candidate.number(), ""});
+}
+
 void Session::drop_candidates() {
-  for (const auto& candidate : candidates_) offers_.push_back({Offer::Kind::kForgotten, candidate->number(), ""});
+  for (const auto& candidate : candidates_) tell_forgotten(*candidate);
   candidates_.clear();
   by_end_.clear();
   by_root_.clear();
@@ -364,7 +368,7 @@ bool Session::make_room_for_candidate() {
   const auto oldest = std::min_element(candidates_.begin(), candidates_.end(), [](const auto& one, const auto& other) { return one->last_end() < other->last_end(); });
   const Candidate& candidate = **oldest;
   if (ends_ - candidate.last_end() < kEndsKept) return false;
-  offers_.push_back({Offer::Kind::kForgotten, candidate.number(), ""});
+  tell_forgotten(candidate);
   by_end_.erase(candidate.path().back());
   const auto root = by_root_.find(candidate.path().front());
   if (root != by_root_.end() && root->second == &candidate) by_root_.erase(root);

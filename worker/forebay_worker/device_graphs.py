@@ -1,4 +1,4 @@
-"""Graphs of an accelerator, made by PyTorch's own (``torch.cuda.CUDAGraph``): what a thread hands the device is recorded, and handed over again.
+"""Graphs of an accelerator, by PyTorch's own (``torch.cuda.CUDAGraph``): what a thread hands the device is recorded, and handed over again.
 
 The executor calls this from the thread that computes (``worker/csrc/device_graph.h``).
 """

@@ -86,7 +86,8 @@ def weigh(trial: Trial, index: int) -> None:
             watts.append(smi.watts(index))
         drawn_j, seconds = (counter() - before) / 1_000, time.monotonic() - began
     mean = sum(watts) / len(watts)
-    trial.report.take(ENERGY, drawn_j / (mean * seconds), f"{drawn_j:.0f} J in {seconds:.1f} s, nvidia-smi {mean:.0f} W of {len(watts)} looks")
+    note = f"{drawn_j:.0f} J in {seconds:.1f} s, nvidia-smi {mean:.0f} W of {len(watts)} looks"
+    trial.report.take(ENERGY, drawn_j / (mean * seconds), note)
 
 
 def hear(trial: Trial, probe: Any) -> None:

@@ -59,7 +59,8 @@ def step(trial: Trial, sides: tuple[Peer, Peer, Peer], model: str, shown: str, d
     for peer in sides:
         peer.call("models.discard", model=model)
     recorded, plain, native = (statistics.median(side) for side in zip(*turns, strict=True))
-    note = f"{recorded:.3g} ms, tier 1 {plain:.3g}, natively {native:.3g}; tier {standing['tier']} after {settled_s:.1f} s"
+    note = f"{recorded:.3g} ms, tier 1 {plain:.3g}, natively {native:.3g}; "
+    note += f"{standing['calls']} calls in tier {standing['tier']} after {settled_s:.1f} s"
     note += f": {standing['why']}" if standing["why"] else ""
     ratio: float = statistics.median(turn[0] / turn[2] for turn in turns)
     trial.report.take(f"step ÷ native eager, {shown}", ratio, note)
@@ -72,7 +73,7 @@ def until_settled(peer: Peer, model: str, steps: int) -> dict[str, str]:
     ends = time.monotonic() + SETTLED_SECONDS_MAX
     while time.monotonic() < ends:
         peer.call("models.block_ms", model=model, steps=steps)
-        standing: dict[str, str] = peer.call("models.standing", model=model)
+        standing: dict[str, str] = peer.call("models.standing", model=model, steps=steps)
         if not any(word in standing["why"] for word in UNSETTLED):
             break
     return standing

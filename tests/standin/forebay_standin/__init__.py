@@ -62,7 +62,7 @@ def _library() -> ctypes.CDLL:
 
 
 class CUDAGraph:
-    """As ``torch.cuda.CUDAGraph``, as far as it is used here. A generator that is registered draws once, where the graph's own alone may."""
+    """As ``torch.cuda.CUDAGraph``, as far as it is used here. Only generators that are registered may be drawn from, once each."""
 
     def __init__(self) -> None:
         self._graph = ctypes.c_void_p(_library().standin_graph_new())
