@@ -132,13 +132,13 @@ def test_a_healthy_device_passes_and_each_difference_to_nvidia_smi_fails(tmp_pat
     faults.hold(report_of("faults", tmp_path), healthy, smi.understood(SAID), mps=False)
     checks = written(tmp_path, "faults")
     assert {check["status"] for check in checks.values()} == {"passed", "measured"}
-    assert len(checks) == len(faults.NAMES) - 1  # all but the Xid, for which a kernel must fail
+    assert len(checks) == len(faults.NAMES) - 2  # all but those for which kernels must run: the Xid, and energy
     sick = Reading("cuda:0", 99, 2, memory_used_bytes=900 * 2**20, uuid="GPU-other")
     worse = SAID | {"compute_mode": "Exclusive_Process", "reasons": "0x8", "mig": "Enabled"}
     faults.hold(report_of("faults", tmp_path), sick, smi.understood(worse), mps=True)
     checks = written(tmp_path, "faults")
     assert {name for name, check in checks.items() if check["status"] == "failed"} == {
-        name for name in faults.NAMES if name not in ("MIG is on", "MPS is on", faults.XID)
+        name for name in faults.NAMES if name not in ("MIG is on", "MPS is on", faults.XID, faults.ENERGY)
     }
     assert checks["the pool would lend the device"]["note"] == "2 memory errors were not corrected (ECC)"
     assert (checks["MIG is on"]["value"], checks["MPS is on"]["value"]) == (1, 1)

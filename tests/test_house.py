@@ -190,7 +190,7 @@ def test_forms_and_names_are_not_taken_for_sentences() -> None:
 STARTS = {
     "billing": 1,
     "dashboards": 5,
-    "device": 16,
+    "device": 17,
     "frameworks": 1,
     "pool": 11,
     "virtual_device": 0,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 namespace forebay::worker {
 
@@ -62,9 +63,7 @@ void Candidate::drop_graphs() {
   if (parts_.empty()) return;
   parts_.clear();
   graph_bytes_ = 0;
-  for (auto& times : times_) times.clear();
-  turn_ = 0;
-  ended_.reset();
+  forget_times();
   state_ = State::kDescribing;
   why_ = "its tensors were moved";
 }
@@ -110,11 +109,20 @@ void Candidate::took(double seconds) {
   if (state_ == State::kWeighing) note_time(seconds);
 }
 
-// The first of each turn is not counted: what came before it was the other's.
+// By turns as a whole, since a program may wait for its device every few comings. The first coming is not counted: what came before was the
+// other's.
 void Candidate::note_time(double seconds) {
-  if (turn_ % kBlock != 0) times_[is_tier_2s_turn()].push_back(seconds);
-  ++turn_;
-  if (times_[0].size() >= kTimesMin && times_[1].size() >= kTimesMin) decide();
+  if (comings_ % kTurn != 0) seconds_ += seconds;
+  if (comings_ % kTurn == kTurn - 1) times_[is_tier_2s_turn()].push_back(std::exchange(seconds_, 0));
+  ++comings_;
+  if (times_[0].size() >= kTurnsMin && times_[1].size() >= kTurnsMin) decide();
+}
+
+void Candidate::forget_times() {
+  for (auto& times : times_) times.clear();
+  comings_ = 0;
+  seconds_ = 0;
+  ended_.reset();
 }
 
 void Candidate::strayed() {
@@ -125,9 +133,7 @@ void Candidate::strayed() {
 void Candidate::decide() {
   const double ratio = median_of(times_[1]) / median_of(times_[0]);
   const bool weighed = state_ == State::kWeighing;
-  for (auto& times : times_) times.clear();
-  turn_ = 0;
-  ended_.reset();
+  forget_times();
   if (ratio > (weighed ? kLighter : kSlower)) {
     char text[100];
     std::snprintf(text, sizeof(text), "its %s takes %.2f of the %s of tier 1", what_, ratio, weighed ? "processor time" : "time from end to end");

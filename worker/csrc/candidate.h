@@ -71,8 +71,8 @@ class Candidate {
 
  private:
   static constexpr int kProofs = 3;
-  static constexpr int kBlock = 5;              // comings in a turn
-  static constexpr size_t kTimesMin = 20;       // of each, before it is decided
+  static constexpr int kTurn = 7;               // comings
+  static constexpr size_t kTurnsMin = 6;        // of each, before it is decided
   static constexpr uint64_t kProveEvery = 1000;
   static constexpr int kWidenings = 2;
   static constexpr int kStraysMax = 16;
@@ -81,8 +81,9 @@ class Candidate {
   static constexpr double kSlower = 1.02;       // of the time from end to end, at most: a library begins when tier 1 may be half through
 
   bool is_compared() const { return state_ == State::kWeighing || state_ == State::kTiming; }
-  bool is_tier_2s_turn() const { return turn_ / kBlock % 2 == 1; }
+  bool is_tier_2s_turn() const { return comings_ / kTurn % 2 == 1; }
   void note_time(double seconds);
+  void forget_times();
   void decide();
 
   uint64_t number_;
@@ -102,13 +103,14 @@ class Candidate {
   bool due_ = false;
   int widenings_ = 0;
   int proofs_ = 0;
-  int turn_ = 0;
+  int comings_ = 0;      // that were counted
+  double seconds_ = 0;   // of this turn
   int strays_ = 0;
   uint64_t served_ = 0;
   uint64_t last_end_ = 0;
   bool timed_ = false;  // and gained
   std::optional<Clock::time_point> ended_;
-  std::array<std::vector<double>, 2> times_;  // seconds: tier 1, the library
+  std::array<std::vector<double>, 2> times_;  // seconds of turns: tier 1, tier 2
 };
 
 }  // namespace forebay::worker
