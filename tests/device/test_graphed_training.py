@@ -15,7 +15,7 @@ from standin import build
 
 STEPS = 40
 """Recorded, proved and carried out by turns with tier 1."""
-SERVED = ("perceptron", 130)
+SERVED = ("perceptron", 200)
 """And decided upon."""
 SECONDS_MAX = 300
 
