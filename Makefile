@@ -69,7 +69,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py)
 	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,compiled.py graphs.py random_libraries.py)
-	$(PYTEST) --full-sweep tests/device/test_compiled_training.py
+	$(PYTEST) --full-sweep tests/device/test_compiled_training.py tests/device/test_graphed_training.py
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes
 	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_host_as_a_service.py more_hosts.py accounts_of_logins.py starting_and_stopping.py \

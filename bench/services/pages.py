@@ -43,13 +43,13 @@ LAST = str(Month.of(Month.of(time.time_ns()).start_ns - 1))
 PAGES: dict[str, tuple[str, ...]] = {
     MEMBER: (
         *("usage", "usage/totals", "usage/live", "usage/budgets", "usage/spread", "usage/records", "usage?period=last-month"),
-        *("usage/notebook?label=work-0.ipynb", "usage/notices", "jobs", "jobs/list"),
+        *("usage/notebook?label=work-0.ipynb", "usage/notices", "usage/timeline", "jobs", "jobs/list", "shared", "help"),
     ),
     OWNER: (
         *("tenant", "tenant/spend", "tenant/live", f"tenant?month={LAST}", "tenant/people", "tenant/people/user-0"),
         *("tenant/budgets", "tenant/budgets/terms", "tenant/budgets/terms/budget", "tenant/budgets/terms/budget/edit"),
         *("tenant/alerts", "tenant/reports", "tenant/bills", f"statement?tenant=tenant-0&month={LAST}", "invoice?number={invoice}"),
-        f"report?tenant=tenant-0&month={LAST}",
+        *(f"report?tenant=tenant-0&month={LAST}", "tenant/shared"),
     ),
     OPERATOR: (
         *("operator", "operator/live", "operator/money", "operator/trends", "operator?over=month", "operator/trends?over=month"),
@@ -67,7 +67,8 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
 }
 NO_PAGES = (
-    *("usage.csv", "jobs/1", "language", "events", "oauth_callback", "static/forebay.css", "health", "metrics"),
+    *("usage.csv", "jobs/1", "shared/1", "shared/1/page", "language", "events", "oauth_callback", "static/forebay.css"),
+    *("health", "metrics"),
     *("operator/sessions/s/park", "operator/devices/d/close", "operator/nodes/n/drain"),
 )
 """What is sent as it is read, takes the tests' pool's place, only changes something, or is no page."""

@@ -190,7 +190,7 @@ def test_nobody_gets_a_server_that_is_no_jobs(place: Place, member: Any) -> None
     runners = [one for one in place.processes("forebay.toolkit.jobs") if one.environ().get("JUPYTERHUB_SERVER_NAME") == "job-999999"]
     assert psutil.wait_procs(runners, timeout=30)[1] == []
     page = member.web.get("/hub/home")
-    assert page.status_code == httpx.codes.OK and "My Server" in page.text and "Named Servers" not in page.text
+    assert page.status_code == httpx.codes.OK and "my notebooks" in page.text and "Named Servers" not in page.text
 
 
 # What kills the whole installation's processes has one of its own

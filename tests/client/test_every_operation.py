@@ -255,6 +255,7 @@ def test_alerts_and_reports_have_addresses(owner: Client) -> None:
 def test_invoices_are_read_with_their_lines_and_cells(owner: Client, used: list[dict[str, Any]]) -> None:
     month, this = f"{LAST_MONTH:%Y-%m}", f"{START:%Y-%m}"
     (short,) = owner.invoices(tenant="acme", month=month, state="open")
+    assert owner.invoices(tenant="acme", limit=1, before=short.number) == []
     invoice = owner.invoice(short.number)
     assert invoice.total == sum(line.amount for line in invoice.lines) + invoice.tax - invoice.credit
     key = next(line.key for line in invoice.lines if line.usage is not None)

@@ -173,6 +173,7 @@ class Answer(RequestHandler):
             "models": list,
             "jobs": list,
             "schedules": list,
+            "shared-notebooks": list,
             "suggestions": list,
             "audit": lambda: {"entries": [], "next": None},
             "forecast": list,
@@ -211,7 +212,7 @@ class QuotaAnswer(RequestHandler):
 async def serve(port: int, leases: int, turnover: float) -> None:
     fleet = Fleet(leases)
     routes = [
-        (r"/services/pool/api/(\w+)", Answer, {"fleet": fleet}),
+        (r"/services/pool/api/([\w-]+)", Answer, {"fleet": fleet}),
         (r"/services/pool/api/quotas/([^/]+)(?:/([^/]+))?", QuotaAnswer),
         (r"/services/pool/health", RequestHandler),
     ]

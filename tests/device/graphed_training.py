@@ -1,4 +1,4 @@
-"""``ADDRESS TICKET STEPS [PROGRAM:STEPS...]``: training loops on an accelerator whose worker may record them as graphs.
+"""``ADDRESS TICKET PROGRAM:STEPS...``: training loops on an accelerator whose worker may record them as graphs.
 
 Prints a line of JSON: for each whether it computed to the bit what tier 1 does, and how its longest segment is carried out.
 """
@@ -136,10 +136,8 @@ def computed(program: str, steps: int) -> str:
 
 def main() -> None:
     attach(sys.argv[1], sys.argv[2])
-    told, steps_of = {}, dict.fromkeys(PROGRAMS, int(sys.argv[3]))
-    for program, _, more in (word.partition(":") for word in sys.argv[4:]):
-        steps_of[program] = int(more)
-    for program, steps in steps_of.items():
+    told = {}
+    for program, steps in ((name, int(count)) for name, _, count in (word.partition(":") for word in sys.argv[3:])):
         torch.use_deterministic_algorithms(False)
         before = {one["identity"]: one["times"] for one in segments()}
         recorded = computed(program, steps)

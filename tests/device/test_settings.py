@@ -113,6 +113,8 @@ def test_a_worker_on_the_hosts_processor_is_told_that_it_may_compile_while_the_p
     assert settings_of(tmp_path, "cpu:0", *changes) == [DEFAULT | COMPILED, DEFAULT]
 
 
-def test_an_accelerator_is_not_told_that_it_may_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accelerator_is_told_that_it_may_record_graphs_while_the_program_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREBAY_COMPILE", "1")
-    assert settings_of(tmp_path, "null:0", "pass") == []
+    changes = ("torch.backends.cuda.matmul.allow_tf32 = True", "torch.use_deterministic_algorithms(True)")
+    told = DEFAULT | TF32_PRODUCTS
+    assert settings_of(tmp_path, "null:0", *changes) == [DEFAULT | COMPILED, told | COMPILED, told | DETERMINISTIC]

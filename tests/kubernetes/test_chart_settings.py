@@ -21,6 +21,7 @@ import yaml
 from chart import CHECKOUT, POD_IP, RELEASE, Chart, Object, rendered
 from forebay.toolkit.command import parser
 from forebay_admin.backup import ORDER
+from forebay_hub.look import read_look
 from forebay_hub.roles import METRICS_SERVICE, SERVICE_SCOPES
 from forebay_hub.services import SERVICES
 from forebay_service.settings import ServiceSettings
@@ -178,6 +179,15 @@ def test_tenants_and_operators_are_those_of_the_values(helm: str, tmp_path: Path
     assert hub.config.JupyterHub.load_groups == {"tenant-acme": {"users": ["ada", "bob", "carol"]}}
     assert hub.config.Authenticator.allowed_users == {"operator", "ada", "bob", "carol"}
     assert hub.authenticator_class.__name__ == "GenericOAuthenticator"
+
+
+def test_the_installation_has_the_name_of_the_values_on_all_pages(helm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chart = rendered(helm, "gpus", "--set", "look.name=Acme GPUs", "--set", "look.help_url=https://intranet.example/gpu")
+    hub_in_cluster.load(chart, tmp_path, monkeypatch)
+    look = read_look(tmp_path / "hub.toml")
+    assert (look.name, look.help_url) == ("Acme GPUs", "https://intranet.example/gpu")
+    told = chart.environment("dashboards")
+    assert (told["FOREBAY_DASHBOARDS_NAME"], told["FOREBAY_DASHBOARDS_HELP_URL"]) == (look.name, look.help_url)
 
 
 def test_hub_and_proxy_find_each_other(chart: Chart, hub: Any) -> None:

@@ -64,6 +64,8 @@ class Candidate {
   void widen();
   // While it is weighed: the thread's processor took so long for it, with all its steps there.
   void took(double seconds);
+  // Whether the coming that ends now is one that a turn's time begins or ends with.
+  bool bounds_turn() const { return state_ == State::kTiming && (comings_ % kTurn == 0 || comings_ % kTurn == kTurn - 1); }
   // It came to its end now; `as_planned`: by whom it was to be carried out. What it took is the time since it ended before.
   void came(Clock::time_point now, bool as_planned);
   // Another segment... or a program that pauses in the middle.

@@ -392,6 +392,7 @@ void Session::note_end() {
   candidate.ended_at(ends_);
   by_root_[path_.front()] = &candidate;
   if (due_ns_ && candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) offers_.push_back({Offer::Kind::kDue, candidate.number(), ""});
+  if (candidate.bounds_turn()) settle();  // or a turn's time would not be that of its work
   candidate.came(Clock::now(), candidate.by_tier_2() == planned_);
 }
 

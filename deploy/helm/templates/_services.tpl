@@ -13,6 +13,10 @@
 {{ include "forebay.secret" (dict "root" .root "name" (printf "%s_METRICS_TOKEN" $own) "key" "metrics-token") }}
 {{- if eq .part "dashboards" }}
 - {name: {{ $own }}_POOL_URL, value: {{ include "forebay.url" (dict "root" .root "part" "pool") }}}
+- {name: {{ $own }}_NAME, value: {{ .root.Values.look.name | quote }}}
+{{- with .root.Values.look.help_url }}
+- {name: {{ $own }}_HELP_URL, value: {{ . | quote }}}
+{{- end }}
 {{- else }}
 {{ include "forebay.database" . }}
 {{- end }}

@@ -44,10 +44,17 @@ class InvoiceCalls(Calls):
         return self._cells(f"api/drafts/lines/{segment(key)}", page_cells, month=month, tenant=tenant, currency=currency)
 
     def invoices(
-        self, *, tenant: str | None = None, month: str | None = None, state: Literal["open", "paid", "void"] | None = None
+        self,
+        *,
+        tenant: str | None = None,
+        month: str | None = None,
+        state: Literal["open", "paid", "void"] | None = None,
+        limit: int | None = None,
+        before: str | None = None,
     ) -> list[InvoiceSummary]:
-        """Finalised invoices, the latest first."""
-        return self._read(list[InvoiceSummary], self._books, "api/invoices", tenant=tenant, month=month, state=state)
+        """Finalised invoices, the latest first: all, or so many of those before an invoice's number."""
+        asked = {"tenant": tenant, "month": month, "state": state, "limit": limit, "before": before}
+        return self._read(list[InvoiceSummary], self._books, "api/invoices", **asked)
 
     def invoice(self, number: str) -> InvoiceRow:
         """One invoice, with its lines and what happened to it since."""
