@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -70,7 +70,17 @@ def records_of(usage: Callable[..., UsageRecord]) -> st.SearchStrategy[list[Usag
         st.sampled_from(["cpu-dev", "gpu"]),
         st.sampled_from([1, 333, 1000]),
     )  # fmt: skip
-    return st.lists(record, max_size=12).map(lambda found: [replace(one, id=f"record-{n}") for n, one in enumerate(found)])
+    return st.lists(record, max_size=12).map(numbered)
+
+
+def numbered(records: list[UsageRecord]) -> list[UsageRecord]:
+    """With ids as the pool gives them: the lease's name and, after it, which of its records it is."""
+    count: Counter[str] = Counter()
+    found = []
+    for one in records:
+        count[one.lease] += 1
+        found.append(replace(one, id=f"{one.lease}/{count[one.lease]}"))
+    return found
 
 
 def change_price(engines: Engines) -> None:

@@ -15,7 +15,7 @@ from standin import build
 
 STEPS = 24
 """Recorded, proved and carried out by turns with tier 1."""
-SERVED = "perceptron:200"
+SERVED = "perceptron:400"
 """And decided upon."""
 PROGRAMS = ("transformer", "recurrent", "accumulation", "failing")
 SECONDS_MAX = 300

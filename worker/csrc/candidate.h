@@ -74,7 +74,7 @@ class Candidate {
  private:
   static constexpr int kProofs = 3;
   static constexpr int kTurn = 7;               // comings
-  static constexpr size_t kTurnsMin = 6;        // of each, before it is decided
+  static constexpr size_t kTurnsMin = 12;       // of each, before it is decided
   static constexpr uint64_t kProveEvery = 1000;
   static constexpr int kWidenings = 2;
   static constexpr int kStraysMax = 16;

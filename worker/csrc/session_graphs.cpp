@@ -126,11 +126,12 @@ bool Session::record(Recording& recording, const std::vector<Part>& parts, Candi
     if (place.moves && storages_.has(binding.ids[number]) && is_result(storages_.at(binding.ids[number]), parts)) place.moves = false;
   }
   if (!prepare(recording, binding)) return false;
-  const auto graph = std::shared_ptr<DeviceGraph>(device_.make_graph());
+  std::shared_ptr<DeviceGraph> graph;
   std::vector<uint64_t> made;
   size_t index = recording.begin();
   bool is_whole = false;
   try {
+    graph = device_.make_graph();
     RecordingScope scope(device_, *graph, device_.draws_of(binding.draws));
     for (; index < recording.end(); ++index) record_step(*path_[index], index > recording.begin(), made);
     scope.end();
