@@ -10,7 +10,7 @@ from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.handler import PageHandler, not_so
 from forebay_dashboards.tables.spend import added, by_tenant, sums
-from forebay_dashboards.tables.table import PAGE_MAX, ROWS_PER_PAGE
+from forebay_dashboards.tables.table import ROWS_PER_PAGE, page_number, pages_of
 from forebay_dashboards.text.times import Period, moment, period
 from forebay_dashboards.upstream.sections import Section, attempt
 
@@ -28,7 +28,7 @@ class SpendPage(PageHandler):
         asked = self.services.billing.summary(self.token, "tenant,flavor", chosen)
         rows = await attempt(asked, Text("Device time and cost"))
         tenants = by_tenant(rows.content or ())
-        pages = max(1, -(-len(tenants) // ROWS_PER_PAGE))
+        pages = pages_of(len(tenants))
         number = min(number, pages)
         self.show(
             "fragments/operator_spend.html" if part else "operator_usage.html",
@@ -45,10 +45,10 @@ class SpendPage(PageHandler):
 
     def _number(self) -> int:
         """Of the page that is asked for; the first is 1."""
-        typed = self.get_query_argument("page", "1")
-        if not (typed.isascii() and typed.isdigit() and 1 <= int(typed) <= PAGE_MAX):
-            raise not_so(FormError(Text("“%(typed)s” is no page's number; pages count from 1.", typed=typed[:32])))
-        return int(typed)
+        try:
+            return page_number(self.get_query_argument("page", "1"))
+        except FormError as error:
+            raise not_so(error) from None
 
     def _period(self) -> Period:
         name = self.get_query_argument("period", "month")

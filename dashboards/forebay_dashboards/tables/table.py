@@ -108,18 +108,28 @@ def read_query(arguments: Mapping[str, str], table: Table[Any]) -> Query:
     table.column(sort)
     if order not in ("asc", "desc"):
         raise FormError(Text("Rows are ordered asc or desc, not “%(typed)s”.", typed=order[:32]))
-    page = arguments.get("page") or "1"
-    if not (page.isascii() and page.isdigit() and 1 <= int(page) <= PAGE_MAX):
-        raise FormError(Text("“%(typed)s” is no page's number; pages count from 1.", typed=page[:32]))
+    page = page_number(arguments.get("page") or "1")
     search = " ".join(arguments.get("q", "")[:SEARCH_CHARACTERS_MAX].split())
-    return Query(search, sort, "asc" if order == "asc" else "desc", int(page))
+    return Query(search, sort, "asc" if order == "asc" else "desc", page)
+
+
+def page_number(typed: str) -> int:
+    """Raises FormError."""
+    if not (typed.isascii() and typed.isdigit() and 1 <= int(typed) <= PAGE_MAX):
+        raise FormError(Text("“%(typed)s” is no page's number; pages count from 1.", typed=typed[:32]))
+    return int(typed)
+
+
+def pages_of(count: int, rows_per_page: int = ROWS_PER_PAGE) -> int:
+    """How many pages so many rows take; one where there are none."""
+    return max(1, -(-count // rows_per_page))
 
 
 def select(table: Table[R], rows: Collection[Seen[R]], query: Query) -> Page[Seen[R]]:
     """The page of those rows in which every word of the search occurs; the last one where there are not so many."""
     words = query.search.casefold().split()
     found = [seen for seen in rows if all(word in seen.text for word in words)] if words else list(rows)
-    pages = max(1, -(-len(found) // ROWS_PER_PAGE))
+    pages = pages_of(len(found))
     asked = replace(query, page=min(query.page, pages))
     sort = table.column(query.sort).sort
     if sort is None:
@@ -131,7 +141,7 @@ def select(table: Table[R], rows: Collection[Seen[R]], query: Query) -> Page[See
 
 def cut(rows: Sequence[R], among: int, query: Query) -> Page[R]:
     """The page of rows that are found and in order already; the last one where there are not so many."""
-    pages = max(1, -(-len(rows) // ROWS_PER_PAGE))
+    pages = pages_of(len(rows))
     asked = replace(query, page=min(query.page, pages))
     skipped = (asked.page - 1) * ROWS_PER_PAGE
     shown = list(rows[skipped : skipped + ROWS_PER_PAGE])

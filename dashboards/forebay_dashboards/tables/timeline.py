@@ -18,6 +18,7 @@ from forebay_dashboards.live.pool_copy import Seen
 from forebay_dashboards.rows import Device, Lease, UsageRecord
 from forebay_dashboards.tables.chart import SERIES_MAX
 from forebay_dashboards.tables.scale import Tick, natural
+from forebay_dashboards.tables.table import pages_of
 from forebay_dashboards.tables.visible import Running
 from forebay_dashboards.text.quantities import NS_PER_SECOND
 from forebay_dashboards.text.times import moment
@@ -173,7 +174,7 @@ def devices_of(devices: Collection[Seen[Device]], window: Window) -> Shown[Devic
 
 
 def _page_of(found: Sequence[T], window: Window) -> Shown[T]:
-    pages = max(1, -(-len(found) // ROWS_SHOWN))
+    pages = pages_of(len(found), ROWS_SHOWN)
     first = (min(window.page, pages) - 1) * ROWS_SHOWN
     return Shown(tuple(found[first : first + ROWS_SHOWN]), len(found), pages)
 
