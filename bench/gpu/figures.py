@@ -7,6 +7,8 @@ from dataclasses import dataclass
 PARTS = ("build", "fidelity", "memory", "park", "share", "speed", "graphs", "faults")
 PARK_SIZES_GB = (0.1, 1, 10, 40)
 SMALL_MODELS = ("mlp", "transformer", "convnet", "gpt2")
+RECURRENT_MODELS = ("lstm", "gru")
+"""Whose layers are one call each, natively one of cuDNN's."""
 LARGE_MODELS = ("gpt2-medium", "vit-b", "resnet-50")
 ATTENTION_CASES = ("causal", "plain", "mask", "dropout", "float32")
 SWEEP_DTYPES = ("float32", "bfloat16")
@@ -65,7 +67,10 @@ def _fidelity() -> list[Figure]:
     return [
         *(Figure(f"fidelity/operators alike, {dtype}", "% of cases", at_least=97) for dtype in SWEEP_DTYPES),
         *(Figure(f"fidelity/operators tried, {dtype}", "cases") for dtype in SWEEP_DTYPES),
-        *(Figure(f"fidelity/training {model}, largest difference of a loss", "of the first", at_most=1e-3) for model in SMALL_MODELS),
+        *(
+            Figure(f"fidelity/training {model}, largest difference of a loss", "of the first", at_most=1e-3)
+            for model in (*SMALL_MODELS, *RECURRENT_MODELS)
+        ),
         Figure("fidelity/training gpt2 in bf16 autocast, largest difference of a loss", "of the first", at_most=2e-2),
         Figure("fidelity/dropout of one seed is the same on two workers"),
         *(Figure(f"fidelity/attention {case}: native's kernel, or a fused one for cuDNN's") for case in ATTENTION_CASES),
@@ -131,6 +136,7 @@ def _speed() -> list[Figure]:
     return [
         *(Figure(f"speed/step ÷ native eager, {model}", "ratio", at_most=1.1) for model in SMALL_MODELS),
         Figure("speed/step ÷ native eager, geometric mean of the four", "ratio", at_most=1.0),
+        *(Figure(f"speed/step ÷ native eager, {model}", "ratio", at_most=1.1) for model in RECURRENT_MODELS),
         *(Figure(f"speed/step ÷ native eager, {model} in bf16", "ratio", at_most=1.1) for model in LARGE_MODELS),
         Figure("speed/record one operator, p50", "µs", at_most=2.0),
         Figure("speed/native launch of it, p50", "µs"),

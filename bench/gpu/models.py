@@ -124,6 +124,22 @@ def convnet() -> nn.Module:
     return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(32 * 16, 10))
 
 
+class Recurrent(nn.Module):
+    """Two recurrent layers, of which the last state is read."""
+
+    def __init__(self, kind: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.layers, self.head = kind(64, 128, num_layers=2, batch_first=True), nn.Linear(128, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        found: Tensor = self.head(self.layers(inputs)[0][:, -1])
+        return found
+
+
+def sequences() -> tuple[Tensor, Tensor]:
+    return torch.randn(16, 64, 64), torch.randint(0, 10, (16,))
+
+
 def images(batch: int, side: int, classes: int) -> tuple[Tensor, Tensor]:
     return torch.randn(batch, 3, side, side), torch.randint(0, classes, (batch,))
 
@@ -143,6 +159,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, Tens
     "transformer": (transformer, lambda: (torch.randn(8, 64, 128), torch.randint(0, 10, (8,))), ADAMW),
     "convnet": (convnet, lambda: images(16, 32, 10), MOMENTUM),
     "gpt2": (SMALL_GPT2, lambda: tokens(4, 64, 256), ADAMW),
+    "lstm": (partial(Recurrent, nn.LSTM), sequences, ADAMW),
+    "gru": (partial(Recurrent, nn.GRU), sequences, ADAMW),
     "gpt2-medium": (lambda: GPT2(50257, 1024, 1024, 24, 16), lambda: tokens(4, 1024, 50257), ADAMW),
     "vit-b": (ViT, lambda: images(32, 224, 1000), ADAMW),
     "resnet-50": (resnet50, lambda: images(64, 224, 1000), MOMENTUM),

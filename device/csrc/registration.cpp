@@ -140,6 +140,7 @@ void install_operators() {
   register_compositions(*kernels);
   register_batch_norm(*kernels);
   register_attention(*kernels);
+  register_recurrent(*kernels);
   register_jagged(*kernels);
   kernels->impl("_convolution", torch::CppFunction::makeFromBoxedFunction<&record_convolution>());
   register_collectives(*kernels);
@@ -148,7 +149,12 @@ void install_operators() {
   register_sparse(*kernels, *coo, *compressed);
   static auto* autograd = new KernelTable(c10::DispatchKey::AutogradCUDA);
   register_attention(*autograd);
+  register_recurrent(*autograd);
   auto& dispatcher = c10::Dispatcher::singleton();
+  define_own_operators();
+  for (const auto& own : wire::kOwnOperators) {
+    kernels->impl("forebay", own.name, kernel_of(dispatcher.findSchemaOrThrow((std::string(wire::kOwnNamespace) + own.name).c_str(), "")));
+  }
   for (const auto& name : dispatcher.getAllOpNames()) {
     if (!std::string_view(name.name).starts_with("aten::")) continue;
     const auto op = dispatcher.findOp(name);

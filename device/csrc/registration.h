@@ -39,6 +39,10 @@ void register_batch_norm(KernelTable& library);  // batch_norm.cpp
 // Composite, with a choice of our own; for the autograd key too, since its parts have their own derivatives.
 void register_attention(KernelTable& library);  // attention.cpp
 
+// Recurrent networks, a layer in one call; for the autograd key, too.
+void register_recurrent(KernelTable& library);  // recurrent.cpp
+void define_own_operators();
+
 // Operators on sparse tensors, and those that make them of dense ones.
 void register_sparse(KernelTable& dense, KernelTable& coo, KernelTable& compressed);  // sparse_kernels.cpp
 

@@ -49,7 +49,7 @@ struct Rows {
 };
 
 std::string name_of(const c10::OperatorHandle& op) {
-  const std::string name = op.schema().name().substr(std::string_view("aten::").size());
+  const std::string name(wire::local_name(op.schema().name()));
   return op.schema().overload_name().empty() ? name : name + "." + op.schema().overload_name();
 }
 

@@ -19,7 +19,7 @@ using wire::Tag;
 constexpr int64_t kLengthMax = int64_t{1} << 60;
 
 struct Contract {
-  std::string_view name;   // after "aten::", of all overloads; "… sparse" where they are given sparse tensors
+  std::string_view name;   // after the namespace, of all overloads; "… sparse" where they are given sparse tensors
   std::string_view terms;  // with spaces between
 };
 
@@ -79,7 +79,7 @@ Term term_of(std::string_view text) {
 }
 
 std::vector<Term> terms_of(const Plan& plan) {
-  const auto name = plan.op.schema().name().substr(std::string_view("aten::").size()) + (plan.sparse.empty() ? "" : " sparse");
+  const auto name = std::string(wire::local_name(plan.op.schema().name())) + (plan.sparse.empty() ? "" : " sparse");
   std::vector<Term> terms;
   for (const auto& contract : kContracts) {
     if (contract.name != name) continue;

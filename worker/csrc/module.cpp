@@ -7,6 +7,7 @@
 
 #include "memory.h"
 #include "operators.h"
+#include "recurrent.h"
 #include "server.h"
 #include "settings.h"
 
@@ -162,6 +163,7 @@ std::unique_ptr<Server> make_server(std::string kind, int index, std::string mod
 PYBIND11_MODULE(_executor, module) {
   module.doc() = "Carries out command streams by PyTorch's dispatcher, without Python";
   module.attr("TORCH_VERSION") = TORCH_VERSION;
+  define_recurrent_layers();
   using release = py::call_guard<py::gil_scoped_release>;
   py::class_<Server>(module, "Server")
       .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory"),

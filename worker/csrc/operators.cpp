@@ -244,14 +244,15 @@ bool is_supported(uint8_t dtype) {
 
 std::string reason_against(const c10::OperatorHandle& op) {
   const std::string& name = op.schema().name();
-  if (name.compare(0, kNamespace.size(), kNamespace) != 0) return "only operators of namespace aten are served";
-  const bool sparse = wire::takes_sparse(std::string_view(full_name(op.operator_name())).substr(kNamespace.size()));
+  const bool own = wire::is_own(name);
+  if (!own && name.compare(0, kNamespace.size(), kNamespace) != 0) return "only operators of namespace aten are served";
+  const bool sparse = wire::takes_sparse(wire::local_name(full_name(op.operator_name())));
   for (const auto& ban : kBans) {
-    if (sparse) break;
-    if (matches(ban.name, std::string_view(name).substr(kNamespace.size()))) return std::string(ban.reason);
+    if (sparse || own) break;
+    if (matches(ban.name, wire::local_name(name))) return std::string(ban.reason);
   }
   if (op.hasTag(at::Tag::inplace_view)) return std::string(kMetadata);
-  if (!sparse && !wire::is_listed(std::string_view(full_name(op.operator_name())).substr(kNamespace.size()))) return std::string(kUnlisted);
+  if (!sparse && !own && !wire::is_listed(wire::local_name(full_name(op.operator_name())))) return std::string(kUnlisted);
   for (const auto& argument : op.schema().arguments()) {
     if (!is_carried(argument.type())) return "the command stream carries no " + argument.type()->str();
   }

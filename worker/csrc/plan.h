@@ -11,6 +11,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
+#include <forebay/operators.h>
 #include <forebay/wire.h>
 
 #include "device.h"
@@ -114,9 +115,9 @@ struct Plan {
   std::string encoded;            // the template as it came, without the operator's number; where segments are compiled
 };
 
-// Of its operator: after "aten::", without the underscore of an overload in place.
+// Of its operator: after the namespace, without the underscore of an overload in place.
 inline std::string_view base_name(const Plan& plan) {
-  auto name = std::string_view(plan.op.schema().name()).substr(std::string_view("aten::").size());
+  auto name = wire::local_name(plan.op.schema().name());
   if (name.ends_with('_')) name.remove_suffix(1);
   return name;
 }

@@ -63,9 +63,9 @@ at::Tensor compressed_tensor(const ArgumentPlan& argument, const std::vector<at:
 void check_sparse_use(const Plan& plan) {
   const auto& name = plan.op.operator_name();
   const std::string local = name.name.substr(name.name.find("::") + 2) + (name.overload_name.empty() ? "" : "." + name.overload_name);
-  const bool takes = wire::takes_sparse(local);
+  const bool takes = wire::takes_sparse(local), takes_dense = wire::is_listed(local) || wire::is_own(name.name);
   if (!plan.sparse.empty() && !takes) throw wire::WireError("a template of " + name.name + " passes a sparse tensor, which it does not take");
-  if (plan.sparse.empty() && !wire::is_listed(local)) throw wire::WireError("a template of " + name.name + " passes no sparse tensor, which it takes alone");
+  if (plan.sparse.empty() && !takes_dense) throw wire::WireError("a template of " + name.name + " passes no sparse tensor, which it takes alone");
 }
 
 LayoutRef sparse_layout(const ArgumentPlan& argument) {

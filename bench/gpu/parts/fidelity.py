@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu.figures import ATTENTION_CASES, SMALL_MODELS, SWEEP_DTYPES
+from gpu.figures import ATTENTION_CASES, RECURRENT_MODELS, SMALL_MODELS, SWEEP_DTYPES
 from gpu.peer import Peer
 from gpu.trial import NOT_REHEARSED, Trial
 from gpu.worker import Session
@@ -45,7 +45,7 @@ def stands_for(taken: str, natively: str) -> bool:
 
 def train(trial: Trial, session: Session, native: Peer) -> None:
     """The models' losses are those of native training, as parts of the first one: a batch that is known by heart leaves rounding alone."""
-    cases = [(f"training {model}, largest difference of a loss", model, False) for model in SMALL_MODELS]
+    cases = [(f"training {model}, largest difference of a loss", model, False) for model in (*SMALL_MODELS, *RECURRENT_MODELS)]
     cases.append(("training gpt2 in bf16 autocast, largest difference of a loss", "gpt2", True))
     for name, model, autocast in cases:
         with trial.report.figures(name):

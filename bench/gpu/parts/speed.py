@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from gpu.figures import LARGE_MODELS, SMALL_MODELS
+from gpu.figures import LARGE_MODELS, RECURRENT_MODELS, SMALL_MODELS
 from gpu.peer import Peer
 from gpu.pool import pool_on
 from gpu.trial import NOT_REHEARSED, Trial
@@ -31,6 +31,7 @@ def run(trial: Trial, _: float | None) -> None:
         call(trial, session, native)
         transfer(trial, session, native)
         small_models(trial, session, native)
+        recurrent_models(trial, session, native)
         for model in LARGE_MODELS:
             large_model(trial, session, native, model)
 
@@ -98,6 +99,13 @@ def small_models(trial: Trial, session: Session, native: Peer) -> None:
     with trial.report.figures(*(f"step ÷ native eager, {model}" for model in SMALL_MODELS), mean):
         ratios = [step(trial, session, native, f"step ÷ native eager, {model}", model, "float32") for model in SMALL_MODELS]
         trial.report.take(mean, math.exp(statistics.fmean(map(math.log, ratios))))
+
+
+def recurrent_models(trial: Trial, session: Session, native: Peer) -> None:
+    """Those whose layers are one call each."""
+    for model in RECURRENT_MODELS:
+        with trial.report.figures(f"step ÷ native eager, {model}"):
+            step(trial, session, native, f"step ÷ native eager, {model}", model, "float32")
 
 
 def large_model(trial: Trial, session: Session, native: Peer, model: str) -> None:

@@ -1,4 +1,4 @@
-// The allow-list: the only operators that a client may name and a worker will look up, as NAME or NAME.OVERLOAD of namespace aten.
+// The allow-list: the only operators that a client may name and a worker will look up, as NAME or NAME.OVERLOAD of namespace aten, and a few of our own.
 // What PyTorch adds in a new version is on neither side's list until somebody has looked at it.
 #pragma once
 
@@ -19,6 +19,33 @@ inline constexpr std::string_view kSparseOperators[] = {
 };
 
 inline bool takes_sparse(std::string_view name) { return std::binary_search(std::begin(kSparseOperators), std::end(kSparseOperators), name); }
+
+// Operators of namespace forebay, which client and worker both define: what PyTorch has no operator for that every device could carry out.
+// A layer of a recurrent network, over a whole sequence: input (T, N, I); state [h] or, of an LSTM, [h, c], each (D, N, H) for D directions;
+// weights of a direction after the other, as nn.LSTM has them: (G H, I), (G H, H), and two biases (G H) or none. Cells are numbered as
+// cuDNN's modes: 0 RNN with relu, 1 RNN with tanh, 2 LSTM, 3 GRU. Gives [output (T, N, D H), h, c]; the other one the gradients of input, states, weights.
+struct OwnOperator {
+  const char* name;
+  const char* schema;
+};
+inline constexpr OwnOperator kOwnOperators[] = {
+    {"recurrent_layer", "recurrent_layer(Tensor input, Tensor[] state, Tensor[] weights, int cell, bool bidirectional) -> Tensor[]"},
+    {"recurrent_layer_backward",
+     "recurrent_layer_backward(Tensor?[] gradients, Tensor input, Tensor[] state, Tensor[] weights, int cell, bool bidirectional) -> Tensor[]"},
+};
+inline constexpr std::string_view kOwnNamespace = "forebay::";
+
+inline bool is_own(std::string_view name) {
+  if (!name.starts_with(kOwnNamespace)) return false;
+  name.remove_prefix(kOwnNamespace.size());
+  return std::any_of(std::begin(kOwnOperators), std::end(kOwnOperators), [&](const auto& one) { return one.name == name; });
+}
+
+// After the namespace.
+inline std::string_view local_name(std::string_view name) {
+  const size_t colons = name.find("::");
+  return colons == std::string_view::npos ? name : name.substr(colons + 2);
+}
 
 inline bool is_listed(std::string_view name) { return std::binary_search(std::begin(kOperators), std::end(kOperators), name); }
 

@@ -1,0 +1,282 @@
+#include "recurrent.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Context.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "forebay/operators.h"
+
+namespace forebay::worker {
+namespace {
+
+using at::Tensor;
+using at::TensorList;
+using Gradients = std::vector<Tensor>;
+
+enum Cell : int64_t { kRelu, kTanh, kLstm, kGru };
+
+constexpr int64_t kGates[] = {1, 1, 4, 3};
+
+// A direction's part of a layer. Without biases the last two are undefined.
+struct Direction {
+  Tensor h, c, from_input, from_hidden, input_bias, hidden_bias;
+};
+
+struct Layer {
+  Layer(const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional);
+
+  Direction direction(int64_t number) const;
+  int64_t per_direction() const { return biases ? 4 : 2; }
+
+  const Tensor& input;
+  TensorList state, weights;
+  int64_t cell, directions, hidden = 0;
+  bool biases;
+};
+
+void check_alike(const Tensor& tensor, const Tensor& input, at::IntArrayRef sizes, const char* what) {
+  TORCH_CHECK(tensor.defined() && tensor.layout() == at::kStrided && tensor.scalar_type() == input.scalar_type() && tensor.device() == input.device(),
+              "a recurrent layer's ", what, " must be of its input's type and device");
+  TORCH_CHECK(tensor.sizes() == sizes, "a recurrent layer's ", what, " must have sizes ", sizes, ", not ", tensor.sizes());
+}
+
+// Kernels trust what is held against each other here.
+Layer::Layer(const Tensor& input_, TensorList state_, TensorList weights_, int64_t cell_, bool bidirectional)
+    : input(input_), state(state_), weights(weights_), cell(cell_), directions(bidirectional ? 2 : 1), biases(weights_.size() == static_cast<size_t>(directions) * 4) {
+  TORCH_CHECK(cell >= kRelu && cell <= kGru, "a recurrent layer has no cell ", cell);
+  TORCH_CHECK(input.defined() && input.dim() == 3 && input.numel() > 0 && at::isFloatingType(input.scalar_type()) && input.layout() == at::kStrided,
+              "a recurrent layer takes a sequence of floating-point numbers with elements, in three dimensions");
+  TORCH_CHECK(state.size() == (cell == kLstm ? 2u : 1u), "a recurrent layer is given ", state.size(), " states");
+  TORCH_CHECK(biases || weights.size() == static_cast<size_t>(directions) * 2, "a recurrent layer is given ", weights.size(), " weights");
+  TORCH_CHECK(state[0].defined() && state[0].dim() == 3 && state[0].numel() > 0, "a recurrent layer's state must have three dimensions");
+  hidden = state[0].size(2);
+  for (const auto& one : state) check_alike(one, input, {directions, input.size(1), hidden}, "state");
+  const int64_t rows = kGates[cell] * hidden;
+  for (int64_t number = 0; number < directions; ++number) {
+    const auto part = direction(number);
+    check_alike(part.from_input, input, {rows, input.size(2)}, "weight of the input");
+    check_alike(part.from_hidden, input, {rows, hidden}, "weight of the state");
+    if (!biases) continue;
+    check_alike(part.input_bias, input, {rows}, "bias");
+    check_alike(part.hidden_bias, input, {rows}, "bias");
+  }
+}
+
+Direction Layer::direction(int64_t number) const {
+  const auto first = static_cast<size_t>(number * per_direction());
+  Direction part{state[0][number], cell == kLstm ? state[1][number] : Tensor(), weights[first], weights[first + 1], {}, {}};
+  if (biases) part.input_bias = weights[first + 2], part.hidden_bias = weights[first + 3];
+  return part;
+}
+
+std::vector<Tensor> forward(const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional) {
+  const Layer layer(input, state, weights, cell, bidirectional);
+  if (cell == kLstm) {
+    const auto [output, h, c] = at::lstm(input, state, weights, layer.biases, /*num_layers=*/1, /*dropout=*/0, /*train=*/false, bidirectional, /*batch_first=*/false);
+    return {output.contiguous(), h.contiguous(), c.contiguous()};
+  }
+  const auto of = [&](auto&& kernel) { return kernel(input, state[0], weights, layer.biases, 1, 0.0, false, bidirectional, false); };
+  const auto [output, h] = cell == kGru    ? of([](auto&&... all) { return at::gru(all...); })
+                           : cell == kTanh ? of([](auto&&... all) { return at::rnn_tanh(all...); })
+                                           : of([](auto&&... all) { return at::rnn_relu(all...); });
+  return {output.contiguous(), h.contiguous()};
+}
+
+// What comes in for a direction: of its half of the output, of its last states.
+struct Incoming {
+  std::optional<Tensor> output, h, c;
+};
+
+Incoming incoming_of(const Layer& layer, const c10::List<std::optional<Tensor>>& gradients, int64_t number) {
+  const auto given = [&](size_t place) { return place < gradients.size() ? std::optional<Tensor>(gradients.get(place)) : std::nullopt; };
+  const auto part = [&](std::optional<Tensor> whole, auto&& of) { return whole && whole->defined() ? std::optional<Tensor>(of(*whole)) : std::nullopt; };
+  const auto last = [&](const Tensor& whole) { return whole[number]; };
+  return {part(given(0), [&](const Tensor& whole) { return whole.narrow(2, number * layer.hidden, layer.hidden); }), part(given(1), last), part(given(2), last)};
+}
+
+// Of a direction: input, h, c where there is one, and its weights.
+struct Outgoing {
+  Tensor input, h, c;
+  std::vector<Tensor> weights;
+};
+
+// Step by step.
+
+// What a step leaves for its derivative.
+struct Step {
+  Tensor h, c;            // before it
+  std::vector<Tensor> gates;
+  Tensor extra;           // tanh of an LSTM's cell; the state's part of a GRU's new gate
+};
+
+// The state after a step, given what comes of the input and of the state before.
+std::pair<Tensor, Tensor> step_forward(int64_t cell, const Tensor& of_input, const Tensor& of_hidden, Step& step) {
+  if (cell == kRelu || cell == kTanh) {
+    const Tensor sum = of_input + of_hidden;
+    step.gates = {cell == kRelu ? sum.relu() : sum.tanh()};
+    return {step.gates[0], {}};
+  }
+  if (cell == kLstm) {
+    const auto parts = (of_input + of_hidden).chunk(4, 1);
+    step.gates = {parts[0].sigmoid(), parts[1].sigmoid(), parts[2].tanh(), parts[3].sigmoid()};
+    const Tensor c = step.gates[1] * step.c + step.gates[0] * step.gates[2];
+    step.extra = c.tanh();
+    return {step.gates[3] * step.extra, c};
+  }
+  const auto of_x = of_input.chunk(3, 1), of_h = of_hidden.chunk(3, 1);
+  const Tensor reset = (of_x[0] + of_h[0]).sigmoid(), update = (of_x[1] + of_h[1]).sigmoid();
+  step.gates = {reset, update, (of_x[2] + reset * of_h[2]).tanh()};
+  step.extra = of_h[2];
+  return {step.gates[2] + update * (step.h - step.gates[2]), {}};
+}
+
+// Gradients of what came of the input and of the state, of the state before beside the latter's, and of the cell before.
+struct StepGradients {
+  Tensor of_input, of_hidden, h, c;
+};
+
+StepGradients step_backward(int64_t cell, const Step& step, const Tensor& h, const Tensor& c) {
+  const auto& gates = step.gates;
+  if (cell == kRelu || cell == kTanh) {
+    const Tensor sum = cell == kRelu ? h * (gates[0] > 0) : h * (1 - gates[0] * gates[0]);
+    return {sum, sum, {}, {}};
+  }
+  if (cell == kLstm) {
+    const Tensor &in = gates[0], &forget = gates[1], &fresh = gates[2], &out = gates[3];
+    const Tensor of_c = c + h * out * (1 - step.extra * step.extra);
+    const Tensor sum = at::cat({of_c * fresh * in * (1 - in), of_c * step.c * forget * (1 - forget), of_c * in * (1 - fresh * fresh), h * step.extra * out * (1 - out)}, 1);
+    return {sum, sum, {}, of_c * forget};
+  }
+  const Tensor &reset = gates[0], &update = gates[1], &fresh = gates[2];
+  const Tensor to_update = h * (step.h - fresh) * update * (1 - update), to_fresh = h * (1 - update) * (1 - fresh * fresh);
+  const Tensor to_reset = to_fresh * step.extra * reset * (1 - reset);
+  return {at::cat({to_reset, to_update, to_fresh}, 1), at::cat({to_reset, to_update, to_fresh * reset}, 1), h * update, {}};
+}
+
+std::vector<Step> steps_of(const Layer& layer, const Direction& part, const Tensor& input) {
+  std::vector<Step> steps;
+  const Tensor of_input = at::linear(input, part.from_input, part.input_bias);
+  Tensor h = part.h, c = part.c;
+  for (int64_t time = 0; time < input.size(0); ++time) {
+    steps.push_back({h, c, {}, {}});
+    std::tie(h, c) = step_forward(layer.cell, of_input[time], at::linear(h, part.from_hidden, part.hidden_bias), steps.back());
+  }
+  return steps;
+}
+
+// On any device: backpropagation through time (Werbos 1990), with the products of all steps' weights as one.
+Outgoing backward_by_steps(const Layer& layer, const Direction& part, const Incoming& incoming, bool reverse) {
+  const Tensor input = reverse ? layer.input.flip(0) : layer.input;
+  const auto steps = steps_of(layer, part, input);
+  const std::optional<Tensor> of_output = incoming.output && reverse ? std::optional(incoming.output->flip(0)) : incoming.output;
+  Tensor h = incoming.h.value_or(at::zeros_like(part.h)), c = layer.cell == kLstm ? incoming.c.value_or(at::zeros_like(part.h)) : Tensor();
+  std::vector<Tensor> of_inputs(steps.size()), of_hiddens(steps.size()), before;
+  for (size_t time = steps.size(); time-- > 0;) {
+    if (of_output) h = h + (*of_output)[static_cast<int64_t>(time)];
+    auto found = step_backward(layer.cell, steps[time], h, c);
+    const Tensor through = at::mm(found.of_hidden, part.from_hidden);
+    h = found.h.defined() ? through + found.h : through;
+    c = found.c;
+    of_inputs[time] = std::move(found.of_input);
+    of_hiddens[time] = std::move(found.of_hidden);
+  }
+  for (const auto& step : steps) before.push_back(step.h);
+  const Tensor of_input = at::cat(of_inputs, 0), of_hidden = at::cat(of_hiddens, 0);
+  Outgoing outgoing{at::mm(of_input, part.from_input).view_as(input), h, c, {at::mm(of_input.t(), input.reshape({-1, input.size(2)})), at::mm(of_hidden.t(), at::cat(before, 0))}};
+  if (reverse) outgoing.input = outgoing.input.flip(0);
+  if (layer.biases) outgoing.weights.insert(outgoing.weights.end(), {of_input.sum(0), of_hidden.sum(0)});
+  return outgoing;
+}
+
+// By oneDNN, as natively: an LSTM in single precision.
+bool takes_onednn(const Layer& layer) {
+  return layer.cell == kLstm && layer.input.is_cpu() && layer.input.scalar_type() == at::kFloat && at::hasMKLDNN() && at::globalContext().userEnabledMkldnn();
+}
+
+Outgoing backward_by_onednn(const Layer& layer, const Direction& part, const Incoming& incoming, bool reverse) {
+  const bool bidirectional = layer.directions == 2;
+  const Tensor none = layer.biases ? Tensor() : at::zeros({kGates[kLstm] * layer.hidden}, layer.input.options());
+  const Tensor &input_bias = layer.biases ? part.input_bias : none, &hidden_bias = layer.biases ? part.hidden_bias : none;
+  const Tensor input = layer.input.contiguous(), h = part.h.contiguous(), c = part.c.contiguous();
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const at::AutoGradMode keeps_workspace(true);
+  const auto [output, last_h, last_c, workspace] = at::mkldnn_rnn_layer(input, part.from_input, part.from_hidden, input_bias, hidden_bias, h, c, reverse, {}, kLstm, layer.hidden,
+                                                                        1, layer.biases, bidirectional, false, /*train=*/true);
+  const auto all = [](const std::optional<Tensor>& given, const Tensor& like) { return given ? given->contiguous() : at::zeros_like(like); };
+  const auto found = at::mkldnn_rnn_layer_backward(input, part.from_input, part.from_hidden, input_bias, hidden_bias, h, c, output, last_h, last_c,
+                                                   all(incoming.output, output), all(incoming.h, last_h), all(incoming.c, last_c), reverse, kLstm, layer.hidden, 1,
+                                                   layer.biases, true, bidirectional, {}, false, workspace);
+  const auto& [of_input, of_from_input, of_from_hidden, of_input_bias, of_hidden_bias, of_h, of_c] = found;
+  Outgoing outgoing{of_input, of_h, of_c, {of_from_input, of_from_hidden}};
+  if (layer.biases) outgoing.weights.insert(outgoing.weights.end(), {of_input_bias, of_hidden_bias.clone()});
+  return outgoing;
+}
+
+// By cuDNN, as natively: all directions at once.
+Gradients backward_by_cudnn(const Layer& layer, const c10::List<std::optional<Tensor>>& gradients) {
+  const Tensor input = layer.input.contiguous(), h = layer.state[0].contiguous();
+  const std::optional<Tensor> c = layer.cell == kLstm ? std::optional(layer.state[1].contiguous()) : std::nullopt;
+  const auto given = [&](size_t place) -> std::optional<Tensor> {
+    const std::optional<Tensor> one = place < gradients.size() ? std::optional<Tensor>(gradients.get(place)) : std::nullopt;
+    return one && one->defined() ? std::optional(one->contiguous()) : std::nullopt;
+  };
+  const bool bidirectional = layer.directions == 2;
+  const auto [output, last_h, last_c, reserve, buffer] =
+      at::_cudnn_rnn(input, layer.weights, layer.per_direction(), {}, h, c, layer.cell, layer.hidden, 0, 1, false, 0, /*train=*/true, bidirectional, {}, {});
+  auto [of_input, of_h, of_c, of_weights] =
+      at::_cudnn_rnn_backward(input, layer.weights, layer.per_direction(), buffer, h, c, output, given(0), given(1), given(2), layer.cell, layer.hidden, 0, 1, false, 0, true,
+                              bidirectional, {}, {}, reserve, {true, true, true, true});
+  Gradients found{of_input, of_h};
+  if (layer.cell == kLstm) found.push_back(of_c);
+  for (const auto& one : of_weights) found.push_back(one.clone());  // parts of one buffer
+  return found;
+}
+
+Gradients backward(const c10::List<std::optional<Tensor>>& gradients, const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional) {
+  const Layer layer(input, state, weights, cell, bidirectional);
+  const std::vector<int64_t> of_states{layer.directions, input.size(1), layer.hidden};
+  TORCH_CHECK(gradients.size() == state.size() + 1, "a recurrent layer has ", state.size() + 1, " results, of which ", gradients.size(), " gradients are given");
+  for (size_t place = 0; place < gradients.size(); ++place) {
+    const std::optional<Tensor> one = gradients.get(place);
+    if (!one || !one->defined()) continue;
+    const std::vector<int64_t> of_output{input.size(0), input.size(1), layer.directions * layer.hidden};
+    check_alike(*one, input, place == 0 ? of_output : of_states, "gradient");
+  }
+  if (input.is_cuda() && at::cudnn_is_acceptable(input)) return backward_by_cudnn(layer, gradients);
+  std::vector<Outgoing> outgoing;
+  for (int64_t number = 0; number < layer.directions; ++number) {
+    const auto by = takes_onednn(layer) ? backward_by_onednn : backward_by_steps;
+    outgoing.push_back(by(layer, layer.direction(number), incoming_of(layer, gradients, number), number == 1));
+  }
+  const bool both = layer.directions == 2;
+  const auto stacked = [&](Tensor Outgoing::*part) { return both ? at::stack({outgoing[0].*part, outgoing[1].*part}) : (outgoing[0].*part).unsqueeze(0).contiguous(); };
+  Gradients found{both ? outgoing[0].input + outgoing[1].input : outgoing[0].input.contiguous(), stacked(&Outgoing::h)};
+  if (cell == kLstm) found.push_back(stacked(&Outgoing::c));
+  for (const auto& one : outgoing) {
+    for (const auto& weight : one.weights) found.push_back(weight.contiguous());
+  }
+  return found;
+}
+
+}  // namespace
+
+void define_recurrent_layers() {
+  static const bool defined = [] {
+    static torch::Library definitions(torch::Library::FRAGMENT, "forebay", std::nullopt, __FILE__, __LINE__);
+    for (const auto& own : wire::kOwnOperators) {
+      if (!c10::Dispatcher::singleton().findSchema({std::string(wire::kOwnNamespace) + own.name, ""})) definitions.def(own.schema);
+    }
+    static torch::Library kernels(torch::Library::IMPL, "forebay", c10::DispatchKey::CompositeExplicitAutograd, __FILE__, __LINE__);
+    kernels.impl("recurrent_layer", forward);
+    kernels.impl("recurrent_layer_backward", backward);
+    return true;
+  }();
+  (void)defined;
+}
+
+}  // namespace forebay::worker
