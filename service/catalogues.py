@@ -14,7 +14,9 @@ from babel.messages.pofile import read_po, write_po
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 FOLDER = CHECKOUT / "service" / "forebay_service" / "locale"
-PACKAGES = ("dashboards/forebay_dashboards", "hub/forebay_hub", "service/forebay_service", "spawner/forebay_spawner")
+PACKAGES = (
+    "billing/forebay_billing", "dashboards/forebay_dashboards", "hub/forebay_hub", "service/forebay_service", "spawner/forebay_spawner",
+)  # fmt: skip
 METHODS = [("**.py", "python"), ("**.html", "jinja2.ext:babel_extract")]
 OPTIONS = {"**.html": {"newstyle_gettext": "true", "trim_blocks": "true", "lstrip_blocks": "true", "silent": "false"}}
 KEYWORDS: dict[str, tuple[int | tuple[int, str], ...] | None] = {

@@ -24,9 +24,10 @@ from forebay_billing.metrics import Metrics
 from forebay_billing.settings import Settings
 from forebay_billing.tables.engines import open_engines
 from forebay_billing.tasks.budget_watch import BudgetWatch
+from forebay_billing.tasks.delivery import Courier
 from forebay_billing.tasks.month_end import MonthEnd
 from forebay_billing.tasks.monthly_reports import MonthlyReports
-from forebay_billing.tasks.notice_delivery import NoticeCourier
+from forebay_billing.tasks.notices import Notices
 from forebay_billing.tasks.revenue_hours import RevenueHours
 from forebay_billing.tasks.usage_rollups import UsageRollups
 from forebay_billing.writes import holds
@@ -52,10 +53,11 @@ class Service:
         metrics.watch_queue(lambda: self.store.writes_waiting)
         self._desk = _open_desk(self.store, settings, clock_ns, metrics)
         try:
-            self.budgets = BudgetWatch(self.store, settings, clock_ns)
+            self._courier = Courier(self.store, settings, clock_ns)
         except SettingsError:
             self.store.close()
             raise
+        self.budgets = BudgetWatch(self.store, settings, clock_ns, self._courier)
         conditions = settings.conditions()
         context = handler_http.Context(self.store, authenticator, metrics, clock_ns, settings, self._desk, self.budgets)
         self._server = HTTPServer(
@@ -73,9 +75,9 @@ class Service:
         if self._desk is not None:
             self._desk.start()
         self.budgets.start()
-        self.reports = MonthlyReports(self.store, settings, clock_ns)
+        self.reports = MonthlyReports(self.store, self._courier, clock_ns)
         self.reports.start()
-        self.notices = NoticeCourier(self.store, settings, clock_ns)
+        self.notices = Notices(self._courier)
         self.notices.start()
         self.revenue = RevenueHours(self.store, clock_ns)
         self.revenue.start()
@@ -103,6 +105,7 @@ class Service:
         if self._desk is not None:
             await self._desk.close()
         await self.budgets.close()
+        self._courier.close()
         await asyncio.to_thread(self.store.close)
         await self._server.close_all_connections()
         log.info("billing stopped", extra={"action": "service.stop", "port": self.port})

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from forebay_service.errors import SettingsError
 from forebay_service.identity import Identity
+from forebay_service.languages import CATALOGUES, SOURCE
 from forebay_service.settings import ServiceSettings
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
@@ -19,6 +20,12 @@ from forebay_billing.writes.invoices import Conditions
 def _currency(code: str) -> str:
     if code not in DECIMALS:
         raise ValueError(f"{code!r} is not a currency of ISO 4217")
+    return code
+
+
+def _language(code: str) -> str:
+    if code not in CATALOGUES:
+        raise ValueError(f"there are no texts in {code!r}; there are {', '.join(CATALOGUES)}")
     return code
 
 
@@ -106,6 +113,9 @@ class Settings(ServiceSettings):
     hold_silence_seconds: Annotated[
         float, Field(gt=0, le=31_622_400, description="How long after the time that it covers a hold expires, if nothing is heard.")
     ] = 300.0
+    language: Annotated[
+        str, AfterValidator(_language), Field(description="Language of mails and notices to whoever chose none.")
+    ] = SOURCE
     alert_private_addresses: Annotated[
         bool, Field(description="Whether webhooks of alerts may go to private addresses, and by plain HTTP.")
     ] = False

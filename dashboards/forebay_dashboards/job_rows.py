@@ -18,6 +18,7 @@ class Job(Row):
     attempt: Count
     retries_max: Count
     time_limit_seconds: Count | None = None
+    notify: str | None = None
     created_at_ns: Count
     started_at_ns: Count | None = None
     ended_at_ns: Count | None = None

@@ -544,19 +544,6 @@ class Channel(Row):
     note: str | None = None
 
 
-class NoticeChannel(Row):
-    """Where a person is told of own cells; an address that is not confirmed yet hears nothing."""
-
-    id: Count
-    kind: Literal["email", "webhook", "slack"]
-    target: str
-    confirmed: bool
-    secret: str | None = None
-    """Of a webhook, told to whoever made it, and never again."""
-    note: str | None = None
-    """Why the latest notice did not arrive."""
-
-
 class Forecast(Row):
     """What a flavor's demand will come to, if the last quarter of an hour goes on; devices that serve it are shared with its rivals."""
 

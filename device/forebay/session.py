@@ -24,7 +24,7 @@ from websockets.sync.client import ClientConnection, connect
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
-from forebay.service import LOSS_VARIABLE, TOKEN_VARIABLE, Service
+from forebay.service import BUDGET, LOSS_VARIABLE, TOKEN_VARIABLE, Service
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 
@@ -473,6 +473,8 @@ class Session:
             case messages.SessionOpened():
                 self._take_opened(link, message)
             case messages.Queued():
+                if message.code == BUDGET:
+                    _tell_runner(f"{BUDGET}\n{message.said()}")
                 with self._changed:
                     if link.request is not None and link.request.number == message.request:
                         link.request.queued = message
@@ -481,6 +483,7 @@ class Session:
                     link.line = link.line or self._new_line()
                     link.line.show(link.flavor, message)
             case messages.Granted():
+                _forget_budget()
                 self._take_grant(link, message)
             case messages.Revoking():
                 self._new_line().revoking(message)
@@ -489,6 +492,8 @@ class Session:
             case messages.Leave():
                 threading.Thread(target=self._leave, args=(link,), name="forebay-leave", daemon=True).start()
             case messages.Refused():
+                if message.code == BUDGET:
+                    _tell_runner(f"{BUDGET}\n{message.said()}")
                 self._take_refusal(link, message)
             case messages.SessionLost():
                 raise SessionEnded(message.said(), message.cause)
@@ -574,11 +579,25 @@ class Session:
 
 def _tell_loss(error: ForebayError) -> None:
     """Says to the runner of a job, if this is one, that it lost its tensors by no fault of its own, so that it may be run again."""
+    if isinstance(error, SessionEnded) and (error.cause is None or error.cause.code not in BY_PEOPLE):
+        _tell_runner(str(error))
+
+
+def _tell_runner(what: str) -> None:
+    """What stops this job's program, after a line BUDGET where it is that."""
     file = os.environ.get(LOSS_VARIABLE)
-    if not file or not isinstance(error, SessionEnded) or (error.cause is not None and error.cause.code in BY_PEOPLE):
-        return
-    with contextlib.suppress(OSError):
-        Path(file).write_text(str(error), encoding="utf-8")
+    if file:
+        with contextlib.suppress(OSError):
+            Path(file).write_text(what, encoding="utf-8")
+
+
+def _forget_budget() -> None:
+    """There is one again."""
+    file = os.environ.get(LOSS_VARIABLE)
+    if file:
+        with contextlib.suppress(OSError):
+            if Path(file).read_text(encoding="utf-8").startswith(f"{BUDGET}\n"):
+                Path(file).write_text("", encoding="utf-8")
 
 
 def _span(work: Work) -> messages.Span:

@@ -29,6 +29,7 @@ from tornado.web import Application
 
 from forebay_pool.billing.client import BillingClient
 from forebay_pool.billing.heartbeats import Heartbeats
+from forebay_pool.billing.job_notices import JobNotices
 from forebay_pool.billing.outbox import Outbox
 from forebay_pool.errors import BillingUnavailable, StoreUnavailable
 from forebay_pool.hosts.launcher import Launcher, LocalLauncher, WorkerCommand
@@ -171,7 +172,7 @@ class Service:
         async def write(call: Callable[[], T]) -> T:
             return await asyncio.wrap_future(self.writer.call(call))
 
-        return Dispatcher(JobStore(self.store, limits), servers, write, limits, time.time_ns)
+        return Dispatcher(JobStore(self.store, limits, tells=self.billing is not None), servers, write, limits, time.time_ns)
 
     def _collect_state(self, machine: StateMachine) -> None:
         """What metrics tell besides what they count."""
@@ -358,6 +359,8 @@ class Service:
             loops += (self.outbox.run(), self.outbox.retry_refused())
         if self.dispatcher is not None:
             loops.append(self.dispatcher.run())
+            if self.billing is not None:
+                loops.append(JobNotices(self.dispatcher.store, self.writer, self.billing, self.settings.source).run())
         for loop in loops:
             task = asyncio.create_task(loop)
             task.add_done_callback(self._loop_ended)

@@ -1,6 +1,6 @@
-"""Why a flavor is not served, and why a budget stops somebody, in the reader's language: by codes and values of pool and billing.
+"""Why a flavor is not served, a budget stops somebody, or a job ended, in the reader's language: by codes and values of pool and billing.
 
-Both are told on the pages of the dashboards and on JupyterHub's spawn page. No I/O.
+The first two are told on the pages of the dashboards and on JupyterHub's spawn page, the last on those pages and in notices. No I/O.
 """
 
 from __future__ import annotations
@@ -148,3 +148,30 @@ def why_budget_stops(
 
 def _given(tenant: str, user: str | None, notebook: str | None) -> dict[str, str | None]:
     return {"tenant": tenant, "user": user, "notebook": notebook}
+
+
+_JOB_ENDS: Mapping[str, Callable[[Values], Text]] = {
+    "exit_status": lambda given: Text("The program ended with status %(status)s.", status=given["exit_status"]),
+    "time_limit": lambda given: Text(
+        "It ran for %(seconds)s s, the longest that it was to run, and was ended.", seconds=given["time_limit_seconds"]
+    ),
+    "budget": lambda given: Text("A budget is used up."),
+    "unstartable": lambda given: Text("The program could not be started; what the run printed says why."),
+    "worker_lost": lambda given: Text("The worker that held its tensors was lost."),
+    "server_lost": lambda given: Text("The process that ran it is gone, as after a host was lost."),
+    "server_stopped": lambda given: Text("The server that it ran in was stopped."),
+    "not_started": lambda given: Text("JupyterHub could not start a server for it."),
+    "silent": lambda given: Text("The process that ran it was not heard of any more."),
+    "refused": lambda given: Text("JupyterHub starts no server for this user any more."),
+    "by_user": lambda given: Text("Its user cancelled it."),
+    "by_other": lambda given: Text("An owner of the tenant, or an operator, cancelled it."),
+}
+
+
+def job_end(reason: str, values: Values) -> Text | None:
+    """Why a job is not running, or is to run again; None for a reason that is new, or lacks a value."""
+    make = _JOB_ENDS.get(reason)
+    try:
+        return make and make(values)
+    except KeyError:
+        return None

@@ -23,8 +23,8 @@ from forebay_billing import failpoints
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.model.types import UsageRecord
 from forebay_billing.rules.retries import GIVE_UP_NS
-from forebay_billing.tasks import alert_webhooks, budget_watch
-from forebay_billing.tasks.alert_webhooks import check_target, is_public, signature
+from forebay_billing.tasks import budget_watch, webhooks
+from forebay_billing.tasks.webhooks import check_target, is_public, signature
 from forebay_billing.writes.alerts import CLAIMS
 from pydantic import SecretStr
 
@@ -228,6 +228,20 @@ def test_a_mail_goes_through_the_operators_server(serving: Any, post: tuple[Post
     assert set(post[0].signed_in) == {b"billing"}
 
 
+def test_a_mail_is_in_the_language_of_whoever_has_it_sent(serving: Any, post: tuple[Post, int], usage: Any) -> None:
+    running = serving()
+    running.request("acme-owner", "PUT", "/api/notices/preferences", json={"language": "ko"}).raise_for_status()
+    add(running, "email", "money@acme.example")
+    add(running, "email", "all@cloud.example", "operator")
+    spend(running, usage, [100])
+    step(running)
+    mails = {mail["To"]: (mail["Subject"], mail.get_content()) for mail in post[0].mails}  # type: ignore[attr-defined]
+    subject, text = mails["money@acme.example"]
+    assert subject == "테넌트 acme 예산의 100 %를 사용했습니다"
+    assert "정가 기준" in text and "한도에 이르면 실행 중인 작업이 멈춥니다" in text and "예산을 정한 사람: operator (운영자)." in text
+    assert mails["all@cloud.example"][0] == "100 % of the budget for tenant acme is used"
+
+
 def test_a_mail_server_that_does_not_secure_the_connection_is_told_no_password(serving: Any, post: tuple[Post, int], usage: Any) -> None:
     running = serving(smtp_security="starttls", smtp_user="billing", smtp_password=SecretStr("post-password"))
     add(running, "email", "money@acme.example")
@@ -302,7 +316,7 @@ def test_a_public_name_that_leads_to_a_private_address_gets_no_connection(
     async def resolve(_self: Any, _host: str, port: int, _family: Any = 0) -> list[tuple[int, Any]]:
         return [(socket.AF_INET, (where, port))]
 
-    monkeypatch.setattr(alert_webhooks.DefaultLoopResolver, "resolve", resolve)
+    monkeypatch.setattr(webhooks.DefaultLoopResolver, "resolve", resolve)
     add(running, "webhook", f"https://hooks.example.com:{port}/hook")
     where = "127.0.0.1"
     later = {"kind": "webhook", "target": "https://other.example.com/hook"}

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from forebay_billing.tasks import notice_delivery
-from forebay_billing.tasks.notice_delivery import line
+from forebay_billing.documents.messages import line_of
+from forebay_billing.tasks import notices
 from forebay_billing.writes.notices import ADDRESSES_DAILY_MAX, CHANNELS_PER_USER_MAX, CODE_TRIES_MAX, HOURLY_MAX, Notice, Person
 from test_alerts import Post, Receiver, post, receiver, verified  # noqa: F401 - fixtures
 
@@ -22,7 +22,7 @@ def serving(
     settings: Any, clock: Any, running_service: Any, post: tuple[Post, int], monkeypatch: pytest.MonkeyPatch  # noqa: F811 - the fixture
 ) -> Iterator[Callable[..., Any]]:
     """Starts the service with such settings; its loop goes round when the test says so."""
-    monkeypatch.setattr(notice_delivery, "STEP_SECONDS", 3600.0)
+    monkeypatch.setattr(notices, "STEP_SECONDS", 3600.0)
     started = []
 
     def start(**changes: Any) -> Any:
@@ -107,6 +107,66 @@ def test_webhooks_are_signed_and_slack_gets_a_text(serving: Any, receiver: Recei
     assert [one["note"] for one in ask(running, "GET", "/channels")] == [None, None]
 
 
+JOB = {
+    "key": "pool/job-17/1/failed", "tenant": "acme", "user": MEMBER, "job": 17, "kind": "failed", "label": "job 17: train.py",
+    "seconds": 75.4, "why": "The program ended with status 3.",
+    "cause": {"code": "exit_status", "values": {"exit_status": 3, "time_limit_seconds": None}},
+}  # fmt: skip
+
+
+def test_people_are_told_of_their_jobs_as_each_job_says_or_as_they_prefer(serving: Any, receiver: Receiver) -> None:  # noqa: F811
+    running = serving()
+    ask(running, "POST", "/channels", {"kind": "webhook", "target": receiver.url})
+    ask(running, "POST", "/channels", {"kind": "slack", "target": receiver.url})
+
+    def told(key: str, **changes: Any) -> int:
+        return int(ask(running, "POST", "/jobs", {**JOB, "key": key, **changes}, caller="pool")["channels"])
+
+    assert told("a") == 0, "nothing is told of jobs before somebody asks for it"
+    assert [told("b", notify="failures"), told("b", notify="failures"), told("c", notify="failures", kind="ended")] == [2, 0, 0]
+    ask(running, "PUT", "/preferences", {"jobs": "failures"})
+    assert [told("d", kind="budget"), told("e", kind="retried"), told("f", notify="none")] == [2, 0, 0]
+    assert told("g", notify="all", kind="ended") == 2, "each job may say otherwise"
+    ask(running, "PUT", "/preferences", {"jobs": "all"})
+    assert told("h", kind="retried") == 2
+    step(running)
+    bodies = [json.loads(body) for _, _, body in receiver.received]
+    assert {body["text"] for body in bodies if "text" in body} == {
+        "job 17: train.py failed after 1 min 15 s: The program ended with status 3.",
+        "job 17: train.py is stopped by a budget: The program ended with status 3.",
+        "job 17: train.py has ended after 1 min 15 s.",
+        "job 17: train.py is run again, as its run was lost: The program ended with status 3.",
+    }
+    assert {body["type"] for body in bodies if "type" in body} == {"job.failed", "job.budget", "job.ended", "job.retried"}
+    (failed,) = (body["data"] for body in bodies if body.get("type") == "job.failed")
+    assert (failed["job"], failed["label"], failed["why"]) == (17, "job 17: train.py", "The program ended with status 3.")
+    ask(running, "POST", "/jobs", {**JOB, "key": "i"}, status=403)
+    for wrong in ({"kind": "waits"}, {"notify": "some"}, {"job": -1}, {"cause": {"code": "A B", "values": {}}}):
+        assert ask(running, "POST", "/jobs", {**JOB, **wrong}, caller="pool", status=400)["error"]["code"] == "invalid"
+
+
+def test_each_is_told_in_the_language_that_they_chose_and_others_in_the_installations(
+    serving: Any, receiver: Receiver, post: tuple[Post, int]  # noqa: F811
+) -> None:  # fmt: skip
+    running = serving(language="ko")
+    ask(running, "POST", "/channels", {"kind": "slack", "target": receiver.url})
+    ask(running, "POST", "/channels", {"kind": "slack", "target": receiver.url}, caller="acme-owner")
+    ask(running, "PUT", "/preferences", {"language": "en"}, caller="acme-owner")
+    for user in (MEMBER, "acme-owner"):
+        ask(running, "POST", "/jobs", {**JOB, "key": user, "user": user, "notify": "all"}, caller="pool")
+    step(running)
+    assert {json.loads(body)["text"] for _, _, body in receiver.received} == {
+        "job 17: train.py failed after 1 min 15 s: The program ended with status 3.",
+        "job 17: train.py: 1분 15초 만에 실패했습니다: 프로그램이 상태 3(으)로 끝났습니다.",
+    }
+    ask(running, "POST", "/channels", {"kind": "email", "target": "me@acme.example"})
+    assert re.fullmatch(r"Forebay 코드: \w{8}", post[0].mails[-1]["Subject"])
+    assert ask(running, "GET", "/preferences") == {"language": None, "jobs": None, "common_language": "ko"}
+    ask(running, "PUT", "/preferences", {"language": "xx"}, status=400)
+    ask(running, "PUT", "/preferences", {"language": "en"}, caller="operator")
+    ask(running, "GET", "/preferences", caller="pool", status=403)
+
+
 def test_what_is_not_public_and_who_may_not_are_refused(serving: Any) -> None:
     running = serving(alert_private_addresses=False, smtp_host=None)
     for kind, target in (("webhook", "https://10.0.0.1/"), ("slack", "http://hooks.example/"), ("email", "me@acme.example")):
@@ -132,5 +192,6 @@ def test_so_many_notices_and_channels_are_a_persons_own_bound(serving: Any, rece
 
 def test_a_notice_is_one_line_whatever_a_notebook_is_called() -> None:
     notice = Notice(1, Person("acme", "ann"), "waits", "a\nb.ipynb", None, None, 7300.0, None, 0)
-    assert line(notice) == "a b.ipynb: cell ? waits for a device: no reason was told"
-    assert line(Notice(1, Person("acme", "ann"), "ended", "a.ipynb", 1, None, 7300.0, None, 0)).endswith("after 2 h 1 min.")
+    assert line_of(notice, "en") == "a b.ipynb: cell ? waits for a device: no reason was told"
+    ended = Notice(1, Person("acme", "ann"), "ended", "a.ipynb", 1, None, 7300.0, None, 0)
+    assert line_of(ended, "en").endswith("after 2 h 1 min.")

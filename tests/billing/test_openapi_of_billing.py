@@ -51,6 +51,12 @@ TRIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("acme-owner", "DELETE", "api/alerts/channels/1", {}),
     ("acme-member", "POST", "api/notices/channels", {"json": {"kind": "slack", "target": "http://127.0.0.1:9/"}}),
     ("acme-member", "POST", "api/notices", {"json": {"kind": "ended", "notebook": "a.ipynb", "seconds": 1.5}}),
+    ("pool", "POST", "api/notices/jobs", {"json": {
+        "key": "k", "tenant": "acme", "user": "acme-member", "notify": "all", "job": 1,
+        "kind": "ended", "label": "job 1: a.py", "seconds": 1.5,
+    }}),
+    ("acme-member", "PUT", "api/notices/preferences", {"json": {"language": "ko"}}),
+    ("acme-member", "GET", "api/notices/preferences", {}),
     ("acme-member", "GET", "api/notices/channels", {}),
     ("acme-member", "POST", "api/notices/channels/1", {"json": {"code": "none is needed"}}),
     ("acme-member", "DELETE", "api/notices/channels/1", {}),

@@ -152,15 +152,18 @@ def test_notices_go_where_their_person_says(owner: Client) -> None:
     assert owner.confirm_notice_channel(added.id, "none is needed").target == added.target
     assert owner.notify("failed", "train.ipynb", 75.0, cell=7, first_line="fit()", why="ValueError") == 1
     assert [one.id for one in owner.notice_channels()] == [added.id]
+    assert owner.prefer_notices(language="ko", jobs="failures").language == "ko"
+    assert (owner.notice_preferences().jobs, owner.prefer_notices().jobs) == ("failures", None)
     owner.remove_notice_channel(added.id)
     assert owner.notify("ended", "train.ipynb", 75.0) == 0
 
 
 def test_jobs_are_submitted_followed_and_cancelled(owner: Client) -> None:
     terms: dict[str, Any] = {"kind": "script", "folder": "work", "name": "nightly", "flavor": "dev.1gb"}
-    bounds = {"retries_max": 1, "time_limit_seconds": 60}
+    bounds: dict[str, Any] = {"retries_max": 1, "time_limit_seconds": 60, "notify": "all"}
     job = owner.submit("work/train.py", ["--epochs", "3"], **terms, **bounds)
     assert (job.name, job.arguments, job.retries_max, job.label) == ("nightly", ["--epochs", "3"], 1, f"job {job.id}: nightly")
+    assert job.notify == "all"
     assert owner.jobs(limit=1, before=job.id + 1, everybody=True)[0].id == owner.job(job.id).id == job.id
     assert owner.job_output(job.id, attempt=1, after=0, wait_seconds=0).pieces == []
     assert owner.cancel_job(job.id).sentence == "Its user cancelled it."

@@ -130,6 +130,11 @@ def test_a_person_says_where_to_be_told_and_wrong_addresses_are_refused_at_the_f
     made = cloud.post("globex-owner", "usage/notices", {"add": "1", "kind": "webhook", "target": "https://alerts.example/hook"}).text
     assert "whsec_" in made and "whsec_" not in cloud.get("globex-owner", "usage/notices").text
     (row,) = cloud.ask("billing", "globex-owner", "GET", "api/notices/channels")
+    chosen = cloud.post("globex-owner", "usage/notices", {"prefer": "1", "language": "ko", "jobs": "failures"}).text
+    assert '"failures" selected' in chosen and 'lang="ko" selected' in chosen and "It is so from now on." in chosen
+    cloud.post("globex-owner", "language", {"language": "en"})
+    told = cloud.ask("billing", "globex-owner", "GET", "api/notices/preferences")
+    assert told == {"language": "en", "jobs": "failures", "common_language": "en"}, "mails follow the switch of the pages"
     for wrong in ({"remove": "x"}, {"remove": "99"}, {"confirm": "99", "code": "x"}):
         assert cloud.post("globex-owner", "usage/notices", wrong).status_code == 400
     assert "Nothing goes there any more." in cloud.post("globex-owner", "usage/notices", {"remove": str(row["id"])}).text

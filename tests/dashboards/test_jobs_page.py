@@ -59,6 +59,33 @@ def test_a_job_is_submitted_followed_and_cancelled(chrome: Browser, cloud: Insta
     context.close()
 
 
+RECORD = """() => {
+window.shown = [];
+window.Notification = class extends window.Notification {
+    constructor(title, options) { super(title, options); window.shown.push(title); }
+};
+document.hasFocus = () => !window.away;
+}"""
+"""What the browser is given to show. A page of Playwright's always has the focus, so that somebody is away is said here."""
+
+
+def test_the_browser_tells_who_looks_elsewhere_that_a_job_has_ended(chrome: Browser, cloud: Installation, hub: Hub) -> None:
+    ids = [cloud.ask("pool", "acme-member", "POST", "api/jobs", json={"kind": "script", "file": "a.py"})["id"] for _ in range(2)]
+    runners = [Runner(cloud, hub, number) for number in ids]
+    context = chrome.new_context(viewport=WIDE, locale="en-GB", permissions=["notifications"])
+    context.add_init_script(f"({RECORD})()")
+    page = sign_in(context, hub, cloud, "acme-member", "jobs")
+    page.wait_for_selector(f"#job-{ids[1]} .tag:text-is('running')")
+    runners[0].say("end", exit_status=0).raise_for_status()
+    page.wait_for_selector(f"#job-{ids[0]} .tag:text-is('succeeded')")
+    page.evaluate("window.away = true")
+    runners[1].say("end", exit_status=3, reason="exit_status").raise_for_status()
+    eventually(lambda: page.evaluate("window.shown.length"))
+    assert page.evaluate("window.shown") == [f"{ids[1]}: a.py: failed"], "the other one was seen"
+    assert mishaps(page) == []
+    context.close()
+
+
 @pytest.mark.parametrize(
     ("screen", "scheme", "locale", "words"),
     [

@@ -118,6 +118,22 @@ def test_output_and_end_are_said_again_until_a_pool_that_was_away_takes_them(sta
     assert len({body["key"] for what, body in pool.said if what != "activity"}) == 1
 
 
+def test_a_run_that_waits_for_a_budget_says_so_once_and_one_that_is_refused_for_it_ends_so(start: Start, tmp_path: Path) -> None:
+    waits = "from forebay import session\nsession._tell_runner('budget\\nThe budget of 2026-11 is used up.')\n"
+    goes_on = "import time\nwhile not __import__('os').path.exists('raised'): time.sleep(0.02)\nsession._forget_budget()\n"
+    pool, process = start(f"{waits}{goes_on}time.sleep(3)\nraise SystemExit(4)")
+    pool.until("printed", lambda body: body.get("waits") == "budget")
+    (tmp_path / "raised").touch()
+    assert pool.until("end")["reason"] == "exit_status", "there was a budget again"
+    assert len([body for _, body in pool.said if body.get("waits")]) == 1
+    assert process.wait(PATIENCE_SECONDS) == 0
+    pool, process = start(f"{waits}raise SystemExit(1)")
+    end = pool.until("end")
+    assert (end["exit_status"], end["reason"]) == (1, "budget")
+    assert "this run is stopped by a budget: The budget of 2026-11 is used up." in pool.printed
+    assert process.wait(PATIENCE_SECONDS) == 0
+
+
 def test_a_runner_that_is_refused_runs_nothing_and_one_that_is_given_up_ends_its_program(start: Start, tmp_path: Path) -> None:
     program = "import os, time, pathlib\npathlib.Path('pid').write_text(str(os.getpid()))\nprint('x', flush=True)\ntime.sleep(600)"
     _, refused = start(program, {"begin": 409})
@@ -185,8 +201,8 @@ def test_what_is_submitted_is_named_from_the_home_on(tmp_path: Path, monkeypatch
     monkeypatch.chdir(work)
     plain = {"kind": "script", "file": "work/train.py", "folder": "work", "arguments": ["--flavor", "mine"]}
     assert body_of("train.py", "--flavor", "mine") == plain, "what follows the program is the program's"
-    more = {"flavor": "dev.1gb", "retries_max": 0, "time_limit_seconds": 5_400, "name": "n"}
-    given = ("--flavor", "dev.1gb", "--retries", "0", "--time-limit", "90m", "--name", "n")
+    more = {"flavor": "dev.1gb", "retries_max": 0, "time_limit_seconds": 5_400, "name": "n", "notify": "failures"}
+    given = ("--flavor", "dev.1gb", "--retries", "0", "--time-limit", "90m", "--name", "n", "--notify", "failures")
     assert body_of(*given, "./train.py") == {**plain, "arguments": [], **more}
     assert body_of("-m", "package.train", "x") == {"kind": "module", "file": "package.train", "folder": "work", "arguments": ["x"]}
     assert body_of("cells.ipynb")["kind"] == "notebook"

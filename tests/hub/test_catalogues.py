@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PACKAGES = ("dashboards/forebay_dashboards", "hub/forebay_hub", "service/forebay_service", "spawner/forebay_spawner")
+PACKAGES = (
+    "billing/forebay_billing", "dashboards/forebay_dashboards", "hub/forebay_hub", "service/forebay_service", "spawner/forebay_spawner",
+)  # fmt: skip
 LANGUAGES = sorted(folder.name for folder in (CHECKOUT / "service" / "forebay_service" / "locale").iterdir())
 LITERALS = {"Text": 1, "plural": 2, "in_context": 2}
 """How many arguments of a call are texts of the catalogue."""

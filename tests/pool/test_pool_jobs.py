@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from forebay_pool.errors import HubRefused, HubUnavailable, JobConflict, ScheduleUnreadable
+from forebay_pool.billing.job_notices import JobNotices
+from forebay_pool.errors import BillingRefused, BillingUnavailable, HubRefused, HubUnavailable, JobConflict, ScheduleUnreadable
 from forebay_pool.jobs.cron import next_time
 from forebay_pool.jobs.dispatcher import Dispatcher, startable
 from forebay_pool.model import jobs as decisions
@@ -86,6 +88,20 @@ def test_a_job_that_was_cancelled_stays_so_whatever_its_runner_says() -> None:
         decisions.cancelled(cancelled, True, NOW)
 
 
+def test_a_user_is_told_of_ends_failures_budgets_and_repeated_runs_and_not_of_what_they_did_themselves() -> None:
+    before = running()
+    found = {
+        "ended": decisions.ended(before, KEY, 0, None, NOW), "failed": decisions.ended(before, KEY, 3, "exit_status", NOW),
+        "budget": decisions.ended(before, KEY, 1, "budget", NOW), "retried": decisions.lost(before, "worker_lost", NOW),
+    }  # fmt: skip
+    assert {kind: decisions.notice_kind(before, after) for kind, after in found.items()} == {kind: kind for kind in found}
+    assert decisions.notice_kind(before, decisions.cancelled(before, True, NOW)) is None
+    assert decisions.notice_kind(before, decisions.cancelled(before, False, NOW)) == "failed"
+    started = decisions.started(job(), NOW)
+    assert decisions.notice_kind(job(), started) is None, "it only started"
+    assert decisions.notice_kind(started, decisions.put_back(started, NOW)) is None, "JupyterHub was away: nothing was lost"
+
+
 # The database
 
 
@@ -95,6 +111,57 @@ def test_a_job_is_kept_as_it_was_given(jobs: JobStore) -> None:
     assert jobs.job(made.id) == made
     assert jobs.jobs("acme", "ada", 10, None) == [made]
     assert jobs.jobs("globex", "ada", 10, None) == []
+
+
+class Billing:
+    """Takes what it is told, unless it is away, or refuses it."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, Any]] = []
+        self.error: Exception | None = None
+
+    async def send_notice(self, body: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.told.append(body)
+
+
+class AtOnce:
+    """A writer that makes each write where it is asked."""
+
+    def call(self, write: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(write())
+        return future
+
+
+def test_what_a_user_is_to_be_told_waits_for_billing_and_is_told_once_it_has_it(store: Store) -> None:
+    jobs, billing = JobStore(store, LIMITS, tells=True), Billing()
+    outbox = JobNotices(jobs, AtOnce(), billing, "pool")  # type: ignore[arg-type] # all that it needs of a writer
+    for notify in (None, "failures", "none"):
+        made = jobs.add("acme", "ada", replace(PROGRAM, notify=notify), NOW)
+        jobs.change(made.id, lambda one: decisions.begun(decisions.started(one, NOW), KEY, NOW))
+        jobs.append(made.id, lambda one: decisions.heard(one, KEY, NOW), [], waits=True)
+        jobs.change(made.id, lambda one: decisions.ended(one, KEY, 0, None, NOW + 75 * SECOND))
+    billing.error = BillingUnavailable("away")
+    assert not asyncio.run(outbox.deliver()) and billing.told == []
+    billing.error = None
+    assert asyncio.run(outbox.deliver()) and asyncio.run(outbox.deliver())
+    assert [(one["job"], one["kind"], one["notify"]) for one in billing.told] == [
+        (1, "budget", None), (1, "ended", None), (2, "budget", "failures")
+    ]  # fmt: skip
+    assert (billing.told[0]["why"], billing.told[0]["cause"]["code"]) == ("A budget is used up.", "budget")
+    assert (billing.told[1]["seconds"], billing.told[1]["key"], billing.told[1]["why"]) == (75.0, "pool/job-1/1/ended", None)
+    made = jobs.add("acme", "ada", PROGRAM, NOW)
+    jobs.change(made.id, lambda one: decisions.cancelled(one, False, NOW))
+    billing.error = BillingRefused("60 notices went out")
+    assert asyncio.run(outbox.deliver()) and jobs.notices() == [], "what is refused is told nowhere, and nothing waits behind it"
+
+
+def test_nothing_waits_where_nobody_tells(jobs: JobStore) -> None:
+    made = jobs.add("acme", "ada", replace(PROGRAM, notify="all"), NOW)
+    jobs.change(made.id, lambda one: decisions.cancelled(one, False, NOW))
+    assert jobs.notices() == []
 
 
 def test_who_has_too_many_jobs_gets_no_more_until_one_is_over(jobs: JobStore) -> None:

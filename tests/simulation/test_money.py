@@ -19,8 +19,8 @@ from forebay_billing.rules import budgets, credits, invoices, plans, rating
 from forebay_billing.rules.prices import NEVER_NS, Book
 from forebay_billing.tables import bulk
 from forebay_billing.tasks import budget_watch
-from forebay_billing.tasks.alert_delivery import AlertSender
-from forebay_billing.tasks.alert_webhooks import Undelivered
+from forebay_billing.tasks.delivery import Courier
+from forebay_billing.tasks.webhooks import Undelivered
 from forebay_billing.writes import credits as credits_writes
 from forebay_billing.writes import holds, payment_outbox
 from forebay_billing.writes import invoices as invoices_writes
@@ -361,13 +361,13 @@ def never_asks_stripe_what_meters_threw_away(patch: pytest.MonkeyPatch) -> None:
 
 
 def tells_alerts_without_looking_whether_they_came(patch: pytest.MonkeyPatch) -> None:
-    brings = AlertSender.bring
+    brings = Courier.bring
 
-    async def bring(self: AlertSender, parcel: Any, now_ns: int) -> None:
+    async def bring(self: Courier, *given: Any) -> None:
         with suppress(Undelivered):
-            await brings(self, parcel, now_ns)
+            await brings(self, *given)
 
-    patch.setattr(AlertSender, "bring", bring)
+    patch.setattr(Courier, "bring", bring)
 
 
 def forgets_the_last_threshold(patch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ from forebay_billing.rules.retries import StripeFailure
 from forebay_billing.service import application_of
 from forebay_billing.settings import Settings
 from forebay_billing.tables.engines import Engines, open_engines
-from forebay_billing.tasks.alert_delivery import AlertSender
 from forebay_billing.tasks.budget_watch import BudgetWatch
+from forebay_billing.tasks.delivery import Courier
 from forebay_billing.tasks.month_end import MonthEnd
 from forebay_billing.writes import holds
 from forebay_billing.writes.store import Store
@@ -119,8 +119,8 @@ class BillingProcess:
             self._store, self._settings, self._clock_ns, BooksSource(), metrics.paying, gateway, self._chance.random, calls_at_once=1,
             sink=BookedPayments(self._clock_ns),
         )
-        courier = AlertSender(self._settings, self._doorbell)
-        self.budgets = BudgetWatch(self._store, self._settings, self._clock_ns, self._chance.random, courier)
+        courier = Courier(self._store, self._settings, self._clock_ns, self._chance.random, self._doorbell)
+        self.budgets = BudgetWatch(self._store, self._settings, self._clock_ns, courier)
         context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, self._settings, self.desk, self.budgets)
         self._closer = MonthEnd(self._store, self._settings.conditions(), self._settings.invoice_grace_days, self._clock_ns)
         self._application = application_of(context, "/")

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import stripe
-from forebay_billing.tasks.alert_webhooks import Undelivered
+from forebay_billing.tasks.webhooks import Undelivered
 from stripe_emulator import Emulator
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.httputil import HTTPConnection, HTTPHeaders, RequestStartLine, ResponseStartLine
@@ -137,7 +137,7 @@ class DirectStripe(stripe.HTTPClient):
 
 
 class Doorbell:
-    """Everybody's webhooks, as :class:`forebay_billing.tasks.alert_webhooks.Webhooks` sends them.
+    """Everybody's webhooks, as :class:`forebay_billing.tasks.webhooks.Webhooks` sends them.
 
     Some never arrive, of some the answer does not.
     """

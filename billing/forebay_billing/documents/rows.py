@@ -585,6 +585,14 @@ class NoticeChannelRow(TypedDict):
     note: NotRequired[str | None]
 
 
+class PreferencesRow(TypedDict):
+    """What a person chose; null where nothing was, and then mails are in ``common_language``, and nothing is told of jobs."""
+
+    language: str | None
+    jobs: Literal["none", "failures", "all"] | None
+    common_language: str
+
+
 class Noticed(TypedDict):
     channels: int
     """How many it goes to."""

@@ -17,7 +17,7 @@ from forebay_billing.ledger.access import channel_tenant, usage_scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.reads.standings import SAY_PROFILE, check_named
 from forebay_billing.settings import Settings
-from forebay_billing.tasks.alert_webhooks import check_resolved, check_target
+from forebay_billing.tasks.webhooks import check_resolved, check_target
 from forebay_billing.writes import alerts
 from forebay_billing.writes.alerts import Channel
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from forebay_service.bodies import fault_found, first_fault
+from forebay_service.languages import CATALOGUES
 from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX, Label, Line, Name
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic.dataclasses import dataclass as validated
 
 from forebay_billing.errors import InvalidRequest
@@ -388,6 +389,42 @@ class NoticeBody(_Body):
     first_line: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=_NO_NUL)] | None = None
     seconds: Annotated[float, Field(ge=0, le=10**9)]
     why: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=_NO_NUL)] | None = None
+
+
+class CauseBody(_Body):
+    """``cause`` of a job's notice: a code, and what its sentence names."""
+
+    code: Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")]
+    values: dict[Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")], Annotated[int, Field(ge=-255, le=10**9)] | None] = {}
+
+
+class JobNoticeBody(_Body):
+    """``POST api/notices/jobs``; ``notify`` is what the job was submitted with, None: as its user prefers. A ``key`` is heard once."""
+
+    key: Name
+    tenant: Name
+    user: Name
+    job: TimeNs
+    kind: Literal["ended", "failed", "budget", "retried"]
+    label: Annotated[AskedLabel, Field(min_length=1)]
+    seconds: Annotated[float, Field(ge=0, le=10**9)]
+    why: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=_NO_NUL)] | None = None
+    cause: CauseBody | None = None
+    notify: Literal["none", "failures", "all"] | None = None
+
+
+class PreferencesBody(_Body):
+    """``PUT api/notices/preferences``; what is null, or not named, is as the installation has it."""
+
+    language: str | None = None
+    jobs: Literal["none", "failures", "all"] | None = None
+
+    @field_validator("language")
+    @classmethod
+    def _known(cls, language: str | None) -> str | None:
+        if language is not None and language not in CATALOGUES:
+            raise ValueError(f"there are no texts in {language[:16]!r}; there are {', '.join(CATALOGUES)}")
+        return language
 
 
 class NoticeChannelBody(_Body):

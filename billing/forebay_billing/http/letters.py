@@ -6,13 +6,14 @@ import asyncio
 import logging
 import secrets
 
+from forebay_billing.documents.messages import Message
 from forebay_billing.errors import Undeliverable
 from forebay_billing.http.alerts import check_address
 from forebay_billing.http.bodies import LetterBody, NoQuery
 from forebay_billing.http.handler import BillingHandler
 from forebay_billing.ledger.access import check_may_write_letters
-from forebay_billing.tasks.alert_delivery import mailbox_of
-from forebay_billing.tasks.alert_webhooks import Undelivered
+from forebay_billing.tasks.smtp import mailbox_of
+from forebay_billing.tasks.webhooks import Undelivered
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +31,9 @@ class LettersHandler(BillingHandler):
         check_address(body.to, settings, "to")
         mailbox = mailbox_of(settings)
         if mailbox is not None:
-            id = f"forebay-letter-{secrets.token_hex(8)}"
+            message = Message(f"forebay-letter-{secrets.token_hex(8)}", body.subject, body.text)
             try:
-                await asyncio.to_thread(mailbox.send, body.to, body.subject, body.text, id, self.context.clock_ns())
+                await asyncio.to_thread(mailbox.send, body.to, message, self.context.clock_ns())
             except Undelivered as error:
                 log.warning("a letter is not delivered", extra={"action": "letter.undelivered", "who": identity.name, "error": error})
                 raise Undeliverable(str(error)) from None

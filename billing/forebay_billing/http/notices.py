@@ -1,4 +1,4 @@
-"""The endpoints of notices of one's own work, and of where they go."""
+"""The endpoints of notices of one's own work, of where they go, and in which language."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import logging
 from forebay_service.errors import Fault
 from sqlalchemy import Connection
 
+from forebay_billing.documents.messages import of_code
 from forebay_billing.errors import InvalidRequest, Undeliverable, UnknownChannel
 from forebay_billing.http.alerts import check_channel
-from forebay_billing.http.bodies import NoQuery, NoticeBody, NoticeChannelBody, NoticeCodeBody
+from forebay_billing.http.bodies import JobNoticeBody, NoQuery, NoticeBody, NoticeChannelBody, NoticeCodeBody, PreferencesBody
 from forebay_billing.http.budgets import number_of
 from forebay_billing.http.handler import BillingHandler
-from forebay_billing.ledger.access import own_notices
+from forebay_billing.ledger.access import check_may_tell_of_jobs, own_notices, own_preferences
 from forebay_billing.ledger.books import Books
-from forebay_billing.tasks.alert_delivery import mailbox_of
-from forebay_billing.tasks.alert_webhooks import Undelivered
+from forebay_billing.tasks.smtp import mailbox_of
+from forebay_billing.tasks.webhooks import Undelivered
 from forebay_billing.writes import notices
-from forebay_billing.writes.notices import Notice, NoticeChannel, Person
+from forebay_billing.writes.notices import Cause, Notice, NoticeChannel, Person
+from forebay_billing.writes.preferences import Preferences, language_of, prefer, preferences_of
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +37,45 @@ class NoticesHandler(BillingHandler):
         words = body.model_dump(exclude={"notebook"})
         notice = Notice(0, person, label=body.notebook, at_ns=self.context.clock_ns(), **words)
         await self.change(identity, lambda books: notices.post(books, notice), lambda count: {"channels": count})
+
+
+class JobNoticesHandler(BillingHandler):
+    """``POST api/notices/jobs``."""
+
+    endpoint = "job_notices"
+
+    async def post(self) -> None:
+        identity = await self.bearer()
+        self.query(NoQuery)
+        check_may_tell_of_jobs(identity)
+        body, now_ns = self.body(JobNoticeBody), self.context.clock_ns()
+        cause = None if body.cause is None else Cause(body.cause.code, body.cause.values)
+        person, told = Person(body.tenant, body.user), (body.kind, body.label, None, None, body.seconds, body.why)
+        notice = Notice(0, person, *told, now_ns, body.job, cause)
+        work = self.context.store.submit(lambda books: notices.post_of_job(books, notice, body.key, body.notify))
+        self.write_json({"channels": await asyncio.wrap_future(work)})
+
+
+class PreferencesHandler(BillingHandler):
+    """``GET`` and ``PUT api/notices/preferences``."""
+
+    endpoint = "preferences"
+
+    async def get(self) -> None:
+        identity = await self.bearer()
+        self.query(NoQuery)
+        user = own_preferences(identity)
+        self.write_json(self._row(await self.context.store.read(lambda connection: preferences_of(connection, user))))
+
+    async def put(self) -> None:
+        identity = await self.bearer()
+        self.query(NoQuery)
+        user, body, now_ns = own_preferences(identity), self.body(PreferencesBody), self.context.clock_ns()
+        chosen = Preferences(body.language, body.jobs)
+        await self.change(identity, lambda books: prefer(books, user, chosen, now_ns), self._row)
+
+    def _row(self, chosen: Preferences) -> dict[str, object]:
+        return {"language": chosen.language, "jobs": chosen.jobs, "common_language": self.context.settings.language}
 
 
 class NoticeChannelsHandler(BillingHandler):
@@ -61,17 +102,17 @@ class NoticeChannelsHandler(BillingHandler):
         job = self.context.store.submit(lambda books: notices.add_channel(books, person, body.kind, body.target, now_ns))
         added = await asyncio.wrap_future(job)
         if added.code is not None:
-            await self._mail_code(added, added.code, now_ns)
+            await self._mail_code(added, now_ns)
         self.write_json({**_row(added), "secret": added.secret})
 
-    async def _mail_code(self, channel: NoticeChannel, code: str, now_ns: int) -> None:
+    async def _mail_code(self, channel: NoticeChannel, now_ns: int) -> None:
         """What is not taken is told, and the channel goes: whoever added it sees the sentence. Raises Undeliverable."""
-        mailbox = mailbox_of(self.context.settings)
-        text = f"{channel.person.user} wants to be told of notebooks here. If that is you, the code is {code}; else do nothing.\n"
+        settings, user = self.context.settings, channel.person.user
+        mailbox = mailbox_of(settings)
+        language = await self.context.store.read(lambda connection: language_of(connection, user, settings.language))
         try:
             if mailbox is not None:
-                subject, id = f"Your code for Forebay: {code}", f"forebay-code-{channel.id}"
-                await asyncio.to_thread(mailbox.send, channel.target, subject, text, id, now_ns)
+                await asyncio.to_thread(mailbox.send, channel.target, of_code(channel, language), now_ns)
         except Undelivered as error:
             gone = self.context.store.submit(lambda books: notices.remove_channel(books, channel.person, channel.id, now_ns))
             await asyncio.wrap_future(gone)

@@ -44,6 +44,7 @@ CHANGE: dict[str, Any] = {"idempotent": True}
 PAYERS_CHANGE: dict[str, Any] = {**PAYERS, "idempotent": True}
 OWN: dict[str, Any] = {"scopes": (COMPUTE,), "who": "members of a tenant, of themselves"}
 OWN_CHANGE: dict[str, Any] = {**OWN, "idempotent": True}
+PERSON: dict[str, Any] = {"scopes": (COMPUTE, OPERATE), "who": "people, of themselves"}
 PRICE: dict[str, Any] = {"scopes": (OPERATE,), "idempotent": True, "conditional": True}
 SHEET = (JSON, "text/html", "application/pdf", "text/csv")
 YAML, PDF, CSV = "application/yaml", "application/pdf", "text/csv"
@@ -492,6 +493,25 @@ TENANTS = (
         answer=rows.Noticed,
         body=bodies.NoticeBody,
         **OWN_CHANGE,
+    ),
+    _route(
+        *("POST", "api/notices/jobs", notices.JobNoticesHandler),
+        summary="Has a person's own channels told of a job, as it was submitted or as the person prefers; `key` is heard once",
+        answer=rows.Noticed,
+        body=bodies.JobNoticeBody,
+        scopes=(SERVICE,),
+    ),
+    _route(
+        *("GET", "api/notices/preferences", notices.PreferencesHandler, "In which language one is told, and of which own jobs"),
+        answer=rows.PreferencesRow,
+        **PERSON,
+    ),
+    _route(
+        *("PUT", "api/notices/preferences", notices.PreferencesHandler, "Chooses both; null is as the installation has it"),
+        answer=rows.PreferencesRow,
+        body=bodies.PreferencesBody,
+        idempotent=True,
+        **PERSON,
     ),
     _route(
         *("GET", "api/notices/channels", notices.NoticeChannelsHandler, "Where one's own notices go, and why the latest did not arrive"),

@@ -52,6 +52,12 @@ def check_may_write_letters(identity: Identity) -> None:
         raise Forbidden(f"{identity.name} needs the scope {SERVICE} to have letters sent.")
 
 
+def check_may_tell_of_jobs(identity: Identity) -> None:
+    """Raises Forbidden unless the caller is one of our services: jobs are the pool's."""
+    if not identity.may(SERVICE):
+        raise Forbidden(f"{identity.name} needs the scope {SERVICE} to tell of jobs.")
+
+
 def check_may_change_books(identity: Identity) -> None:
     """Prices, plans, what they would come to, and corrections. Raises Forbidden unless the caller is an operator."""
     if not identity.may(OPERATE):
@@ -180,6 +186,13 @@ def own_notices(identity: Identity) -> tuple[str, str]:
     if not identity.may(COMPUTE):
         raise Forbidden(f"{identity.name} needs the scope {COMPUTE} to be told of own work.")
     return identity.tenant, identity.name
+
+
+def own_preferences(identity: Identity) -> str:
+    """The user whose own preferences these are. Raises Forbidden."""
+    if identity.kind != "user" or not (identity.may(COMPUTE) or identity.may(OPERATE)):
+        raise Forbidden(f"{identity.name} is no user, or needs the scope {COMPUTE}, to choose how to be told.")
+    return identity.name
 
 
 def _owned_tenant(identity: Identity, tenant: str | None, what: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables of notices of a person's own work, and of where each person has them sent."""
+"""The tables of notices of a person's own work, of where each person has them sent, and how."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forebay_billing.tables.schema import metadata
 WORDS_CHARS_MAX = 300
 """Of a cell's first line, and of why it ended so."""
 
-__all__ = ["metadata", "notice_channels", "notice_deliveries", "notices"]
+__all__ = ["metadata", "notice_channels", "notice_deliveries", "notices", "preferences"]
 
 notice_channels = Table(
     "notice_channels",
@@ -45,9 +45,14 @@ notices = Table(
     Column("seconds", Float, nullable=False),
     Column("why", String(WORDS_CHARS_MAX), nullable=True),
     Column("at_ns", BigInteger, nullable=False),
+    Column("job", BigInteger, nullable=True),
+    Column("cause", Text, nullable=True),
+    Column("key", String(NAME_CHARS_MAX), nullable=True),
     Index(None, "tenant", "user_name", "at_ns"),
-    CheckConstraint("kind IN ('ended', 'failed', 'waits', 'budget')", name="kind"),
+    Index("uq_notices_key", "key", unique=True),
+    CheckConstraint("kind IN ('ended', 'failed', 'waits', 'budget', 'retried')", name="kind"),
 )
+"""Of cells, and of jobs, which have ``job``; ``cause`` is JSON, and ``key`` names what the pool may tell twice."""
 
 notice_deliveries = Table(
     "notice_deliveries",
@@ -64,3 +69,14 @@ notice_deliveries = Table(
     CheckConstraint("state IN ('waiting', 'done', 'dead')", name="state"),
 )
 """The outbox: written with the notice, delivered after."""
+
+preferences = Table(
+    "preferences",
+    metadata,
+    Column("user_name", String(NAME_CHARS_MAX), primary_key=True),
+    Column("language", String(16), nullable=True),
+    Column("jobs", String(8), nullable=True),
+    Column("set_at_ns", BigInteger, nullable=False),
+    CheckConstraint("jobs IN ('none', 'failures', 'all')", name="jobs"),
+)
+"""What people chose themselves."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from forebay_billing import failpoints
+from forebay_billing.documents.messages import Message, of_alert
 from forebay_billing.ledger.access import Scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.types import UsageRecord
@@ -31,10 +29,8 @@ from forebay_billing.rules.budgets import (
     standing,
     verdicts,
 )
-from forebay_billing.rules.retries import GIVE_UP_NS, backoff_seconds
 from forebay_billing.settings import Settings
-from forebay_billing.tasks.alert_delivery import AlertSender
-from forebay_billing.tasks.alert_webhooks import Undelivered
+from forebay_billing.tasks.delivery import Courier, Outbox
 from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.tasks.open_leases import OpenLease, OpenLeases, accruals, running_by
 from forebay_billing.writes import alerts, spending
@@ -50,6 +46,14 @@ STEP_SECONDS = 1.0
 """How often the marks move on, thresholds are looked at, and what is due is delivered."""
 
 
+
+def _message(_connection: Connection, parcel: AlertDelivery, language: str) -> Message:
+    return of_alert(parcel.alert, parcel.channel.id, language)
+
+
+ALERTS = Outbox("alert", alerts.CLAIMS, alerts.claim, _message)
+
+
 @dataclass(frozen=True)
 class Picture:
     """All budgets at a moment, and every threshold that is reached."""
@@ -63,15 +67,9 @@ class Picture:
 
 
 class BudgetWatch:
-    """Owns what is known of open leases, and from :meth:`start` on the loop, until :meth:`close`.
+    """Owns what is known of open leases, and from :meth:`start` on the loop, until :meth:`close`."""
 
-    ``chance`` (uniform in [0, 1)) and the ``courier`` may be given, so that a simulator can be them.
-    """
-
-    def __init__(
-        self, store: Store, settings: Settings, clock_ns: Callable[[], int], chance: Callable[[], float] = random.random,
-        courier: AlertSender | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, store: Store, settings: Settings, clock_ns: Callable[[], int], courier: Courier) -> None:
         self._store = store
         self._clock_ns = clock_ns
         self._currency_of = settings.currency_of
@@ -79,8 +77,7 @@ class BudgetWatch:
         self._last_rates: dict[int, int] = {}
         """By budget: what a second cost when something last ran."""
         self._changed = True
-        self._courier = courier or AlertSender(settings)
-        self._chance = chance
+        self._courier = courier
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -94,7 +91,6 @@ class BudgetWatch:
         self._stop.set()
         if self._task is not None:
             await self._task
-        self._courier.close()
 
     async def beat(self, source: str, sent_at_ns: int, records: Sequence[UsageRecord]) -> list[Verdict]:
         """Hears a heartbeat; what the budgets do that are not open, and where those stand that it concerns."""
@@ -130,14 +126,9 @@ class BudgetWatch:
         moved = False
         while await self._moves_on():
             moved = True
-        now_ns = self._clock_ns()
         if moved or self._changed:
             await self._look()
-        parcels = []
-        if await self._store.read(lambda connection: alerts.CLAIMS.is_due(connection, now_ns)):
-            parcels = await self._write(lambda books: alerts.claim(books.connection, now_ns))
-        await asyncio.gather(*(self._deliver(parcel) for parcel in parcels))
-        return len(parcels)
+        return await self._courier.deliver(ALERTS)
 
     def changed(self) -> None:
         """A budget was set: its thresholds are looked at soon."""
@@ -160,27 +151,6 @@ class BudgetWatch:
             count = await self._write(lambda books: alerts.write(books, picture.missing, now_ns))
             log.info("budgets gave alerts", extra={"action": "budget.alerts", "count": count})
         return picture
-
-    async def _deliver(self, parcel: AlertDelivery) -> None:
-        settle: Callable[[Connection], bool]
-        try:
-            failpoints.reach("alert.before")
-            await self._courier.bring(parcel, self._clock_ns())
-            failpoints.reach("alert.after")
-        except Undelivered as error:
-            now_ns, reason = self._clock_ns(), str(error)
-            if now_ns - parcel.created_at_ns >= GIVE_UP_NS:
-                settle = partial(alerts.CLAIMS.give_up, held=parcel, now_ns=now_ns, reason=reason)
-            else:
-                at_ns = now_ns + int(backoff_seconds(parcel.attempt, self._chance()) * 10**9)
-                settle = partial(alerts.CLAIMS.later, held=parcel, at_ns=at_ns, reason=reason)
-            fields = {"action": "alert.undelivered", "alert": parcel.alert.id, "channel": parcel.channel.id, "attempt": parcel.attempt}
-            log.warning("an alert is not delivered", extra=fields)
-        else:
-            settle = partial(alerts.CLAIMS.done, held=parcel, now_ns=self._clock_ns())
-            fields = {"action": "alert.delivered", "alert": parcel.alert.id, "channel": parcel.channel.id, "attempt": parcel.attempt}
-            log.info("an alert is delivered", extra=fields)
-        await self._write(lambda books: settle(books.connection))
 
     async def _write(self, job: Callable[[Books], T]) -> T:
         return await asyncio.wrap_future(self._store.submit(job))

@@ -10,18 +10,11 @@ from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 from typing import Literal
 
-from forebay_billing.tasks.alert_webhooks import Undelivered
+from forebay_billing.documents.messages import Message
+from forebay_billing.settings import Settings
+from forebay_billing.tasks.webhooks import Undelivered
 
 SMTP_SECONDS = 15.0
-
-
-@dataclass(frozen=True)
-class Attachment:
-    """A file that goes with a mail."""
-
-    name: str
-    media_type: str
-    content: bytes = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -35,26 +28,26 @@ class Mailbox:
     user: str | None = None
     password: str = field(default="", repr=False)
 
-    def send(self, to: str, subject: str, text: str, id: str, at_ns: int, attachment: Attachment | None = None) -> None:
-        """Hands a message over to the server. ``id`` names it, so that a reader sees a repetition for what it is. Raises Undelivered."""
-        message = EmailMessage()
+    def send(self, to: str, message: Message, at_ns: int) -> None:
+        """Hands a mail over to the server. Raises Undelivered."""
+        mail, file = EmailMessage(), message.attachment
         try:
-            message["From"], message["To"], message["Subject"] = self.sender, to, subject
+            mail["From"], mail["To"], mail["Subject"] = self.sender, to, message.subject
         except ValueError as error:
             raise Undelivered(f"The mail cannot be written ({error}).") from None
-        message["Date"] = format_datetime(datetime.fromtimestamp(at_ns // 10**9, UTC))
-        message["Message-ID"] = f"<{id}@{make_msgid().rpartition('@')[2]}"
-        message["Auto-Submitted"] = "auto-generated"
-        message.set_content(text)
-        if attachment is not None:
-            main, _, sub = attachment.media_type.partition("/")
-            message.add_attachment(attachment.content, maintype=main, subtype=sub, filename=attachment.name)
+        mail["Date"] = format_datetime(datetime.fromtimestamp(at_ns // 10**9, UTC))
+        mail["Message-ID"] = f"<{message.id}@{make_msgid().rpartition('@')[2]}"
+        mail["Auto-Submitted"] = "auto-generated"
+        mail.set_content(message.text)
+        if file is not None:
+            main, _, sub = file.media_type.partition("/")
+            mail.add_attachment(file.content, maintype=main, subtype=sub, filename=file.name)
         try:
-            self._hand_over(message)
+            self._hand_over(mail)
         except (smtplib.SMTPException, OSError) as error:
             raise Undelivered(f"The mail server {self.host}:{self.port} did not take it ({type(error).__name__}: {error}).") from None
 
-    def _hand_over(self, message: EmailMessage) -> None:
+    def _hand_over(self, mail: EmailMessage) -> None:
         context = ssl.create_default_context()
         if self.security == "tls":
             server: smtplib.SMTP = smtplib.SMTP_SSL(self.host, self.port, timeout=SMTP_SECONDS, context=context)
@@ -65,4 +58,12 @@ class Mailbox:
                 server.starttls(context=context)
             if self.user is not None:
                 server.login(self.user, self.password)
-            server.send_message(message)
+            server.send_message(mail)
+
+
+def mailbox_of(settings: Settings) -> Mailbox | None:
+    """The operator's mail server; None where none is set. Raises SettingsError."""
+    if settings.smtp_host is None:
+        return None
+    password = settings.smtp_password_text()
+    return Mailbox(settings.smtp_host, settings.smtp_port, settings.smtp_security, settings.smtp_from, settings.smtp_user, password)

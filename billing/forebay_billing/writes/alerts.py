@@ -74,6 +74,15 @@ class AlertDelivery:
         """The columns of its primary key."""
         return {"alert_id": self.alert.id, "channel_id": self.channel.id}
 
+    @property
+    def destination(self) -> Channel:
+        return self.channel
+
+    @property
+    def reader(self) -> str:
+        """Whoever has alerts sent there."""
+        return self.channel.set_by
+
 
 @dataclass(frozen=True)
 class Health:

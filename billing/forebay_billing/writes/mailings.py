@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from forebay_service.claims import Claims
 from sqlalchemy import Connection, Row, func, insert, select, update
@@ -27,6 +27,8 @@ class Recipient:
     target: str
     set_at_ns: int
     set_by: str
+    kind: ClassVar[str] = "email"
+    secret: ClassVar[str | None] = None
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,15 @@ class Mailing:
     def row(self) -> dict[str, object]:
         """The columns of its primary key."""
         return {"recipient_id": self.recipient.id, "month": str(self.month)}
+
+    @property
+    def destination(self) -> Recipient:
+        return self.recipient
+
+    @property
+    def reader(self) -> str:
+        """Whoever has reports sent there."""
+        return self.recipient.set_by
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,15 @@
-"""Notices of a person's own work: a long cell that ended, failed, waits, or was stopped by a budget; and where each person has them sent.
+"""Notices of a person's own work, a long cell's or a job's: it ended, failed, waits, was stopped by a budget, or is run again; and where
+each person has them sent.
 
 A notice is written with a delivery for each confirmed channel of its person, in one transaction, and delivered after, as alerts are.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Any, Literal
@@ -19,6 +22,7 @@ from forebay_billing.errors import InvalidRequest, TooLarge, UnknownChannel
 from forebay_billing.ledger.books import Books
 from forebay_billing.tables.notices import notice_channels, notice_deliveries, notices
 from forebay_billing.writes.alerts import new_secret
+from forebay_billing.writes.preferences import JobNotices, preferences_of
 
 CLAIMS = Claims(notice_deliveries, claim_seconds=60, note_characters_max=500)
 CLAIMED_MAX = 32
@@ -34,7 +38,8 @@ CODE_NS = 24 * HOUR_NS
 """How long a code holds."""
 
 NoticeChannelKind = Literal["email", "webhook", "slack"]
-NoticeKind = Literal["ended", "failed", "waits", "budget"]
+NoticeKind = Literal["ended", "failed", "waits", "budget", "retried"]
+OF_FAILURES: tuple[NoticeKind, ...] = ("failed", "budget")
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,16 @@ class NoticeChannel:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """Why something happened to a job, as :func:`forebay_service.causes.job_end` takes it."""
+
+    code: str
+    values: Mapping[str, int | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Notice:
-    """What happened to a cell. ``label`` is its notebook's path."""
+    """What happened to a cell, whose notebook's path is ``label``, or to a ``job``, which has one; ``seconds`` went by until then."""
 
     id: int
     person: Person
@@ -74,6 +87,8 @@ class Notice:
     seconds: float
     why: str | None
     at_ns: int
+    job: int | None = None
+    cause: Cause | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,14 @@ class NoticeDelivery:
     def row(self) -> dict[str, object]:
         """The columns of its primary key."""
         return {"notice_id": self.notice.id, "channel_id": self.channel.id}
+
+    @property
+    def destination(self) -> NoticeChannel:
+        return self.channel
+
+    @property
+    def reader(self) -> str:
+        return self.channel.person.user
 
 
 def channels_of(connection: Connection, person: Person) -> list[NoticeChannel]:
@@ -152,7 +175,16 @@ def remove_channel(books: Books, person: Person, id: int, now_ns: int) -> Notice
     return found
 
 
-def post(books: Books, notice: Notice) -> int:
+def post_of_job(books: Books, notice: Notice, key: str, wanted: JobNotices | None) -> int:
+    """The same of a job, once for a ``key``, where the job's ``wanted`` notices, else those that its person prefers, have it."""
+    wanted = wanted or preferences_of(books.connection, notice.person.user).jobs or "none"
+    known = books.connection.execute(select(notices.c.id).where(notices.c.key == key)).first() is not None
+    if known or wanted == "none" or (wanted == "failures" and notice.kind not in OF_FAILURES):
+        return 0
+    return post(books, notice, key)
+
+
+def post(books: Books, notice: Notice, key: str | None = None) -> int:
     """Writes a notice (its ``id`` is ignored) with its deliveries; returns how many. Without a confirmed channel nothing is written.
 
     Raises TooLarge above HOURLY_MAX.
@@ -168,7 +200,8 @@ def post(books: Books, notice: Notice) -> int:
     largest: int | None = connection.execute(select(func.max(notices.c.id))).scalar_one()
     id = (largest or 0) + 1
     told: dict[str, object] = {"kind": notice.kind, "label": notice.label, "cell": notice.cell, "first_line": notice.first_line}
-    told |= {"seconds": notice.seconds, "why": notice.why, "at_ns": now_ns}
+    told |= {"seconds": notice.seconds, "why": notice.why, "at_ns": now_ns, "job": notice.job, "key": key}
+    told |= {"cause": None if notice.cause is None else json.dumps(asdict(notice.cause))}
     connection.execute(insert(notices).values(id=id, tenant=person.tenant, user_name=person.user, **told))
     for channel in channels:
         row = {"notice_id": id, "channel_id": channel.id, "state": "waiting", "attempts": 0}
@@ -223,4 +256,6 @@ def _channel_of(row: Row[Any]) -> NoticeChannel:
 
 def _notice_of(row: Row[Any]) -> Notice:
     person = Person(row.tenant, row.user_name)
-    return Notice(row.id, person, row.kind, row.label, row.cell, row.first_line, row.seconds, row.why, row.at_ns)
+    cause = None if row.cause is None else Cause(**json.loads(row.cause))
+    told = (row.kind, row.label, row.cell, row.first_line, row.seconds, row.why, row.at_ns, row.job, cause)
+    return Notice(row.id, person, *told)

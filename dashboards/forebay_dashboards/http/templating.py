@@ -26,6 +26,7 @@ STATIC_FILES = {
     "live.js": "text/javascript; charset=utf-8",
     "htmx-2.0.11.min.js": "text/javascript; charset=utf-8",
     "charts.js": "text/javascript; charset=utf-8",
+    "jobs.js": "text/javascript; charset=utf-8",
     "tables.js": "text/javascript; charset=utf-8",
     "idiomorph-0.8.0.min.js": "text/javascript; charset=utf-8",
     "idiomorph-LICENSE.txt": "text/plain; charset=utf-8",

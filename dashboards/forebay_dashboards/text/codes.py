@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_service.causes import told, why_budget_stops
+from forebay_service.causes import job_end, told, why_budget_stops
 from forebay_service.languages import Text, as_sent, either, in_context
 
 from forebay_dashboards.errors import SERVICES
@@ -100,29 +100,12 @@ _ON_LIMIT = {
 }
 
 
-_JOB_ENDS = {
-    "unstartable": Text("The program could not be started; what the run printed says why."),
-    "worker_lost": Text("The worker that held its tensors was lost."),
-    "server_lost": Text("The process that ran it is gone, as after a host was lost."),
-    "server_stopped": Text("The server that it ran in was stopped."),
-    "not_started": Text("JupyterHub could not start a server for it."),
-    "silent": Text("The process that ran it was not heard of any more."),
-    "refused": Text("JupyterHub starts no server for this user any more."),
-    "by_user": Text("Its user cancelled it."),
-    "by_other": Text("An owner of the tenant, or an operator, cancelled it."),
-}
-
-
 def why_job(job: Job) -> Text | None:
     """Why a job is not running, or is to run again: in English as the pool says it, in other languages by its reason."""
     if job.reason is None or job.sentence is None:
         return None
-    known = _JOB_ENDS.get(job.reason)
-    if job.reason == "exit_status":
-        known = Text("The program ended with status %(status)s.", status=job.exit_status)
-    elif job.reason == "time_limit":
-        known = Text("It ran for %(seconds)s s, the longest that it was to run, and was ended.", seconds=job.time_limit_seconds)
-    return as_sent(job.sentence, known)
+    values = {"exit_status": job.exit_status, "time_limit_seconds": job.time_limit_seconds}
+    return as_sent(job.sentence, job_end(job.reason, values))
 
 
 def word(code: str, about: str) -> Text:

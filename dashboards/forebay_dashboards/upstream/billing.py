@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from pydantic import TypeAdapter
 
 from forebay_dashboards.errors import UpstreamRefused
+from forebay_dashboards.notice_rows import NoticeChannel, NoticePreferences
 from forebay_dashboards.rows import (
     Alert,
     AuditPage,
@@ -18,7 +19,6 @@ from forebay_dashboards.rows import (
     CreditRow,
     ForecastRow,
     InvoiceRow,
-    NoticeChannel,
     OutboxPage,
     PaymentInvoice,
     Plan,
@@ -70,6 +70,7 @@ _CHANNEL = TypeAdapter(Channel)
 _ALERTS = TypeAdapter(tuple[Alert, ...])
 _NOTICE_CHANNELS = TypeAdapter(tuple[NoticeChannel, ...])
 _NOTICE_CHANNEL = TypeAdapter(NoticeChannel)
+_NOTICE_PREFERENCES = TypeAdapter(NoticePreferences)
 _PROFILE = TypeAdapter(Profile)
 _PAYMENT_INVOICES = TypeAdapter(tuple[PaymentInvoice, ...])
 _PORTAL = TypeAdapter(Portal)
@@ -281,6 +282,14 @@ class Billing:
     async def remove_notice_channel(self, token: str, number: int) -> None:
         """Nothing goes there any more."""
         await self._upstream.delete(token, f"api/notices/channels/{number}")
+
+    async def notice_preferences(self, token: str) -> NoticePreferences:
+        """How the token's person wants to be told."""
+        return await self._upstream.read(_NOTICE_PREFERENCES, token, "api/notices/preferences")
+
+    async def prefer_notices(self, token: str, language: str | None, jobs: str | None) -> NoticePreferences:
+        """Chooses both; None is as the installation has it."""
+        return await self._upstream.write(_NOTICE_PREFERENCES, token, "api/notices/preferences", {"language": language, "jobs": jobs})
 
     async def send_letter(self, token: str, to: str, subject: str, text: str) -> None:
         """Has a mail sent at once; ``token`` is a service's."""

@@ -9,6 +9,7 @@ from forebay.client.calls import Calls, segment
 from forebay.client.models.pool import JobRow, OutputRow, ScheduleRow
 
 Kind = Literal["script", "module", "notebook"]
+Notify = Literal["none", "failures", "all"]
 WAIT_SECONDS = 8
 """How long the pool holds a question for output that is not there yet; less than an answer may take."""
 
@@ -27,11 +28,12 @@ class JobCalls(Calls):
 
     def submit(
         self, file: str, arguments: Sequence[str] = (), *, kind: Kind = "script", folder: str = "", name: str | None = None,
-        flavor: str | None = None, retries_max: int | None = None, time_limit_seconds: int | None = None,
+        flavor: str | None = None, retries_max: int | None = None, time_limit_seconds: int | None = None, notify: Notify | None = None,
     ) -> JobRow:  # fmt: skip
         """Has a program run once. ``file`` is a script or notebook, and ``folder`` where it runs, both relative to the user's home; of a
-        module ``file`` is its name. After a loss it is run again, at most ``retries_max`` times (3)."""
-        bounds = {"retries_max": retries_max, "time_limit_seconds": time_limit_seconds}
+        module ``file`` is its name. After a loss it is run again, at most ``retries_max`` times (3). ``notify``: of what the user's
+        channels are told; None as they prefer."""
+        bounds = {"retries_max": retries_max, "time_limit_seconds": time_limit_seconds, "notify": notify}
         body = _program(file, arguments, kind=kind, folder=folder, name=name, flavor=flavor, **bounds)
         return self._change(JobRow, self._pool, "POST", "api/jobs", body)
 
@@ -60,10 +62,11 @@ class JobCalls(Calls):
     def schedule(
         self, cron: str, file: str, arguments: Sequence[str] = (), *, zone: str = "UTC", kind: Kind = "script", folder: str = "",
         name: str | None = None, flavor: str | None = None, retries_max: int | None = None, time_limit_seconds: int | None = None,
+        notify: Notify | None = None,
     ) -> ScheduleRow:  # fmt: skip
         """Has a program run at the times of ``cron`` (minute, hour, day of month, month, weekday) in the time zone ``zone``; the rest as
         for :meth:`submit`."""
-        bounds = {"retries_max": retries_max, "time_limit_seconds": time_limit_seconds}
+        bounds = {"retries_max": retries_max, "time_limit_seconds": time_limit_seconds, "notify": notify}
         body = _program(file, arguments, kind=kind, folder=folder, name=name, flavor=flavor, **bounds)
         return self._change(ScheduleRow, self._pool, "POST", "api/schedules", {**body, "cron": cron, "zone": zone})
 

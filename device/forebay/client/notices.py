@@ -1,11 +1,11 @@
-"""Where one is told of own cells, and telling of one."""
+"""Where one is told of own cells and jobs, in which language, and telling of a cell."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from forebay.client.calls import Calls, segment
-from forebay.client.models.billing import NoticeChannelRow, Noticed, Removed
+from forebay.client.models.billing import NoticeChannelRow, Noticed, PreferencesRow, Removed
 
 
 class NoticeCalls(Calls):
@@ -26,6 +26,16 @@ class NoticeCalls(Calls):
     def remove_notice_channel(self, channel: int) -> None:
         """Removes a channel, and gives up what waits."""
         self._change(Removed, self._books, "DELETE", f"api/notices/channels/{segment(channel)}", None)
+
+    def notice_preferences(self) -> PreferencesRow:
+        """In which language one is told, and of which own jobs."""
+        return self._read(PreferencesRow, self._books, "api/notices/preferences")
+
+    def prefer_notices(
+        self, *, language: str | None = None, jobs: Literal["none", "failures", "all"] | None = None
+    ) -> PreferencesRow:
+        """Chooses both; None is as the installation has it: its language, and nothing of jobs."""
+        return self._change(PreferencesRow, self._books, "PUT", "api/notices/preferences", {"language": language, "jobs": jobs})
 
     def notify(
         self,

@@ -12,14 +12,12 @@ from forebay.errors import PoolRefused
 from forebay.journal import Journal
 from forebay.notebook.bounds import NANO, CellStopped, nanoseconds_of
 from forebay.notebook.texts import Texts
+from forebay.service import BUDGET
 from forebay.spans import first_line, notebook_label, running_cell
 
 AFTER_SECONDS = 60.0
 """Cells that take less are not worth a word, unless somebody says otherwise."""
 AFTER_SECONDS_MAX = 7 * 86_400.0
-BUDGET = "budget"
-"""The pool's code of a wait for money, and of a refusal for want of it."""
-
 WORDS_CHARS_MAX = 300
 """Of a cell's first line, and of why it ended so, that go to channels."""
 

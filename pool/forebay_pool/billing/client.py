@@ -1,4 +1,4 @@
-"""What the pool asks of billing: to take usage records and heartbeats, and what flavors cost."""
+"""What the pool asks of billing: to take usage records and heartbeats, to tell users of their jobs, and what flavors cost."""
 
 from __future__ import annotations
 
@@ -99,6 +99,10 @@ class BillingClient:
         except ValidationError as error:
             raise BillingUnavailable(f"billing's budgets cannot be read: {error}") from None
         return [row.budget for row in answer.budgets]
+
+    async def send_notice(self, body: Mapping[str, Any]) -> None:
+        """Has a user told of a job; billing knows repeated ones by their key. Raises BillingRefused, BillingUnavailable."""
+        await self._fetch("POST", "api/notices/jobs", json.dumps(body))
 
     async def tariff(self) -> Tariff:
         """What flavors and models of devices cost today, and what tenants are billed in. Raises BillingUnavailable."""

@@ -17,7 +17,7 @@ from forebay_pool.http.handler import Api, oversees, owns, whose
 from forebay_pool.jobs.cron import next_time
 from forebay_pool.jobs.dispatcher import Dispatcher
 from forebay_pool.model import jobs as decisions
-from forebay_pool.model.jobs import Job, Kind, Program
+from forebay_pool.model.jobs import Job, Kind, Notify, Program
 from forebay_pool.store.audit import AuditEntry
 from forebay_pool.store.jobs import Piece
 from forebay_pool.views.jobs import OutputRow, job_row, output_row, schedule_row
@@ -42,7 +42,10 @@ log = logging.getLogger(__name__)
 
 
 class JobBody(BaseModel):
-    """What ``POST api/jobs`` takes. ``folder`` is where it runs, ``file`` what: both from the user's home on, a module by its name."""
+    """What ``POST api/jobs`` takes. ``folder`` is where it runs, ``file`` what: both from the user's home on, a module by its name.
+
+    ``notify`` is of what the user is told: nothing, failures and budgets, or all; without it as the user prefers.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -54,6 +57,7 @@ class JobBody(BaseModel):
     flavor: Name | None = None
     retries_max: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = RETRIES
     time_limit_seconds: Annotated[int, Field(ge=1, le=TIME_LIMIT_SECONDS_MAX)] | None = None
+    notify: Notify | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -69,7 +73,7 @@ class JobBody(BaseModel):
     @property
     def program(self) -> Program:
         name = self.name or (PurePosixPath(self.file).name or self.file)[:NAME_CHARS_MAX]
-        bounds = (self.flavor, self.retries_max, self.time_limit_seconds)
+        bounds = (self.flavor, self.retries_max, self.time_limit_seconds, self.notify)
         return Program(self.kind, self.file, self.arguments, self.folder, name, *bounds)
 
 
@@ -124,16 +128,17 @@ class RunnerBody(BaseModel):
 
 
 class PrintedBody(RunnerBody):
-    """What a run printed since; nothing, where it only says that it goes on."""
+    """What a run printed since; nothing, where it only says that it goes on. ``waits``: it has come to wait for a budget since."""
 
     pieces: Annotated[tuple[PieceBody, ...], Field(max_length=PIECES_MAX)] = ()
+    waits: Literal["budget"] | None = None
 
 
 class EndBody(RunnerBody):
     """How a run ended. ``exit_status`` is None where the program was never started."""
 
     exit_status: Annotated[int, Field(ge=-255, le=255)] | None
-    reason: Literal["exit_status", "unstartable", "time_limit", "worker_lost", "server_stopped"] | None = None
+    reason: Literal["exit_status", "unstartable", "time_limit", "budget", "worker_lost", "server_stopped"] | None = None
 
 
 class JobApi(Api):
@@ -325,7 +330,8 @@ class Printed(RunnerApi):
         own, body, dispatcher = await self.own(number), self.body(PrintedBody), self.dispatcher
         pieces = [Piece(piece.number, piece.text) for piece in body.pieces]
         now_ns = dispatcher.clock_ns()
-        await self.context.write(lambda: dispatcher.store.append(own, lambda job: decisions.heard(job, body.key, now_ns), pieces))
+        waits = body.waits is not None
+        await self.context.write(lambda: dispatcher.store.append(own, lambda job: decisions.heard(job, body.key, now_ns), pieces, waits))
         if pieces:
             dispatcher.printed(own)
         self.set_status(204)

@@ -14,10 +14,13 @@ from forebay_pool.errors import JobConflict
 JobState = Literal["queued", "starting", "running", "succeeded", "failed", "cancelled"]
 Kind = Literal["script", "module", "notebook"]
 JobReason = Literal[
-    "exit_status", "unstartable", "time_limit", "refused", "by_user", "by_other",
+    "exit_status", "unstartable", "time_limit", "budget", "refused", "by_user", "by_other",
     "worker_lost", "server_lost", "server_stopped", "not_started", "silent",
 ]  # fmt: skip
 """Why a job is not running any more, or is to run again."""
+Notify = Literal["none", "failures", "all"]
+"""Of what becomes of a job its user is told: of nothing; that it failed, or is stopped by a budget; of its end and of repeated runs too."""
+NoticeKind = Literal["ended", "failed", "budget", "retried"]
 LOSSES: tuple[JobReason, ...] = ("worker_lost", "server_lost", "server_stopped", "not_started", "silent")
 """What is no fault of the program's: it is run again."""
 
@@ -47,6 +50,8 @@ class Program:
     """How often it is run again after a loss."""
     time_limit_seconds: int | None
     """Of each run."""
+    notify: Notify | None = None
+    """None: as the user prefers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,16 @@ def closed(job: Job, state: JobState, reason: JobReason | None, now_ns: int) -> 
 def gone(job: Job) -> Job:
     """JupyterHub says that its server is there no more."""
     return replace(job, server=False)
+
+
+def notice_kind(before: Job, after: Job) -> NoticeKind | None:
+    """What its user may want to be told of, where a job became another; what they did themselves is known to them."""
+    if after.over and not before.over:
+        if after.state == "cancelled":
+            return None if after.reason == "by_user" else "failed"
+        return "ended" if after.state == "succeeded" else "budget" if after.reason == "budget" else "failed"
+    again = before.state in ("starting", "running") and after.state == "queued" and after.attempt == before.attempt
+    return "retried" if again else None
 
 
 def overdue(job: Job, now_ns: int) -> bool:

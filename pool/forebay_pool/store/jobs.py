@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from forebay_pool.errors import JobConflict, StoreUnavailable
-from forebay_pool.model.jobs import Job, JobLimits, Program, Schedule
+from forebay_pool.model.jobs import Job, JobLimits, NoticeKind, Program, Schedule, notice_kind
 from forebay_pool.store.audit import AuditEntry
 from forebay_pool.store.database import Store
-from forebay_pool.store.tables import JOB_OUTPUT, JOBS, SCHEDULES
+from forebay_pool.store.tables import JOB_NOTICES, JOB_OUTPUT, JOBS, SCHEDULES
 from forebay_pool.store.writer import reason
 
 OUTPUT_PIECES_MAX = 200
 """Of one answer."""
+NOTICES_MAX = 50
+"""That are told at a time."""
 _OVER = ("succeeded", "failed", "cancelled")
 
 
@@ -32,11 +34,15 @@ class Piece:
 
 
 class JobStore:
-    """Plain synchronous calls, each one transaction; those that write are made on the writer's thread."""
+    """Plain synchronous calls, each one transaction; those that write are made on the writer's thread.
 
-    def __init__(self, store: Store, limits: JobLimits) -> None:
+    ``tells``: whether there is a billing that tells users of their jobs.
+    """
+
+    def __init__(self, store: Store, limits: JobLimits, tells: bool = False) -> None:
         self._store = store
         self._limits = limits
+        self._tells = tells
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -76,6 +82,9 @@ class JobStore:
             news = decide(job)
             if news != job:
                 connection.execute(update(JOBS).where(JOBS.c.id == number).values(_row(news)))
+                kind = notice_kind(job, news)
+                if kind is not None and self._tells:
+                    _tell(connection, news, kind)
             return news
 
     def job(self, number: int) -> Job | None:
@@ -103,16 +112,34 @@ class JobStore:
         with self._reading() as connection:
             return [_job(row) for row in connection.execute(query)]
 
+    # Notices
+
+    def notices(self) -> list[tuple[int, dict[str, Any]]]:
+        """What users are still to be told, the oldest first."""
+        with self._reading() as connection:
+            query = select(JOB_NOTICES).order_by(JOB_NOTICES.c.id).limit(NOTICES_MAX)
+            return [(row.id, json.loads(row.body)) for row in connection.execute(query)]
+
+    def noticed(self, number: int) -> None:
+        """That is told."""
+        with self._store.writing() as connection:
+            connection.execute(delete(JOB_NOTICES).where(JOB_NOTICES.c.id == number))
+
     # Output
 
-    def append(self, number: int, decide: Callable[[Job], Job], pieces: Sequence[Piece]) -> Job | None:
-        """Keeps what a run printed, as far as it is not kept already. Raises what ``decide`` does, and keeps nothing then."""
+    def append(self, number: int, decide: Callable[[Job], Job], pieces: Sequence[Piece], waits: bool = False) -> Job | None:
+        """Keeps what a run printed, as far as it is not kept already. Raises what ``decide`` does, and keeps nothing then.
+
+        ``waits``: since it last spoke, the run has come to wait for a budget.
+        """
         with self._store.writing() as connection:
             found = connection.execute(select(JOBS).where(JOBS.c.id == number)).one_or_none()
             if found is None:
                 return None
             news = decide(_job(found))
             connection.execute(update(JOBS).where(JOBS.c.id == number).values(_row(news)))
+            if waits and self._tells:
+                _tell(connection, replace(news, reason="budget"), "budget")
             of_run = (JOB_OUTPUT.c.job == number) & (JOB_OUTPUT.c.attempt == news.attempt)
             last = connection.execute(select(func.coalesce(func.max(JOB_OUTPUT.c.number), 0)).where(of_run)).scalar_one()
             new = [{"job": number, "attempt": news.attempt, **asdict(piece)} for piece in pieces if piece.number > last]
@@ -184,6 +211,20 @@ class JobStore:
             return _add(connection, Job(0, tenant, user, program, now_ns, not_before_ns=now_ns, since_ns=now_ns, schedule=schedule.id))
 
 
+def _tell(connection: Connection, job: Job, kind: NoticeKind) -> None:
+    """Has the job's user told, unless that is not wanted."""
+    program = job.program
+    if program.notify == "none" or (program.notify == "failures" and kind not in ("failed", "budget")):
+        return
+    lasted_ns = 0 if job.started_ns is None else max(0, job.since_ns - job.started_ns)
+    body = {
+        "tenant": job.tenant, "user": job.user, "job": job.id, "attempt": job.attempt, "kind": kind, "label": job.label,
+        "seconds": lasted_ns / 10**9, "notify": program.notify, "reason": job.reason, "exit_status": job.exit_status,
+        "time_limit_seconds": program.time_limit_seconds,
+    }  # fmt: skip
+    connection.execute(insert(JOB_NOTICES).values(body=json.dumps(body)))
+
+
 def _add(connection: Connection, job: Job) -> Job:
     row = {**_row(job), **_program_row(job.program)}
     number = connection.execute(insert(JOBS).values(row).returning(JOBS.c.id)).scalar_one()
@@ -200,7 +241,7 @@ def _program_row(program: Program) -> dict[str, Any]:
 
 
 def _program(row: Any) -> Program:
-    bounds = (row.flavor, row.retries_max, row.time_limit_seconds)
+    bounds = (row.flavor, row.retries_max, row.time_limit_seconds, row.notify)
     return Program(row.kind, row.file, tuple(json.loads(row.arguments)), row.folder, row.name, *bounds)
 
 

@@ -208,6 +208,7 @@ def _program() -> tuple[Column[Any], ...]:
         Column("flavor", String(64), nullable=True),
         Column("retries_max", Integer, nullable=False),
         Column("time_limit_seconds", Integer, nullable=True),
+        Column("notify", String(16), nullable=True, comment="none, failures or all; null: as the user prefers"),
         Column("created_ns", BigInteger, nullable=False),
     )
 
@@ -234,6 +235,15 @@ Index("jobs_by_user", JOBS.c.tenant, JOBS.c.user, JOBS.c.id)
 Index("jobs_by_state", JOBS.c.state)
 Index("jobs_by_server", JOBS.c.server)
 Index("jobs_by_schedule", JOBS.c.schedule)
+
+JOB_NOTICES = Table(
+    "job_notices",
+    METADATA,
+    _number(),
+    Column("body", Text, nullable=False, comment="JSON"),
+    sqlite_autoincrement=True,
+)
+"""What users are to be told of their jobs, until billing has it."""
 
 JOB_OUTPUT = Table(
     "job_output",

@@ -6,7 +6,7 @@ from typing import Literal
 
 from typing_extensions import TypedDict
 
-from forebay_pool.model.jobs import Job, JobReason, Kind, Program, Schedule
+from forebay_pool.model.jobs import Job, JobReason, Kind, Notify, Program, Schedule
 from forebay_pool.store.jobs import Piece
 
 ShownState = Literal["queued", "starting", "running", "succeeded", "failed", "cancelling", "cancelled"]
@@ -15,6 +15,7 @@ SENTENCES: dict[JobReason, str] = {
     "exit_status": "The program ended with status {exit_status}.",
     "unstartable": "The program could not be started; what the run printed says why.",
     "time_limit": "It ran for {time_limit_seconds} s, the longest that it was to run, and was ended.",
+    "budget": "A budget is used up.",
     "worker_lost": "The worker that held its tensors was lost.",
     "server_lost": "The process that ran it is gone, as after a host was lost.",
     "server_stopped": "The server that it ran in was stopped.",
@@ -27,7 +28,7 @@ SENTENCES: dict[JobReason, str] = {
 
 
 class ProgramRow(TypedDict):
-    """``folder`` and ``file`` are relative to the user's home; ``label`` is what usage calls it."""
+    """``folder`` and ``file`` are relative to the user's home; ``notify`` is null where the user's preference says it."""
 
     id: int
     tenant: str
@@ -40,6 +41,7 @@ class ProgramRow(TypedDict):
     flavor: str | None
     retries_max: int
     time_limit_seconds: int | None
+    notify: Notify | None
     created_at_ns: int
 
 
@@ -98,12 +100,17 @@ def _program_row(of: Job | Schedule) -> ProgramRow:
         "flavor": program.flavor,
         "retries_max": program.retries_max,
         "time_limit_seconds": program.time_limit_seconds,
+        "notify": program.notify,
         "created_at_ns": of.created_ns,
     }
 
 
+def sentence_of(reason: JobReason | None, exit_status: int | None, time_limit_seconds: int | None) -> str | None:
+    """Why a job is not running, or is to run again."""
+    return None if reason is None else SENTENCES[reason].format(exit_status=exit_status, time_limit_seconds=time_limit_seconds)
+
+
 def job_row(job: Job) -> JobRow:
-    values = {"exit_status": job.exit_status, "time_limit_seconds": job.program.time_limit_seconds}
     return {
         **_program_row(job),
         "state": "cancelling" if job.state == "cancelled" and job.server else job.state,
@@ -114,7 +121,7 @@ def job_row(job: Job) -> JobRow:
         "ended_at_ns": job.since_ns if job.over else None,
         "exit_status": job.exit_status,
         "reason": job.reason,
-        "sentence": None if job.reason is None else SENTENCES[job.reason].format(**values),
+        "sentence": sentence_of(job.reason, job.exit_status, job.program.time_limit_seconds),
         "schedule": job.schedule,
     }
 

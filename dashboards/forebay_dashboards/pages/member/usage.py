@@ -16,7 +16,8 @@ from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavai
 from forebay_dashboards.forms.etags import number_in
 from forebay_dashboards.http.handler import PageHandler, not_so, unavailable
 from forebay_dashboards.http.templating import PARKED
-from forebay_dashboards.rows import ForecastRow, NoticeChannel, SummaryRow, UsagePage, UsageRecord
+from forebay_dashboards.notice_rows import NoticeChannel
+from forebay_dashboards.rows import ForecastRow, SummaryRow, UsagePage, UsageRecord
 from forebay_dashboards.tables.chart import Chart, charts
 from forebay_dashboards.tables.spend import Sum, added, sums
 from forebay_dashboards.text.money import format_decimal
@@ -213,7 +214,8 @@ def _cells(record: UsageRecord) -> tuple[object, ...]:
 
 
 class NoticesPage(PageHandler):
-    """``GET usage/notices`` lists where the visitor is told of own cells, ``POST`` adds, confirms or removes a channel."""
+    """``GET usage/notices`` lists where the visitor is told of own cells and jobs, ``POST`` adds, confirms or removes a channel, or says in
+    which language, and of which jobs."""
 
     page = "my_notices"
 
@@ -233,6 +235,10 @@ class NoticesPage(PageHandler):
                 faulty = number_in(self.get_body_argument("confirm"))
                 await self.services.billing.confirm_notice_channel(self.token, faulty, self.get_body_argument("code", "").strip() or "-")
                 saved, faulty = ADDED, None
+            elif "prefer" in self.request.body_arguments:
+                chosen = (self.get_body_argument(name, "") or None for name in ("language", "jobs"))
+                await self.services.billing.prefer_notices(self.token, *chosen)
+                saved = Text("It is so from now on.")
             else:
                 await self.services.billing.remove_notice_channel(self.token, number_in(self.get_body_argument("remove", "")))
                 saved = Text("Nothing goes there any more.")
@@ -253,6 +259,10 @@ class NoticesPage(PageHandler):
         self, problem: Text | None = None, saved: Text | None = None, typed: Mapping[str, str] | None = None,
         faulty: int | None = None, made: NoticeChannel | None = None,
     ) -> None:  # fmt: skip
-        channels = await attempt(self.services.billing.notice_channels(self.token), Text("Where you are told"))
-        values = {"channels": channels, "typed": typed or {"kind": "email", "target": ""}, "faulty": faulty, "made": made}
+        channels, preferences = await asyncio.gather(
+            attempt(self.services.billing.notice_channels(self.token), Text("Where you are told")),
+            attempt(self.services.billing.notice_preferences(self.token), Text("How you are told")),
+        )
+        typed = typed or {"kind": "email", "target": ""}
+        values = {"channels": channels, "preferences": preferences, "typed": typed, "faulty": faulty, "made": made}
         self.show("my_notices.html", problem=problem, saved=saved, **values)

@@ -246,6 +246,14 @@ class Portal(Row):
     url: str
 
 
+class PreferencesRow(Row):
+    """What a person chose; null where nothing was, and then mails are in ``common_language``, and nothing is told of jobs."""
+
+    language: str | None
+    jobs: Literal["none", "failures", "all"] | None
+    common_language: str
+
+
 class PriceRow(Row):
     """``changed_at_ns`` and ``changed_by`` come with the history alone."""
 

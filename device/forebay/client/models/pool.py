@@ -59,6 +59,7 @@ class JobRow(Row):
     flavor: str | None
     retries_max: int
     time_limit_seconds: int | None
+    notify: Literal["none", "failures", "all"] | None
     created_at_ns: int
     state: Literal["queued", "starting", "running", "succeeded", "failed", "cancelling", "cancelled"]
     label: str
@@ -129,6 +130,7 @@ class ScheduleRow(Row):
     flavor: str | None
     retries_max: int
     time_limit_seconds: int | None
+    notify: Literal["none", "failures", "all"] | None
     created_at_ns: int
     cron: str
     zone: str

@@ -11,10 +11,10 @@ import tempfile
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from forebay.errors import ForebayError
-from forebay.service import FLAVOR_VARIABLE, LOSS_VARIABLE
+from forebay.service import BUDGET, FLAVOR_VARIABLE, LOSS_VARIABLE
 from forebay.spans import LABEL_VARIABLE
 from forebay.toolkit.environments.environment import in_use
 from forebay.toolkit.jobs.output import Output, output_of
@@ -27,6 +27,9 @@ DRAIN_SECONDS = 2.0
 PR_SET_PDEATHSIG = 1
 """From linux/prctl.h."""
 
+StopReason = Literal["worker_lost", "budget"]
+
+_NO_BUDGET = f"{BUDGET}\n"
 _LIBC = ctypes.CDLL(None)
 
 
@@ -83,15 +86,24 @@ class Program:
         self.loss()
         return self._process.poll()
 
-    def loss(self) -> str | None:
-        """Why its tensors were lost, if they were; told once."""
-        path = Path(self._loss)
+    @property
+    def waits_for_budget(self) -> bool:
+        """Whether it stands still for want of one."""
+        return (self._told() or "").startswith(_NO_BUDGET)
+
+    def loss(self) -> tuple[StopReason, str] | None:
+        """What stopped it, if it was not itself: the loss of its tensors, or a budget; told once."""
+        told = self._told()
+        Path(self._loss).unlink(missing_ok=True)
+        if not told:
+            return None
+        return ("budget", told.removeprefix(_NO_BUDGET)) if told.startswith(_NO_BUDGET) else ("worker_lost", told)
+
+    def _told(self) -> str | None:
         try:
-            return path.read_text(encoding="utf-8", errors="replace") or None
+            return Path(self._loss).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return None
-        finally:
-            path.unlink(missing_ok=True)
 
 
 def _command(job: Mapping[str, Any], python: str) -> list[str]:

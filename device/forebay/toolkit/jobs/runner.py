@@ -62,6 +62,8 @@ class Runner:
         self._service: Service = service_at(environment.get(URL_VARIABLE, ""), environment)
         self._output = Output()
         self._stopped = False
+        self._waited = False
+        """Whether the pool knows that this run came to wait for a budget."""
         self._heard = 0.0
         self._active = float("-inf")
 
@@ -104,7 +106,7 @@ class Runner:
         """Raises NotOurs."""
         began = time.monotonic()
         while (status := program.wait(SEND_SECONDS)) is None:
-            self._send()
+            self._send(program)
             self._tell_activity()
             if self._stopped:
                 return End(program.end(), "server_stopped")
@@ -112,19 +114,25 @@ class Runner:
                 return End(program.end(), "time_limit")
         loss = program.loss()
         if status and loss is not None:
-            self._output.write(f"\nforebay: this run is lost: {loss}\n".encode())
-            return End(status, "worker_lost")
+            reason, why = loss
+            said = "this run is lost" if reason == "worker_lost" else "this run is stopped by a budget"
+            self._output.write(f"\nforebay: {said}: {why}\n".encode())
+            return End(status, reason)
         return End(status, "exit_status" if status else None)
 
-    def _send(self) -> None:
-        """What was printed since, or that it goes on. A pool that is away is tried again with the next. Raises NotOurs."""
-        pieces = self._output.waiting()
-        if not pieces and time.monotonic() - self._heard < HEARTBEAT_SECONDS:
+    def _send(self, program: Program) -> None:
+        """What was printed since, that it goes on, or, once, that it waits for a budget. A pool that is away is tried again with the next.
+
+        Raises NotOurs.
+        """
+        pieces, waits = self._output.waiting(), not self._waited and program.waits_for_budget
+        if not pieces and not waits and time.monotonic() - self._heard < HEARTBEAT_SECONDS:
             return
         try:
-            self._say("printed", {"pieces": pieces})
+            self._say("printed", {"pieces": pieces, **({"waits": "budget"} if waits else {})})
         except PoolUnreachable:
             return
+        self._waited = self._waited or waits
         self._output.sent(pieces)
         self._heard = time.monotonic()
 

@@ -21,6 +21,7 @@ notebooks have. It goes on when the browser is closed and your notebook server h
 The files are read when a run begins. Of a notebook a copy with its outputs is kept beside it.
 """
 NOTEBOOK = ".ipynb"
+NOTIFY = ("none", "failures", "all")
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
@@ -37,6 +38,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     command.add_argument("--name", help="what it is called in lists and in usage; without it the file's name")
     command.add_argument("--retries", type=int, metavar="COUNT", help="how often it is run again after a loss (3)")
     command.add_argument("--time-limit", type=seconds_of, metavar="TIME", help="longest that a run may take, as 90m, 12h or 2d")
+    command.add_argument("--notify", choices=NOTIFY, help="of what you are told where you said: none, failures, all; else as you prefer")
     command.add_argument("--cron", metavar="FIELDS", help="run it again and again: minute, hour, day, month and weekday, as '30 2 * * 1-5'")
     command.add_argument("--zone", default=None, metavar="ZONE", help="time zone of --cron, as Asia/Seoul; without it TZ, else UTC")
     command.add_argument("-f", "--follow", action="store_true", help="print what it prints, until it is over; its end is the exit status")
@@ -88,7 +90,7 @@ def body_of(arguments: argparse.Namespace) -> dict[str, Any]:
     kind = "module" if arguments.module else "notebook" if program.endswith(NOTEBOOK) else "script"
     if kind == "notebook" and arguments.arguments:
         raise ForebayError("A notebook takes no arguments.")
-    bounds = {"flavor": arguments.flavor, "name": arguments.name, "retries_max": arguments.retries}
+    bounds = {"flavor": arguments.flavor, "name": arguments.name, "retries_max": arguments.retries, "notify": arguments.notify}
     given = {key: value for key, value in {**bounds, "time_limit_seconds": arguments.time_limit}.items() if value is not None}
     body = {"kind": kind, "file": _file(program, kind), "folder": in_home(Path.cwd()), **given}
     return {**body, "arguments": list(arguments.arguments)}

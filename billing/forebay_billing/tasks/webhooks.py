@@ -45,7 +45,7 @@ _LOCAL_NAMES = ("localhost", "local", "internal", "home.arpa")
 
 
 class Undelivered(Exception):
-    """An alert that did not arrive; ``str(error)`` is one sentence without secrets."""
+    """What did not arrive; ``str(error)`` is one sentence without secrets."""
 
 
 def signature(secret: str, id: str, timestamp_seconds: int, body: bytes) -> str:
