@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 NS_PER_HOUR = 3_600 * 10**9
 STEPS = 100
@@ -38,49 +38,53 @@ class Stretch:
     last: Holding
     is_open: bool
 
-    def ends_with(self, holding: Holding, finest_ns: int) -> bool:
-        """Whether the holding belongs to it: it is of the same lease, or both are too short to be told apart."""
-        if holding.lease == self.last.lease:
+    def takes(self, lease: str, started_ns: int, ended_ns: int, finest_ns: int) -> bool:
+        """Whether a holding belongs to it: it is of the same lease, or both are too short to be told apart."""
+        if lease == self.last.lease:
             return True
-        if self.leases == 1 and min(self.ended_ns - self.started_ns, holding.ended_ns - holding.started_ns) >= finest_ns:
+        if started_ns - self.ended_ns >= finest_ns or ended_ns - self.started_ns > STEPS_TOGETHER_MAX * finest_ns:
             return False
-        return holding.started_ns - self.ended_ns < finest_ns and holding.ended_ns - self.started_ns <= STEPS_TOGETHER_MAX * finest_ns
+        return self.leases > 1 or self.ended_ns - self.started_ns < finest_ns or ended_ns - started_ns < finest_ns
 
-    def grow(self, holding: Holding) -> None:
-        self.leases += holding.lease != self.last.lease
-        self.held_ns += holding.ended_ns - holding.started_ns
-        self.ended_ns, self.last = max(self.ended_ns, holding.ended_ns), holding
-        self.is_open |= holding.segment is None
-
-
-@dataclass(slots=True)
-class _Lanes:
-    """Those of one device."""
-
-    ends: list[Stretch] = field(default_factory=list)
-    """The last stretch of each lane."""
-
-    def place_of(self, holding: Holding) -> int:
-        """The lane that its lease is in, else the first that is free by then."""
-        same = [lane for lane, end in enumerate(self.ends) if end.last.lease == holding.lease]
-        free = [lane for lane, end in enumerate(self.ends) if end.ended_ns <= holding.started_ns]
-        return next(iter(same or free), len(self.ends))
+    def grow(self, holding: Holding, started_ns: int, ended_ns: int) -> None:
+        """Takes it, as far as it is shown."""
+        if holding.lease != self.last.lease:
+            self.leases += 1
+        self.held_ns += ended_ns - started_ns
+        self.last = holding
+        if ended_ns > self.ended_ns:
+            self.ended_ns = ended_ns
+        if holding.segment is None:
+            self.is_open = True
 
 
 def stretches(holdings: Iterable[Holding], since_ns: int, until_ns: int) -> list[Stretch]:
-    """By device and time, cut to what is shown. Of equal beginnings the longest comes first."""
+    """By device and time, cut to what is shown. Of equal beginnings the longest comes first. A month of a pool has tens of thousands."""
     finest_ns = (until_ns - since_ns) // STEPS
     found: list[Stretch] = []
-    lanes: dict[str, _Lanes] = defaultdict(_Lanes)
+    last_of_lanes: dict[str, list[Stretch]] = defaultdict(list)
     shown = [one for one in holdings if one.ended_ns > since_ns and one.started_ns < until_ns]
-    for one in sorted(shown, key=lambda one: (one.device, one.started_ns, -one.ended_ns, one.lease)):
-        cut = Holding(one.device, max(one.started_ns, since_ns), min(one.ended_ns, until_ns), one.lease, one.segment)
-        ends = lanes[one.device].ends
-        lane = lanes[one.device].place_of(cut)
-        if lane < len(ends) and ends[lane].ends_with(cut, finest_ns):
-            ends[lane].grow(cut)
+    shown.sort(key=lambda one: (one.device, one.started_ns, -one.ended_ns, one.lease))
+    for one in shown:
+        started_ns = one.started_ns if one.started_ns > since_ns else since_ns
+        ended_ns = one.ended_ns if one.ended_ns < until_ns else until_ns
+        ends = last_of_lanes[one.device]
+        lane = _lane_of(ends, one.lease, started_ns)
+        if lane < len(ends) and ends[lane].takes(one.lease, started_ns, ended_ns, finest_ns):
+            ends[lane].grow(one, started_ns, ended_ns)
             continue
-        stretch = Stretch(one.device, lane, cut.started_ns, cut.ended_ns, cut.ended_ns - cut.started_ns, 1, cut, one.segment is None)
+        stretch = Stretch(one.device, lane, started_ns, ended_ns, ended_ns - started_ns, 1, one, one.segment is None)
         ends[lane : lane + 1] = [stretch]
         found.append(stretch)
     return found
+
+
+def _lane_of(ends: Sequence[Stretch], lease: str, started_ns: int) -> int:
+    """The lane that a lease is in, else the first that is free by then. ``ends`` are the last stretches of a device's lanes."""
+    for lane, end in enumerate(ends):
+        if end.last.lease == lease:
+            return lane
+    for lane, end in enumerate(ends):
+        if end.ended_ns <= started_ns:
+            return lane
+    return len(ends)
