@@ -2,7 +2,8 @@
 
 The records are made and written here, many times as fast as billing takes them, through billing's own tables, prices and transactions:
 each lies within one hour, as the pool's do, and so has one segment. Billing's own check finds no difference in them. The same size makes
-the same records, but that the last of them ends now. Secondary indexes are made last.
+the same records, but that the last of them ends now. The first tenth of the year is made here, and the database repeats it for the others.
+Secondary indexes are made last.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ import random
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from forebay_billing.ledger.books import Books
 from forebay_billing.ledger.postings import REVENUE, balanced, receivable, transfer
-from forebay_billing.model.money import cost_grains, halves
+from forebay_billing.model.money import cost_grains, halves, whole
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Posting, priced_model
 from forebay_billing.reads.invoices import Issuer, open_months
@@ -30,8 +31,13 @@ from sqlalchemy import Connection, event, text
 TENANTS = 200
 NOTEBOOKS = 5
 """Of each user."""
+PARTS = 10
+"""Of the year, each of whole hours."""
 BATCH = 20_000
-HOUR_NS = 3_600 * 10**9
+FOLDED = 500_000
+"""Records that are summed up at a time."""
+BILLION = 10**9
+HOUR_NS = 3_600 * BILLION
 YEAR_NS = 365 * 24 * HOUR_NS
 MEAN_SECONDS = 60.0
 FLAVORS = ("dev.1gb", "dev.4gb", "small.64gb")
@@ -72,21 +78,28 @@ def fill(url: str, users: int, records: int) -> None:
 
 
 def _write_usage(engines: Engines, users: int, records: int) -> None:
-    now_ns = time.time_ns()
-    for first in range(0, records, BATCH):
+    """The records of each part begin so many hours after those of the part before."""
+    now_ns, count = time.time_ns(), max(1, records // PARTS)
+    begin_ns = now_ns - YEAR_NS
+    for first in range(0, count, BATCH):
+        numbers = range(first, min(first + BATCH, count))
         with writing(engines) as connection:
-            _write_batch(Books(connection), range(first, min(first + BATCH, records)), users, records, now_ns)
-        _tell("records", min(first + BATCH, records), records)
+            _write_batch(Books(connection), numbers, users, count, begin_ns)
+        _tell("records", numbers[-1] + 1, records)
+    for part in range(1, PARTS):
+        with writing(engines) as connection:
+            _repeat(Books(connection), part, count, begin_ns)
+        _tell("records", count * (part + 1), records)
 
 
-def _write_batch(books: Books, numbers: range, users: int, records: int, now_ns: int) -> None:
+def _write_batch(books: Books, numbers: range, users: int, count: int, begin_ns: int) -> None:
     prices = {price.flavor: (id, price.price_nano_per_hour) for price, id in books.prices().items() if price.currency == CURRENCY}
     accounts = books.account_ids(receivable(f"tenant-{number}") for number in range(TENANTS))
     sums: dict[tuple[str, str], int] = defaultdict(int)
     ends_ns: dict[tuple[str, str], int] = defaultdict(int)
     usage, segments = [], []
     first_id = books.take_ids(schema.usage, len(numbers))
-    for id, row in enumerate(_usage_rows(numbers, users, records, now_ns), first_id):
+    for id, row in enumerate(_usage_rows(numbers, users, count, begin_ns), first_id):
         _, _, tenant, _, _, _, _, _, _, _, _, _, flavor, _, _, _, started_ns, lasts_ns, *_ = row
         price_id, rate = prices[flavor]
         grains, period = cost_grains(lasts_ns, rate), str(Month.of(started_ns))
@@ -94,11 +107,49 @@ def _write_batch(books: Books, numbers: range, users: int, records: int, now_ns:
         ends_ns[flavor, CURRENCY] = max(ends_ns[flavor, CURRENCY], started_ns + lasts_ns)
         usage.append((id, *row))
         segments.append((id, 0, accounts[receivable(tenant)], period, price_id, 0, started_ns, lasts_ns, *halves(grains), False, False))
-    transaction_id = books.append(balanced("usage", _postings(sums)), now_ns)
+    transaction_id = books.append(balanced("usage", _postings(sums)), begin_ns + YEAR_NS)
     books.note_rated(ends_ns | {(priced_model(MODEL), CURRENCY): max(ends_ns.values())})
     _hurry(books.connection)
     bulk.append(books.connection, "usage", USAGE, usage)
     bulk.append(books.connection, "segments", SEGMENTS, [(*row[:2], transaction_id, *row[2:]) for row in segments])
+
+
+def _repeat(books: Books, part: int, count: int, begin_ns: int) -> None:
+    """The first part's records once more, at another time and under other names."""
+    connection, later_ns = books.connection, part * (YEAR_NS // PARTS)
+    added = books.take_ids(schema.usage, count) - 1
+    lease = f"lease || '-{part}'"
+    changed = {
+        "id": f"id + {added}", "lease": lease, "record_id": f"{lease} || SUBSTR(record_id, LENGTH(lease) + 1)",
+        "span_id": f"span_id || '-{part}'", "started_at_ns": f"started_at_ns + {later_ns}",
+    }  # fmt: skip
+    _hurry(connection)
+    _copy(connection, "usage", USAGE, changed, f"id <= {count}")
+    months, month = [], Month.of(begin_ns)
+    while month.end_ns < begin_ns + YEAR_NS:
+        months.append(f"WHEN started_at_ns < {month.end_ns - later_ns} THEN '{month}'")
+        month = month.next
+    period = f"CASE {' '.join(months)} ELSE '{month}' END"
+    totals = text(
+        f"SELECT accounts.name, {period} AS month, SUM(milli), SUM(grains / {BILLION}), SUM(grains % {BILLION}) "  # noqa: S608 - ours
+        f"FROM segments JOIN accounts ON accounts.id = account_id WHERE usage_id <= {count} GROUP BY 1, 2"
+    )
+    of_tenant = {receivable(f"tenant-{number}"): f"tenant-{number}" for number in range(TENANTS)}
+    sums = {
+        (of_tenant[name], month): whole(int(milli), int(billions) * BILLION + int(rest))
+        for name, month, milli, billions, rest in connection.execute(totals)
+    }
+    transaction_id = books.append(balanced("usage", _postings(sums)), begin_ns + YEAR_NS)
+    ends = text(f"SELECT flavor, MAX(started_at_ns + duration_ns) FROM usage WHERE id <= {count} GROUP BY flavor")  # noqa: S608 - ours
+    ends_ns = {(flavor, CURRENCY): end_ns + later_ns for flavor, end_ns in connection.execute(ends)}
+    books.note_rated(ends_ns | {(priced_model(MODEL), CURRENCY): max(ends_ns.values())})
+    changed = {"usage_id": f"usage_id + {added}", "transaction_id": str(transaction_id), "period": period}
+    _copy(connection, "segments", SEGMENTS, changed | {"started_at_ns": f"started_at_ns + {later_ns}"}, f"usage_id <= {count}")
+
+
+def _copy(connection: Connection, table: str, columns: Sequence[str], changed: Mapping[str, str], where: str) -> None:
+    values = ", ".join(changed.get(name, name) for name in columns)
+    connection.execute(text(f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {table} WHERE {where}"))  # noqa: S608 - ours
 
 
 def _postings(sums: dict[tuple[str, str], int]) -> Iterator[Posting]:
@@ -106,21 +157,22 @@ def _postings(sums: dict[tuple[str, str], int]) -> Iterator[Posting]:
         yield from transfer(receivable(tenant), REVENUE, Month.parse(period), CURRENCY, grains)
 
 
-def _usage_rows(numbers: range, users: int, records: int, now_ns: int) -> Iterator[Row]:
-    """In the order of time. Few people use most: the first of 10,000 has one record of a hundred. Every tenth lease is in two records."""
+def _usage_rows(numbers: range, users: int, count: int, begin_ns: int) -> Iterator[Row]:
+    """Of the first part, in the order of time. Few people use most: the first of 10,000 has one record of a hundred; every tenth lease is
+    in two records."""
     chance = random.Random(numbers[0])
-    begin_ns = now_ns - YEAR_NS
+    end_ns = begin_ns + YEAR_NS // PARTS
     for number in numbers:
         user = int(users * chance.random() ** 2)
-        started_ns = begin_ns + YEAR_NS * number // records
-        most_ns = min(HOUR_NS - started_ns % HOUR_NS, now_ns - started_ns)
+        started_ns = begin_ns + YEAR_NS // PARTS * number // count
+        most_ns = min(HOUR_NS - started_ns % HOUR_NS, end_ns - started_ns)
         lasts_ns = min(int(chance.expovariate(1 / (MEAN_SECONDS * 1e9))) + 10**6, most_ns)
         cell, name = number % 50, f"{number:08}"
         lease, part = (f"{number - 1:08}", 2) if number % 20 == 19 else (name, 1)
         yield (
             "bench", f"{lease}/{part}", tenant_of(user), f"user-{user}", f"s-{user}", lease, name, "cell",
             f"work-{chance.randrange(NOTEBOOKS)}.ipynb", cell, f"cell-{cell}", "train(model)", chance.choice(FLAVORS), MODEL, 1, 1000,
-            started_ns, lasts_ns, "goes_on" if number % 20 == 18 else "drained", now_ns, lasts_ns // 10**5,
+            started_ns, lasts_ns, "goes_on" if number % 20 == 18 else "drained", begin_ns + YEAR_NS, lasts_ns // 10**5,
         )  # fmt: skip
 
 
@@ -139,11 +191,11 @@ def _write_invoices(engines: Engines) -> None:
 
 
 def _sum_up(engines: Engines) -> None:
-    """In steps as the service's; on books of a release before this is what an upgrade does."""
+    """In larger steps than the service's; on books of a release before this is what an upgrade does."""
     began, count = time.monotonic(), 0
     while True:
         with writing(engines) as connection:
-            found = rollups.fold(Books(connection))
+            found = rollups.fold(Books(connection), FOLDED)
         if not found:
             break
         count += found
