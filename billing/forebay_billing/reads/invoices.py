@@ -374,9 +374,19 @@ def count_found(connection: Connection, search: str) -> int:
 
 def open_amounts(connection: Connection) -> dict[str, dict[str, int]]:
     """What is still asked for of each tenant in each currency, in minor units."""
+    notes = select(credit_notes.c.invoice_id, func.sum(credit_notes.c.amount_minor).label("credited")).group_by(credit_notes.c.invoice_id)
+    noted, kind, amount = notes.subquery(), settlements.c.kind, settlements.c.amount_minor
+    paid = func.sum(case((kind == "payment", amount), (kind == "refund", -amount), else_=0)).label("paid")
+    void = func.max(case((kind == "void", 1), else_=0)).label("void")
+    settled = select(settlements.c.invoice_id, paid, void).group_by(settlements.c.invoice_id).subquery()
+    row = invoices.c
+    left = row.total_minor - func.coalesce(noted.c.credited, 0) - func.coalesce(settled.c.paid, 0)
+    joined = invoices.outerjoin(noted, noted.c.invoice_id == row.id).outerjoin(settled, settled.c.invoice_id == row.id)
+    open_ones = select(row.tenant, row.currency, func.sum(left)).select_from(joined)
+    open_ones = open_ones.where(func.coalesce(settled.c.void, 0) == 0, left > 0).group_by(row.tenant, row.currency)
     found: dict[str, dict[str, int]] = defaultdict(dict)
-    for one in listed(connection, None, state="open"):
-        found[one.tenant][one.currency] = found[one.tenant].get(one.currency, 0) + one.open_minor
+    for tenant, currency, open_minor in connection.execute(open_ones):
+        found[tenant][currency] = int(open_minor)
     return found
 
 

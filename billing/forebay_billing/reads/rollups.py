@@ -10,7 +10,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Row, Select, Table, and_, case, func, literal, or_, select
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    String,
+    Table,
+    and_,
+    case,
+    exists,
+    func,
+    literal,
+    or_,
+    select,
+    union_all,
+)
 
 from forebay_billing.ledger.access import Scope
 from forebay_billing.model.money import whole
@@ -118,35 +135,99 @@ def records_behind(connection: Connection) -> int:
 def sums(connection: Connection, scope: Scope, since_ns: int | None, until_ns: int | None, keys: Sequence[str]) -> dict[Key, Sums]:
     """Of the records of ``scope`` that started in [since, until), by ``keys`` and the currency: tenant, user, flavor, and the UTC ``day``
     (days since 1970) on which pieces began."""
-    marks, heads = marks_of(connection), heads_of(connection)
-    lags = heads.usage_id - marks.usage_id > BEHIND_MAX
-    levels = () if lags else levels_for((*keys, *(("user",) if scope.user is not None else ())))
     found: dict[Key, Sums] = {}
-    for level, start_ns, end_ns in cover(since_ns or 0, FOREVER_NS if until_ns is None else until_ns, levels):
-        if level is None:
-            _merge(found, connection.execute(_of_records(scope, start_ns, end_ns, keys)))
-            continue
-        _merge(found, connection.execute(_of_rollup(level, scope, start_ns, end_ns, keys)))
-        if heads.usage_id > marks.usage_id:
-            _merge(found, connection.execute(_posted_after(marks, scope, start_ns, end_ns, keys)))
-        if heads.transaction_id > marks.transaction_id:
-            _merge(found, connection.execute(_taken_back_after(marks, scope, start_ns, end_ns, keys)), -1)
+    until_ns = FOREVER_NS if until_ns is None else until_ns
+    for rows, sign in _read(connection, scope, since_ns or 0, until_ns, Wanted(keys, _measures_of_rollup, measures)):
+        for row in rows:
+            found.setdefault(tuple(row[:-_MEASURED]), Sums()).add(sums_of(row[-_MEASURED:]), sign)
     return {key: one for key, one in found.items() if one.pieces}
 
 
+def costs_by_day(
+    connection: Connection, scope: Scope, since_ns: int, until_ns: int, keys: Sequence[str], first_day: int
+) -> dict[Key, int]:
+    """The same by ``keys`` and the day, and of it the cost in grains alone, where there is usage; all days before ``first_day`` are one,
+    the day before it."""
+    found: dict[Key, list[int]] = {}
+    for rows, sign in _read(connection, scope, since_ns, until_ns, Wanted((*keys, "day"), _costs_of_rollup, _costs, first_day)):
+        for row in rows:
+            count, milli, milli_rest, grains, grains_rest = map(int, row[-_COSTS:])
+            one = found.setdefault(tuple(row[:-_COSTS]), [0, 0])
+            one[0] += sign * count
+            one[1] += sign * whole(milli * _BILLION + milli_rest, grains * _BILLION + grains_rest)
+    return {key: grains for key, (count, grains) in found.items() if count}
+
+
 def used_before(connection: Connection, scope: Scope, until_ns: int, keys: Sequence[str]) -> set[Key]:
-    """Of which keys and currencies there is usage that started before, and was not corrected."""
+    """Of which keys and currencies there is usage that started before, and was not corrected; quick where the keys are tenants, or none."""
     marks, heads = marks_of(connection), heads_of(connection)
-    levels = levels_for(keys) if scope.user is None else ()
     few = heads.usage_id - marks.usage_id <= BEHIND_MAX and heads.transaction_id == marks.transaction_id
-    if not (levels and few and levels[0].start_of(until_ns) == until_ns):
+    if scope.user is not None or not few or until_ns % DAY_NS or not {*keys} <= {"tenant"}:
         return set(sums(connection, scope, None, until_ns, keys))
-    row = levels[0].table.c
-    chosen = [*(row[_COLUMNS[key]] for key in keys), row.currency]
-    first = func.min(row.start_ns)  # read in the order of an index, which a plain DISTINCT is not
-    found = connection.execute(select(*chosen).where(*visible(scope, row)).group_by(*chosen).having(first < until_ns)).all()
-    posted = connection.execute(_posted_after(marks, scope, 0, until_ns, keys)) if heads != marks else ()
+    pair, day = _pairs(scope), rollups.days.c
+    before = exists().where(day.tenant == pair.c.tenant, day.currency == pair.c.currency, day.start_ns < until_ns)
+    found = connection.execute(select(*(pair.c[_COLUMNS[key]] for key in keys), pair.c.currency).where(before)).all()
+    beyond = _posted_after(marks, scope, 0, until_ns, Wanted(keys, _costs_of_rollup, _costs))
+    posted = connection.execute(beyond) if heads != marks else ()
     return {*(tuple(one) for one in found), *(tuple(one[: len(keys) + 1]) for one in posted)}
+
+
+def _pairs(scope: Scope) -> CTE:
+    """Tenants, of those that are in ``scope``, and currencies that there is usage of: each is looked up as the next one in an index, since
+    a DISTINCT reads all that there is of each."""
+    day, inner, names = rollups.days.c, rollups.days.alias(), _named(scope)
+    if names is not None:
+        tenants: CTE = union_all(*(select(literal(name, String).label("tenant")) for name in names)).cte("tenants")
+    else:
+        tenants = select(func.min(day.tenant).label("tenant")).cte("tenants", recursive=True)
+        following = select(func.min(inner.c.tenant)).where(inner.c.tenant > tenants.c.tenant).scalar_subquery()
+        tenants = tenants.union_all(select(following).where(tenants.c.tenant.is_not(None)))
+    least = select(func.min(inner.c.currency)).where(inner.c.tenant == tenants.c.tenant).scalar_subquery()
+    pairs = select(tenants.c.tenant, least.label("currency")).where(tenants.c.tenant.is_not(None)).cte("pairs", recursive=True)
+    further = select(func.min(inner.c.currency)).where(inner.c.tenant == pairs.c.tenant, inner.c.currency > pairs.c.currency)
+    return pairs.union_all(select(pairs.c.tenant, further.scalar_subquery()).where(pairs.c.currency.is_not(None)))
+
+
+def _named(scope: Scope) -> list[str] | None:
+    """The tenants that are in ``scope``, each once; None where all are, or none."""
+    names = list(scope.among or ()) if scope.tenant is None else [scope.tenant]
+    return sorted({*names}) if names else None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The columns of a sum: ``keys`` with the currency, and what is measured of rows of a rollup, and of pieces of records."""
+
+    keys: Sequence[str]
+    of_rollup: Callable[[Columns], tuple[ColumnElement[int], ...]]
+    of_pieces: Callable[[Columns], tuple[ColumnElement[int], ...]]
+    first_day: int | None = None
+
+    def columns(self, row: Columns, day: ColumnElement[int] | None = None) -> list[ColumnElement[Any]]:
+        """The keys; of pieces, which have no column for it, the ``day`` is given."""
+        return [*(self._day(row.day if day is None else day) if key == "day" else row[_COLUMNS[key]] for key in self.keys), row.currency]
+
+    def _day(self, day: ColumnElement[int]) -> ColumnElement[int]:
+        first = self.first_day
+        return (day if first is None else case((day < first, first - 1), else_=day)).label("day")
+
+
+def _read(
+    connection: Connection, scope: Scope, since_ns: int, until_ns: int, wanted: Wanted
+) -> Iterator[tuple[Iterable[Row[Any]], int]]:
+    """Rows that add up to what is wanted, and whether they are added, 1, or taken off, -1."""
+    marks, heads = marks_of(connection), heads_of(connection)
+    lags = heads.usage_id - marks.usage_id > BEHIND_MAX
+    levels = () if lags else levels_for((*wanted.keys, *(("user",) if scope.user is not None else ())))
+    for level, start_ns, end_ns in cover(since_ns, until_ns, levels):
+        if level is None:
+            yield connection.execute(_of_records(scope, start_ns, end_ns, wanted)), 1
+            continue
+        yield connection.execute(_of_rollup(level, scope, start_ns, end_ns, wanted)), 1
+        if heads.usage_id > marks.usage_id:
+            yield connection.execute(_posted_after(marks, scope, start_ns, end_ns, wanted)), 1
+        if heads.transaction_id > marks.transaction_id:
+            yield connection.execute(_taken_back_after(marks, scope, start_ns, end_ns, wanted)), -1
 
 
 def cover(since_ns: int, until_ns: int, levels: Sequence[Level]) -> Iterator[tuple[Level | None, int, int]]:
@@ -211,38 +292,52 @@ def original(where: Where, usage: Sequence[ColumnElement[Any]], of_usage: Sequen
     return pieces(lambda piece: (*where(piece), ~piece.reversal), (*_OF_USAGE, *usage), of_usage)
 
 
-def _of_rollup(level: Level, scope: Scope, start_ns: int, end_ns: int, keys: Sequence[str]) -> Select[Any]:
+def _of_rollup(level: Level, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
     row = level.table.c
-    chosen = [row[_COLUMNS[key]] for key in keys]
-    parked = row.priced == PARKED
+    chosen = wanted.columns(row)
+    query = select(*chosen, *wanted.of_rollup(row)).where(row.start_ns >= start_ns, row.start_ns < end_ns, *visible(scope, row))
+    if level is DAYS and _named(scope) is not None:  # what is known of both is found by the index, which has the day last
+        pair = _pairs(scope)
+        query = query.join_from(level.table, pair, and_(row.tenant == pair.c.tenant, row.currency == pair.c.currency))
+    return query.group_by(*chosen)
+
+
+def _measures_of_rollup(row: Columns) -> tuple[ColumnElement[int], ...]:
+    """As :func:`measures`."""
+    parked, halves = row.priced == PARKED, ("duration_ns", "milli", "grains", "energy_mj", "energy_duration_ns")
     return (
-        select(
-            *chosen, row.currency,
-            *(func.sum(row[name]).label(name) for name in ("pieces", "leases", "told")),
-            *(half for name in ("duration_ns", "milli", "grains", "energy_mj", "energy_duration_ns") for half in halved(row[name], name)),
-            *halved(case((parked, row.milli), else_=0), "parked_milli"), *halved(case((parked, row.grains), else_=0), "parked_grains"),
-        )
-        .where(row.start_ns >= start_ns, row.start_ns < end_ns, *visible(scope, row))
-        .group_by(*chosen, row.currency)
+        *(func.sum(row[name]).label(name) for name in ("pieces", "leases", "told")),
+        *(half for name in halves for half in halved(row[name], name)),
+        *halved(case((parked, row.milli), else_=0), "parked_milli"), *halved(case((parked, row.grains), else_=0), "parked_grains"),
     )  # fmt: skip
 
 
-def _of_records(scope: Scope, start_ns: int, end_ns: int, keys: Sequence[str]) -> Select[Any]:
+def _costs_of_rollup(row: Columns) -> tuple[ColumnElement[int], ...]:
+    """As :func:`_costs`."""
+    return (func.sum(row.pieces), *halved(row.milli, "milli"), *halved(row.grains, "grains"))
+
+
+def _costs(piece: Columns) -> tuple[ColumnElement[int], ...]:
+    """How many there are, and what they cost."""
+    return (func.count(), *halved(piece.milli, "milli"), *halved(piece.grains, "grains"))
+
+
+def _of_records(scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
     conditions = (*visible(scope), _usage.started_at_ns >= start_ns, _usage.started_at_ns < end_ns)
-    return _grouped(uncorrected(everything, (_usage.tenant, _usage.user_name), conditions), keys)
+    return _grouped(uncorrected(everything, (_usage.tenant, _usage.user_name), conditions), wanted)
 
 
-def _posted_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, keys: Sequence[str]) -> Select[Any]:
+def _posted_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
     conditions = _beside(scope, start_ns, end_ns)
     where: Where = lambda piece: (piece.usage_id > marks.usage_id,)  # noqa: E731 - reads better
-    return _grouped(uncorrected(where, (_usage.tenant, _usage.user_name), conditions), keys)
+    return _grouped(uncorrected(where, (_usage.tenant, _usage.user_name), conditions), wanted)
 
 
-def _taken_back_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, keys: Sequence[str]) -> Select[Any]:
+def _taken_back_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
     after = (_reversals.transaction_id > marks.transaction_id, _reversals.usage_id <= marks.usage_id)
     taken_back = select(_reversals.usage_id).where(*after)
     where: Where = lambda piece: (piece.usage_id.in_(taken_back),)  # noqa: E731 - reads better
-    return _grouped(original(where, (_usage.tenant, _usage.user_name), _beside(scope, start_ns, end_ns)), keys)
+    return _grouped(original(where, (_usage.tenant, _usage.user_name), _beside(scope, start_ns, end_ns)), wanted)
 
 
 def _beside(scope: Scope, start_ns: int, end_ns: int) -> list[ColumnElement[bool]]:
@@ -252,16 +347,12 @@ def _beside(scope: Scope, start_ns: int, end_ns: int) -> list[ColumnElement[bool
     return conditions if scope.user is None else [*conditions, _usage.user_name + "" == scope.user]
 
 
-def _grouped(piece: Columns, keys: Sequence[str]) -> Select[Any]:
-    day = (piece.started_at_ns // literal(DAY_NS, BigInteger)).label("day")
-    chosen = [day if key == "day" else piece[_COLUMNS[key]] for key in keys]
-    return select(*chosen, piece.currency, *measures(piece)).group_by(*chosen, piece.currency)
-
-
-def _merge(found: dict[Key, Sums], rows: Iterable[Row[Any]], sign: int = 1) -> None:
-    for row in rows:
-        found.setdefault(tuple(row[:-_MEASURED]), Sums()).add(sums_of(row[-_MEASURED:]), sign)
+def _grouped(piece: Columns, wanted: Wanted) -> Select[Any]:
+    chosen = wanted.columns(piece, piece.started_at_ns // literal(DAY_NS, BigInteger))
+    return select(*chosen, *wanted.of_pieces(piece)).group_by(*chosen)
 
 
 _MEASURED = 3 + 2 * 7
 """Columns of :func:`measures`."""
+_COSTS = 1 + 2 * 2
+"""Columns of :func:`_costs`."""

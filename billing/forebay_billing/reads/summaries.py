@@ -13,7 +13,7 @@ from forebay_billing.errors import InvalidRequest
 from forebay_billing.ledger.access import Scope
 from forebay_billing.model.months import Month
 from forebay_billing.reads.rated_rows import CELL, Columns, everything
-from forebay_billing.reads.rollups import Key, Sums, levels_for, measures, sums, sums_of, uncorrected, used_before
+from forebay_billing.reads.rollups import Key, Sums, costs_by_day, levels_for, measures, sums, sums_of, uncorrected, used_before
 from forebay_billing.reads.usage import Window, visible, within
 from forebay_billing.rules.budgets import DAY_NS, FORECAST_DAYS, SECOND_NS, forecast
 from forebay_billing.tables import schema
@@ -110,9 +110,10 @@ def outlooks(connection: Connection, scope: Scope, now_ns: int, by: Sequence[By]
     month_ns, week_ns = Month.of(now_ns).start_ns, (today - FORECAST_DAYS) * DAY_NS
     since_ns = max(0, min(month_ns, week_ns))
     by_day: dict[Key, dict[int, int]] = {}
-    for (*whose, on, currency), one in sums(connection, scope, since_ns, (today + 1) * DAY_NS, (*by, "day")).items():
+    found_by_day = costs_by_day(connection, scope, since_ns, (today + 1) * DAY_NS, by, today - FORECAST_DAYS)
+    for (*whose, on, currency), grains in found_by_day.items():
         days, place = by_day.setdefault((*whose, currency), {}), min(int(on), today)
-        days[place] = days.get(place, 0) + one.grains
+        days[place] = days.get(place, 0) + grains
     for key in used_before(connection, scope, since_ns, by):
         by_day.setdefault(key, {})[-1] = 0
     found = []
