@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from collections.abc import Callable
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -38,6 +39,10 @@ def convolutions() -> tuple[nn.Module, torch.Tensor]:
 MODELS = {made.__name__: made for made in (perceptron, convolutions)}
 
 
+COMPILED = "compiled "
+"""Before the name of a model that the program itself compiles, by torch.compile."""
+
+
 class Training:
     """Of one batch, with AdamW, or with SGD where Adam would make much of rounding. Labels are shifted, as language models do.
 
@@ -45,8 +50,9 @@ class Training:
 
     def __init__(self, name: str) -> None:
         torch.manual_seed(0)
-        model, inputs = MODELS[name]()
+        model, inputs = MODELS[name.removeprefix(COMPILED)]()
         self.model, self.inputs = model.cuda(), inputs.cuda()
+        self.forward: Callable[[torch.Tensor], torch.Tensor] = torch.compile(self.model) if name.startswith(COMPILED) else self.model
         self.labels = torch.randint(0, 10, (len(inputs),)).cuda()
         self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
         if name == "convolutions":
@@ -55,7 +61,7 @@ class Training:
     def step(self) -> None:
         self.optimizer.zero_grad()
         labels = nn.functional.pad(self.labels, (0, 1), value=-100)[1:]
-        nn.functional.cross_entropy(self.model(self.inputs), labels).backward()
+        nn.functional.cross_entropy(self.forward(self.inputs), labels).backward()
         self.optimizer.step()
 
     def state(self) -> Any:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from forebay import _C
 from torch import nn
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -97,6 +99,54 @@ def test_a_whole_step_with_its_optimizer_is_compiled() -> None:
         return [wrapped().item() for _ in range(3)]
 
     assert_close(steps("cuda", torch.compile), steps("cpu", lambda step: step), rtol=1e-3, atol=1e-3)
+
+
+Step = Callable[[], torch.Tensor]
+
+
+def step_of(wrap_model: Callable[[nn.Module], Any] = lambda model: model, wrap_step: Callable[[Step], Step] = lambda step: step) -> Step:
+    """A step of training, which gives its loss."""
+    model, (x, y) = network().cuda(), batch("cuda")
+    forward, optimizer = wrap_model(model), torch.optim.SGD(model.parameters(), lr=1e-2, momentum=0.9)
+
+    def step() -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(forward(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return wrap_step(step)
+
+
+def segments_of(step: Step) -> Counter[tuple[int, int]]:
+    """Of one step of several, by identity and calls."""
+
+    def comings() -> Counter[tuple[int, int]]:
+        return Counter({(segment["identity"], segment["calls"]): segment["times"] for segment in _C.segments()})
+
+    for _ in range(4):
+        step().item()
+    before = comings()
+    step().item()
+    return comings() - before
+
+
+@pytest.mark.parametrize("options", [{}, {"fullgraph": True}, {"dynamic": True}, {"mode": "reduce-overhead"}], ids=str)
+def test_a_step_of_a_compiled_model_is_the_segment_that_it_is_without(options: dict[str, Any]) -> None:
+    """So the worker records it as a graph, or compiles it, as it does the other; nothing is compiled here."""
+    before = torch._dynamo.utils.counters["inductor"].copy()
+    assert segments_of(step_of(lambda model: torch.compile(model, **options))) == segments_of(step_of())
+    assert torch._dynamo.utils.counters["inductor"] == before
+
+
+def test_a_whole_step_that_is_compiled_is_one_segment_that_comes_again() -> None:
+    before = torch._dynamo.utils.counters["inductor"].copy()
+    found = segments_of(step_of(wrap_step=torch.compile))
+    assert list(found.values()) == [1]
+    ((_, calls),) = found
+    assert calls >= 20, "a library is made of that many calls at least"
+    assert torch._dynamo.utils.counters["inductor"] == before
 
 
 def test_sizes_may_change_from_call_to_call() -> None:
