@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PARTS = ("build", "fidelity", "memory", "park", "share", "speed", "graphs", "faults")
+PARTS = ("build", "fidelity", "memory", "park", "share", "speed", "graphs", "kernels", "faults")
 PARK_SIZES_GB = (0.1, 1, 10, 40)
 SMALL_MODELS = ("mlp", "transformer", "convnet", "gpt2")
 RECURRENT_MODELS = ("lstm", "gru")
 """Whose layers are one call each, natively one of cuDNN's."""
 LARGE_MODELS = ("gpt2-medium", "vit-b", "resnet-50")
 ATTENTION_CASES = ("causal", "plain", "mask", "dropout", "float32")
+KERNEL_CASES = ("vector add", "softmax", "matmul, autotuned", "attention", "an operator of one's own with its gradient")
 SWEEP_DTYPES = ("float32", "bfloat16")
 SESSION_COUNTS = (2, 4)
 BANDWIDTH_SHARE = 0.7
@@ -164,6 +165,16 @@ def _graphs() -> list[Figure]:
     ]
 
 
+def _kernels() -> list[Figure]:
+    return [
+        *(Figure(f"kernels/{case}, largest difference", "of the largest value", at_most=1e-2) for case in KERNEL_CASES),
+        *(Figure(f"kernels/{case}, launch ÷ native", "ratio") for case in KERNEL_CASES),
+        Figure("kernels/a launch is refused where it is not allowed"),
+        Figure("kernels/a launch is refused on a part of a device"),
+        Figure("kernels/a stray address costs the session and says so"),
+    ]
+
+
 def _faults() -> list[Figure]:
     return [
         Figure("faults/energy by the worker's counter ÷ nvidia-smi's mean power over that time", "ratio", at_most=1.3, at_least=0.7),
@@ -181,5 +192,5 @@ def _faults() -> list[Figure]:
 
 
 FIGURES: dict[str, Figure] = {
-    figure.name: figure for make in (_build, _fidelity, _memory, _park, _share, _speed, _graphs, _faults) for figure in make()
+    figure.name: figure for make in (_build, _fidelity, _memory, _park, _share, _speed, _graphs, _kernels, _faults) for figure in make()
 }

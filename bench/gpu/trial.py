@@ -43,11 +43,11 @@ class Trial:
         return worker_on([self.device], self.root)
 
     def session(
-        self, limit_bytes: int | None = None, *others: str, compiles: bool = False
+        self, limit_bytes: int | None = None, *others: str, compiles: bool = False, kernels: bool = False
     ) -> contextlib.AbstractContextManager[Session]:
         """A session with an open lease, on the other devices too; its limit is the device's memory at most.
 
-        ``compiles``: it asks for tier 2.
+        ``compiles``: it asks for tier 2. ``kernels``: its worker takes kernels of programs.
         """
         limit_bytes = min(limit_bytes or self.sizes.limit_bytes, self.memory_bytes)
-        return session_on([self.device, *others], self.root, limit_bytes, compiles)
+        return session_on([self.device, *others], self.root, limit_bytes, compiles, kernels)

@@ -37,7 +37,7 @@ class WorkerSilent(Exception):
 class Worker:
     """A worker process, told what to do as its pool tells it."""
 
-    def __init__(self, devices: Sequence[str], root: Path) -> None:
+    def __init__(self, devices: Sequence[str], root: Path, kernels: bool = False) -> None:
         self._heard: queue.Queue[messages.FromWorker] = queue.Queue()
         self._server = serve(self._hear, "127.0.0.1", 0)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -48,6 +48,7 @@ class Worker:
         command = [sys.executable, "-m", "forebay_worker", "--pool", url, "--worker", self.folder.name]
         command += [option for device in devices for option in ("--device", device)]
         command += ["--socket-dir", str(self.folder), "--spill-dir", str(self.folder), "--log-level", "info"]
+        command += ["--kernels"] if kernels else []
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
         began = time.monotonic()
         with self.log.open("wb") as log:
@@ -137,9 +138,9 @@ class Session:
 
 
 @contextlib.contextmanager
-def worker_on(devices: Sequence[str], root: Path) -> Iterator[Worker]:
+def worker_on(devices: Sequence[str], root: Path, kernels: bool = False) -> Iterator[Worker]:
     """A started worker without a session."""
-    worker = Worker(devices, root)
+    worker = Worker(devices, root, kernels)
     try:
         yield worker
     finally:
@@ -147,9 +148,9 @@ def worker_on(devices: Sequence[str], root: Path) -> Iterator[Worker]:
 
 
 @contextlib.contextmanager
-def session_on(devices: Sequence[str], root: Path, limit_bytes: int, compiles: bool) -> Iterator[Session]:
+def session_on(devices: Sequence[str], root: Path, limit_bytes: int, compiles: bool, kernels: bool = False) -> Iterator[Session]:
     """A session with an open lease on a worker of its own."""
-    with worker_on(devices, root) as worker, client(worker.folder / "client.log", compiles=compiles) as peer:
+    with worker_on(devices, root, kernels) as worker, client(worker.folder / "client.log", compiles=compiles) as peer:
         worker.assign(limit_bytes)
         session = Session(worker, peer)
         session.connect()

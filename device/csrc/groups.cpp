@@ -1,4 +1,4 @@
-// What the command stream carries of process groups (process_group.h).
+// What the command stream carries of process groups (process_group.h), and how it carries what is neither a call nor about one storage.
 #include <algorithm>
 
 #include "locations.h"
@@ -54,6 +54,14 @@ void CommandStream::leave_group(uint64_t generation, uint64_t group) {
 }
 
 void CommandStream::collect(uint64_t generation, const std::function<void(wire::Writer&)>& append) {
+  carry(generation, [&](wire::Writer& out) {
+    append(out);
+    due_.store(Due::kYes, std::memory_order_relaxed);  // others wait for it
+    return true;
+  });
+}
+
+bool CommandStream::carry(uint64_t generation, const std::function<bool(wire::Writer&)>& append) {
   need_lease();
   check_stopped();
   uint64_t sequence = 0;
@@ -61,14 +69,14 @@ void CommandStream::collect(uint64_t generation, const std::function<void(wire::
     const auto lock = lock_for(generation);
     tracer_.say_frees();
     cut();
-    append(pending_);
+    if (!append(pending_)) return false;
     sequence = next_call();
     appended();
-    due_.store(Due::kYes, std::memory_order_relaxed);  // others wait for it
   }
   note_location(device_, sequence);
   send_if_due();
   if (Recorder::waits_for_each_call()) finish(sequence);
+  return true;
 }
 
 }  // namespace forebay

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/Storage.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/version.h>
 
@@ -13,6 +14,7 @@
 #include "device_times.h"
 #include "devices.h"
 #include "generator.h"
+#include "kernels_of_programs.h"
 #include "known_calls.h"
 #include "process_group.h"
 #include "profile.h"
@@ -113,6 +115,21 @@ py::list end_profile_for_python() {
   return result;
 }
 
+// An argument is a tensor, or a number's bits.
+std::vector<LaunchArgument> launch_arguments(const py::sequence& arguments) {
+  std::vector<LaunchArgument> result;
+  for (const auto& argument : arguments) {
+    const bool is_tensor = THPVariable_Check(argument.ptr());
+    result.push_back(is_tensor ? LaunchArgument{THPVariable_Unpack(argument.ptr()), 0} : LaunchArgument{at::Tensor(), argument.cast<uint64_t>()});
+  }
+  return result;
+}
+
+py::object define_kernel(uint64_t kernel, const py::bytes& source, int device) {
+  const auto refusal = stream_of(device).define_kernel(kernel, source);
+  return refusal ? py::object(py::make_tuple(static_cast<int>(refusal->code), refusal->why)) : py::none();
+}
+
 void resize(const py::handle& storage, int64_t bytes) {
   TORCH_CHECK_TYPE(THPStorage_Check(storage.ptr()), "resize_storage() takes a torch.UntypedStorage");
   resize_storage(THPStorage_Unpack(storage.ptr()), bytes);
@@ -159,6 +176,13 @@ PYBIND11_MODULE(_C, module) {
              py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
   module.def("memory", &forebay::memory, device);
   module.def("resize_storage", &forebay::resize);
+  module.def("define_kernel", &forebay::define_kernel, py::arg("kernel"), py::arg("source"), device);
+  module.def(
+      "launch_kernel",
+      [](uint64_t kernel, const py::bytes& source, const std::array<uint64_t, 3>& grid, const py::sequence& arguments, int index) {
+        forebay::launch_kernel(stream_of(index).device(), kernel, source, grid, forebay::launch_arguments(arguments));
+      },
+      py::arg("kernel"), py::arg("source"), py::arg("grid"), py::arg("arguments"), device);
   module.def("pin_memory", &forebay::pin_memory, py::arg("address"), py::arg("bytes"));
   module.def("unpin_memory", &forebay::unpin_memory, py::arg("address"));
   module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);

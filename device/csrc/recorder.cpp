@@ -589,6 +589,7 @@ void Recorder::forget_operator(const std::string& name) {
 void Recorder::forget() {
   drop_templates();
   operators_.clear();
+  kernels_.clear();
   told_settings_ = wire::kSettingsDefault;
 }
 

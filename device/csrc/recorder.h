@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "forebay/traces.h"
@@ -70,6 +71,8 @@ class Recorder {
   // No call of the operator (by its name, whatever the overload) comes as it did before.
   void forget_operator(const std::string& name);
   size_t templates() const { return count_; }
+  // Kernels of the program that the worker has; under the stream's lock.
+  std::unordered_set<uint64_t>& kernels() { return kernels_; }
 
  private:
   explicit Recorder(c10::DeviceIndex device);
@@ -98,6 +101,7 @@ class Recorder {
   size_t count_ = 0;
   size_t template_bytes_ = 0;
   std::unordered_map<const OperatorInfo*, uint64_t> operators_;  // to the wire's number
+  std::unordered_set<uint64_t> kernels_;
   uint64_t told_settings_ = wire::kSettingsDefault;
   Growths growths_;  // has a lock of its own
 };

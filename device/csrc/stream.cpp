@@ -174,6 +174,7 @@ Welcome CommandStream::connect(const std::string& address, const std::string& ti
   connected_ = true;
   {
     const std::lock_guard recording(mutex_);
+    no_kernels_ = welcome.no_kernels;
     away_ = false;
   }
   start_ticker();
@@ -205,12 +206,7 @@ Welcome CommandStream::be_welcomed() {
     TORCH_CHECK(false, "the worker refused the virtual device: ", message);
   }
   body.varint();
-  Welcome welcome;
-  welcome.torch = body.string();
-  welcome.kind = body.string();
-  welcome.model = body.string();
-  welcome.memory_limit = body.varint();
-  return welcome;
+  return {body.string(), body.string(), body.string(), body.varint(), body.done() ? "the worker's release takes none" : body.string()};
 }
 
 // The session's tensors are gone; what is recorded from now on belongs to the next one.

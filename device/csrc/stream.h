@@ -34,6 +34,7 @@ struct Welcome {
   std::string kind;
   std::string model;
   uint64_t memory_limit;
+  std::string no_kernels;
 };
 
 struct StreamStatistics {
@@ -163,10 +164,22 @@ class CommandStream {
   // Records a collective, which `append` writes under the lock.
   void collect(uint64_t generation, const std::function<void(wire::Writer&)>& append);
 
+  // Kernels of the program: kernels_of_programs.cpp. Why there is none of this number at the worker; nothing: it is there. Takes a lease.
+  struct KernelRefusal {
+    wire::FailureCode code;
+    std::string why;
+  };
+  std::optional<KernelRefusal> define_kernel(uint64_t number, const std::string& source);
+  // Records a launch, whose arguments `append` writes under the lock. False where the worker has no such kernel.
+  bool launch(uint64_t generation, uint64_t kernel, const std::function<void(wire::Writer&)>& append);
+
   StreamStatistics statistics() const;
 
  private:
   friend struct Streams;
+
+  // Records a command that ends a segment and is counted as a call, unless `append` returns false and has written nothing.
+  bool carry(uint64_t generation, const std::function<bool(wire::Writer&)>& append);
 
   void await(std::optional<uint64_t> own);
   // Asks by a command that needs no lease, and has nothing but the number of its answer and what `append` adds to it.
@@ -273,6 +286,7 @@ class CommandStream {
   std::atomic<uint64_t> next_request_{1};
   std::atomic<uint64_t> next_group_{1};
   std::function<void()> lease_callback_;
+  std::string no_kernels_;  // why the worker takes none of programs; guarded by mutex_
   std::mutex lease_mutex_;
   std::atomic<uint64_t> epoch_{0};
   std::string lost_message_;  // guarded by mutex_

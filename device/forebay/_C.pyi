@@ -1,6 +1,6 @@
 """The C++ half of the virtual device: kernels, guard, hooks and allocator for the CUDA key, and the command stream."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TypedDict
 
@@ -176,6 +176,16 @@ def lose(message: str, device: int = 0) -> None:
 
 def resize_storage(storage: torch.UntypedStorage, nbytes: int, /) -> None:
     """Grows or shrinks a storage of the device; the bytes that fit are kept."""
+
+def define_kernel(kernel: int, source: bytes, device: int = 0) -> tuple[int, str] | None:
+    """Gives the worker a kernel of the program's own under this number (``forebay_wire.kernels.put_source``), and waits until it is
+    compiled. The code and the sentence of why there is none; None where there is one."""
+
+def launch_kernel(
+    kernel: int, source: bytes, grid: tuple[int, int, int], arguments: Sequence[torch.Tensor | int], device: int = 0
+) -> None:
+    """Records a launch. ``arguments`` are tensors, and bits of numbers. Raises ValueError for a tensor that is not of the device, and
+    NotImplementedError where the worker takes no such kernel."""
 
 def memory(device: int = 0) -> Memory: ...
 def reset_peak_memory(device: int = 0) -> None: ...

@@ -97,7 +97,7 @@ async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) ->
         found = await found_devices(settings, environ)
         devices = (DeviceGroup(kind="cpu", model="cpu-dev", memory=cpu_memory_bytes(), count=1), *found)
         flavors = _flavors_for(found, settings.flavors_file)
-    own = settings.model_copy(update={"devices": devices, "billing_url": None, "resume_seconds": 0.0})
+    own = settings.model_copy(update={"devices": devices, "billing_url": None, "resume_seconds": 0.0, "user_kernels": True})
     return Service(own, authenticator(token), environ, flavors)
 
 

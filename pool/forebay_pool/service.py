@@ -203,6 +203,7 @@ class Service:
             self.settings.resume_seconds,
             self.settings.worker_log_level,
             self._make_spill_dir(),
+            self.settings.user_kernels,
         )
 
     async def _on_this_host(self, kept: Snapshot) -> Launcher:

@@ -141,6 +141,9 @@ class Settings(ServiceSettings):
         None, description="The uid, and gid, that workers run under, and their other gids, or accounts' names; none: the pool's own."
     )
     worker_environment: tuple[str, ...] = Field(WORKER_ENVIRONMENT, description="Environment variables that workers inherit; no other.")
+    user_kernels: bool = Field(
+        False, description="Whether programs may launch kernels of their own (Triton) on a GPU that is theirs alone."
+    )
     warm_workers: int = Field(1, ge=0, le=64, description="Workers kept started ahead of need, per kind of device with a free one.")
     workers_max: Bound = Field(64, description="Most worker processes at a time; then sessions wait for one to end.")
     worker_attempts_max: Bound = Field(3, description="Workers tried for a request before it is refused.")

@@ -5,11 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
-from forebay_pool.hosts.launcher import LocalLauncher
+from forebay_pool.hosts.launcher import LocalLauncher, WorkerCommand
+from forebay_pool.model.types import Device
 
 STRANGER = 60701
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_workers_take_kernels_of_programs_where_the_operator_allows_it(allowed: bool) -> None:
+    device = Device("main/cuda:0", "main", "cuda", 0, "h100", 80 << 30)
+    command = WorkerCommand(lambda kind: Path("python"), None, "ws://pool", {}, 0.0, "info", user_kernels=allowed)
+    assert ("--kernels" in command.of("w", [device])) == allowed
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")

@@ -118,6 +118,17 @@ def conversations(draw: st.DrawFn) -> list[stream.Command]:
 TICKETS = st.binary(min_size=32, max_size=32)
 RANKS = st.integers(0, 1024)
 SPANS = st.builds(vocabulary.Span, UNSIGNED, st.integers(0, 2**46), st.integers(0, 2**46))
+POINTERS = st.builds(vocabulary.Pointer, UNSIGNED, st.integers(0, 2**46))
+SOURCES = st.builds(
+    vocabulary.KernelSource,
+    st.from_regex(r"[0-9]\.[0-9]{1,2}\.[0-9]", fullmatch=True),
+    st.integers(0, 64),
+    st.integers(0, 64),
+    st.integers(0, 16),
+    st.integers(0, 255),
+    st.booleans(),
+    st.binary(max_size=50),
+)
 PARCELS = st.lists(st.builds(vocabulary.Parcel, RANKS, SPANS), max_size=4).map(tuple)
 
 
@@ -162,6 +173,13 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
             SPANS,
         ),
         st.builds(vocabulary.Part, UNSIGNED),
+        st.builds(vocabulary.Kernel, UNSIGNED, UNSIGNED, SOURCES),
+        st.builds(
+            vocabulary.Launch,
+            UNSIGNED,
+            st.tuples(*[st.integers(0, 2**31 - 1)] * 3),
+            st.lists(POINTERS | st.integers(0, 2**64 - 1), max_size=4).map(tuple),
+        ),
     )
 
 
@@ -193,7 +211,7 @@ SEGMENTS = st.lists(st.builds(stream.Segment, *[UNSIGNED] * 8), max_size=4).map(
 WORK = st.builds(stream.Work, UNSIGNED, UNSIGNED)
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
-    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED),
+    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT),
     st.builds(stream.Refused, TEXT),
     st.builds(stream.Data, UNSIGNED, UNSIGNED, st.binary(max_size=50)),
     st.builds(stream.Done, UNSIGNED, UNSIGNED),

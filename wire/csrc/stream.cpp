@@ -190,6 +190,8 @@ void bind_limits(py::module_& module) {
   module.attr("TIMES_MAX") = wire::kTimesMax;
   module.attr("SETTINGS_MAX") = wire::kSettingsMax;
   module.attr("MEMBERS_MAX") = wire::kMembersMax;
+  module.attr("KERNELS_MAX") = wire::kKernelsMax;
+  module.attr("KERNEL_BYTES_MAX") = wire::kKernelBytesMax;
   module.attr("PATIENCE_MS_MAX") = wire::kPatienceMsMax;
   module.attr("STORAGE_BYTES_MAX") = wire::kStorageBytesMax;
 }

@@ -1,15 +1,23 @@
-"""Commands that make, change, read and free storages, and what else is numbers alone; :mod:`forebay_wire.stream` puts them into frames."""
+"""Commands that make, change, read and free storages, kernels of programs that do so too, and what else is numbers alone.
+
+:mod:`forebay_wire.stream` puts them into frames.
+"""
 
 from __future__ import annotations
 
 from forebay_wire import _stream
 from forebay_wire._stream import CHUNK_BYTES_MAX, SHARED_BYTES_MAX, Reader, WireError, Writer
+from forebay_wire.kernels import OPCODES as KERNEL_OPCODES
+from forebay_wire.kernels import get_kernel_command, put_kernel_command
 from forebay_wire.vocabulary import (
     Allocate,
     Command,
     Copy,
     Free,
     Heard,
+    Kernel,
+    KernelCommand,
+    Launch,
     Leave,
     Limit,
     Mark,
@@ -24,7 +32,7 @@ from forebay_wire.vocabulary import (
 )
 
 
-def put_storage_command(out: Writer, command: StorageCommand) -> None:
+def put_storage_command(out: Writer, command: StorageCommand | KernelCommand) -> None:
     match command:
         case Allocate():
             put_numbers(out, 6, command.storage, command.bytes)
@@ -56,6 +64,8 @@ def put_storage_command(out: Writer, command: StorageCommand) -> None:
             put_numbers(out, 25, command.failure)
         case Limit():
             put_numbers(out, 29, command.bytes)
+        case Kernel() | Launch():
+            put_kernel_command(out, command)
 
 
 def put_numbers(out: Writer, opcode: int, *numbers: int) -> None:
@@ -100,4 +110,6 @@ def get_storage_command(reader: Reader, opcode: int) -> Command:
             return Heard(reader.varint())
         case 29:
             return Limit(reader.varint())
+    if opcode in KERNEL_OPCODES:
+        return get_kernel_command(reader, opcode)
     raise WireError(f"an unknown command {opcode}")

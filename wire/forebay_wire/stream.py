@@ -563,10 +563,10 @@ def encode_reply(reply: Reply) -> bytes:
         case Welcome():
             out.u8(65)
             out.varint(reply.version)
-            out.string(reply.torch)
-            out.string(reply.device_kind)
-            out.string(reply.device_model)
+            for text in (reply.torch, reply.device_kind, reply.device_model):
+                out.string(text)
             out.varint(reply.memory_limit_bytes)
+            out.string(reply.no_kernels)
         case Refused():
             out.u8(66)
             out.string(reply.message)
@@ -637,7 +637,7 @@ def _reply(reader: Reader) -> Reply:
     opcode = reader.u8()
     match opcode:
         case 65:
-            return Welcome(reader.varint(), _text(reader), _text(reader), _text(reader), reader.varint())
+            return Welcome(reader.varint(), _text(reader), _text(reader), _text(reader), reader.varint(), _text(reader))
         case 66:
             return Refused(_text(reader, _stream.MESSAGE_BYTES_MAX))
         case 67:

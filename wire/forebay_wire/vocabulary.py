@@ -443,6 +443,47 @@ class Part:
     group: int
 
 
+@dataclass(frozen=True)
+class KernelSource:
+    """A kernel of the program's own, as its compiler hands it on."""
+
+    compiler: str
+    """Triton's release, whose representation it is in."""
+    warps: int
+    stages: int
+    blocks: int
+    """Thread blocks of a cluster."""
+    registers_max: int
+    """Of a thread; 0: as the compiler likes."""
+    fuses: bool
+    """Products and sums may become one instruction."""
+    representation: bytes
+
+
+@dataclass(frozen=True)
+class Kernel:
+    request: int
+    kernel: int
+    source: KernelSource
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Where in a storage an argument of a kernel points."""
+
+    storage: int
+    offset_bytes: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    kernel: int
+    grid: tuple[int, int, int]
+    arguments: tuple[Pointer | int, ...]
+    """A number as its bits."""
+
+
+KernelCommand = Kernel | Launch
 GroupCommand = OpenDoor | Member | Exchange | Reduce | Part
 StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Heard | Share | WriteShared | ReadShared | Copy | Leave | Limit
 Command = (
@@ -462,6 +503,7 @@ Command = (
     | TellGang
     | Settings
     | GroupCommand
+    | KernelCommand
     | StorageCommand
 )
 
@@ -473,6 +515,8 @@ class Welcome:
     device_kind: str
     device_model: str
     memory_limit_bytes: int
+    no_kernels: str
+    """Why it takes no kernels of programs; empty: it does."""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,8 @@ const char* kind_name(Session::Offer::Kind kind) {
       return "barred";
     case Session::Offer::Kind::kForgotten:
       return "forgotten";
+    case Session::Offer::Kind::kKernel:
+      return "kernel";
   }
   throw std::logic_error("an offer of unknown kind");
 }
@@ -132,12 +134,29 @@ class PythonGraph final : public DeviceGraph {
   py::object graph_;
 };
 
+// Whoever drops it last has not the GIL.
+std::shared_ptr<py::object> kept_for_threads(const py::object& object) {
+  return {new py::object(object), [](py::object* kept) {
+            const py::gil_scoped_acquire lock;
+            delete kept;
+          }};
+}
+
+void take_kernels(Server& server, std::string refused, int64_t bytes_min, std::string too_little, const py::object& launch) {
+  const auto kept = kept_for_threads(launch);
+  server.take_kernels({std::move(refused), bytes_min, std::move(too_little), [kept](uint64_t kernel, const Grid& grid, const std::string& parameters) {
+                         const py::gil_scoped_acquire lock;
+                         try {
+                           (*kept)(kernel, grid, py::bytes(parameters));
+                         } catch (py::error_already_set& error) {
+                           throw std::runtime_error(py::str(error.value()).cast<std::string>());
+                         }
+                       }});
+}
+
 MakeGraph graph_maker(const py::object& make) {
   if (make.is_none()) return nullptr;
-  const std::shared_ptr<py::object> kept(new py::object(make), [](py::object* object) {
-    const py::gil_scoped_acquire lock;
-    delete object;
-  });
+  const auto kept = kept_for_threads(make);
   return [kept] {
     const py::gil_scoped_acquire lock;
     try {
@@ -193,6 +212,10 @@ PYBIND11_MODULE(_executor, module) {
       .def("take_offers", &offers_of)
       .def("give_library", &Server::give_library, py::arg("number"), py::arg("path"))
       .def("refuse_library", &Server::refuse_library, py::arg("number"), py::arg("why"))
+      .def("take_kernels", &take_kernels, py::arg("refused"), py::arg("bytes_min"), py::arg("too_little"), py::arg("launch"))
+      .def("give_kernel", &Server::give_kernel, py::arg("number"), py::arg("name"), py::arg("parameters"))
+      .def("refuse_kernel", [](Server& self, uint64_t number, int code, const std::string& why) { self.refuse_kernel(number, static_cast<wire::FailureCode>(code), why); },
+           py::arg("number"), py::arg("code"), py::arg("why"))
       .def("statistics", &statistics_of)
       .def("running", &Server::running)
       .def("join", &Server::join, release());

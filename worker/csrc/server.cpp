@@ -220,6 +220,7 @@ void Server::welcome() {
   head.string(device_.kind());
   head.string(device_.model());
   head.varint(static_cast<uint64_t>(session_.limit_bytes()));
+  head.string(session_.no_kernels());
   send(head, nullptr, 0);
 }
 
@@ -381,6 +382,18 @@ void Server::refuse_library(uint64_t number, const std::string& why) {
   order(std::move(refused));
 }
 
+// Kernels of programs.
+
+void Server::take_kernels(KernelHost host) { session_.take_kernels(std::move(host)); }
+
+void Server::give_kernel(uint64_t number, const std::string& name, const std::string& parameters) {
+  order({Order::Kind::kKernel, number, 0, {}, {}, name, kernel_parameters(parameters)});
+}
+
+void Server::refuse_kernel(uint64_t number, wire::FailureCode code, const std::string& why) {
+  order({Order::Kind::kNoKernel, number, static_cast<int64_t>(code), {}, {}, why});
+}
+
 void Server::hand_over_offers() {
   auto offers = session_.take_offers();
   {
@@ -430,6 +443,12 @@ void Server::obey(const Order& order) {
       return tell({Event::Kind::kRestored});
     case Order::Kind::kLibrary:
       return order.library ? session_.take_library(order.epoch, order.library) : session_.refuse_library(order.epoch, order.why);
+    case Order::Kind::kKernel:
+      if (client_.get() < 0) return;  // nobody waits for it any more
+      return session_.take_kernel(order.epoch, order.why, order.parameters);
+    case Order::Kind::kNoKernel:
+      if (client_.get() < 0) return;
+      return session_.refuse_kernel(order.epoch, static_cast<wire::FailureCode>(order.limit_bytes), order.why);
     case Order::Kind::kEnd:
       throw Ended();
   }

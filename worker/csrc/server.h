@@ -76,6 +76,12 @@ class Server final : private Replies, private GroupHost {
   void give_library(uint64_t number, const std::string& path);
   void refuse_library(uint64_t number, const std::string& why);
 
+  // Kernels of programs: session_kernels.cpp. Before `assign`.
+  void take_kernels(KernelHost host);
+  // The kernel of this number is compiled and loaded. Throws std::invalid_argument for parameters that are none.
+  void give_kernel(uint64_t number, const std::string& name, const std::string& parameters);
+  void refuse_kernel(uint64_t number, wire::FailureCode code, const std::string& why);
+
   // Becomes readable when `take_events` or `take_offers` has something.
   int event_descriptor() const { return events_bell_.get(); }
   std::vector<Event> take_events();
@@ -87,13 +93,14 @@ class Server final : private Replies, private GroupHost {
 
  private:
   struct Order {
-    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd, kLibrary };
+    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd, kLibrary, kKernel, kNoKernel };
     Kind kind;
-    uint64_t epoch = 0;
-    int64_t limit_bytes = 0;
+    uint64_t epoch = 0;       // kLibrary, kKernel, kNoKernel: a number
+    int64_t limit_bytes = 0;  // kNoKernel: the code of the failure
     ParkingSpace space{};
     std::shared_ptr<Library> library{};  // kLibrary: none where there will be none, and why
-    std::string why{};
+    std::string why{};  // kKernel: its name
+    std::vector<KernelParameter> parameters{};
   };
   struct Ended {};       // `end` was called
   struct ClientLost {};  // the connection is over

@@ -36,6 +36,7 @@ bool waits_for_lease(Command command) {
     case Command::kCopy:
     case Command::kExchange:
     case Command::kReduce:
+    case Command::kLaunch:
       return true;
     default:
       return false;
@@ -164,6 +165,10 @@ void Session::execute(wire::Reader& in) {
       return reduce(in);
     case Command::kPart:
       return part(in);
+    case Command::kKernel:
+      return define_kernel(in);
+    case Command::kLaunch:
+      return launch(in);
     default:
       throw wire::WireError("an unknown command " + std::to_string(opcode));
   }

@@ -26,6 +26,7 @@
 #include "failure.h"
 #include "gang.h"
 #include "gang_work.h"
+#include "kernel.h"
 #include "partition.h"
 #include "plan.h"
 #include "process_group.h"
@@ -87,10 +88,10 @@ class Session {
 
   // Tier 2: session_compiled.cpp. What a compiling process is to hear of a segment.
   struct Offer {
-    enum class Kind { kSegment, kDue, kBarred, kForgotten };
+    enum class Kind { kSegment, kDue, kBarred, kForgotten, kKernel };
     Kind kind;
     uint64_t number;
-    std::string text;  // kSegment: its description; kBarred: why
+    std::string text;  // kSegment: its description; kBarred: why; kKernel: as its client describes it
   };
   // Segments may get libraries, once the device has worked so long on one; of a session that has done nothing yet.
   void compile(uint64_t due_ns);
@@ -98,6 +99,11 @@ class Session {
   bool has_offers() const { return !offers_.empty(); }
   void take_library(uint64_t number, std::shared_ptr<Library> library);
   void refuse_library(uint64_t number, const std::string& why);
+  // Kernels of programs: session_kernels.cpp. Of a session that has done nothing yet.
+  void take_kernels(KernelHost host);
+  const std::string& no_kernels() const;
+  void take_kernel(uint64_t number, const std::string& name, std::vector<KernelParameter> parameters);
+  void refuse_kernel(uint64_t number, wire::FailureCode code, const std::string& why);
   // Until when steps are held back, if any are; then they are to be carried out.
   std::optional<Clock::time_point> held_until() const;
   void release_late();
@@ -167,6 +173,9 @@ class Session {
   void follow(wire::Reader& in);
   void step(wire::Reader& in);
   void cut(wire::Reader& in);
+  void define_kernel(wire::Reader& in);
+  void launch(wire::Reader& in);
+  void launch(uint64_t number, const Kernel& kernel, const Grid& grid, const std::vector<KernelArgument>& arguments);
   void read_words(const std::vector<wire::Word>& kinds, wire::Reader& in);
   void come(uint64_t key, const std::vector<wire::Word>& kinds);
   void take(wire::Step& step);
@@ -335,6 +344,8 @@ class Session {
   std::unique_ptr<Arrival> image_;
   bool stays_parked_ = false;
   std::unordered_map<uint64_t, std::unique_ptr<ProcessGroup>> groups_;
+  KernelHost kernel_host_;
+  std::unordered_map<uint64_t, Kernel> kernels_;
 };
 
 }  // namespace forebay::worker

@@ -24,6 +24,7 @@ from forebay_worker import device_graphs, drivers, offers, pytorch, standalone
 from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.errors import WorkerError
 from forebay_worker.gang import TICKET_VARIABLE, Gang
+from forebay_worker.kernels import ON_HOST, Kernels
 from forebay_worker.offers import Compiling
 from forebay_worker.pytorch import SeenDevice
 
@@ -64,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     compiled = f"libraries are made of segments on which the device has worked so long (default: {offers.AFTER_SECONDS:.0f})"
     result.add_argument("--compile-after", metavar="S", type=float, default=offers.after_seconds(), help=compiled)
     result.add_argument("--libraries", metavar="DIR", type=Path, help="where they are kept, one tenant's alone (default: nowhere)")
+    result.add_argument("--kernels", action="store_true", help="programs may launch kernels of their own on a GPU that is theirs alone")
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
     result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the devices' memory)")
     homes = "where storages of several devices lie: filling one after the other, and in parts where a batch of rows comes again and again; "
@@ -113,13 +115,13 @@ def run(options: argparse.Namespace) -> None:
             gang.start()
         server = server_of(devices[0], [*([] if gang is None else gang.others), *elsewhere], options)
         stack.callback(remove_socket, server.address)
-        libraries = None if gang or elsewhere else compiling_of(server, devices[0], options)
-        if libraries is not None:
-            stack.callback(libraries.close)
+        compiling = compiling_of(server, devices[0], gang is None and not elsewhere, options)
+        if compiling is not None:
+            stack.callback(compiling.close)
         if server.address.startswith("unix:"):
             open_socket(Path(server.address.removeprefix("unix:")))
         try:
-            asyncio.run(serve(server, devices, gang, libraries, options))
+            asyncio.run(serve(server, devices, gang, compiling, options))
         finally:
             server.end()
             if not server.join(STOP_SECONDS_MAX):
@@ -156,19 +158,23 @@ def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argp
         raise WorkerError(f"the executor cannot start: {error}") from None
 
 
-def compiling_of(server: Server, device: SeenDevice, options: argparse.Namespace) -> Compiling | None:
-    """What makes libraries of segments; None where they are switched off, or not made for the device."""
-    if device.kind != "cpu" or os.environ.get(offers.SWITCH) == "0":
+def compiling_of(server: Server, device: SeenDevice, alone: bool, options: argparse.Namespace) -> Compiling | Kernels | None:
+    """What compiles for the device: libraries of segments for the host's, of a session that has it alone; for others kernels of programs.
+    None where nothing does."""
+    if device.kind != "cpu":
+        return Kernels(server, device, options.kernels)
+    server.take_kernels(ON_HOST, 0, "", None)
+    if not alone or os.environ.get(offers.SWITCH) == "0":
         return None
     server.compile(options.compile_after)
     return Compiling(server, pytorch.build().version, options.threads or len(os.sched_getaffinity(0)), options.libraries)
 
 
 async def serve(
-    server: Server, devices: Sequence[SeenDevice], gang: Gang | None, libraries: Compiling | None, options: argparse.Namespace
+    server: Server, devices: Sequence[SeenDevice], gang: Gang | None, compiling: Compiling | Kernels | None, options: argparse.Namespace
 ) -> None:
     """Serves the pool, or one client alone, until that ends, a process of another device does, or a signal comes."""
-    energy, heard = contextlib.ExitStack(), nothing if libraries is None else libraries.hear
+    energy, heard = contextlib.ExitStack(), nothing if compiling is None else compiling.hear
     if options.standalone:
         limit_bytes = options.memory or sum(one.memory_bytes for one in devices)
         ticket = options.ticket or os.environ.pop(TICKET_VARIABLE)
@@ -187,8 +193,8 @@ async def serve(
     tasks = [work]
     if gang is not None:
         tasks.append(asyncio.ensure_future(gang.watch()))
-    if libraries is not None:
-        tasks.append(asyncio.ensure_future(libraries.run()))
+    if compiling is not None:
+        tasks.append(asyncio.ensure_future(compiling.run()))
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for one in done:

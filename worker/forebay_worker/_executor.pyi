@@ -10,7 +10,8 @@ Event = tuple[str, int, int, int, str]
 The text is of ``left`` (address and ticket), ``refused`` and ``failed``."""
 
 Offer = tuple[str, int, bytes]
-"""Of a segment, by its number: ``segment`` with its description; ``due``; or ``barred`` with the reason."""
+"""Of a segment, by its number: ``segment`` with its description; ``due``; or ``barred`` with the reason.
+Of a kernel: ``kernel``, described."""
 
 class Server:
     event_descriptor: int
@@ -41,6 +42,13 @@ class Server:
     def take_offers(self) -> list[Offer]: ...
     def give_library(self, number: int, path: str) -> None: ...
     def refuse_library(self, number: int, why: str) -> None: ...
+    def take_kernels(
+        self, refused: str, bytes_min: int, too_little: str, launch: Callable[[int, tuple[int, int, int], bytes], None] | None
+    ) -> None:
+        """``refused``: why no kernels of programs are taken; empty: they are, of sessions that have so many bytes of the device."""
+    def give_kernel(self, number: int, name: str, parameters: str) -> None:
+        """Raises ValueError for parameters that are none."""
+    def refuse_kernel(self, number: int, code: int, why: str) -> None: ...
     def take_events(self) -> list[Event]: ...
     def statistics(self) -> tuple[int | None, int, int, int]: ...
     def running(self) -> tuple[int, str] | None: ...

@@ -45,10 +45,12 @@ class Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def confine() -> None:
-    """Holds this process and its children from here on. Raises OSError where this host's kernel cannot."""
-    os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
-    os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+def confine(behind_others: bool = True) -> None:
+    """Holds this process and its children from here on, ``behind_others`` where nobody waits for it. Raises OSError where this host's
+    kernel cannot."""
+    if behind_others:
+        os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES_MAX, ADDRESS_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -49,6 +51,25 @@ def _leave_gpus_alone() -> None:
     if hasattr(core, "_jit_override_can_fuse_on_gpu"):
         core._jit_override_can_fuse_on_gpu(False)
         core._jit_override_can_fuse_on_gpu = lambda enabled: None  # torch.jit.fuser, and programs by themselves, would turn it on again
+
+
+def trace_kernels(builder: ModuleType) -> None:
+    """Has a graph take the program's kernels in Triton as such, which PyTorch does where it has a GPU to compile for."""
+    tracer: Any = builder
+    wrap = tracer.VariableBuilder._wrap
+
+    def wrap_kernel(self: Any, value: Any) -> Any:
+        runtime: Any = sys.modules.get("triton.runtime")
+        if runtime is None or not isinstance(value, runtime.JITFunction | runtime.Autotuner):
+            return wrap(self, value)
+        triton: Any = _triton
+        before, triton.has_triton = triton.has_triton, lambda **which: True
+        try:
+            return wrap(self, value)
+        finally:
+            triton.has_triton = before
+
+    tracer.VariableBuilder._wrap = wrap_kernel
 
 
 def install() -> None:

@@ -1,4 +1,4 @@
-"""Packages that bring CUDA kernels of their own, which no virtual device can run: what they fall back on, or a sentence.
+"""Packages that bring CUDA kernels of their own, which no virtual device can run: what they fall back on, or a sentence. And Triton.
 
 Each of them looks for the CUDA runtime and tells people to install it. Here they are met as they are imported.
 """
@@ -13,6 +13,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from forebay.errors import NotOnVirtualDevice
+from forebay.facade import compiling
 
 _ATTENTION = (
     "its kernels are CUDA code, and the make of the device behind cuda:0 is open; use torch.nn.functional.scaled_dot_product_attention, "
@@ -70,8 +71,19 @@ def _with_sentence(extension: ModuleType) -> None:
     loaded.lib = _Library(loaded.lib)
 
 
+def _for_virtual_devices(backends: ModuleType) -> None:
+    from forebay.facade import triton  # it takes its classes from the one that is being loaded
+
+    triton.take_over(backends)
+
+
 MENDED: Mapping[str, Callable[[ModuleType], None]] = MappingProxyType(
-    {"bitsandbytes.cuda_specs": _without_cuda_runtime, "bitsandbytes.cextension": _with_sentence}
+    {
+        "bitsandbytes.cuda_specs": _without_cuda_runtime,
+        "bitsandbytes.cextension": _with_sentence,
+        "triton.backends": _for_virtual_devices,
+        "torch._dynamo.variables.builder": compiling.trace_kernels,
+    }
 )
 """Module → what is done to it once it is loaded."""
 EMPTIED = frozenset({"bitsandbytes.backends.cuda.ops"})
@@ -125,5 +137,7 @@ class ForeignKernels(MetaPathFinder):
 
 
 def install() -> None:
-    """Looks at what is imported from here on."""
+    """Looks at what is imported from here on. Triton may have come before PyTorch."""
     sys.meta_path.insert(0, ForeignKernels())
+    if hasattr(sys.modules.get("triton.backends"), "backends"):
+        _for_virtual_devices(sys.modules["triton.backends"])

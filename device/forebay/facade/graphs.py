@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from forebay import _C
@@ -42,7 +42,7 @@ def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class _Call:
-    function: torch._ops.OpOverload
+    function: Callable[..., Any]
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     made: Sequence[tuple[int, torch.Tensor]]
@@ -88,21 +88,35 @@ class Capture(_DispatchMode):  # type: ignore[misc]
             self.calls.append(_Call(func, args, keywords, made))
         return results
 
+    def keep_launch(self, launch: Callable[..., None], arguments: Sequence[torch.Tensor | int]) -> None:
+        """A kernel's launch is one of the calls; it is told before it comes."""
+        self._keep_storages(_on_device(arguments))
+        self.calls.append(_Call(launch, tuple(arguments), {}, ()))
+
     def _keep_what_changes(self, func: torch._ops.OpOverload, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
         for index, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            for tensor in _on_device(args[index] if index < len(args) else keywords.get(argument.name)):
-                storage = tensor.untyped_storage()
-                if storage._cdata not in self._own:
-                    self._own.add(storage._cdata)
-                    self._before.append((storage, _bytes(storage).clone()))
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self._keep_storages(_on_device(args[index] if index < len(args) else keywords.get(argument.name)))
+
+    def _keep_storages(self, written: Sequence[torch.Tensor]) -> None:
+        for tensor in written:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self._own:
+                self._own.add(storage._cdata)
+                self._before.append((storage, _bytes(storage).clone()))
 
     def put_back(self) -> None:
         """Gives what the capture changed its former content."""
         for storage, before in self._before:
             _bytes(storage).copy_(before)
         self._before.clear()
+
+
+def note_launch(launch: Callable[..., None], arguments: Sequence[torch.Tensor | int]) -> None:
+    """A kernel of the program's own is about to be launched, which may write to each tensor that it is given."""
+    for capture in _capturing:
+        with _disable_current_modes():  # what is kept is no part of the graph
+            capture.keep_launch(launch, arguments)
 
 
 class GraphBase:

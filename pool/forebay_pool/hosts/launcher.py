@@ -64,6 +64,8 @@ class WorkerCommand:
     """How long a worker lives on without a pool; 0: it dies with the pool."""
     log_level: str
     spill_dir: Path | None = None
+    user_kernels: bool = False
+    """Programs may launch kernels of their own."""
 
     def of(self, worker: str, devices: Sequence[Device], host: str = "127.0.0.1") -> list[str]:
         """``host`` is the address that the node of the worker and its devices is reached at."""
@@ -73,6 +75,7 @@ class WorkerCommand:
             *("--worker", worker, *(option for device in devices for option in ("--device", device.local))),
             *(*listen, "--log-level", self.log_level, "--resume-seconds", str(self.resume_seconds)),
             *(() if self.spill_dir is None else ("--spill-dir", str(self.spill_dir))),
+            *(("--kernels",) if self.user_kernels else ()),
         ]
 
 

@@ -8,6 +8,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstring>
@@ -319,3 +320,24 @@ STANDIN_API char* standin_graph_replay(PythonsGraph* graph) {
     });
   });
 }
+
+// Kernels of programs, which Python interprets. `call` says 1 for an address that is none of the kernel's.
+STANDIN_API char* standin_launch(int (*call)(size_t), size_t number, const void* const* addresses, size_t count) {
+  return failure_of([&] {
+    std::vector<standin::Range> ranges;
+    for (size_t index = 0; index < count; ++index) {
+      const auto range = standin::Runtime::get().allocation_at(addresses[index]);
+      const bool is_new = std::none_of(ranges.begin(), ranges.end(), [&](const standin::Range& one) { return one.begin == range.begin; });
+      if (range.bytes > 0 && is_new) ranges.push_back(range);
+    }
+    standin::Runtime::get().submit(stream_now(), "a kernel of the program", ranges, [call, number] {
+      TORCH_CHECK(call(number) == 0, "standin: an illegal memory access was encountered");
+    });
+  });
+}
+STANDIN_API const void* standin_allocation(const void* address, size_t* bytes) {
+  const auto range = standin::Runtime::get().allocation_at(address);
+  *bytes = range.bytes;
+  return reinterpret_cast<const void*>(range.begin);
+}
+STANDIN_API const void* standin_shadow(const void* address) { return standin::shadow_of(address); }

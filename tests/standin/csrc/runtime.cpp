@@ -461,6 +461,12 @@ void Runtime::record_stream(const void* address, int stream) {
   if (const auto block = memory_.find(address)) block->recorded.insert(stream);
 }
 
+Range Runtime::allocation_at(const void* address) {
+  const Lock lock(mutex_);
+  const auto block = memory_.find(address);
+  return block == nullptr ? Range{} : Range{block->begin, block->asked_bytes, true};
+}
+
 int Runtime::device_of(const void* address) {
   const Lock lock(mutex_);
   const auto block = memory_.find(address);

@@ -91,6 +91,8 @@ class Runtime {
   void* allocate_pinned(size_t bytes);
   void free(void* address);
   void record_stream(const void* address, int stream);
+  // All of the allocation that holds the address.
+  Range allocation_at(const void* address);
   int device_of(const void* address);
   void empty_cache();
   Usage usage(int device);

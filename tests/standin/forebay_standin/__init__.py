@@ -10,6 +10,7 @@ Read from the environment at the first use:
 - ``FOREBAY_STANDIN_DELAY_MICROSECONDS``: how long a job waits at least, 100 by default.
 - ``FOREBAY_STANDIN_HOLDINGS``: a folder. Each process writes what its allocator may hold, holds and keeps of each device into a file of its
   number, whenever it is limited or has given back what it kept.
+- ``FOREBAY_STANDIN_NO_KERNELS``: why it takes no kernels of programs.
 - ``FOREBAY_STANDIN_FAULT``: ``no-wait`` (no synchronisation waits) or ``stray-copies`` (copies run on another stream), to see that tests
   notice.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -58,6 +60,8 @@ def _library() -> ctypes.CDLL:
         getattr(library, f"standin_graph_{name}").restype = ctypes.c_void_p
     library.standin_graph_register.argtypes = [ctypes.c_void_p, ctypes.py_object]
     library.standin_default_generator.restype = ctypes.py_object
+    for name in ("launch", "allocation", "shadow"):
+        getattr(library, f"standin_{name}").restype = ctypes.c_void_p
     return library
 
 
@@ -143,6 +147,13 @@ def memory_cached(device: int) -> int:
 def finding_count() -> int:
     """How many mistakes were found so far."""
     return int(_library().standin_findings())
+
+
+def triton_kernels(device: int) -> Any:
+    """What launches kernels that programs bring of their own."""
+    from forebay_standin.triton import Kernels
+
+    return Kernels(_library(), os.environ.get("FOREBAY_STANDIN_NO_KERNELS", ""))
 
 
 def manual_seed_all(seed: int) -> None:

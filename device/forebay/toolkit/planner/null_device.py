@@ -71,7 +71,7 @@ class NullDevice:
     def _answer(self, event: Event) -> Reply | None:
         match event:
             case Hello():
-                return Welcome(event.version, event.torch, KIND, MODEL, MEMORY_BYTES)
+                return Welcome(event.version, event.torch, KIND, MODEL, MEMORY_BYTES, "nothing is computed here")
             case Read():
                 return Data(event.request, 0, bytes(event.bytes))
             case Sync():

@@ -45,6 +45,8 @@ constexpr size_t kTimesMax = size_t{1} << 19;       // calls whose times are not
 constexpr size_t kLoneWorkMax = 65536;              // operators, each with a reason, that ran on one device of several
 constexpr size_t kGroupsMax = 256;                  // process groups of a session
 constexpr size_t kMembersMax = 1024;                // of a process group
+constexpr size_t kKernelsMax = 4096;                // of programs, of a session
+constexpr size_t kKernelBytesMax = size_t{1} << 20;  // of one, in its compiler's representation
 constexpr size_t kPatienceMsMax = size_t{7} * 24 * 3600 * 1000;  // of its members with each other
 constexpr int64_t kStorageBytesMax = int64_t{1} << 46;
 constexpr int64_t kSparsePlacesMax = int64_t{1} << 61;  // of a sparse tensor, filled or not
@@ -86,6 +88,8 @@ enum class Command : uint8_t {
   kReduce = 33,
   kPart = 34,
   kMeet = 35,  // of another member's worker: comes first and alone at a process group's door
+  kKernel = 36,
+  kLaunch = 37,
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
