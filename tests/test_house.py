@@ -190,11 +190,11 @@ def test_forms_and_names_are_not_taken_for_sentences() -> None:
 STARTS = {
     "billing": 1,
     "dashboards": 5,
-    "device": 17,
+    "device": 18,
     "frameworks": 1,
     "pool": 11,
     "virtual_device": 0,
-    "worker": 17,
+    "worker": 20,
 }
 """How often the tests of a room say `sys.executable`: each process of such an interpreter imports what takes up to 7 s of a processor."""
 

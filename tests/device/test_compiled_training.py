@@ -1,14 +1,24 @@
-"""A training loop gets a library, which computes what tier 1 computes."""
+"""A training loop gets a library, which computes what tier 1 computes; and a day of loops leaves nothing behind."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import fork_server
+import psutil
 import pytest
 from standalone import standalone_worker
+
+STANDIN = Path(__file__).parents[1] / "worker" / "standin_compilers_worker.py"
+LOOPS, LOOPS_FULL = 40, 1440
+"""Of a notebook: a day of one a minute."""
+REAL_EVERY = 288
+CANDIDATES_MAX = 64
+"""Of a session, with a library each."""
 
 SECONDS_MAX = 1500
 """A compiler that is niced waits for a busy host."""
@@ -31,3 +41,42 @@ def test_a_training_loop_is_served_by_a_library_that_computes_as_tier_1(
     if told["tier"] == 2:
         assert told["served"] == 1
     assert told["farthest"] < told["moved"] / 20, "both steps moved the weights alike"
+
+
+def grown(told: list[dict[str, Any]], who: str, what: str) -> int:
+    """By how much the most of the second half is more than that of the first."""
+    half = len(told) // 2
+    return int(max(one[who][what] for one in told[half:]) - max(one[who][what] for one in told[:half]))
+
+
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("loops", [LOOPS, pytest.param(LOOPS_FULL, marks=pytest.mark.full_sweep)])
+def test_a_notebook_that_changes_its_loop_each_minute_neither_grows_nor_stalls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loops: int
+) -> None:
+    """A day of it gets libraries from a stand-in for the compiler, which has the real one make each 288th; a part of it gets none."""
+    monkeypatch.setenv("FOREBAY_COMPILE", "1")
+    libraries = tmp_path / "libraries"
+    if loops == LOOPS_FULL:
+        (tmp_path / "every").write_text(f"{REAL_EVERY}")
+    options = ("--device", "cpu:0", "--threads", "1", "--compile-after", "0", "--libraries", str(libraries))
+    with standalone_worker(tmp_path, *options, python=sys.executable, program=(str(STANDIN),)) as (address, ticket):
+        (worker,) = (one for one in psutil.Process().children() if address in one.cmdline())
+        program = [fork_server.programs(), "changing_loops.py", address, ticket, str(worker.pid), str(libraries), str(loops)]
+        with (tmp_path / "told").open("w+") as file:
+            subprocess.run(program, stdout=file, check=True, timeout=4 * 3600, cwd=Path(__file__).parent)
+            file.seek(0)
+            told = [json.loads(line) for line in file]
+    assert len(told) == loops
+    assert sum(one["tier"] == 2 for one in told) >= (loops / 2 if loops == LOOPS_FULL else 0), [one["why"] for one in told]
+    assert max(one["error"] for one in told) < 1e-5
+    for who in ("client", "worker"):
+        assert grown(told, who, "descriptors") <= 1 and grown(told, who, "threads") <= 1
+        assert grown(told, who, "libraries") <= 8 and grown(told, who, "maps") <= 64
+        assert grown(told, who, "bytes") <= 24 << 20
+    assert max(one["worker"]["libraries"] for one in told) <= CANDIDATES_MAX
+    assert max(one["alive"] for one in told) == min(one["alive"] for one in told)
+    assert sum(path.stat().st_size for path in libraries.glob("*.so")) <= 2 << 30
+    assert not list(libraries.glob(".*")), "what was written on the way is gone"
+    stalls = [stall for one in told for stall in one["stalls"]]
+    assert not stalls, f"the user's thread waited: {sorted(stalls)} s"

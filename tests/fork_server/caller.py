@@ -13,6 +13,7 @@ ROLES = {
     "fake_worker.py": "services",
     "stand_in_worker.py": "services",
     "standin_compilers_worker.py": "services",
+    "hurried_compilers_worker.py": "services",
     "forebay_billing": "billing",
     "forebay_dashboards": "dashboards",
     "forebay": "programs",

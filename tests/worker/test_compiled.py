@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import os
 import re
 import shutil
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
+from compiler_standin import GIVEN
 from conftest import StartWorker, geometry_of
 from forebay_wire import stream
 from forebay_wire.stream import Argument, Output, OutputTag, Tag, Template
-from forebay_worker.libraries import Libraries
+from forebay_worker.libraries import MAKING, OWN, Libraries, OwnFolder
 from torch._inductor import aot_compile
 
 aten = torch.ops.aten
@@ -25,6 +30,7 @@ STEPS = 24
 COMPILED = 1 << 11
 SECONDS_MAX = 240
 NEVER = "1e9"
+LOOPS, AT_ONCE = 24, 8
 
 
 @dataclass
@@ -106,6 +112,35 @@ class Remainder(Loop):
         return [*rounds, stream.Call(self.copy, (lack, x)), stream.Call(self.add, (lack, y, -2 * self.alpha))]
 
 
+@dataclass
+class Notebook(Loop):
+    """Halves by one of two operators each time, so that there are 4,096 such loops, which compute the same."""
+
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        tensor, two = Argument(Tag.TENSOR, geometry=geometry_of(self.x)), Argument(Tag.SCALAR_TENSOR, dtype=7, flag=True)
+        div = self.client.operator(aten.div_.Tensor)
+        self.div = self.client.template(Template(div, (tensor, two), (Output(OutputTag.SAME),)))
+
+    def calls(self) -> list[stream.Call]:
+        x, y = (stream.View(place, 0) for place in self.places)
+        halves = (stream.Call(self.mul, (x, 0.5)), stream.Call(self.div, (x, 2.0)))
+        add = stream.Call(self.add, (x, y, self.alpha))
+        return [call for place in range(STEPS // 2) for call in (halves[self.number >> place & 1], add)]
+
+    def change(self) -> None:
+        """To a loop that is not known."""
+        self.number += 1
+        self.rounds = 0
+
+    def forget(self) -> None:
+        """All that came."""
+        self.client.send(stream.Cut(True))
+        self.rounds = 0
+
+
 class RemainderTimes(torch.nn.Module):
     """What a library of such a loop computes, where the factor is 1."""
 
@@ -127,8 +162,9 @@ def loop_of(start_worker: StartWorker) -> Iterator[MakeLoop]:
     """Makes loops on workers that have such a folder of libraries."""
     clients: list[Any] = []
 
-    def make(libraries: Path, alpha: float, after: str = "0", compiled: bool = True, kind: type[Loop] = Loop) -> Loop:
-        clients.append(start_worker("--libraries", str(libraries), "--compile-after", after).connect())
+    def make(libraries: Path, alpha: float, after: str = "0", compiled: bool = True, kind: type[Loop] = Loop, **options: Any) -> Loop:
+        options = {"program": (str(Path(__file__).with_name("hurried_compilers_worker.py")),)} | options
+        clients.append(start_worker("--libraries", str(libraries), "--compile-after", after, **options).connect())
         clients[-1].hello()
         return kind(clients[-1], alpha, compiled)
 
@@ -179,6 +215,38 @@ def test_a_library_is_gone_when_it_is_closed(kept: Path) -> None:
     assert str(library) not in Path("/proc/self/maps").read_text()
 
 
+def mapped(pid: int, libraries: Path) -> set[str]:
+    """The libraries of the folder that are in the process's memory."""
+    return set(re.findall(rf"{libraries}/\S+", Path(f"/proc/{pid}/maps").read_text()))
+
+
+def test_a_notebook_that_changes_its_loop_again_and_again_leaves_no_library_behind(loop_of: MakeLoop, kept: Path, tmp_path: Path) -> None:
+    """Each loop gets a library, which is held against tier 1."""
+    libraries = tmp_path / "libraries"
+    shutil.copy(kept / f"{key_of(kept)}.so", tmp_path / GIVEN)
+    program = (str(Path(__file__).with_name("standin_compilers_worker.py")),)
+    notebook: Any = loop_of(libraries, 0.25, kind=Notebook, program=program, python=sys.executable)
+    (worker,) = (one for one in psutil.Process().children() if str(libraries) in one.cmdline())
+    held = []
+    for number in range(LOOPS):
+        deadline = time.monotonic() + 30
+        while len(mapped(worker.pid, libraries)) <= number % AT_ONCE:
+            notebook.round()
+            assert time.monotonic() < deadline, "the loop got no library"
+        for _ in range(8):
+            notebook.round()
+        if number % AT_ONCE == AT_ONCE - 1:
+            notebook.forget()
+            notebook.check()
+            assert not mapped(worker.pid, libraries), "what nobody can use any more is gone"
+            held.append((worker.num_fds(), worker.num_threads(), worker.memory_info().rss))
+        notebook.change()
+    first, last = held[0], held[-1]
+    assert last[0] <= first[0] + 1 and last[1] <= first[1] + 1, held
+    assert last[2] <= first[2] + (24 << 20), held
+    assert not list(libraries.glob(".*")), "what was written on the way is gone"
+
+
 def plant(library: Path, loop: Loop, libraries: Libraries, log: Path) -> str:
     """Makes it what such a loop's next worker finds; returns its key."""
     loop.run_until("no library was made")
@@ -197,7 +265,7 @@ def test_a_wrong_library_is_barred_for_good_and_serves_nothing(loop_of: MakeLoop
     key = plant(tmp_path / "planted.so", loop_of(libraries.folder, 0.125, after=NEVER), libraries, tmp_path / "worker-0.log")
 
     loop = loop_of(libraries.folder, 0.125, after=NEVER)
-    assert loop.run_until("wrong") [0] == 1
+    assert loop.run_until("wrong")[0] == 1
     assert loop.rounds <= 20, "it was barred as soon as it was tried"
     loop.check()
     deadline = time.monotonic() + 10
@@ -325,6 +393,29 @@ def test_steps_that_are_held_back_are_carried_out_when_nothing_comes(loop_of: Ma
     loop.client.send(stream.Follow(2))
     x.mul_(0.5).add_(loop.y, alpha=0.25)
     torch.testing.assert_close(loop.client.download(loop.places[0], geometry_of(x)), x)
+
+
+def test_what_a_worker_that_was_killed_left_behind_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    living, (killed, new) = OwnFolder(), (Path(tempfile.mkdtemp(prefix=OWN)) for _ in range(2))
+    for folder in (living.path, killed):
+        (folder / "made.so").write_bytes(b"a library")
+        os.utime(folder, (0, 0))
+    own = OwnFolder()
+    assert set(tmp_path.iterdir()) == {living.path, new, own.path}
+    for one in (living, own):
+        one.close()
+    assert set(tmp_path.iterdir()) == {new}
+
+    libraries = Libraries(new)
+    for name in (f"{MAKING}1", f"{MAKING}2"):
+        (new / name).mkdir()
+    (new / ".key.1").write_text("{}")
+    libraries.refuse("key", "it cannot be made")
+    for name in (f"{MAKING}1", ".key.1", "key.json"):
+        os.utime(new / name, (0, 0))
+    Libraries(new)
+    assert {path.name for path in new.iterdir()} == {f"{MAKING}2", "key.json"}
 
 
 @pytest.mark.parametrize("change", ["content", "owner's rights", "note"])

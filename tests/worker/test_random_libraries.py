@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from compiler_standin import DESCRIBED
+from compiler_standin import DESCRIBED, REFUSED
 from conftest import StartWorker
 from forebay_wire import stream
 from forebay_worker import descriptions, graphs
@@ -38,9 +38,9 @@ def session(start_worker: StartWorker, tmp_path: Path) -> Iterator[Callable[...,
     """Makes a client whose worker makes libraries of all that comes again."""
     clients: list[Any] = []
 
-    def make(*program: str) -> Any:
+    def make(program: str) -> Any:
         options = ("--libraries", str(tmp_path / "libraries"), "--compile-after", "0")
-        worker = start_worker(*options, program=program or ("-m", "forebay_worker"))
+        worker = start_worker(*options, program=(str(Path(__file__).with_name(program)),))
         clients.append(worker.connect())
         assert isinstance(clients[-1].hello(), stream.Welcome)
         clients[-1].send(stream.Settings(COMPILED))
@@ -67,11 +67,9 @@ def differing(found: dict[int, torch.Tensor], expected: dict[int, torch.Tensor],
 
 
 @pytest.mark.timeout(24 * 3600)
-def test_what_a_worker_describes_is_what_a_random_program_does(
-    session: Callable[..., Any], tmp_path: Path, full_sweep: bool
-) -> None:
+def test_what_a_worker_describes_is_what_a_random_program_does(session: Callable[..., Any], tmp_path: Path, full_sweep: bool) -> None:
     """Each is carried out in full, as what comes again, and by the graph of what the worker's compiler is told."""
-    client = session(str(Path(__file__).with_name("standin_compilers_worker.py")))
+    client = session("standin_compilers_worker.py")
     told, reasons = tmp_path / DESCRIBED, Counter[str]()
 
     @examples(PROGRAMS_FULL if full_sweep else PROGRAMS)
@@ -86,21 +84,21 @@ def test_what_a_worker_describes_is_what_a_random_program_does(
         _, why = rounds.settle(SECONDS_MAX)
         reasons[re.sub(r"\d+", "N", why)] += 1
         assert not differing(rounds.outputs(), in_full, 0), "what comes again is bit for bit what came in full"
-        if why == "none is made here":
+        if why == REFUSED:
             description = descriptions.read((told / str(before)).read_bytes())
             check(program, description, list(graphs.build(description).module(*program.inputs(description))))
         rounds.close()
 
     run()
     print(dict(reasons.most_common()))
-    assert reasons["none is made here"] >= reasons.total() / 3
+    assert reasons[REFUSED] >= reasons.total() / 3
 
 
 @pytest.mark.full_sweep
 @pytest.mark.timeout(24 * 3600)
 def test_libraries_that_serve_random_programs_give_what_came_in_full(session: Callable[..., Any], pytestconfig: pytest.Config) -> None:
     """One that a proof bars is a mistake of the compiler, and is counted; one that serves is right, also after a round that breaks off."""
-    client, reasons = session(), Counter[str]()
+    client, reasons = session("hurried_compilers_worker.py"), Counter[str]()
 
     @examples(pytestconfig.getoption("--compiled-programs"))
     @given(programs(LENGTH, computes_indices=False))

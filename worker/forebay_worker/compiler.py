@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +22,18 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 DESCRIPTION_BYTES_MAX = 64 << 20
-VERSION = 4
+VERSION = 5
 """Of what this makes of a description; libraries of another one are not found."""
+
+
+ENDS_WITH_NO_THREAD = """\
+#if defined(__cplusplus) && !defined(FOREBAY_ENDS_WITH_NO_THREAD)
+#define FOREBAY_ENDS_WITH_NO_THREAD
+extern "C" __attribute__((weak, visibility("hidden"))) int __cxa_thread_atexit(void (*)(void*), void*, void*) noexcept { return 0; }
+#endif
+"""
+"""Keeps a library from asking to be told of the ends of threads that called it: until then the system would keep it, though it is closed.
+What it has of a thread is the text of its last error, which is empty."""
 
 
 def compile_to(library: Path, body: bytes) -> str | None:
@@ -57,11 +68,14 @@ def make(library: Path, module: GraphModule, inputs: Sequence[Tensor]) -> None:
 
 
 def _cpp_compiler(folder: Path) -> Path:
-    """One whose libraries are gone when they are closed: symbols that are unique in a process keep theirs for ever. Where what is
-    compiled once is kept, as its name is a part of what that is known by."""
-    script = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", folder), "g++")
+    """One whose libraries are gone when they are closed: symbols that are unique in a process keep theirs for ever, and threads as long as
+    they live. Where what is compiled once is kept, as its name is a part of what that is known by. What it includes comes last: a header
+    that is compiled before must come first."""
+    script = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", folder), f"version-{VERSION}", "g++")
     script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_text('#!/bin/sh\nexec g++ -fno-gnu-unique "$@"\n')
+    included = script.with_name("ends_with_no_thread.h")
+    included.write_text(ENDS_WITH_NO_THREAD)
+    script.write_text(f'#!/bin/sh\nexec g++ -fno-gnu-unique "$@" -include {shlex.quote(str(included))}\n')
     script.chmod(0o700)
     return script
 

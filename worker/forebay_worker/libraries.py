@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import shutil
 import stat
+import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,14 @@ COMPILER_SHARE = 4
 """What a compiler keeps for itself is cleared where it is more than this part of what libraries may take."""
 SUFFIX = ".so"
 REASON_CHARS_MAX = 400
+MAKING = ".making-"
+"""How the folder begins in which a library is made. Names of all that is on its way begin with a dot."""
+OWN = "forebay-libraries-"
+"""How a worker's own folder begins."""
+LEFT_SECONDS = 24 * 3600.0
+"""What was on its way for so long was left by a worker that was killed."""
+NEW_SECONDS = 60.0
+"""A folder of one that is beginning may not be locked yet."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,7 @@ class Libraries:
         if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise OSError(f"{folder} can be written to by others than this worker's user")
         self.folder = folder
+        self._clear_left()
         self.compiler_folder = folder / "compiler"
         self._bytes_max = bytes_max
 
@@ -104,12 +116,46 @@ class Libraries:
         if held > self._bytes_max // COMPILER_SHARE:
             shutil.rmtree(self.compiler_folder, ignore_errors=True)
 
+    def _clear_left(self) -> None:
+        for path in self.folder.glob(".*"):
+            with contextlib.suppress(OSError):
+                if time.time() - path.lstat().st_mtime > LEFT_SECONDS:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
     def _latest(self, suffix: str) -> list[Path]:
         return sorted(self.folder.glob(f"*{suffix}"), key=lambda path: path.stat().st_mtime, reverse=True)
 
     def _drop(self, key: str) -> None:
         (self.folder / (key + SUFFIX)).unlink(missing_ok=True)
         self._note(key).unlink(missing_ok=True)
+
+
+class OwnFolder:
+    """A new folder that goes with this process. Where the process is killed, the next one that makes its own removes it."""
+
+    def __init__(self) -> None:
+        for left in Path(tempfile.gettempdir()).glob(f"{OWN}*"):
+            _remove_left(left)
+        self.path = Path(tempfile.mkdtemp(prefix=OWN))
+        self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def _remove_left(folder: Path) -> None:
+    """If it is this user's, and no process has it."""
+    with contextlib.suppress(OSError):
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            found = os.fstat(lock)
+            if found.st_uid == os.geteuid() and time.time() - found.st_mtime > NEW_SECONDS:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+        finally:
+            os.close(lock)
 
 
 def _is_own(path: Path) -> bool:

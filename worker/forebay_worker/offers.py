@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import shutil
 import signal
 import sys
 import tempfile
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay_worker import compiler
-from forebay_worker.libraries import Libraries, key_of, processor
+from forebay_worker.libraries import MAKING, Libraries, OwnFolder, key_of, processor
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Server
@@ -46,17 +45,19 @@ class Compiling:
         self._circumstances = (torch_version, processor(), str(threads), str(compiler.VERSION))
         self._threads = threads
         self._folder = folder
-        self._own: Path | None = None
+        self._own: OwnFolder | None = None
         self._segments: dict[int, tuple[str, bytes]] = {}
-        self._due: asyncio.Queue[int] = asyncio.Queue()
+        self._due: list[int] = []
+        self._has_due = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
 
     @cached_property
     def _libraries(self) -> Libraries:
         """Made for the first segment that is offered. Raises OSError."""
-        if self._folder is None:
-            self._own = Path(tempfile.mkdtemp(prefix="forebay-libraries-"))
-        return Libraries(self._folder or Path(str(self._own)))
+        if self._folder is not None:
+            return Libraries(self._folder)
+        self._own = OwnFolder()
+        return Libraries(self._own.path)
 
     def hear(self) -> None:
         """To be called whenever the executor rings."""
@@ -65,13 +66,15 @@ class Compiling:
                 case "segment":
                     self._know(number, body)
                 case "due" if number in self._segments:
-                    self._due.put_nowait(number)
+                    self._due.append(number)
+                    self._has_due.set()
                 case "barred" if number in self._segments:
                     key = self._segments[number][0]
                     self._refuse(key, body.decode())
                     LOG.warning("segment %s: %s", key, body.decode(), extra={"action": "library_barred"})
                 case "forgotten":
                     self._segments.pop(number, None)
+                    self._due = [one for one in self._due if one != number]
 
     def _know(self, number: int, body: bytes) -> None:
         self._segments[number] = (key_of(body, *self._circumstances), body)
@@ -109,9 +112,13 @@ class Compiling:
             self._executor.refuse_library(number, f"its library cannot be loaded: {error}")
 
     async def run(self) -> None:
-        """Makes libraries until it is cancelled."""
+        """Makes libraries until it is cancelled: first that of the segment which was due last, as a program may have left the others."""
         while True:
-            number = await self._due.get()
+            await self._has_due.wait()
+            if not self._due:
+                self._has_due.clear()
+                continue
+            number = self._due.pop()
             try:
                 if number in self._segments and not self._look_up(number):
                     await self._make(number)
@@ -120,7 +127,7 @@ class Compiling:
 
     async def _make(self, number: int) -> None:
         key, body = self._segments[number]
-        with tempfile.TemporaryDirectory(prefix=".making-", dir=self._libraries.folder, ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(prefix=MAKING, dir=self._libraries.folder, ignore_cleanup_errors=True) as folder:
             made = Path(folder, "segment.so")
             refused = await self._compile(made, body, Path(folder))
             if refused is None:
@@ -174,4 +181,4 @@ class Compiling:
         """Nothing of it runs any more, and its own folder is gone."""
         self._stop()
         if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+            self._own.close()
