@@ -6,6 +6,7 @@ folder in their memory included, and the steps that took the user's thread long.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -32,28 +33,38 @@ STALL_SECONDS = 0.05
 
 @dataclass
 class Stalls:
-    """Steps that took the user's thread long although neither it nor the worker waited for a processor meanwhile."""
+    """Steps that took the user's thread long."""
 
     worker: int
-    seconds: list[float] = field(default_factory=list)
+    worked: list[float] = field(default_factory=list)
+    """For how long it and the worker computed meanwhile, where that is long."""
+    waited: list[float] = field(default_factory=list)
+    """What is left of the time in which neither of them was ready and waited for a processor: on a busy machine, chance."""
 
     def __post_init__(self) -> None:
         self._tasks = [Path("/proc/thread-self/schedstat"), *Path(f"/proc/{self.worker}/task").glob("*/schedstat")]
-        self._begin, self._waited = perf_counter(), self._delays()
+        self.begin()
 
-    def _delays(self) -> float:
-        """For how long threads were ready to run and others ran."""
-        return sum(int(task.read_text().split()[1]) for task in self._tasks if task.exists()) / 1e9
+    def _told(self) -> tuple[float, float]:
+        """For how long threads ran, and were ready to run while others ran."""
+        ran, ready = 0, 0
+        for task in self._tasks:
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that waited for a compiler, say
+                told = task.read_text().split()
+                ran, ready = ran + int(told[0]), ready + int(told[1])
+        return ran / 1e9, ready / 1e9
 
     def begin(self) -> None:
-        self._begin, self._waited = perf_counter(), self._delays()
+        self._begin, self._before = perf_counter(), self._told()
 
     def step_ends(self) -> None:
         took = perf_counter() - self._begin
         if took > STALL_SECONDS:
-            ours = took - (self._delays() - self._waited)
-            if ours > STALL_SECONDS:
-                self.seconds.append(ours)
+            worked, ready = (now - before for now, before in zip(self._told(), self._before, strict=True))
+            if worked > STALL_SECONDS:
+                self.worked.append(worked)
+            elif took - ready > STALL_SECONDS:
+                self.waited.append(took - ready)
         self.begin()
 
 
@@ -135,7 +146,7 @@ def main() -> None:
         found = notebook.loop(number, stalls)
         held = {"client": holdings(os.getpid(), folder), "worker": holdings(int(worker), folder)}
         tables = {"templates": _C.statistics()["templates"], "alive": _C.memory()["alive"]}
-        print(json.dumps(found | held | tables | {"stalls": stalls.seconds, "error": notebook.error()}), flush=True)
+        print(json.dumps(found | held | tables | {"worked": stalls.worked, "waited": stalls.waited, "error": notebook.error()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _ctypes
+import asyncio
 import ctypes
 import os
 import re
@@ -22,7 +23,9 @@ from compiler_standin import GIVEN
 from conftest import StartWorker, geometry_of
 from forebay_wire import stream
 from forebay_wire.stream import Argument, Output, OutputTag, Tag, Template
+from forebay_worker import standalone
 from forebay_worker.libraries import MAKING, OWN, Libraries, OwnFolder
+from forebay_worker.link import WorkerLink
 from torch._inductor import aot_compile
 
 aten = torch.ops.aten
@@ -393,6 +396,35 @@ def test_steps_that_are_held_back_are_carried_out_when_nothing_comes(loop_of: Ma
     loop.client.send(stream.Follow(2))
     x.mul_(0.5).add_(loop.y, alpha=0.25)
     torch.testing.assert_close(loop.client.download(loop.places[0], geometry_of(x)), x)
+
+
+class Ringing:
+    """An executor that has an offer ready just after its offers were taken, as its own thread may."""
+
+    def __init__(self) -> None:
+        self.event_descriptor, self.address = os.eventfd(1, os.EFD_NONBLOCK), ""
+        self.heard = 0
+
+    def hear(self) -> None:
+        self.heard += 1
+        os.eventfd_write(self.event_descriptor, 1)
+
+    def take_events(self) -> list[tuple[str, int, int, int, str]]:
+        os.eventfd_read(self.event_descriptor)
+        return [("client_gone", 0, 0, 0, "")] if self.heard == 2 else []
+
+    def assign(self, *_: Any) -> None: ...
+
+    def open(self, *_: Any) -> None: ...
+
+
+def test_an_offer_that_comes_while_offers_are_taken_is_heard() -> None:
+    executor: Any = Ringing()
+    asyncio.run(asyncio.wait_for(standalone.serve(executor, b"", 0, executor.hear), 10))
+    link = WorkerLink(Any, executor, Any, heard=executor.hear)  # type: ignore[arg-type]
+    link._tell_events(Any)  # type: ignore[arg-type]
+    assert os.eventfd_read(executor.event_descriptor) == 1, "it rings again"
+    os.close(executor.event_descriptor)
 
 
 def test_what_a_worker_that_was_killed_left_behind_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

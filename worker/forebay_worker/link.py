@@ -360,9 +360,10 @@ class WorkerLink:
             raise LinkRefused("the pool gave this worker a second session")
 
     def _tell_events(self, failed: asyncio.Future[None]) -> None:
+        events = self._executor.take_events()  # before anything else is taken: what comes after it rings again
         if self._heard is not None:
             self._heard()
-        for event in self._executor.take_events():
+        for event in events:
             self._tell(event, failed)
 
     def _tell(self, event: Event, failed: asyncio.Future[None]) -> None:

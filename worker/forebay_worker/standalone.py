@@ -30,8 +30,9 @@ async def serve(executor: Server, ticket: bytes, limit_bytes: int, heard: Callab
         while True:
             await rung.wait()
             rung.clear()
+            events = executor.take_events()  # before anything else is taken: what comes after it rings again
             heard()
-            for kind, number, amount, spilled, text in executor.take_events():
+            for kind, number, amount, spilled, text in events:
                 tell(event=kind, epoch=number, number=amount, spilled=spilled, text=text)
                 if kind == "failed":
                     raise WorkerError(text)
