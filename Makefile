@@ -63,7 +63,8 @@ test-pure: TESTS = tests/test_tidy.py tests/wire/test_command_stream.py \
 
 test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred thousand, thousands of seeds of faults
 	@$(SETUP) --dev
-	$(PYTEST) --full-sweep $(addprefix tests/device/test_,operator_sweep.py data_parallel.py environments.py model_families.py process_groups.py torchrun.py)
+	$(PYTEST) --full-sweep $(addprefix tests/device/test_,operator_sweep.py repeated_operators.py data_parallel.py environments.py model_families.py process_groups.py \
+		torchrun.py)
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py)

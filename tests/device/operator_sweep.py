@@ -217,6 +217,13 @@ def with_tensors(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[An
     return lambda op, sample: check_forward(op, on_cpu(lambda: map_tensors(sample, change)))
 
 
+def _weights(result: torch.Tensor) -> torch.Tensor:
+    """From 0.5 to 1.5, made where the result is: what is brought to the device cuts a loop's segment."""
+    count = result.numel()
+    places = torch.arange(count, dtype=torch.float32, device=result.device)
+    return (places * (1 / max(count - 1, 1)) + 0.5).reshape(result.shape).to(result.dtype)
+
+
 def gradients(op: Any, sample: Sample) -> Any:
     """Those of the leaves that ask for one, of the sum of all results, each weighted by its place."""
     leaves = [leaf for leaf in _pytree.tree_leaves(sample) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
@@ -227,10 +234,7 @@ def gradients(op: Any, sample: Sample) -> Any:
     ]
     if not leaves or not results:
         raise NotApplicable
-    weights = [
-        torch.linspace(0.5, 1.5, max(result.numel(), 1))[: result.numel()].reshape(result.shape).to(result.dtype).to(result.device)
-        for result in results
-    ]
+    weights = [_weights(result) for result in results]
     return [gradient for gradient in torch.autograd.grad(results, leaves, weights, allow_unused=True)]
 
 
@@ -295,9 +299,9 @@ def name_of(op: Any) -> str:
     return str(op.name + (f".{op.variant_test_name}" if op.variant_test_name else ""))
 
 
-def chosen(op: Any, dtype: torch.dtype, count: int, gradient: bool) -> list[Sample]:
-    """Samples spread evenly over the entry's first ones, always the same."""
-    torch.manual_seed(0)
+def chosen(op: Any, dtype: torch.dtype, count: int, gradient: bool, seed: int = 0) -> list[Sample]:
+    """Samples spread evenly over the entry's first ones, always the same of a seed."""
+    torch.manual_seed(seed)
     seen = list(islice(op.sample_inputs("cpu", dtype, requires_grad=gradient), SAMPLES_SEEN))
     step = max(1, -(-len(seen) // count))
     return [(sample.input, tuple(sample.args), dict(sample.kwargs)) for sample in seen[::step]]

@@ -19,6 +19,7 @@ ROLES = {
     "forebay": "programs",
     "function_sweep.py": "databases",
     "operator_sweep.py": "databases",
+    "repeated_sweep.py": "databases",
     "sparse_sweep.py": "databases",
     "wrong_calls.py": "databases",
     "gpu": "programs",
