@@ -27,8 +27,8 @@ VERSION = 5
 
 
 ENDS_WITH_NO_THREAD = """\
-#if defined(__cplusplus) && !defined(FOREBAY_ENDS_WITH_NO_THREAD)
-#define FOREBAY_ENDS_WITH_NO_THREAD
+#if defined(__cplusplus) && !defined(ENDS_WITH_NO_THREAD)
+#define ENDS_WITH_NO_THREAD
 extern "C" __attribute__((weak, visibility("hidden"))) int __cxa_thread_atexit(void (*)(void*), void*, void*) noexcept { return 0; }
 #endif
 """
