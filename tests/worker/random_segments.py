@@ -1,5 +1,5 @@
 """Random programs as people's come down to operators, run by PyTorch and described as the executor describes them: views, writes in place
-and to parts, lists, dropout, casts, branches on masks, indices that are computed, ``out``, storages that go, numbers that change."""
+and to parts, lists, dropout, draws, casts, branches on masks, indices that are computed, ``out``, storages that go, numbers that change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from conftest import DTYPE_OF, DTYPES, Recording, geometry_of
 from forebay_wire import steps, stream
 from forebay_wire.stream import Argument, Geometry, Tag, Template
-from forebay_worker.descriptions import Call, Description, Place, Word, WordKind
+from forebay_worker.descriptions import Call, Description, Guard, Place, Word, WordKind
 from hypothesis import strategies as st
 
 aten = torch.ops.aten
@@ -24,6 +24,8 @@ class Encoding(Recording):
     """A call in which a number stands for a tensor as PyTorch wraps it."""
 
     def _argument(self, value: Any, argument: Any) -> Argument:
+        if "Generator" in str(argument.type):
+            return Argument(Tag.GENERATOR)
         if str(argument.type) != "Tensor" or not isinstance(value, int | float):
             return super()._argument(value, argument)
         self.flat.append(None)
@@ -53,8 +55,6 @@ class Program:
 
     changing: bool = False
     """Whether its numbers with a fraction are such that change."""
-    computes_indices: bool = True
-    """Or only counts them."""
     calls: list[Call] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
     storages: dict[int, int] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class Program:
     """One tensor over all of each storage."""
     written: set[int] = field(default_factory=set)
     sent: list[Sent] = field(default_factory=list)
-    masks: list[torch.Tensor] = field(default_factory=list)
-    """What its dropouts kept."""
+    drawn: list[torch.Tensor] = field(default_factory=list)
+    """What its dropouts kept, and what others drew."""
     freed: set[int] = field(default_factory=set)
     freed_since: list[int] = field(default_factory=list)
     """The last step."""
@@ -115,7 +115,7 @@ class Program:
         self.storages[whole.untyped_storage().data_ptr()] = len(self.geometries)
         self.geometries.append(geometry_of(whole))
 
-    def run(self, op: torch._ops.OpOverload, *args: Any) -> Any:
+    def run(self, op: torch._ops.OpOverload, *args: Any, guards: tuple[Guard, ...] = ()) -> Any:
         """Runs the operator on the tensors themselves."""
         recording: Any = Encoding(self, op, args, {})  # type: ignore[arg-type] # all that it needs of a client is here
         named = {argument.name: value for argument, value in zip(op._schema.arguments, recording.values, strict=True)}
@@ -127,7 +127,7 @@ class Program:
         for (number, geometry), made in zip(recording.news, recording.here, strict=True):
             self.storages[made.untyped_storage().data_ptr()], self.geometries[number] = number, geometry
             self.given(made)
-        draws = op is aten.native_dropout.default
+        draws = op in DRAWS
         template = Template(0, tuple(recording.arguments), tuple(outputs), stream.RANDOM if draws else 0)
         told = tuple(recording.bindings[: len(recording.bindings) - len(recording.news)])
         self._send(Sent(op, template, told, tuple(number for number, _ in recording.news), ()))
@@ -135,9 +135,9 @@ class Program:
         random = stream.Random(0, 0) if draws else None
         words = [*map(self._word, kinds, steps._words(kinds, stream.Call(0, tuple(recording.bindings), random)))]
         if draws:
-            words[-2:] = Word(WordKind.DRAWN, len(self.masks)), Word(WordKind.IGNORED, 0)
-            self.masks.append(results[1].clone())
-        self.calls.append(Call(op._schema.name, op._schema.overload_name, template, tuple(words)))
+            words[-2:] = Word(WordKind.DRAWN, len(self.drawn)), Word(WordKind.IGNORED, 0)
+            self.drawn.append(results[-1].clone(memory_format=torch.contiguous_format if len(results) == 1 else torch.preserve_format))
+        self.calls.append(Call(op._schema.name, op._schema.overload_name, template, tuple(words), guards))
         return result
 
     def _note_written(self, recording: Any, op: torch._ops.OpOverload) -> None:
@@ -160,7 +160,7 @@ class Program:
     def description(self) -> Description:
         given = self.before.keys()
         places = (Place(number in given, self._is_output(number), geometry) for number, geometry in enumerate(self.geometries))
-        return Description(len(self.numbers), tuple(places), tuple(self.calls), len(self.masks))
+        return Description(len(self.numbers), tuple(places), tuple(self.calls), len(self.drawn))
 
     def _is_output(self, number: int) -> bool:
         made = {number for step in self.sent for number in step.made}
@@ -176,7 +176,7 @@ class Program:
         places = [(number, place.geometry) for number, place in enumerate(description.places) if place.is_input]
         assert [number for number, _ in places] == sorted(self.before)
         given = [_as(self.before[number].clone(), geometry) for number, geometry in places]
-        return [*given, *([torch.tensor(self.numbers, dtype=torch.float64)] if description.numbers else []), *self.masks]
+        return [*given, *([torch.tensor(self.numbers, dtype=torch.float64)] if description.numbers else []), *self.drawn]
 
     def outputs(self, description: Description) -> list[torch.Tensor]:
         """As a library gives them: what the storages hold now."""
@@ -199,6 +199,8 @@ VIEWS: tuple[Any, ...] = (
     lambda x: x.view(2, 2, 4).transpose(1, 2)[0][:, 1:].expand(4, 4) if x.is_contiguous() else x.t(),
     lambda x: x.view(16)[4:8].expand(4, 4) if x.is_contiguous() else x,
 )
+FILLS = (aten.normal_.default, aten.uniform_.default, aten.bernoulli_.float, aten.random_.to, aten.exponential_.default)
+DRAWS = (aten.native_dropout.default, *FILLS)
 UNARY = (aten.relu.default, aten.tanh.default, aten.sigmoid.default, aten.neg.default)
 
 
@@ -207,10 +209,10 @@ def lists(number: int) -> st.SearchStrategy[list[Program]]:
 
 
 @st.composite
-def programs(draw: st.DrawFn, length: int = 12, computes_indices: bool = True) -> Program:
+def programs(draw: st.DrawFn, length: int = 12) -> Program:
     """A program on matrices of four rows and columns, some of them transposed. ``length`` is in statements."""
     torch.manual_seed(draw(st.integers(0, 1000)))
-    program = Program(changing=draw(st.booleans()), computes_indices=computes_indices)
+    program = Program(changing=draw(st.booleans()))
     tensors = [program.given(torch.randn(4, 4)) for _ in range(3)] + [program.given(torch.randn(4, 4).t().contiguous().t())]
     for _ in range(length):
         draw(st.sampled_from(STATEMENTS))(draw, program, tensors)
@@ -305,6 +307,18 @@ def _dropped(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> 
     tensors.append(program.run(aten.native_dropout.default, _any(draw, tensors), draw(st.sampled_from((0.3, 0.0, 1.0))), True)[0])
 
 
+def _filled(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """With what is drawn, all or a part."""
+    target = _part(draw, tensors)
+    match draw(st.integers(0, 2)):
+        case 0:
+            program.run(aten.normal_.default, target, 0.1, 0.5)
+        case 1:
+            program.run(aten.uniform_.default, target, -0.75, 1.5)
+        case _:
+            program.run(aten.bernoulli_.float, target, 0.25)
+
+
 def _cast(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
     """A product in half the precision, as autocast makes it."""
     program.lowest, low = torch.bfloat16, []
@@ -346,22 +360,61 @@ def _branched(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) ->
         program.run(aten.masked_fill_.Scalar, target, mask.t(), 2)
 
 
-def _indexed(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
-    """By what is computed, or counted."""
-    x = _any(draw, tensors)
-    if program.computes_indices and draw(st.integers(0, 3)) == 0:
-        places = program.run(aten.argmax.default, x, 1)
+def _places(draw: st.DrawFn, program: Program, x: torch.Tensor) -> torch.Tensor:
+    """Four indices below four: computed, drawn, or counted, and then each of them once."""
+    kind = draw(st.sampled_from(("computed", "drawn", "counted")))
+    if kind == "computed":
+        places: torch.Tensor = program.run(aten.argmax.default, x, 1)
+        return places
+    places = program.allocate(4, dtype=torch.int64)
+    if kind == "drawn":
+        program.run(aten.random_.to, places, 4)
     else:
-        places = program.allocate(4, dtype=torch.int64)
         program.run(aten.arange.start_out, 0, 4, 1, places)
-    match draw(st.integers(0, 2)):
+    return places
+
+
+def _indexed(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """Read by indices."""
+    x = _any(draw, tensors)
+    places = _places(draw, program, x)
+    match draw(st.integers(0, 5)):
         case 0:
-            tensors.append(program.run(aten.index_select.default, x, 0, places))
+            tensors.append(program.run(aten.index_select.default, x, 0, places, guards=(Guard(2, 0, 0, 3, None),)))
         case 1:
-            tensors.append(program.run(aten.gather.default, x, 1, places.unsqueeze(1).expand(4, 4)))
+            wide = places.unsqueeze(1).expand(4, 4)
+            tensors.append(program.run(aten.gather.default, x, 1, wide, guards=(Guard(2, 0, 0, 3, None),)))
+        case 2:
+            below = program.run(aten.sub.Tensor, places, 4, 1)
+            tensors.append(program.run(aten.index.Tensor, x, [None, below], guards=(Guard(1, 2, -4, 3, None),)))
+        case 3:
+            below = program.run(aten.mul.Tensor, places, -5)
+            program.run(aten.take.default, x, below, guards=(Guard(1, 0, -16, 15, None),))
+        case 4:
+            likely = program.run(aten._log_softmax.default, x, 1, False)
+            program.run(aten.nll_loss_forward.default, likely, places, None, 2, 1, guards=(Guard(1, 0, 0, 3, 1),))
         case _:
             program.run(aten.add_.Tensor, places, 3, 1)
             program.run(aten.mul.Tensor, places, places)
+
+
+def _scattered(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """Added where indices say."""
+    target = draw(st.sampled_from(tensors))
+    other = _other(draw, tensors, target)
+    places = _places(draw, program, _any(draw, tensors))
+    match draw(st.integers(0, 3)):
+        case 0:
+            wide = places.unsqueeze(1).expand(4, 4)
+            program.run(aten.scatter_add_.default, target, 1, wide, other, guards=(Guard(2, 0, 0, 3, None),))
+        case 1:
+            program.run(aten.index_add_.default, target, 0, places, other, guards=(Guard(2, 0, 0, 3, None),))
+        case 2:
+            below = program.run(aten.sub.Tensor, places, 4, 1)
+            program.run(aten._index_put_impl_.default, target, [below], other, True, guards=(Guard(1, 1, -4, 3, None),))
+        case _:
+            guard = Guard(1, 0, 0, 3, None)
+            tensors.append(program.run(aten.embedding_dense_backward.default, other, places, 4, 1, False, guards=(guard,)))
 
 
 def _told(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
@@ -386,6 +439,27 @@ def _joined(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> N
 
 
 STATEMENTS: tuple[Callable[[st.DrawFn, Program, list[torch.Tensor]], None], ...] = (
-    _pointwise, _product, _in_place, _copied, _each, _allocated, _freed, _dropped, _cast, _normalized, _reduced, _branched, _indexed,
-    _told, _joined,
+    _pointwise, _product, _in_place, _copied, _each, _allocated, _freed, _dropped, _filled, _cast, _normalized, _reduced, _branched,
+    _indexed, _scattered, _told, _joined,
 )  # fmt: skip
+
+
+def reading_and_writing_by_indices() -> Program:
+    """Of eight rows each, by indices that are computed from those that are given."""
+    program = Program()
+    table, places = program.given(torch.randn(8, 8)), program.given(torch.tensor([3, 1, 0, 2, 7, 6, 5, 4]))
+    whole, either = (Guard(2, 0, 0, 7, None),), Guard(1, 1, -8, 7, None)
+    for _ in range(3):
+        computed = program.run(aten.mul.Tensor, places, 1)
+        rows = program.run(aten.index_select.default, table, 0, computed, guards=whole)
+        program.run(aten.add_.Tensor, table, program.run(aten.index.Tensor, rows, [None, computed], guards=(either._replace(item=2),)), 0.5)
+        program.run(aten.scatter_add_.default, table, 1, computed.unsqueeze(1).expand(8, 8), rows, guards=whole)
+        program.run(aten._index_put_impl_.default, table, [computed], rows, True, guards=(either,))
+        program.run(aten.index_add_.default, table, 0, computed, rows, guards=whole)
+        program.run(aten.gather.default, table, 1, computed.unsqueeze(1), guards=whole)
+        program.run(aten.embedding_dense_backward.default, rows, computed, 8, -1, False, guards=(Guard(1, 0, 0, 7, None),))
+        program.run(aten.nll_loss_forward.default, rows, computed, None, 1, -100, guards=(Guard(1, 0, 0, 7, -100),))
+        noise = program.allocate(8, 8)
+        program.run(aten.normal_.default, noise, 0.0, 1.0)
+        program.run(aten.add_.Tensor, table, noise, 0.25)
+    return program

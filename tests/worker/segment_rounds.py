@@ -37,8 +37,8 @@ class Rounds:
             self.ids[number] = self.client.upload(whole)
         self._synchronize()
 
-    def round(self, factor: float = 1.0, steps: int | None = None) -> None:
-        """The numbers that change are multiplied by the factor. ``steps``: it breaks off there."""
+    def round(self, factor: float = 1.0, steps: int | None = None, fails: bool = False) -> stream.Reply:
+        """The numbers that change are multiplied by the factor. ``steps``: it breaks off there. ``fails``: it may."""
         made = [number for number in self.ids if number not in self.program.before]
         self._free(made)
         for number, whole in self.program.before.items():
@@ -51,11 +51,12 @@ class Rounds:
                 self.client.writer.add(stream.Allocate(self.ids[number], self.program.bytes_of(number)))
             else:
                 self.client.writer.add(stream.Call(template, self._bindings(step, factor), RANDOM if step.draws else None))
-        self._synchronize()
+        return self._synchronize(fails)
 
-    def _synchronize(self) -> None:
-        reply = self.client.sync()
-        assert isinstance(reply, stream.Done), reply
+    def _synchronize(self, fails: bool = False) -> stream.Reply:
+        reply: stream.Reply = self.client.sync()
+        assert fails or isinstance(reply, stream.Done), reply
+        return reply
 
     def _bindings(self, step: Sent, factor: float) -> tuple[stream.Binding, ...]:
         def bound(one: stream.Binding) -> stream.Binding:

@@ -13,7 +13,7 @@ from forebay_worker import graphs
 from forebay_worker.compiler import compile_to
 from forebay_worker.descriptions import Description
 from hypothesis import HealthCheck, given, settings
-from random_segments import Program, lists, programs
+from random_segments import Program, lists, programs, reading_and_writing_by_indices
 from torch._inductor import aot_compile
 
 aten = torch.ops.aten
@@ -28,6 +28,9 @@ def check(program: Program, description: Description, results: list[torch.Tensor
     """Whole numbers and truths are the same, and the rest is within what a library's proof takes for rounding: of its own largest value,
     or, where it is what is left between larger ones, of theirs."""
     expected = program.outputs(description)
+    if description.tells_astray:
+        *results, astray = results
+        assert (astray.shape, astray.dtype, int(astray)) == ((), torch.int64, 0)
     largest = max((float(one.abs().max()) for one in expected if one.dtype == torch.float32), default=0.0)
     assert len(results) == len(expected)
     for result, one in zip(results, expected, strict=True):
@@ -81,7 +84,7 @@ def test_libraries_of_random_programs_compute_what_the_programs_did(many: list[P
     given = [one for program, description in zip(many, descriptions, strict=True) for one in program.inputs(description)]
     made = torch._C._aoti.AOTIModelContainerRunnerCpu(library, 1).run(given)
     for program, description in zip(many, descriptions, strict=True):
-        check(program, description, [made.pop(0) for _ in program.outputs(description)])
+        check(program, description, [made.pop(0) for _ in range(len(program.outputs(description)) + description.tells_astray)])
 
 
 def test_a_number_that_changes_is_an_input() -> None:
@@ -94,14 +97,27 @@ def test_a_number_that_changes_is_an_input() -> None:
     assert torch.equal(graph.module(*inputs)[0], torch.full((4, 4), 1 + 1.5 * 3 / 2))
 
 
+@pytest.mark.parametrize("wrong", [8, -1, -9, 1 << 62, -(1 << 62)])
+def test_indices_that_lead_nowhere_are_counted_and_none_is_used(wrong: int) -> None:
+    program = reading_and_writing_by_indices()
+    description = program.description()
+    graph = graphs.build(description)
+    inputs = program.inputs(description)
+    check(program, description, list(graph.module(*inputs)))
+    (places,) = [one for one in inputs if one.dtype == torch.int64]
+    places[2] = wrong
+    looked_at = 4 + 8  # as three kinds of indices, as a column, and for each column
+    assert int(graph.module(*inputs)[-1]) == 3 * (looked_at - (wrong == -1)), "one operator takes some from the end"
+
+
 def test_a_dropout_is_given_its_mask_and_multiplies_as_pytorch_does() -> None:
     program = Program()
     program.run(aten.native_dropout.default, program.given(torch.randn(4, 4).t()), 0.3, True)
     description = program.description()
     results = graphs.build(description).module(*program.inputs(description))
     assert all(torch.equal(one, other) for one, other in zip(results, program.outputs(description), strict=True))
-    with pytest.raises(graphs.Unsupported, match="masks that no dropout makes"):
-        graphs.build(replace(description, masks=2))
+    with pytest.raises(graphs.Unsupported, match="draws that no call makes"):
+        graphs.build(replace(description, draws=2))
 
 
 @pytest.mark.parametrize(
@@ -124,11 +140,67 @@ def test_what_is_told_where_its_result_goes_writes_there(
     check(program, description, list(graphs.build(description).module(*program.inputs(description))))
 
 
+@pytest.mark.parametrize("is_decoupled", [True, False])
+@pytest.mark.parametrize("options", [{}, {"amsgrad": True, "maximize": True}, {"found": 0.0}, {"found": 1.0}])
+def test_a_fused_adam_is_made_of_other_operators(is_decoupled: bool, options: dict[str, Any]) -> None:
+    program = Program(changing=True)
+    groups = [[program.given(torch.rand(4, 4)), program.given(torch.rand(3))] for _ in range(5)]
+    steps = [program.given(torch.tensor(3.0)) for _ in range(2)]
+    groups[4] = groups[4] if options.get("amsgrad") else []
+    scales = [program.given(torch.tensor(one)) for one in (2.0, options["found"])] if "found" in options else [None, None]
+    switches = (options.get("amsgrad", False), options.get("maximize", False))
+    operator = aten._fused_adamw_.default if is_decoupled else aten._fused_adam_.default
+    program.run(operator, *groups, steps, 0.25, 0.9, 0.95, 0.01, 1e-8, *switches, *scales)
+    description = program.description()
+    assert description.numbers == 1, "the learning rate changes"
+    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("tells_bags", [True, False])
+@pytest.mark.parametrize("padding", [-1, 2])
+def test_the_gradient_of_bags_is_made_of_other_operators(mode: int, tells_bags: bool, padding: int) -> None:
+    program = Program()
+    indices, offsets = torch.tensor([2, 0, 4, 2, 1, 3]), torch.tensor([0, 2, 2, 5])
+    _, bags, sizes, largest = torch._embedding_bag(torch.rand(5, 3), indices, offsets, False, mode, False, None, False, padding)
+    bags = torch.tensor([0, 0, 2, 2, 2, 3]) if tells_bags else torch.zeros(0, dtype=torch.int64)
+    given = [program.given(one.clone()) for one in (torch.rand(4, 3), indices, offsets, bags, sizes, largest)]
+    program.run(aten._embedding_bag_backward.default, *given, 5, False, mode, False, None, padding)
+    description = program.description()
+    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+
+
+@pytest.mark.parametrize("found", [0.0, 1.0])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_what_scales_gradients_is_made_of_other_operators(found: float, steps: int) -> None:
+    program = Program()
+    gradients = [program.given(torch.rand(4, 4)), program.given(torch.tensor([1.0, torch.inf if found else 2.0]))]
+    told, factor, scale = (program.given(torch.tensor(one)) for one in (0.0, 0.25, 4.0))
+    program.run(aten._amp_foreach_non_finite_check_and_unscale_.default, gradients, told, factor)
+    program.run(aten._amp_update_scale_.default, scale, program.given(torch.tensor(steps, dtype=torch.int32)), told, 2.0, 0.5, 2)
+    description = program.description()
+    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    assert float(told) == found
+
+
+@pytest.mark.parametrize(("momentum", "is_first", "nesterov"), [(0.0, False, False), (0.9, True, False), (0.9, False, True)])
+def test_a_fused_sgd_is_made_of_other_operators(momentum: float, is_first: bool, nesterov: bool) -> None:
+    program = Program()
+    parameters, gradients, buffers = ([program.given(torch.rand(4, 4)), program.given(torch.rand(3))] for _ in range(3))
+    numbers = {"weight_decay": 0.01, "momentum": momentum, "lr": 0.2, "dampening": 0.0 if nesterov else 0.3}
+    switches = {"nesterov": nesterov, "maximize": False, "is_first_step": is_first}
+    program.run(aten._fused_sgd_.default, parameters, gradients, buffers if momentum else [], *numbers.values(), *switches.values())
+    description = program.description()
+    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+
+
 @pytest.mark.parametrize(
     ("operator", "arguments", "why"),
     [
         (aten.cumprod.default, (torch.ones(4, 4), 0), "aten::cumprod is not compiled"),
         (aten.max.dim_max, (torch.ones(4, 4), 0, False, torch.ones(4), torch.ones(4, dtype=torch.int64)), "writes to an argument"),
+        (aten.upsample_nearest2d.default, (torch.ones(1, 1, 4, 4), [8, 8], 0.01, 2.0), "a scale that is not that of its sizes"),
+        (aten.nll_loss_forward.default, (torch.ones(4, 4), torch.ones(4, dtype=torch.uint8), None, 1, -100), "indices of few bits"),
         (aten.relu.default, (torch.ones(20).unfold(0, 4, 3),), "no slice of its storage"),
         (aten.relu_.default, (torch.ones(20).unfold(0, 5, 5).t()[:, :3].unfold(0, 2, 1),), "no slice of its storage"),
     ],

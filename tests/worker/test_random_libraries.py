@@ -14,11 +14,13 @@ from compiler_standin import DESCRIBED, REFUSED
 from conftest import StartWorker
 from forebay_wire import stream
 from forebay_worker import descriptions, graphs
+from forebay_worker.descriptions import Guard
 from hypothesis import HealthCheck, Phase, given, settings
-from random_segments import Program, programs
+from random_segments import Program, programs, reading_and_writing_by_indices
 from segment_rounds import COMPILED, Rounds
 from test_graphs import check
 
+aten = torch.ops.aten
 LENGTH = 26
 """Statements of a program: most are long enough for a library."""
 PROGRAMS, PROGRAMS_FULL = 15, 2000
@@ -101,7 +103,7 @@ def test_libraries_that_serve_random_programs_give_what_came_in_full(session: Ca
     client, reasons = session("hurried_compilers_worker.py"), Counter[str]()
 
     @examples(pytestconfig.getoption("--compiled-programs"))
-    @given(programs(LENGTH, computes_indices=False))
+    @given(programs(LENGTH))
     def run(program: Program) -> None:
         rounds = Rounds(client, program)
         rounds.round()
@@ -117,3 +119,88 @@ def test_libraries_that_serve_random_programs_give_what_came_in_full(session: Ca
     run()
     print(dict(reasons.most_common()))
     assert sum(reasons[why] for why in reasons if why == "serves" or " takes " in why) >= reasons.total() / 2, "proofs let most pass"
+
+
+STANDIN = str(Path(__file__).with_name("standin_compilers_worker.py"))
+
+
+def described(client: Any, program: Program, folder: Path) -> descriptions.Description:
+    """As the worker's compiler is told of it."""
+    rounds = Rounds(client, program)
+    assert rounds.settle(SECONDS_MAX)[1] == "none is made here"
+    return descriptions.read((folder / DESCRIBED / "0").read_bytes())
+
+
+def test_a_library_looks_at_the_indices_that_its_segment_computes_and_at_probabilities(session: Callable[..., Any], tmp_path: Path) -> None:
+    program = Program()
+    x, likely, shares = (program.given(torch.rand(4, 6)) for _ in range(3))
+    image, given = program.given(torch.rand(1, 1, 8, 8)), program.given(torch.tensor([0, 3, 1, 2]))
+    computed = program.run(aten.mul.Tensor, given, 1)
+    pooled, where = program.run(aten.max_pool2d_with_indices.default, image, [2, 2], [2, 2], [0, 0], [1, 1], False)
+    windows = ([2, 2], [2, 2], [0, 0], [1, 1], False)
+    told: list[tuple[Any, tuple[Any, ...], tuple[Guard, ...]]] = [
+        (aten.index_select.default, (x, 0, given), ()),
+        (aten.nll_loss_forward.default, (likely, given, None, 1, -100), ()),
+        (aten.index_select.default, (x, 0, computed), (Guard(2, 0, 0, 3, None),)),
+        (aten.index.Tensor, (x, [None, computed]), (Guard(1, 2, -6, 5, None),)),
+        (aten.index.Tensor, (x, [given, computed]), (Guard(1, 2, -6, 5, None),)),
+        (aten.take.default, (x, computed), (Guard(1, 0, -24, 23, None),)),
+        (aten._index_put_impl_.default, (x, [computed], likely, True), (Guard(1, 1, -4, 3, None),)),
+        (aten.nll_loss_forward.default, (likely, computed, None, 1, 9), (Guard(1, 0, 0, 5, 9),)),
+        (aten.max_pool2d_with_indices_backward.default, (pooled, image, *windows, where), (Guard(7, 0, 0, 63, None),)),
+        (aten.binary_cross_entropy.default, (likely, shares, None, 1), (Guard(0, 0, 0, 1, None), Guard(1, 0, 0, 1, None))),
+    ]
+    before = len(program.calls)
+    for operator, arguments, _ in told:
+        program.run(operator, *arguments)
+    for _ in range(12):
+        program.run(aten.relu.default, x)
+    description = described(session(STANDIN), program, tmp_path)
+    assert [call.guards for call in description.calls[before : before + len(told)]] == [guards for _, _, guards in told]
+    assert description.tells_astray
+
+
+@pytest.mark.parametrize(
+    ("operator", "numbers", "dtype"),
+    [
+        (aten.normal_.default, (0.5, 2.0), torch.float32),
+        (aten.normal_.default, (0.0, 1.0), torch.bfloat16),
+        (aten.uniform_.default, (-1.0, 3.0), torch.float64),
+        (aten.bernoulli_.float, (0.3,), torch.float32),
+        (aten.random_.to, (7,), torch.int64),
+        (aten.exponential_.default, (2.0,), torch.float32),
+    ],
+)
+@pytest.mark.parametrize("part", [lambda whole: whole, lambda whole: whole.t(), lambda whole: whole[3:, 1:20:2]])
+def test_a_segment_that_fills_tensors_with_what_it_draws_is_described(
+    session: Callable[..., Any], tmp_path: Path, operator: Any, numbers: tuple[Any, ...], dtype: torch.dtype, part: Any
+) -> None:
+    program = Program()
+    whole = program.given(torch.zeros(8, 24, dtype=dtype))
+    for _ in range(20):
+        program.run(operator, part(whole), *numbers)
+    description = described(session(STANDIN), program, tmp_path)
+    assert description.draws == 20
+    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+
+
+@pytest.mark.full_sweep
+def test_indices_that_lead_nowhere_are_left_to_tier_1_which_says_so(session: Callable[..., Any]) -> None:
+    """A program whose indices were right as long as its library was made, and are not any more."""
+    program = reading_and_writing_by_indices()
+    plain, served = (Rounds(session(), program) for _ in range(2))
+    plain.client.send(stream.Settings(0))
+    tier, why = served.settle(SECONDS_MAX)
+    assert tier == 2, why
+    (places,) = [number for number, whole in program.before.items() if whole.dtype == torch.int64]
+    right = program.before[places]
+    for wrong in (8, -1, 1 << 62, -(1 << 62), 1 << 32, 10_000, -9):
+        program.before[places] = right.clone().index_fill_(0, torch.tensor(wrong & 7), wrong)
+        expected, found = plain.round(fails=True), served.round(fails=True)
+        assert isinstance(expected, stream.Failure) and isinstance(found, stream.Failure)
+        assert (found.code, found.message) == (expected.code, expected.message)
+        program.before[places] = right.flip(0)
+        plain.round()
+        served.round()
+        assert not differing(served.outputs(), plain.outputs(), ROUNDING[torch.float32])
+    assert served.standing()[0] == 2

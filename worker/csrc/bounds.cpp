@@ -112,8 +112,9 @@ void check_bound(const Plan& plan, const Bound& bound, const torch::jit::Stack& 
     return;
   }
   const bool from_one = bound.kind == Bound::Kind::kPivots || bound.kind == Bound::Kind::kBlocks;
+  const int64_t least = from_one ? 1 : bound.kind == Bound::Kind::kEitherEnd ? -bound.end : 0;
   if (extent.least > extent.most) return;  // none leads anywhere
-  TORCH_CHECK_INDEX(extent.least >= (from_one ? 1 : 0) && extent.most < bound.end && extent.last < bound.end, name(), " holds ", extent.least,
+  TORCH_CHECK_INDEX(extent.least >= least && extent.most < bound.end && extent.last < bound.end, name(), " holds ", extent.least,
                     " to ", extent.last, ", which leads out of the other arguments");
   TORCH_CHECK_INDEX(bound.kind != Bound::Kind::kAscending || !extent.goes_down, name(), " holds a number below the one before it");
   TORCH_CHECK_INDEX(bound.kind != Bound::Kind::kBlocks || are_paired(numbers), name(), " holds a number below 0 that is not one of a pair");

@@ -95,8 +95,9 @@ void Candidate::widen() {
   why_ = "numbers changed that had been constant";
 }
 
-void Candidate::came(Clock::time_point now, bool as_planned) {
-  const auto before = std::exchange(ended_, now);
+void Candidate::came(Clock::time_point now, std::optional<Clock::time_point> others, bool as_planned) {
+  auto before = std::exchange(ended_, now);
+  if (before && others) before = std::max(*before, *others);
   if (as_planned) strays_ = 0;
   if (state_ == State::kServing && ++served_ % kProveEvery == 0) {
     state_ = State::kProving;
@@ -127,7 +128,7 @@ void Candidate::forget_times() {
 
 void Candidate::strayed() {
   ended_.reset();
-  if (++strays_ > kStraysMax && state_ != State::kStaying) stay("its program pauses within it, or leaves it, too often");
+  if (++strays_ > kStraysMax && state_ != State::kStaying) stay("its program pauses within it, leaves it, or computes indices that lead nowhere, too often");
 }
 
 void Candidate::decide() {

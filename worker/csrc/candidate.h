@@ -66,9 +66,10 @@ class Candidate {
   void took(double seconds);
   // Whether the coming that ends now is one that a turn's time begins or ends with.
   bool bounds_turn() const { return state_ == State::kTiming && (comings_ % kTurn == 0 || comings_ % kTurn == kTurn - 1); }
-  // It came to its end now; `as_planned`: by whom it was to be carried out. What it took is the time since it ended before.
-  void came(Clock::time_point now, bool as_planned);
-  // Another segment... or a program that pauses in the middle.
+  // It came to its end now; `as_planned`: by whom it was to be carried out. What it took is the time since it ended before, or since another one
+  // did, where that is known: what that took is not its own.
+  void came(Clock::time_point now, std::optional<Clock::time_point> others, bool as_planned);
+  // Another segment, a program that pauses in the middle, or one whose indices lead nowhere.
   void strayed();
 
  private:

@@ -1,8 +1,8 @@
 #include "outline.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
+#include <string_view>
 
 #include <ATen/core/stack.h>
 
@@ -58,43 +58,30 @@ size_t words_before(size_t argument, const Plan& plan) {
   return std::accumulate(plan.arguments.begin(), end, size_t{0}, [](size_t sum, const ArgumentPlan& one) { return sum + words_of(one); });
 }
 
-// The whole number that a word binds, each time.
-std::optional<int64_t> whole_number(const wire::Slot& slot) {
-  constexpr double kExact = 1LL << 53;
-  if (slot.varies) return std::nullopt;
-  const double number = slot.kind == wire::Word::kNumber ? static_cast<double>(wire::zigzag_value(slot.last)) : wire::bits_value(slot.last);
-  return std::abs(number) < kExact && number == std::floor(number) ? std::optional(static_cast<int64_t>(number)) : std::nullopt;
-}
+// Indices that a call is given.
+struct Leading {
+  Bound bound;
+  size_t tensor;  // of the call's
+  size_t item;    // of a list: its number and 1
+};
 
-// That an argument is, each time.
-std::optional<int64_t> number_of(size_t argument, const wire::Step& step, const Plan& plan) {
-  if (argument >= plan.arguments.size()) return std::nullopt;
-  const auto tag = plan.arguments[argument].tag;
-  const bool is_number = tag == wire::Tag::kScalarTensor || tag == wire::Tag::kScalarInt || tag == wire::Tag::kScalarDouble;
-  return is_number ? whole_number(step.slots[words_before(argument, plan)]) : std::nullopt;
-}
-
-// From one to before the other, upwards or downwards.
-std::optional<WholeNumbers> numbers_counted(std::optional<int64_t> from, std::optional<int64_t> to) {
-  if (!from || !to) return std::nullopt;
-  return WholeNumbers{{}, {{std::min(*from, *to + 1), std::max(*from, *to - 1)}}};
-}
-
-// Of the indices that tier 1 holds against something, be it here or in a kernel: a library takes some from the end of what they lead into.
-std::vector<Bound> bounds_of(const Plan& plan) {
-  auto bounds = plan.bounds;
-  for (const auto& range : ranges_of(plan)) {
-    const bool is_known = std::any_of(bounds.begin(), bounds.end(), [&](const Bound& bound) { return bound.argument == range.argument; });
-    if (is_known || range.item || range.least != 0) continue;
-    bounds.push_back({range.argument, range.most + 1, range.except.value_or(0), range.except ? Bound::Kind::kClasses : Bound::Kind::kOffsets});
+// All that tier 1 holds against something, be it here or in a kernel: a library takes some from the end of what they lead into, and none raises.
+std::vector<Leading> leading(const Plan& plan) {
+  std::vector<Leading> found;
+  for (const auto& bound : plan.bounds) {
+    if (bound.kind == Bound::Kind::kZero) throw NotCompiled(plan.op.schema().name() + " is given a number that must be 0");
+    std::vector<LayoutRef> before;
+    for (size_t index = 0; index < bound.argument; ++index) flatten(plan.arguments[index], before);
+    found.push_back({bound, before.size(), 0});
   }
-  return bounds;
-}
-
-// Whether all numbers from the least to the most lead to where the bound says.
-bool is_within(const Bound& bound, int64_t least, int64_t most) {
-  if (bound.kind == Bound::Kind::kClasses && least == bound.other && most == bound.other) return true;
-  return (bound.kind == Bound::Kind::kOffsets || bound.kind == Bound::Kind::kClasses) && least >= 0 && most < bound.end;
+  for (const auto& range : ranges_of(plan)) {
+    if (std::any_of(plan.bounds.begin(), plan.bounds.end(), [&](const Bound& bound) { return bound.argument == range.argument; })) continue;
+    const auto kind = range.least < 0 ? Bound::Kind::kEitherEnd : range.except ? Bound::Kind::kClasses : Bound::Kind::kOffsets;
+    found.push_back({{range.argument, range.most + 1, range.except.value_or(0), kind}, range.tensor, range.item ? *range.item + 1 : 0});
+  }
+  // The host's kernel wants its targets between 0 and 1, too.
+  if (base_name(plan) == "binary_cross_entropy" && plan.arguments[1].tag == wire::Tag::kTensor) found.push_back({{1, 2, 0, Bound::Kind::kOffsets}, 1, 0});
+  return found;
 }
 
 // Attention says that it draws, whatever its dropout is: then it is a number of the call, and the segment's constant.
@@ -114,20 +101,31 @@ bool draws_mask(const Plan& plan) {
   return train.isNone() || (train.isBool() && train.toBool());
 }
 
+// Whether all that it does is to fill a tensor with what it draws, which can be drawn before.
+bool draws_values(const Plan& plan) {
+  constexpr std::string_view kDistributions[] = {"bernoulli", "cauchy", "exponential", "geometric", "log_normal", "normal", "random", "randperm", "uniform"};
+  if (plan.mutated.size() != 1 || std::find(std::begin(kDistributions), std::end(kDistributions), base_name(plan)) == std::end(kDistributions)) return false;
+  std::vector<LayoutRef> tensors;
+  for (const auto& argument : plan.arguments) flatten(argument, tensors);
+  const auto given = std::count_if(tensors.begin(), tensors.end(), [](const LayoutRef& layout) { return layout != nullptr; });
+  return given == 1 && tensors[plan.mutated.front()]->span >= tensors[plan.mutated.front()]->numel;
+}
+
 void refuse_kind(const Plan& plan, const wire::Step& step) {
   const auto& name = plan.op.schema().name();
   if (!plan.sparse.empty()) throw NotCompiled(name + " is given sparse tensors");
   if (!plan.breach.empty()) throw NotCompiled(name + " fails: " + plan.breach);
-  if (plan.random && may_draw(plan, step) && !draws_mask(plan)) throw NotCompiled(name + " draws random numbers");
+  if (plan.random && may_draw(plan, step) && !draws_mask(plan) && !draws_values(plan)) throw NotCompiled(name + " draws random numbers");
 }
 
 }  // namespace
 
 Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts) {
-  for (const wire::Step* step : path) {
+  for (size_t index = 0; index < path.size(); ++index) {
+    const wire::Step* step = path[index];
     freed_.emplace_back();
     for (const auto& slot : step->freed) {
-      if (step == path.front()) break;  // that was before
+      if (index == 0) break;  // that was before
       const auto known = numbers_of_ids_.find(slot.last);
       const uint64_t number = known != numbers_of_ids_.end() ? known->second : add_place(slot.last);
       places_[number].is_freed = true;
@@ -137,10 +135,9 @@ Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::un
       const uint64_t number = add_place(step->slots.front().last);
       places_[number].is_made = true;
       places_[number].bytes = static_cast<int64_t>(wire::key_value(step->key));
-      places_[number].numbers = WholeNumbers{{}, {{0, 0}}};
       words_.push_back({Kind::kMade, false, number});
     } else {
-      note_call(*step, *plans[wire::key_value(step->key)], storages);
+      note_call(index, *step, *plans[wire::key_value(step->key)], storages);
       ++calls_;
     }
   }
@@ -155,7 +152,7 @@ uint64_t Outline::add_place(uint64_t id) {
   return places_.size() - 1;
 }
 
-void Outline::note_call(const wire::Step& step, const Plan& plan, Storages& storages) {
+void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan, Storages& storages) {
   refuse_kind(plan, step);
   std::vector<LayoutRef> tensors;
   for (const auto& argument : plan.arguments) flatten(argument, tensors);
@@ -168,7 +165,9 @@ void Outline::note_call(const wire::Step& step, const Plan& plan, Storages& stor
   for (size_t index = 0; index < step.slots.size(); ++index) {
     const auto& slot = step.slots[index];
     if (index == drawn_from && draws_mask(plan)) {
-      note_draw(step, plan, made);
+      note_mask(number, step, plan, made);
+    } else if (index == drawn_from && draws_values(plan)) {
+      note_values(number, step, tensors[plan.mutated.front()], used[plan.mutated.front()]);
     } else if (index >= drawn_from) {
       words_.push_back({Kind::kIgnored, false, 0});
     } else if (slot.kind == wire::Word::kStorage) {
@@ -185,52 +184,6 @@ void Outline::note_call(const wire::Step& step, const Plan& plan, Storages& stor
     }
   }
   note_checks(plan, tensors, used, offsets);
-  note_numbers(step, plan, used);
-}
-
-void WholeNumbers::add(const WholeNumbers& others) {
-  inputs.insert(others.inputs.begin(), others.inputs.end());
-  intervals.insert(others.intervals.begin(), others.intervals.end());
-}
-
-// What the call leaves in the storages that it writes to, and in the last one that it makes.
-void Outline::note_numbers(const wire::Step& step, const Plan& plan, const std::vector<uint64_t>& used) {
-  const auto numbers = numbers_made(step, plan, used);
-  for (const size_t tensor : plan.mutated) {
-    Place& place = places_[used[tensor]];
-    if (!numbers || place.dtype != c10::ScalarType::Long) {
-      place.numbers.reset();
-    } else if (place.numbers) {
-      place.numbers->add(*numbers);
-    }
-  }
-  if (plan.new_storages > 0 && places_.back().dtype == c10::ScalarType::Long) places_.back().numbers = numbers;
-}
-
-// As far as it is known without computing them.
-std::optional<WholeNumbers> Outline::numbers_made(const wire::Step& step, const Plan& plan, const std::vector<uint64_t>& used) const {
-  const auto name = base_name(plan);
-  if (name == "zero") return WholeNumbers{{}, {{0, 0}}};
-  if (name == "add" && number_of(1, step, plan) == 0) return numbers_of(0, step, plan, used);
-  if (name == "arange") return numbers_counted(number_of(0, step, plan), number_of(1, step, plan));
-  if (name == "copy" || name == "fill") return numbers_of(1, step, plan, used);
-  // Where the largest of a window lies is a place of its plane, whatever is there.
-  const LayoutRef& self = plan.arguments.front().layout;
-  if (name == "max_pool2d_with_indices" && self && self->sizes.size() >= 2) return WholeNumbers{{}, {{0, self->sizes[self->sizes.size() - 2] * self->sizes.back() - 1}}};
-  return std::nullopt;
-}
-
-// Those of a tensor, or the number that the argument is.
-std::optional<WholeNumbers> Outline::numbers_of(size_t argument, const wire::Step& step, const Plan& plan, const std::vector<uint64_t>& used) const {
-  const auto& source = plan.arguments[argument];
-  if (source.tag == wire::Tag::kTensor) {
-    std::vector<LayoutRef> before;
-    for (size_t index = 0; index < argument; ++index) flatten(plan.arguments[index], before);
-    const Place& place = places_[used[before.size()]];
-    return place.dtype == c10::ScalarType::Long || place.dtype == c10::ScalarType::Int ? place.numbers : std::nullopt;
-  }
-  const auto number = number_of(argument, step, plan);
-  return number ? std::optional(WholeNumbers{{}, {{*number, *number}}}) : std::nullopt;
 }
 
 void Outline::note_number(const wire::Slot& slot) {
@@ -240,14 +193,20 @@ void Outline::note_number(const wire::Slot& slot) {
   words_.push_back({Kind::kNumber, false, numbers_++});
 }
 
-void Outline::note_draw(const wire::Step& step, const Plan& plan, const std::vector<const OutputPlan*>& made) {
+void Outline::note_mask(size_t index, const wire::Step& step, const Plan& plan, const std::vector<const OutputPlan*>& made) {
   constexpr size_t kProbability = 2;  // the word behind the tensor's
   const auto& probability = step.slots[kProbability];
   if (plan.arguments[1].tag != wire::Tag::kDouble || probability.varies || made.size() != 2) throw NotCompiled("a dropout whose probability changes");
   const double kept = 1 - wire::bits_value(probability.last);
   if (!(kept >= 0 && kept <= 1)) throw NotCompiled("a dropout whose probability is none");
   words_.push_back({Kind::kDrawn, false, draws_.size()});
-  draws_.push_back({kept, made[1]->layout});
+  draws_.push_back({index, kept, made[1]->layout});
+}
+
+void Outline::note_values(size_t index, const wire::Step& step, const LayoutRef& layout, uint64_t place) {
+  const auto word = std::find_if(step.slots.begin(), step.slots.end(), [](const wire::Slot& slot) { return slot.kind == wire::Word::kStorage; });
+  words_.push_back({Kind::kDrawn, false, draws_.size()});
+  draws_.push_back({index, std::nullopt, layout, static_cast<size_t>(word - step.slots.begin()), places_[place].bytes});
 }
 
 uint64_t Outline::note_use(uint64_t id, const LayoutRef& layout, int64_t offset, bool writes, Storages& storages) {
@@ -260,7 +219,6 @@ uint64_t Outline::note_use(uint64_t id, const LayoutRef& layout, int64_t offset,
     if (entry.cause() || entry.shortfall()) throw NotCompiled("it uses what was never made");
     place.is_input = true;
     place.bytes = entry.bytes();
-    place.numbers = WholeNumbers{{number}, {}};
   }
   if (layout->conj || layout->neg || c10::isComplexType(layout->dtype)) throw NotCompiled("complex tensors");
   if (place.has_dtype && place.dtype != layout->dtype) throw NotCompiled("a storage is looked at in two dtypes");
@@ -285,31 +243,23 @@ void Outline::note_result(uint64_t id, const OutputPlan& output) {
   words_.push_back({Kind::kMade, false, number});
 }
 
-// A library looks at no index before it uses it, so all are looked at before: those that are there.
+// Indices that are there before are looked at before; those that the segment computes, and all probabilities, the library looks at itself.
 void Outline::note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<uint64_t>& used, const std::vector<int64_t>& offsets) {
-  for (const auto& bound : bounds_of(plan)) {
-    if (bound.kind == Bound::Kind::kZero) throw NotCompiled(plan.op.schema().name() + " is given a number that must be 0");
-    std::vector<LayoutRef> before;
-    for (size_t index = 0; index < bound.argument; ++index) flatten(plan.arguments[index], before);
-    const size_t tensor = before.size();
+  for (const auto& [bound, tensor, item] : leading(plan)) {
     const Place& place = places_[used[tensor]];
-    if (!place.is_made && !place.is_written) {
-      checks_.push_back({&plan, bound, used[tensor], tensors[tensor], offsets[tensor]});
-    } else if (place.numbers) {
-      check_numbers(plan, bound, *place.numbers);
+    if (place.is_made || place.is_written || c10::isFloatingType(place.dtype)) {
+      note_guard(plan, bound, item);
     } else {
-      throw NotCompiled(plan.op.schema().name() + " is given indices that the segment computes");
+      checks_.push_back({&plan, bound, used[tensor], tensors[tensor], offsets[tensor]});
     }
   }
 }
 
-// Indices that the segment copies together are looked at where they come from.
-void Outline::check_numbers(const Plan& plan, const Bound& bound, const WholeNumbers& numbers) {
-  for (const auto& [least, most] : numbers.intervals) {
-    if (!is_within(bound, least, most)) throw NotCompiled(plan.op.schema().name() + " is given indices that the segment computes");
-  }
-  if (bound.kind != Bound::Kind::kOffsets && bound.kind != Bound::Kind::kClasses) throw NotCompiled(plan.op.schema().name() + " is given indices that the segment computes");
-  for (const uint64_t input : numbers.inputs) checks_.push_back({&plan, bound, input, nullptr, 0});
+void Outline::note_guard(const Plan& plan, const Bound& bound, size_t item) {
+  const bool from_either_end = bound.kind == Bound::Kind::kEitherEnd, has_other = bound.kind == Bound::Kind::kClasses;
+  const bool is_range = from_either_end || has_other || bound.kind == Bound::Kind::kOffsets;
+  if (!is_range || bound.end <= 0) throw NotCompiled(plan.op.schema().name() + " is given indices that the segment computes");
+  guards_.push_back({calls_, bound.argument, item, from_either_end ? -bound.end : 0, bound.end - 1, has_other ? std::optional(bound.other) : std::nullopt});
 }
 
 // Storages that are never looked at as a whole are rows of elements.
@@ -327,6 +277,15 @@ int64_t Outline::made_bytes() const {
                          [](int64_t sum, const Place& place) { return sum + (place.is_made && !place.is_freed ? place.bytes : 0); });
 }
 
+void Outline::put(const Guard& guard, wire::Writer& out) {
+  out.varint(guard.argument);
+  out.varint(guard.item);
+  out.zigzag(guard.least);
+  out.zigzag(guard.most);
+  out.u8(guard.except.has_value());
+  out.zigzag(guard.except.value_or(0));
+}
+
 std::vector<uint8_t> Outline::description(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans) const {
   wire::Writer out;
   out.varint(numbers_);
@@ -338,6 +297,8 @@ std::vector<uint8_t> Outline::description(const std::vector<wire::Step*>& path, 
   }
   out.varint(calls_);
   auto word = words_.begin();
+  auto guard = guards_.begin();
+  uint64_t call = 0;
   for (const wire::Step* step : path) {
     const auto end = word + static_cast<std::ptrdiff_t>(step->slots.size());
     if (!wire::is_allocation(step->key)) {
@@ -350,6 +311,10 @@ std::vector<uint8_t> Outline::description(const std::vector<wire::Step*>& path, 
         out.u8(static_cast<uint8_t>(one->kind));
         out.u64(one->value);
       }
+      const auto last = std::find_if(guard, guards_.end(), [&](const Guard& one) { return one.call != call; });
+      out.varint(static_cast<uint64_t>(last - guard));
+      for (; guard != last; ++guard) put(*guard, out);
+      ++call;
     }
     word = end;
   }
@@ -405,8 +370,7 @@ Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& bin
 void Outline::check(const Binding& binding, Storages& storages, const Device& device) const {
   for (const auto& check : checks_) {
     torch::jit::Stack stack(check.plan->arguments.size());
-    const Layout& layout = check.layout ? *check.layout : *places_[check.place].layout;
-    stack[check.bound.argument] = storages.at(binding.ids[check.place]).view(device, layout, check.offset);
+    stack[check.bound.argument] = storages.at(binding.ids[check.place]).view(device, *check.layout, check.offset);
     check_bound(*check.plan, check.bound, stack);
   }
 }

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -32,14 +31,6 @@ struct Binding {
   std::vector<std::pair<uint64_t, uint64_t>> draws;  // seed and counter of each
 };
 
-// Which whole numbers a storage may hold: a kernel may be given them as indices.
-struct WholeNumbers {
-  std::set<uint64_t> inputs;                        // storages whose numbers before the segment are among them
-  std::set<std::pair<int64_t, int64_t>> intervals;  // the least and the largest of each
-
-  void add(const WholeNumbers& others);
-};
-
 class Outline {
  public:
   // A storage of the segment.
@@ -52,15 +43,17 @@ class Outline {
     bool is_made = false;
     bool is_written = false;  // by a call that did not make it
     bool is_freed = false;    // on the way
-    std::optional<WholeNumbers> numbers;  // that it may hold at this point of the segment, where that is known
     // Whether the library gives what it holds at the end.
     bool is_output() const { return (is_made || is_written) && !is_freed && layout; }
   };
 
-  // A dropout's mask, which is drawn as tier 1 draws it, and given to the library.
+  // What a call draws, which is drawn as tier 1 draws it, and given to the library: a dropout's mask, or all that it fills its tensor with.
   struct Draw {
-    double kept = 1;  // how likely an element is true
-    LayoutRef mask;
+    size_t step;                 // of the path
+    std::optional<double> kept;  // a dropout's: how likely an element of its mask is true
+    LayoutRef layout;            // the mask's or the tensor's
+    size_t word = 0;             // a tensor's: which of the step's words is its storage
+    int64_t bytes = 0;           // of that
   };
 
   // Of the words that the steps came with last; nothing of it is carried out yet. Throws NotCompiled.
@@ -71,6 +64,8 @@ class Outline {
   int64_t made_bytes() const;
   size_t numbers() const { return numbers_; }
   const std::vector<Draw>& draws() const { return draws_; }
+  // Whether the library looks at indices that it computes, and tells behind all else that it gives how many of them lead nowhere.
+  bool tells_astray() const { return !guards_.empty(); }
   // For the compiling process (forebay_worker/descriptions.py reads it).
   std::vector<uint8_t> description(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans) const;
 
@@ -91,20 +86,28 @@ class Outline {
     const Plan* plan;
     Bound bound;
     uint64_t place;
-    LayoutRef layout;  // none: all of the storage
+    LayoutRef layout;
     int64_t offset;
   };
+  // Between which numbers those of an argument must lie, which the segment computes. The library uses none that does not.
+  struct Guard {
+    uint64_t call;
+    size_t argument;
+    size_t item;  // of a list: its number and 1
+    int64_t least;
+    int64_t most;
+    std::optional<int64_t> except;  // may be there, too
+  };
 
-  void note_call(const wire::Step& step, const Plan& plan, Storages& storages);
+  void note_call(size_t index, const wire::Step& step, const Plan& plan, Storages& storages);
   uint64_t note_use(uint64_t id, const LayoutRef& layout, int64_t offset, bool writes, Storages& storages);
   void note_result(uint64_t id, const OutputPlan& output);
   void note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<uint64_t>& used, const std::vector<int64_t>& offsets);
-  void check_numbers(const Plan& plan, const Bound& bound, const WholeNumbers& numbers);
-  void note_numbers(const wire::Step& step, const Plan& plan, const std::vector<uint64_t>& used);
-  std::optional<WholeNumbers> numbers_made(const wire::Step& step, const Plan& plan, const std::vector<uint64_t>& used) const;
-  std::optional<WholeNumbers> numbers_of(size_t argument, const wire::Step& step, const Plan& plan, const std::vector<uint64_t>& used) const;
+  static void put(const Guard& guard, wire::Writer& out);
+  void note_guard(const Plan& plan, const Bound& bound, size_t item);
   void note_number(const wire::Slot& slot);
-  void note_draw(const wire::Step& step, const Plan& plan, const std::vector<const OutputPlan*>& made);
+  void note_mask(size_t index, const wire::Step& step, const Plan& plan, const std::vector<const OutputPlan*>& made);
+  void note_values(size_t index, const wire::Step& step, const LayoutRef& layout, uint64_t place);
   uint64_t add_place(uint64_t id);
   void complete(Layouts& layouts);
 
@@ -112,6 +115,7 @@ class Outline {
   std::vector<Word> words_;                  // of all steps, in order
   std::vector<std::vector<uint64_t>> freed_; // before each step but the first: numbers
   std::vector<Check> checks_;
+  std::vector<Guard> guards_;  // in the order of calls
   std::unordered_map<uint64_t, uint64_t> numbers_of_ids_;  // while it is made
   std::vector<Draw> draws_;
   size_t numbers_ = 0;

@@ -61,6 +61,7 @@ struct Bound {
     kLengths,  // not below 0, and below the end as sums over the last dimension
     kBags,     // fewer than the end of them lie below another number
     kClasses,  // as kOffsets, or another number
+    kEitherEnd,  // as kOffsets, or below 0 as far, from the end
     kZero,     // no tensor's: a number that is 0
   };
   size_t argument;

@@ -59,11 +59,15 @@ class Again {
     for (size_t number = 0; number < places().size(); ++number) {
       if (places()[number].is_input) insert(number).copy_(*input++);
     }
+    if (!coming_.binding.numbers.empty()) ++input;
+    drawn_.assign(input, inputs.end());
   }
 
   void carry_out() {
     std::unordered_map<uint64_t, std::unique_ptr<Plan>> plans;
-    for (const wire::Step* step : coming_.path) {
+    size_t draw = 0;
+    for (size_t index = 0; index < coming_.path.size(); ++index) {
+      const wire::Step* step = coming_.path[index];
       for (const auto& slot : step->freed) {
         if (step != coming_.path.front()) storages_.withdraw(slot.last);
       }
@@ -73,6 +77,14 @@ class Again {
       }
       auto& plan = plans[step->key];
       if (!plan) plan = plan_again(*coming_.plans[wire::key_value(step->key)], precision_, coming_.device, layouts_);
+      const auto& draws = coming_.outline.draws();
+      if (draw < draws.size() && draws[draw].step == index) {
+        const size_t number = draw++;
+        if (!draws[number].kept) {  // in another precision it would draw something else
+          fill(*step, draws[number], drawn_[number]);
+          continue;
+        }
+      }
       wire::Words words;
       for (const auto& slot : step->slots) words.push_back(slot.last);
       caller_.bind(*plan, words);
@@ -97,6 +109,14 @@ class Again {
     }
   }
 
+  void fill(const wire::Step& step, const Outline::Draw& draw, const at::Tensor& values) {
+    const auto own = static_cast<uint8_t>(draw.layout->dtype);
+    const uint8_t dtype = precision_ == Precision::kDouble ? in_double(own) : own;
+    const auto offset = static_cast<int64_t>(step.slots[draw.word + 1].last);
+    Entry& entry = storages_.at(step.slots[draw.word].last);
+    entry.view(coming_.device, *layouts_.intern({dtype, 0, draw.layout->sizes, draw.layout->strides}), offset).copy_(values);
+  }
+
   at::Tensor insert(size_t number) {
     const auto& place = places()[number];
     storages_.insert(coming_.binding.ids[number], precision_ == Precision::kDouble ? in_double(place.bytes, place.dtype) : place.bytes);
@@ -112,6 +132,7 @@ class Again {
 
   const Coming& coming_;
   Precision precision_;
+  std::vector<at::Tensor> drawn_;  // as tier 1 has drawn it
   Layouts layouts_;
   Storages storages_;
   Caller caller_;

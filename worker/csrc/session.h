@@ -184,6 +184,7 @@ class Session {
   // Tier 2: session_compiled.cpp.
   bool compiles() const { return wants_libraries_ && (due_ns_ || (device_.has_graphs() && !gang_)); }
   bool holds_back(const wire::Step& step);
+  Candidate* going_on(const wire::Step& step, bool held) const;
   bool note_step(wire::Step* step, bool held);
   void release();
   void free_before(size_t index);
@@ -326,7 +327,7 @@ class Session {
   bool path_known_ = true;             // whether that is all of it
   std::vector<std::unique_ptr<Candidate>> candidates_;
   std::unordered_map<const wire::Step*, Candidate*> by_end_;
-  std::unordered_map<const wire::Step*, Candidate*> by_root_;  // the one that came last
+  std::optional<Clock::time_point> candidate_ended_;  // the last one that came
   uint64_t ends_ = 0;                  // of segments
   Candidate* holding_ = nullptr;       // whose steps, all of `path_`, are held back
   Clock::time_point held_until_{};

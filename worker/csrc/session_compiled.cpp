@@ -22,6 +22,16 @@ constexpr uint64_t kEndsKept = 1024;          // of segments, until a candidate 
 constexpr auto kHoldingMax = std::chrono::milliseconds(50);
 const std::string kRunning = "a compiled segment";
 
+// Takes what a library tells behind its results: whether indices that it computed lead nowhere. Throws std::runtime_error where it does not tell.
+bool take_astray(const Outline& outline, std::vector<at::Tensor>& results) {
+  if (!outline.tells_astray()) return false;
+  const bool tells = !results.empty() && results.back().defined() && results.back().is_cpu() && results.back().scalar_type() == at::kLong && results.back().numel() == 1;
+  if (!tells) throw std::runtime_error("it does not tell whether its indices lead anywhere");
+  const bool is_astray = *results.back().const_data_ptr<int64_t>() != 0;
+  results.pop_back();
+  return is_astray;
+}
+
 size_t calls_in(const std::vector<wire::Step*>& path) {
   return static_cast<size_t>(std::count_if(path.begin(), path.end(), [](const wire::Step* step) { return !wire::is_allocation(step->key); }));
 }
@@ -90,23 +100,39 @@ void Session::drop_candidates() {
   for (const auto& candidate : candidates_) tell_forgotten(*candidate);
   candidates_.clear();
   by_end_.clear();
-  by_root_.clear();
   path_.clear();
   path_known_ = true;
 }
 
-// Whether the step is kept back: the segment began as one that is to be carried out as a whole, and goes on so.
+// Of the candidates, or of those whose steps are held back, one that has the step behind what came of the segment: the one that came last.
+Candidate* Session::going_on(const wire::Step& step, bool held) const {
+  Candidate* found = nullptr;
+  for (const auto& candidate : candidates_) {
+    const auto& path = candidate->path();
+    const bool goes_on = path.size() > path_.size() && path[path_.size()] == &step && (candidate->is_held() || !held);
+    if (goes_on && (found == nullptr || found->last_end() < candidate->last_end())) found = candidate.get();
+  }
+  return found;
+}
+
+// Whether the step is kept back: the segment began as one that is to be carried out as a whole, and goes on so. It may go on as another one than it
+// was taken for, as a loop's whose batches have several lengths.
 bool Session::holds_back(const wire::Step& step) {
   if (holding_ != nullptr) {
-    if (holding_->path()[path_.size()] == &step && freed_.size() <= wire::kFreedKeptMax) return true;
-    holding_->strayed();
+    const bool fits = freed_.size() <= wire::kFreedKeptMax;
+    if (fits && holding_->path()[path_.size()] == &step) return true;
+    Candidate* const other = fits ? going_on(step, true) : nullptr;
+    if (other != nullptr) {
+      holding_ = other;
+      return true;
+    }
+    if (going_on(step, false) == nullptr) holding_->strayed();
     release();
     return false;
   }
   if (!compiles() || !path_.empty() || !path_known_ || stopped_ || lost_ || timing_.is_noting()) return false;
-  const auto found = by_root_.find(&step);
-  if (found == by_root_.end() || !found->second->is_held()) return false;
-  holding_ = found->second;
+  holding_ = going_on(step, true);
+  if (holding_ == nullptr) return false;
   held_until_ = Clock::now() + kHoldingMax;
   return true;
 }
@@ -213,12 +239,26 @@ bool Session::fits(Candidate& candidate, Binding& binding) {
   return true;
 }
 
-// The mask that tier 1 would draw.
+// What tier 1 would draw. Throws what its call would.
 at::Tensor Session::drawn(const Outline::Draw& draw, const std::pair<uint64_t, uint64_t>& seed_and_counter) const {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  auto mask = at::empty_strided(draw.mask->sizes, draw.mask->strides, at::TensorOptions().dtype(at::kBool));
-  mask.bernoulli_(draw.kept, device_.seeded_generator(seed_and_counter.first, seed_and_counter.second));
-  return mask;
+  if (draw.kept) {
+    auto mask = at::empty_strided(draw.layout->sizes, draw.layout->strides, at::TensorOptions().dtype(at::kBool));
+    mask.bernoulli_(*draw.kept, device_.seeded_generator(seed_and_counter.first, seed_and_counter.second));
+    return mask;
+  }
+  Storages apart(device_);
+  Caller caller(device_, apart);
+  wire::Words words;
+  for (const auto& slot : path_[draw.step]->slots) words.push_back(slot.last);
+  Plan& plan = *plans_[wire::key_value(path_[draw.step]->key)];
+  apart.set_limit(draw.bytes);
+  Entry& entry = apart.insert(words[draw.word], draw.bytes);
+  caller.bind(plan, words);
+  caller.run(plan);
+  const at::Tensor& values = entry.view(device_, *draw.layout, static_cast<int64_t>(words[draw.word + 1]));
+  const bool is_all = values.is_contiguous() && static_cast<int64_t>(values.nbytes()) == draw.bytes;
+  return is_all ? values : values.clone(at::MemoryFormat::Contiguous);
 }
 
 std::vector<at::Tensor> Session::library_inputs(const Candidate& candidate, const Binding& binding) {
@@ -255,11 +295,19 @@ bool Session::are_results(const Candidate& candidate, const std::vector<at::Tens
 
 // False where tier 1 has to carry it out: then nothing has changed.
 bool Session::serve(Candidate& candidate, const Binding& binding) {
-  std::vector<at::Tensor> results;
+  std::vector<at::Tensor> inputs, results;
   try {
-    const auto inputs = library_inputs(candidate, binding);
+    inputs = library_inputs(candidate, binding);
+  } catch (const std::exception&) {
+    return false;  // tier 1 says what is wrong with them
+  }
+  try {
     const Running::Call call(caller_.running(), kRunning);
     results = candidate.library().run(inputs);
+    if (take_astray(candidate.outline(), results)) {
+      candidate.strayed();
+      return false;
+    }
     if (!are_results(candidate, results)) throw std::runtime_error("its results have other geometries");
     settle_layouts(candidate, results);
   } catch (const std::exception& error) {
@@ -318,6 +366,11 @@ void Session::prove(Candidate& candidate, const Binding& binding) {
     for (const auto& input : inputs) copies.push_back(input.clone());
     first = candidate.library().run(copies);
     second = candidate.library().run(copies);
+    const bool is_astray = take_astray(candidate.outline(), first), again = take_astray(candidate.outline(), second);
+    if (is_astray && again) {
+      candidate.strayed();
+      return replay();
+    }
     if (!are_results(candidate, first) || !are_results(candidate, second)) wrong = "its results have other geometries";
     std::vector<at::Tensor> all(copies);
     all.insert(all.end(), first.begin(), first.end());
@@ -370,8 +423,6 @@ bool Session::make_room_for_candidate() {
   if (ends_ - candidate.last_end() < kEndsKept) return false;
   tell_forgotten(candidate);
   by_end_.erase(candidate.path().back());
-  const auto root = by_root_.find(candidate.path().front());
-  if (root != by_root_.end() && root->second == &candidate) by_root_.erase(root);
   candidates_.erase(oldest);
   return true;
 }
@@ -384,16 +435,16 @@ void Session::note_end() {
     if (end->ended + 1 < kComingsMin || calls_in(path_) < kCallsMin || !make_room_for_candidate()) return;
     candidates_.push_back(std::make_unique<Candidate>(++last_candidate_, path_));
     by_end_.emplace(end, candidates_.back().get());
-    by_root_[path_.front()] = candidates_.back().get();
     candidates_.back()->ended_at(ends_);
     return;
   }
   Candidate& candidate = *found->second;
   candidate.ended_at(ends_);
-  by_root_[path_.front()] = &candidate;
   if (due_ns_ && candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) offers_.push_back({Offer::Kind::kDue, candidate.number(), ""});
   if (candidate.bounds_turn()) settle();  // or a turn's time would not be that of its work
-  candidate.came(Clock::now(), candidate.by_tier_2() == planned_);
+  const auto now = Clock::now();
+  const auto before = std::exchange(candidate_ended_, now);
+  candidate.came(now, device_.is_host() ? before : std::nullopt, candidate.by_tier_2() == planned_);
 }
 
 void Session::take_library(uint64_t number, std::shared_ptr<Library> library) {

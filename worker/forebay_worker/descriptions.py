@@ -13,6 +13,7 @@ from forebay_wire.stream import Geometry, Template, get_template
 PLACES_MAX = 16_384
 CALLS_MAX = 65_536
 NUMBERS_MAX = 4096
+GUARDS_MAX = 4096
 
 
 class WordKind(IntEnum):
@@ -31,7 +32,19 @@ class Word(NamedTuple):
 
     kind: WordKind
     value: int
-    """The number of the storage, the constant as the stream has it, or which of the changing numbers or of the masks it is."""
+    """The number of the storage, the constant as the stream has it, or which of the changing numbers or of the draws it is."""
+
+
+class Guard(NamedTuple):
+    """Between which numbers those of an argument must lie, which the segment computes."""
+
+    argument: int
+    item: int
+    """Of a list: its number and 1."""
+    least: int
+    most: int
+    excepted: int | None
+    """May be there, too."""
 
 
 @dataclass(frozen=True)
@@ -52,31 +65,37 @@ class Call:
     overload: str
     template: Template
     words: tuple[Word, ...]
+    guards: tuple[Guard, ...] = ()
 
 
 @dataclass(frozen=True)
 class Description:
-    """A segment. Its library takes the inputs in their order, behind them one tensor of the changing numbers if there are any, and the
-    masks of its dropouts; it gives the outputs."""
+    """A segment. Its library takes the inputs in their order, behind them one tensor of the changing numbers if there are any, and what
+    is drawn for it; it gives the outputs, and behind them, where calls have guards, how many numbers do not lie where these say."""
 
     numbers: int
     """How many numbers change from time to time."""
     places: tuple[Place, ...]
     calls: tuple[Call, ...]
-    masks: int = 0
-    """How many dropouts are given what they keep."""
+    draws: int = 0
+    """How many calls are given what they draw."""
+
+    @property
+    def tells_astray(self) -> bool:
+        """Whether something is given behind the outputs."""
+        return any(call.guards for call in self.calls)
 
 
 def read(body: bytes) -> Description:
     """Raises WireError for what the executor would not have said."""
     reader = Reader(body)
     numbers = reader.bounded(NUMBERS_MAX, "the number of changing numbers")
-    masks = reader.bounded(CALLS_MAX, "the number of masks")
+    draws = reader.bounded(CALLS_MAX, "the number of draws")
     places = tuple(_place(reader) for _ in range(reader.count(PLACES_MAX, "the number of storages")))
-    calls = tuple(_call(reader, len(places), numbers, masks) for _ in range(reader.count(CALLS_MAX, "the number of calls")))
+    calls = tuple(_call(reader, len(places), numbers, draws) for _ in range(reader.count(CALLS_MAX, "the number of calls")))
     if not reader.done():
         raise WireError("a description with something behind it")
-    return Description(numbers, places, calls, masks)
+    return Description(numbers, places, calls, draws)
 
 
 def _place(reader: Reader) -> Place:
@@ -88,7 +107,7 @@ def _place(reader: Reader) -> Place:
     return Place(bool(flags & 1), bool(flags & 2), geometry)
 
 
-def _call(reader: Reader, places: int, numbers: int, masks: int) -> Call:
+def _call(reader: Reader, places: int, numbers: int, draws: int) -> Call:
     operator, overload = reader.string().decode(), reader.string().decode()
     template = get_template(reader)
     words = tuple(Word(WordKind(reader.u8()), reader.u64()) for _ in word_kinds(template))
@@ -97,6 +116,14 @@ def _call(reader: Reader, places: int, numbers: int, masks: int) -> Call:
             raise WireError("a storage that the description does not have")
         if word.kind == WordKind.NUMBER and word.value >= numbers:
             raise WireError("a changing number that the description does not have")
-        if word.kind == WordKind.DRAWN and word.value >= masks:
-            raise WireError("a mask that the description does not have")
-    return Call(operator, overload, template, words)
+        if word.kind == WordKind.DRAWN and word.value >= draws:
+            raise WireError("a draw that the description does not have")
+    guards = tuple(_guard(reader) for _ in range(reader.count(GUARDS_MAX, "the number of guards")))
+    return Call(operator, overload, template, words, guards)
+
+
+def _guard(reader: Reader) -> Guard:
+    argument, item = reader.varint(), reader.varint()
+    least, most = reader.zigzag(), reader.zigzag()
+    has_exception, excepted = reader.u8(), reader.zigzag()
+    return Guard(argument, item, least, most, excepted if has_exception else None)

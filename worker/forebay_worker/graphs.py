@@ -6,11 +6,12 @@ the graph's geometries are known, and held against what the client predicted.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,8 @@ from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 
-from forebay_worker.descriptions import Call, Description, Place, Word, WordKind
+from forebay_worker import fused_optimizers
+from forebay_worker.descriptions import Call, Description, Guard, Place, Word, WordKind
 from forebay_worker.pure_operators import PURE
 
 ATEN = torch.ops.aten
@@ -27,6 +29,11 @@ DTYPES = {**dict(enumerate(_NUMBERED)), 11: torch.bool, 15: torch.bfloat16}
 """By PyTorch's ScalarType number."""
 OPTIONS = ("dtype", "layout", "device", "pin_memory")
 """Arguments that say what kind of tensor is made; one that is there says it itself."""
+INDICES = ("index", "indices", "target")
+"""Arguments that lead into others, where they hold whole numbers."""
+ODD_INDICES = (torch.uint8, torch.int8, torch.int16)
+SCALED_MAX = 1 << 20
+"""Places along a side of a picture, up to which single precision tells from where in another one they are scaled."""
 MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
 
 
@@ -97,7 +104,9 @@ class _Builder:
         self._views: dict[tuple[Node, Geometry, int], Node] = {}
         self._numbers: Node | None = None
         self._changing: dict[int, Changing] = {}
-        self._masks: dict[int, Node] = {}
+        self._draws: dict[int, Node] = {}
+        self._held: dict[tuple[Node, Guard], Node] = {}
+        self._astray: list[Node] = []
 
     def build(self) -> SegmentGraph:
         inputs = [empty(_geometry(place)) for place in self._description.places if place.is_input]
@@ -108,27 +117,36 @@ class _Builder:
         if self._description.numbers:
             inputs.append(torch.zeros(self._description.numbers, dtype=torch.float64))
             self._numbers = self._placeholder("numbers", inputs[-1])
-        for number, mask in enumerate(self._mask_geometries()):
-            inputs.append(torch.zeros(mask.sizes, dtype=torch.bool).as_strided(mask.sizes, mask.strides))
-            self._masks[number] = self._placeholder(f"mask_{number}", inputs[-1])
+        for number, drawn in enumerate(self._drawn_geometries()):
+            inputs.append(empty(drawn))
+            self._draws[number] = self._placeholder(f"draw_{number}", inputs[-1])
         for call in self._description.calls:
             try:
                 self._call(call)
-            except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+            except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError, IndexError) as error:
                 raise Unsupported(f"{call.operator}: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
         outputs = [self._value(number) for number, place in enumerate(self._description.places) if place.is_output]
-        self._graph.output(tuple(self._own(outputs)))
+        self._graph.output((*self._own(outputs), *self._all_astray()))
         return SegmentGraph(GraphModule(torch.nn.Module(), self._graph), inputs)
 
-    def _mask_geometries(self) -> list[Geometry]:
-        """A dropout makes its result, and then its mask."""
-        places: dict[int, int] = {}
+    def _drawn_geometries(self) -> list[Geometry]:
+        """A dropout makes its result, and then its mask. What other calls draw fills their tensor."""
+        found: dict[int, Geometry] = {}
         for call in self._description.calls:
             made = [word.value for word in call.words if word.kind == WordKind.MADE]
-            places |= {word.value: made[-1] for word in call.words if word.kind == WordKind.DRAWN}
-        if sorted(places) != list(range(self._description.masks)):
-            raise Unsupported("masks that no dropout makes")
-        return [_geometry(self._description.places[places[number]]) for number in sorted(places)]
+            filled = [one.geometry for one in call.template.arguments if one.geometry is not None]
+            for word in call.words:
+                if word.kind == WordKind.DRAWN and made:
+                    found[word.value] = _geometry(self._description.places[made[-1]])
+                elif word.kind == WordKind.DRAWN and filled:
+                    found[word.value] = _together(filled[0])
+        if sorted(found) != list(range(self._description.draws)):
+            raise Unsupported("draws that no call makes")
+        return [found[number] for number in sorted(found)]
+
+    def _all_astray(self) -> list[Node]:
+        """How many numbers do not lie where their guards say, as one tensor; nothing where there are no guards."""
+        return [functools.reduce(lambda sum_, one: self.call(ATEN.add.Tensor, sum_, one), self._astray)] if self._astray else []
 
     def _own(self, outputs: Sequence[Node]) -> Iterator[Node]:
         """Outputs that are nobody else's: copies of inputs, of views, and of what is given twice."""
@@ -253,12 +271,46 @@ class _Builder:
         schema = _overload(call.operator, call.overload)._schema
         pairs = zip(call.template.arguments, schema.arguments, strict=True)
         arguments = [self._argument(source, words, declared) for source, declared in pairs]
+        for guard in call.guards:
+            self._guard(arguments, guard)
+        for argument, value in zip(schema.arguments, arguments, strict=True):
+            if argument.name in INDICES and any(_is_odd(one) for one in (value if isinstance(value, list) else [value])):
+                raise Unsupported(f"{call.operator} is given indices of few bits")
         results = self._results(call, arguments)
         made = [word.value for word in words if word.kind == WordKind.MADE]
         self._keep(call.template.outputs, results, iter(made))
 
+    def _guard(self, arguments: list[Any], guard: Guard) -> None:
+        """Nothing but numbers that lie where they must is used, and the library tells of others."""
+        held = arguments[guard.argument]
+        if guard.item:
+            held[guard.item - 1] = replace(held[guard.item - 1], node=self._within(held[guard.item - 1].node, guard))
+        else:
+            arguments[guard.argument] = replace(held, node=self._within(held.node, guard))
+
+    def _within(self, numbers: Node, guard: Guard) -> Node:
+        key = (numbers, guard._replace(argument=0, item=0))
+        if key not in self._held:
+            dtype = numbers.meta["val"].dtype
+            held = self.call(ATEN.clamp.default, numbers, guard.least, guard.most)
+            if guard.excepted is not None:
+                if not torch.iinfo(dtype).min <= guard.excepted <= torch.iinfo(dtype).max:
+                    raise Unsupported(f"{guard.excepted} among indices of {dtype}")
+                held = self.call(ATEN.where.self, self.call(ATEN.eq.Scalar, numbers, guard.excepted), numbers, held)
+            self._astray.append(self.call(ATEN.sum.default, self.call(ATEN.ne.Tensor, numbers, held)))
+            self._held[key] = held
+        return self._held[key]
+
     def _results(self, call: Call, arguments: list[Any]) -> list[Any]:
         name = call.operator.removeprefix("aten::")
+        drawn = next((word.value for word in call.words if word.kind == WordKind.DRAWN), None)
+        if drawn is not None and name != "native_dropout":
+            self._write(next(one for one in arguments if isinstance(one, Target)), self._draws[drawn])
+            return []
+        if name in fused_optimizers.MADE_OF:
+            for target, value in fused_optimizers.MADE_OF[name](self.call, arguments):
+                self._write(target, value)
+            return []
         if name.startswith("_foreach_"):
             return self._each(name.removeprefix("_foreach_"), call, arguments)
         if name == "native_dropout":
@@ -293,7 +345,7 @@ class _Builder:
         if drawn is None or not isinstance(arguments[1], float):
             raise Unsupported("a dropout without a mask")
         kept = 1 - arguments[1]
-        mask = self._masks[drawn]
+        mask = self._draws[drawn]
         left = self.call(ATEN.mul.Tensor, _node(arguments[0]), mask)
         return [self.call(ATEN.mul.Scalar, left, 0.0 if kept == 0 else 1 / kept), mask]
 
@@ -310,8 +362,11 @@ class _Builder:
     def _each(self, name: str, call: Call, arguments: list[Any]) -> list[Any]:
         """Of an operator on lists, that on each of their items."""
         base = name.removesuffix("_")
+        if base == "norm":
+            dtype = arguments[2] if len(arguments) > 2 else None
+            return [[self.call(ATEN.linalg_vector_norm.default, one.node, arguments[1], None, False, dtype=dtype) for one in arguments[0]]]
         overload = {"List": "Tensor", "ScalarList": "Scalar"}.get(call.overload, call.overload)
-        if base in ("addcmul", "addcdiv", "copy", "zero", "neg", "sqrt", "abs", "reciprocal", "exp", "sign"):
+        if overload not in getattr(ATEN, base).overloads() or base in ("addcmul", "addcdiv"):
             overload = "default"
         found = []
         for index, target in enumerate(arguments[0]):
@@ -330,6 +385,10 @@ class _Builder:
             return self._with_changing(name, arguments)
         if name not in PURE:
             raise Unsupported(f"aten::{name} is not compiled")
+        if name.startswith("upsample_"):
+            _check_scales(name, arguments)
+        if (name in ("fmod", "remainder") or overload == "Tensor_mode") and all(_is_whole(one) for one in arguments[:2]):
+            raise Unsupported(f"aten::{name} of whole numbers, some of which may be 0")
         function = getattr(getattr(ATEN, name), overload or "default")
         declared = function._schema.arguments
         count = sum(not one.kwarg_only for one in declared)
@@ -341,6 +400,8 @@ class _Builder:
         first, *rest = (one.node if isinstance(one, Changing) else one for one in _nodes(arguments))
         match name, rest:
             case ("mul" | "div", [by]):
+                return self.call(getattr(ATEN, name).Tensor, first, by)
+            case ("lt" | "le" | "gt" | "ge" | "eq" | "ne", [by]) if first.meta["val"].dtype.is_floating_point:
                 return self.call(getattr(ATEN, name).Tensor, first, by)
             case ("add" | "sub", [by, 1]):
                 return self.call(getattr(ATEN, name).Tensor, first, by)
@@ -355,6 +416,42 @@ class _Builder:
             case ("lerp", [end, Node() as weight]):
                 return self.call(ATEN.add.Tensor, first, self.call(ATEN.mul.Tensor, self.call(ATEN.sub.Tensor, end, first), weight))
         raise Unsupported(f"aten::{name} is given a number that changes")
+
+    def _index_put(self, overload: str, arguments: list[Any]) -> Node:
+        """By a mask it is another operator, where it puts one number."""
+        target, indices, values, accumulate = arguments[:4]
+        if not any(one is not None and one.node.meta["val"].dtype == torch.bool for one in indices):
+            put: Node = self.call(ATEN.index_put.default, *_nodes([target, indices, values, accumulate]))
+            return put
+        if len(indices) != 1 or accumulate or _count(values.geometry.sizes) != 1:
+            raise Unsupported("a mask among indices")
+        sizes = indices[0].geometry.sizes
+        mask = self.call(ATEN.reshape.default, indices[0].node, [*sizes, *[1] * (len(target.geometry.sizes) - len(sizes))])
+        where: Node = self.call(ATEN.where.self, mask, self.call(ATEN.reshape.default, values.node, []), target.node)
+        return where
+
+    def _embedding_bag_backward(self, overload: str, arguments: list[Any]) -> Node:
+        """Rows of the gradient, each where its index says. Which bag one is in is not always told: then as many begin before it."""
+        gradient, indices, offsets, bags, sizes, _, rows, by_frequency, mode, is_sparse, weights, padding = arguments
+        count, take = indices.geometry.sizes[0], ATEN.index_select.default
+        if by_frequency or is_sparse or mode > 1 or weights is not None or count == 0:
+            raise Unsupported("aten::_embedding_bag_backward of a kind that is not compiled")
+        bag = bags.node
+        if bags.geometry.sizes[0] == 0:
+            begun = self.call(ATEN.zeros.default, [count + 1], dtype=torch.int64)
+            ones = self.call(ATEN.ones.default, list(offsets.geometry.sizes), dtype=torch.int64)
+            begun = self.call(ATEN.cumsum.default, self.call(ATEN.index_add.default, begun, 0, offsets.node, ones), 0)
+            bag = self.call(ATEN.sub.Scalar, self.call(ATEN.slice.Tensor, begun, 0, 0, count), 1)
+        given = self.call(take, gradient.node, 0, bag)
+        if mode == 1:
+            each = self.call(take, sizes.node, 0, bag)
+            given = self.call(ATEN.div.Tensor, given, self.call(ATEN.unsqueeze.default, each, 1))
+        if padding >= 0:
+            is_padding = self.call(ATEN.unsqueeze.default, self.call(ATEN.eq.Scalar, indices.node, padding), 1)
+            given = self.call(ATEN.masked_fill.Scalar, given, is_padding, 0)
+        table = self.call(ATEN.zeros.default, [rows, gradient.geometry.sizes[1]], dtype=dtype_of(gradient.geometry.dtype))
+        added: Node = self.call(ATEN.index_add.default, table, 0, indices.node, given)
+        return added
 
     def _copy(self, overload: str, arguments: list[Any]) -> Node:
         target, source = arguments[:2]
@@ -442,7 +539,14 @@ class _Builder:
         return word.value >> 1 ^ -(word.value & 1)
 
 
-_SPECIAL: dict[str, Callable[[_Builder, str, list[Any]], Node]] = {"copy": _Builder._copy, "zero": _Builder._zero, "fill": _Builder._fill}
+_SPECIAL: dict[str, Callable[[_Builder, str, list[Any]], Node]] = {
+    "copy": _Builder._copy,
+    "zero": _Builder._zero,
+    "fill": _Builder._fill,
+    "index_put": _Builder._index_put,
+    "_index_put_impl": _Builder._index_put,
+    "_embedding_bag_backward": _Builder._embedding_bag_backward,
+}
 
 
 def _overload(operator: str, overload: str) -> Any:
@@ -452,6 +556,28 @@ def _overload(operator: str, overload: str) -> Any:
 def _is_view(node: Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(result.alias_info is not None for result in schema.returns)
+
+
+def _check_scales(name: str, arguments: list[Any]) -> None:
+    """A library computes places in the smaller picture from them, and looks at these no more. Raises Unsupported where one leads out."""
+    large, small = arguments[1], arguments[2] if name.endswith("_backward") else arguments[0].geometry.sizes
+    for inner, outer, scale in zip(small[-2:], large, arguments[-2:], strict=True):
+        if isinstance(scale, Changing) or outer > SCALED_MAX or (scale is not None and int(inner * scale) != outer):
+            raise Unsupported(f"aten::{name} is given a scale that is not that of its sizes")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Target) and not value.node.meta["val"].dtype.is_floating_point
+
+
+def _is_odd(value: Any) -> bool:
+    return isinstance(value, Target) and value.node.meta["val"].dtype in ODD_INDICES
+
+
+def _together(geometry: Geometry) -> Geometry:
+    """As large, with all elements in their order."""
+    strides = [_count(geometry.sizes[dim + 1 :]) for dim in range(len(geometry.sizes))]
+    return Geometry(geometry.dtype, geometry.sizes, tuple(strides), 0)
 
 
 def _node(value: Any) -> Any:

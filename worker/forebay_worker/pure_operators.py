@@ -6,21 +6,36 @@ relu gelu gelu_backward silu silu_backward elu leaky_relu leaky_relu_backward ha
 threshold threshold_backward sigmoid_backward tanh_backward addcmul addcdiv
 lerp pow maximum minimum clamp clamp_min clamp_max where eq ne lt le gt ge logical_and
 logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not masked_fill
-isnan isinf isneginf isposinf atan2 fmod remainder
+isnan isinf isneginf isposinf atan2 fmod remainder hardswish hardswish_backward hardsigmoid hardsigmoid_backward mish mish_backward
+_prelu_kernel _prelu_kernel_backward elu_backward softplus_backward softshrink log_sigmoid_forward log_sigmoid_backward glu glu_backward
+asin acos atan sinh cosh asinh acosh atanh erfc nan_to_num xlogy logaddexp copysign hypot fmin fmax frac logit logit_backward sgn sinc
 """
-COPIES = "_to_copy clone cat stack flip repeat roll tril triu constant_pad_nd slice_backward select_backward"
-NEW = "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange scalar_tensor"
-REDUCTIONS = "sum mean var std amax amin max min argmax argmin prod any all cumsum linalg_vector_norm var_mean norm"
+COPIES = """
+_to_copy clone cat stack flip repeat roll tril triu constant_pad_nd slice_backward select_backward diagonal_backward unfold_backward
+pixel_shuffle pixel_unshuffle reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward replication_pad1d
+replication_pad2d upsample_nearest2d upsample_nearest2d_backward upsample_bilinear2d upsample_bilinear2d_backward
+"""
+INDEXED = """
+gather index_select index index_put _index_put_impl scatter scatter_add scatter_reduce index_add index_copy index_fill take embedding
+embedding_dense_backward
+"""
+NEW = "zeros ones full zeros_like ones_like full_like new_zeros new_ones new_full arange scalar_tensor linspace eye"
+REDUCTIONS = """
+sum mean var std amax amin max min argmax argmin prod any all cumsum linalg_vector_norm var_mean norm logsumexp topk sort aminmax
+"""
 PRODUCTS = "mm addmm bmm baddbmm dot mv"
 LAYERS = """
 _softmax _softmax_backward_data _log_softmax _log_softmax_backward_data native_layer_norm native_layer_norm_backward native_batch_norm
 native_batch_norm_backward native_dropout_backward native_group_norm native_group_norm_backward convolution convolution_backward
 max_pool2d_with_indices
-max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward embedding
-embedding_dense_backward gather index_select _scaled_dot_product_flash_attention_for_cpu
+max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward _adaptive_avg_pool2d _adaptive_avg_pool2d_backward
+_scaled_dot_product_flash_attention_for_cpu
 _scaled_dot_product_flash_attention_for_cpu_backward
 """
-LOSSES = "nll_loss_forward nll_loss_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward"
+LOSSES = """
+nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward
+huber_loss huber_loss_backward binary_cross_entropy binary_cross_entropy_backward soft_margin_loss soft_margin_loss_backward
+"""
 
-PURE = frozenset(" ".join((POINTWISE, COPIES, NEW, REDUCTIONS, PRODUCTS, LAYERS, LOSSES)).split())
+PURE = frozenset(" ".join((POINTWISE, COPIES, INDEXED, NEW, REDUCTIONS, PRODUCTS, LAYERS, LOSSES)).split())
 """Names after ``aten::``, of all overloads."""
