@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from forebay_worker import graphs
 from forebay_worker.compiler import compile_to
 from forebay_worker.descriptions import Description
+from forebay_worker.pure_operators import PURE
 from hypothesis import HealthCheck, given, settings
 from random_segments import Program, lists, programs, reading_and_writing_by_indices
 from torch._inductor import aot_compile
@@ -126,6 +128,7 @@ def test_a_dropout_is_given_its_mask_and_multiplies_as_pytorch_does() -> None:
         (aten.arange.start_out, (0, 4, 1), lambda: torch.zeros(4, dtype=torch.int64)),
         (aten.where.self_out, (torch.eye(4) > 0, torch.ones(4, 4), torch.zeros(4, 4)), lambda: torch.full((4, 6), 2.0)[:, 1:5]),
         (aten.add.out, (torch.ones(4), torch.ones(4), 2), lambda: torch.zeros(8)[::2]),
+        (aten.huber_loss_backward.out, (torch.ones(4), torch.rand(4), torch.rand(4), 0, 0.5), lambda: torch.zeros(4)),
     ],
 )
 def test_what_is_told_where_its_result_goes_writes_there(
@@ -138,6 +141,26 @@ def test_what_is_told_where_its_result_goes_writes_there(
     program.run(operator, *given, target)
     description = program.description()
     check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+
+
+def test_indices_of_every_operator_that_a_graph_has_are_held_against_their_bounds() -> None:
+    """By ranges or by contracts: what is in neither, nobody looks at in a library."""
+    sources = Path(__file__).parents[2] / "worker" / "csrc"
+    looked_at = set(re.findall(r'{"(\w+)"', (sources / "ranges.cpp").read_text() + (sources / "contracts.inc").read_text()))
+    taking = set()
+    for name in PURE | graphs._SPECIAL.keys():
+        packets = [getattr(aten, one) for one in (name, f"{name}_") if hasattr(aten, one)]
+        given = {
+            one.name
+            for packet in packets
+            for overload in packet.overloads()
+            for one in getattr(packet, overload)._schema.arguments
+            if "Tensor" in str(one.type) and not one.is_out
+        }
+        if given & {"index", "indices"} or (name.startswith("nll_loss") and "target" in given):
+            taking.add(name)
+    assert len(taking) > 15
+    assert taking <= looked_at, taking - looked_at
 
 
 @pytest.mark.parametrize("is_decoupled", [True, False])

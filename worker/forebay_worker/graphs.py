@@ -321,7 +321,7 @@ class _Builder:
             self._write(arguments[0], self._pure(name[:-1], call.overload, arguments))
             return []
         declared = _overload(call.operator, call.overload)._schema.arguments
-        if declared[-1].name == "out" and isinstance(arguments[-1], Target):
+        if declared[-1].is_out and isinstance(arguments[-1], Target):
             self._write(arguments[-1], self._out(name, declared, arguments))
             return []
         if any(argument.alias_info is not None and argument.alias_info.is_write for argument in declared):
