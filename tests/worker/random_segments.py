@@ -199,8 +199,8 @@ VIEWS: tuple[Any, ...] = (
     lambda x: x.view(2, 2, 4).transpose(1, 2)[0][:, 1:].expand(4, 4) if x.is_contiguous() else x.t(),
     lambda x: x.view(16)[4:8].expand(4, 4) if x.is_contiguous() else x,
 )
-FILLS = (aten.normal_.default, aten.uniform_.default, aten.bernoulli_.float, aten.random_.to, aten.exponential_.default)
-DRAWS = (aten.native_dropout.default, *FILLS)
+UNIFORM = (aten.uniform_.default, aten.bernoulli_.float, aten.random_.to, aten.randperm.generator_out)
+DRAWS = (aten.native_dropout.default, aten.normal_.default, aten.exponential_.default, *UNIFORM)
 UNARY = (aten.relu.default, aten.tanh.default, aten.sigmoid.default, aten.neg.default)
 
 

@@ -184,6 +184,17 @@ def test_a_segment_that_fills_tensors_with_what_it_draws_is_described(
     check(program, description, list(graphs.build(description).module(*program.inputs(description))))
 
 
+def test_a_segment_that_draws_permutations_is_described(session: Callable[..., Any], tmp_path: Path) -> None:
+    program = Program()
+    x, places = program.given(torch.rand(8, 4)), program.given(torch.zeros(8, dtype=torch.int64))
+    for _ in range(10):
+        program.run(aten.randperm.generator_out, 8, None, places)
+        program.run(aten.index_select.default, x, 0, places, guards=(Guard(2, 0, 0, 7, None),))
+    description = described(session(STANDIN), program, tmp_path)
+    assert (description.draws, sum(len(call.guards) for call in description.calls)) == (10, 10)
+    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+
+
 @pytest.mark.full_sweep
 def test_indices_that_lead_nowhere_are_left_to_tier_1_which_says_so(session: Callable[..., Any]) -> None:
     """A program whose indices were right as long as its library was made, and are not any more."""
