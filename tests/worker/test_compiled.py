@@ -144,6 +144,48 @@ class Notebook(Loop):
         self.rounds = 0
 
 
+@dataclass
+class TwoLengths(Loop):
+    """Every second round goes on with half of the rows, two calls more often."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        half = Argument(Tag.TENSOR, geometry=geometry_of(self.x[:256]))
+        double = Argument(Tag.SCALAR_DOUBLE)
+        add = Template(self.client.operator(aten.add_.Tensor), (half, half, double), (Output(OutputTag.SAME),))
+        self.add_half = self.client.template(add)
+
+    def calls(self) -> list[stream.Call]:
+        if self.rounds % 2 == 0:
+            return super().calls()
+        x, y = (stream.View(place, 0) for place in self.places)
+        return [*super().calls()[:4], *[stream.Call(self.add_half, (x, y, 0.125))] * (STEPS - 2)]
+
+    def round(self) -> None:
+        for call in self.calls():
+            self.client.writer.add(call)
+        self.rounds += 1
+        assert isinstance(self.client.sync(), stream.Done)
+
+    def standings(self) -> dict[int, tuple[int, str]]:
+        """Of both segments, by how many calls they have."""
+        self.client.send(stream.TellSegments(self.client.request()))
+        return {one.calls: (one.tier, one.why) for one in self.client.reply().segments}
+
+    def standing(self) -> tuple[int, str]:
+        return self.standings().get(STEPS, (0, ""))
+
+    def check(self) -> None:
+        x = torch.randn(512, 512)
+        self.client.writer.add(stream.Write(self.places[0], 0, x.numpy().tobytes()))
+        for length in (STEPS // 2, 2) if self.rounds % 2 == 0 else (2, STEPS // 2):
+            self.round()
+            for _ in range(length):
+                x.mul_(0.5).add_(self.y, alpha=self.alpha)
+            x[:256].add_(self.y[:256], alpha=0.125 * (STEPS - 2) * (length == 2))
+        torch.testing.assert_close(self.client.download(self.places[0], geometry_of(x)), x, rtol=1e-5, atol=1e-5)
+
+
 class RemainderTimes(torch.nn.Module):
     """What a library of such a loop computes, where the factor is 1."""
 
@@ -208,6 +250,15 @@ def test_a_library_is_found_again_by_another_worker(loop_of: MakeLoop, kept: Pat
     loop = loop_of(kept, 0.25, after=once_made(kept))
     assert loop.run_until("tier 2|takes")[0] == 2
     loop.check()
+
+
+def test_a_loop_of_two_lengths_keeps_the_library_of_one(loop_of: MakeLoop, kept: Path) -> None:
+    """Both begin with the same four calls, so each time it is told on the way which of them comes."""
+    loop = loop_of(kept, 0.25, after=once_made(kept), kind=TwoLengths)
+    loop.run_until("tier 2: $")
+    for _ in range(40):
+        loop.check()
+    assert loop.standing() == (2, "")
 
 
 def test_a_library_is_gone_when_it_is_closed(kept: Path) -> None:
