@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from forebay_dashboards.rows import Count, Row
+from dataclasses import dataclass
+
+from forebay_dashboards.rows import Count, Currency, Row
 
 
 class Job(Row):
@@ -13,6 +15,7 @@ class Job(Row):
     file: str
     arguments: tuple[str, ...] = ()
     flavor: str | None = None
+    environment: str | None = None
     state: str
     label: str
     attempt: Count
@@ -29,6 +32,34 @@ class Job(Row):
     @property
     def cancellable(self) -> bool:
         return self.state in ("queued", "starting", "running")
+
+
+class JobCost(Row):
+    """What a run has cost so far, ``attempt`` of its job; None where nobody told the run."""
+
+    job: Count
+    attempt: Count | None = None
+    currency: Currency
+    duration_ns: int
+    cost_nano: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What runs of jobs have cost so far; different currencies are never added."""
+
+    runs: tuple[JobCost, ...]
+
+    def of(self, job: Job) -> tuple[JobCost, ...]:
+        """By run."""
+        return tuple(run for run in self.runs if run.job == job.id)
+
+    def total(self, job: Job) -> dict[str, int]:
+        """In nano-units, by currency."""
+        found: dict[str, int] = {}
+        for run in self.of(job):
+            found[run.currency] = found.get(run.currency, 0) + run.cost_nano
+        return found
 
 
 class Schedule(Row):

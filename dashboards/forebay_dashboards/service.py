@@ -55,7 +55,7 @@ ROUTES = (
     (r"usage/timeline(?:/(chart))?", MyTimelinePage),
     (r"usage\.csv", ExportPage),
     (r"jobs(?:/(list))?", JobsPage),
-    (r"jobs/([0-9]{1,18})(?:/(state|output))?", JobPage),
+    (r"jobs/([0-9]{1,18})(?:/(state|cost|output))?", JobPage),
     (r"shared", SharedPage),
     (r"shared/([0-9]{1,18})", SharedNotebookPage),
     (r"shared/([0-9]{1,18})/page", NotebookDocument),

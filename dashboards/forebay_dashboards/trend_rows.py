@@ -41,6 +41,16 @@ class RevenueHour(Row):
     amount_nano: int
 
 
+class EnergyHour(Row):
+    """What leases that began in an hour drew, None where no driver told; ``energy_duration_ns`` of ``duration_ns`` were told of."""
+
+    hour_ns: Count
+    energy_mj: Count | None = None
+    energy_duration_ns: Count = 0
+    duration_ns: Count = 0
+    co2_mg: Count | None = None
+
+
 class Holder(Row):
     """Whose lease it was, and for what."""
 

@@ -13,6 +13,8 @@ from typing import Any, Literal, Protocol
 LINES_VARIABLE = "FOREBAY_CELL_LINES"
 LABEL_VARIABLE = "FOREBAY_LABEL"
 """What usage calls this process, in place of its notebook's name or its command line."""
+JOB_VARIABLE, ATTEMPT_VARIABLE = "FOREBAY_JOB", "FOREBAY_JOB_ATTEMPT"
+"""The number of the job that this process belongs to, and of its run; set by the runner of jobs."""
 FIRST_LINE_CHARS_MAX = 200
 """More than the links let through: what is longer shows there that it goes on."""
 CHECK_PYCS = "--check-hash-based-pycs"
@@ -91,7 +93,7 @@ class Spans:
 
     def __init__(self, on_end: Callable[[], object]) -> None:
         self._on_end = on_end
-        self._between = Work(uuid.uuid4().hex, "process", _own_process())
+        self._between = Work(_new_id(), "process", _own_process())
         self._cell: Work | None = None
         self._depth = 0
         self.follower: Follower | None = None
@@ -127,6 +129,13 @@ class Spans:
         shell.events.register("post_run_cell", end)
 
 
+def _new_id() -> str:
+    """Of a span; in a run of a job it begins with the numbers of both, by which billing tells what each run costs."""
+    job, attempt = os.environ.get(JOB_VARIABLE, ""), os.environ.get(ATTEMPT_VARIABLE, "")
+    of_run = f"job-{job}/{attempt}/" if job.isdecimal() and attempt.isdecimal() else ""
+    return of_run + uuid.uuid4().hex
+
+
 def running_shell() -> Any | None:
     """The IPython shell of this process, if there is one; IPython is not imported for it."""
     module = sys.modules.get("IPython")
@@ -144,8 +153,8 @@ class _Execution:
 
 def _work(label: str, execution: _Execution | None) -> Work:
     if execution is None:
-        return Work(uuid.uuid4().hex, "cell", label)
-    return Work(uuid.uuid4().hex, "cell", label, execution.count, execution.id, first_line(execution.source, os.environ))
+        return Work(_new_id(), "cell", label)
+    return Work(_new_id(), "cell", label, execution.count, execution.id, first_line(execution.source, os.environ))
 
 
 def running_cell(shell: Any) -> _Execution | None:

@@ -21,6 +21,8 @@ const OPEN = 'forebay:open-panel';
 const RUN_AS_JOB = 'forebay:run-as-job';
 const SHARE = 'forebay:share';
 const RECORD = 'forebay:record-environment';
+/** What kernels of named environments are called, before the name. */
+const KERNEL_PREFIX = 'forebay-';
 /** Where a notebook's metadata has it. */
 const RECORDED_IN = 'forebay';
 /** A notification without a time is not shown, but for its number. */
@@ -92,7 +94,9 @@ function activate(
       if (dashboards !== null && context) {
         const page = window.open('about:blank'); // now, while the click counts: saving takes its time
         await context.save();
-        page?.location.replace(`${dashboards}jobs?file=${encodeURIComponent(context.path)}`);
+        const kernel = context.sessionContext.session?.kernel?.name ?? '';
+        const own = kernel.startsWith(KERNEL_PREFIX) ? `&environment=${encodeURIComponent(kernel.slice(KERNEL_PREFIX.length))}` : '';
+        page?.location.replace(`${dashboards}jobs?file=${encodeURIComponent(context.path)}${own}`);
       }
     }
   });

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_origin
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
@@ -141,9 +141,11 @@ class JsonHandler(SafeHandler):
             raise Invalid("body: this is not UTF-8.") from None
 
     def query(self, model: type[B]) -> B:
-        """The query arguments; the last of a repeated one counts. Raises Invalid."""
+        """The query arguments; the last of a repeated one counts, unless the model has a list of them. Raises Invalid."""
+        lists = {name for name, field in model.model_fields.items() if get_origin(field.annotation) is list}
         try:
-            return query_of(model, {name: values[-1].decode() for name, values in self.request.query_arguments.items()})
+            given = {name: [value.decode() for value in values] for name, values in self.request.query_arguments.items()}
+            return query_of(model, {name: values if name in lists else values[-1] for name, values in given.items()})
         except UnicodeDecodeError:
             raise Invalid("query: the arguments are not UTF-8.") from None
 

@@ -73,10 +73,10 @@ def typed(member: Any, line: str, last: str) -> str:
     return shown
 
 
-def job(cloud: Any, token: str, file: str) -> str:
+def job(cloud: Any, token: str, file: str, **more: str) -> str:
     """What a job printed that succeeded."""
     headers, address = {"Authorization": f"token {token}"}, f"{cloud.url}/services/pool/api/jobs"
-    body = {"kind": "notebook" if file.endswith(".ipynb") else "script", "file": file, "folder": "", "arguments": []}
+    body = {"kind": "notebook" if file.endswith(".ipynb") else "script", "file": file, "folder": "", "arguments": [], **more}
     number = httpx.post(address, headers=headers, json=body, timeout=30).raise_for_status().json()["id"]
     deadline, row = time.monotonic() + PATIENCE_SECONDS, {"state": "queued"}
     while row["state"] not in ("succeeded", "failed", "cancelled"):
@@ -92,10 +92,12 @@ def job(cloud: Any, token: str, file: str) -> str:
 def test_a_package_is_ones_own_in_kernels_terminals_and_jobs_and_is_there_after_a_restart(
     cloud: Any, member: Any, home: Path, kernel_type: Callable[..., Any]
 ) -> None:
-    """A job of a notebook runs in the environment of its kernel."""
+    """A job of a notebook runs in the environment of its kernel, unless another is named."""
     default = home / ".forebay" / "environments" / "default"
     (home / "own.ipynb").write_text(notebook("python3", CELL))
     (home / "other.ipynb").write_text(notebook("forebay-other", LOOK))
+    (home / "look.ipynb").write_text(notebook("python3", LOOK))
+    (home / "look.py").write_text(LOOK)
     (home / "own.py").write_text(SCRIPT)
     kernel = kernel_type(member, "own.ipynb")
     assert "Successfully installed own-package-1.0" in kernel.run(f"%pip install --no-index ./{wheel(home).name}")
@@ -108,12 +110,14 @@ def test_a_package_is_ones_own_in_kernels_terminals_and_jobs_and_is_there_after_
     assert kernel.run(CELL) == "a cell has 1.0\n"
     assert kernel.run("import torch; print(torch.ones(3, device='cuda:0').sum().item())") == "3.0\n"
     kernel.close()
-    shown = typed(member, "command -v python; pip list --local; forebay env create other", "the-end")
+    shown = typed(member, "forebay submit --env other own.py; command -v python; pip list --local; forebay env create other", "the-end")
+    assert "There is no environment 'other'" in shown and "is queued" not in shown
     assert f"{default}/bin/python" in shown and "own_package 1.0" in shown and "other is made." in shown
     token = member.new_token()
     assert job(cloud, token, "own.py") == f"a script has 1.0 {default}\n"
     assert "a cell has 1.0\n" in job(cloud, token, "own.ipynb")
-    assert f"None {default.with_name('other')}\n" in job(cloud, token, "other.ipynb")
+    for file, more in (("other.ipynb", {}), ("look.ipynb", {"environment": "other"}), ("look.py", {"environment": "other"})):
+        assert f"None {default.with_name('other')}\n" in job(cloud, token, file, **more)
     kernels = member.web.get(f"/user/{member.name}/api/kernelspecs").raise_for_status().json()["kernelspecs"]
     names = {name: spec["spec"]["display_name"] for name, spec in kernels.items()}
     assert names == {"python3": "Python 3 (virtual GPU)", "forebay-other": "other: Python 3 (virtual GPU)"}

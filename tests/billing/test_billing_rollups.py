@@ -26,7 +26,9 @@ HOUR_NS, DAY_NS = 3_600 * 10**9, 86_400 * 10**9
 NOVEMBER = Month(2026, 11)
 FIRST_NS = NOVEMBER.start_ns - 40 * DAY_NS
 LAST_NS = NOVEMBER.start_ns + 30 * DAY_NS
-KEYS: tuple[tuple[str, ...], ...] = ((), ("tenant",), ("flavor",), ("tenant", "flavor"), ("tenant", "day"), ("user", "flavor"), ("day",))
+KEYS: tuple[tuple[str, ...], ...] = (
+    (), ("tenant",), ("flavor",), ("tenant", "flavor"), ("tenant", "day"), ("user", "flavor"), ("day",), ("hour",),
+)  # fmt: skip
 SCOPES = (Scope(None, None), Scope("acme", None), Scope("acme", "ann"), Scope(None, None, ("acme", "globex")))
 
 
@@ -71,6 +73,7 @@ def summed(
         )
         for piece in pieces:
             of = {"tenant": one.tenant, "user": one.user, "flavor": one.flavor, "day": piece.started_at_ns // DAY_NS}
+            of["hour"] = one.started_at_ns - one.started_at_ns % HOUR_NS
             first, told = piece.position == 0, one.energy_mj is not None
             found.setdefault((*(of[key] for key in keys), "USD"), Sums()).add(
                 Sums(

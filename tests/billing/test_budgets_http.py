@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from sqlalchemy import update
 
 SECOND_NS = 10**9
+HOUR_NS = 3_600 * SECOND_NS
 NANO = 10**9
 """Nano-units in a unit."""
 PRICE = 2_000_000_000

@@ -35,6 +35,8 @@ TRIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("acme-member", "GET", "api/usage", {}),
     ("operator", "GET", "api/summary", {"params": {"by": "tenant,user,flavor,kind,notebook,cell", "tenant": "acme"}}),
     ("operator", "GET", "api/summary", {"params": {"by": "day", "since_ns": NOVEMBER.start_ns, "until_ns": NOW_NS}}),
+    ("acme-member", "GET", "api/job-costs", {"params": {"job": [17, 18], "since_ns": 0}}),
+    ("operator", "GET", "api/energy", {"params": {"since_ns": 0}}),
     ("acme-owner", "GET", "api/forecast", {}),
     ("acme-owner", "GET", "api/statement", {"params": {"month": "2026-11"}}),
     ("operator", "GET", "api/prices", {"params": {"history": "1"}}),

@@ -160,10 +160,10 @@ def test_notices_go_where_their_person_says(owner: Client) -> None:
 
 def test_jobs_are_submitted_followed_and_cancelled(owner: Client) -> None:
     terms: dict[str, Any] = {"kind": "script", "folder": "work", "name": "nightly", "flavor": "dev.1gb"}
-    bounds: dict[str, Any] = {"retries_max": 1, "time_limit_seconds": 60, "notify": "all"}
+    bounds: dict[str, Any] = {"retries_max": 1, "time_limit_seconds": 60, "notify": "all", "environment": "work"}
     job = owner.submit("work/train.py", ["--epochs", "3"], **terms, **bounds)
     assert (job.name, job.arguments, job.retries_max, job.label) == ("nightly", ["--epochs", "3"], 1, f"job {job.id}: nightly")
-    assert job.notify == "all"
+    assert (job.notify, job.environment) == ("all", "work")
     assert owner.jobs(limit=1, before=job.id + 1, everybody=True)[0].id == owner.job(job.id).id == job.id
     assert owner.job_output(job.id, attempt=1, after=0, wait_seconds=0).pieces == []
     assert owner.cancel_job(job.id).sentence == "Its user cancelled it."
@@ -220,6 +220,14 @@ def test_usage_is_summed_and_stated(owner: Client, used: list[dict[str, Any]]) -
     assert owner.statement_file(f"{LAST_MONTH:%Y-%m}", "csv").count(b"\n") > 1
     assert owner.forecast(tenant="acme", user="acme-member")[0].currency == "USD"
     assert owner.balance(tenant="acme").balances[0].owed_nano > 0
+
+
+def test_runs_of_jobs_have_their_costs(cloud: Any, owner: Client) -> None:
+    span = {"id": "job-7/2/" + "0" * 32, "kind": "process", "label": "job 7: train.py"}
+    record = cloud.record_usage(span=span, user="acme-owner")
+    (cost,) = owner.job_costs([7, 8], LAST_MONTH, tenant="acme", user="acme-owner")
+    assert (cost.job, cost.attempt, cost.duration_ns, cost.open_nano) == (7, 2, record["duration_ns"], 0)
+    assert type(cost.cost_exact) is Decimal and cost.cost_exact > 0
 
 
 def test_prices_are_told(owner: Client) -> None:

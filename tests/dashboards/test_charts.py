@@ -10,9 +10,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from forebay_dashboards.errors import FormError
+from forebay_dashboards.http.templating import open_environment
 from forebay_dashboards.live.pool_copy import PoolCopy, Snapshot
 from forebay_dashboards.rows import Device, Lease, Node, SummaryRow, UsageRecord
+from forebay_dashboards.settings import Settings
 from forebay_dashboards.tables.chart import SERIES_MAX, charts
+from forebay_dashboards.tables.energy import energy_chart
 from forebay_dashboards.tables.fleet import fleet
 from forebay_dashboards.tables.scale import end_of, natural
 from forebay_dashboards.tables.timeline import devices_of, gantt, labels_of, own_timeline, read_window
@@ -20,7 +23,7 @@ from forebay_dashboards.tables.trends import STEPS, history, revenue
 from forebay_dashboards.tables.visible import Running
 from forebay_dashboards.text.quantities import short_seconds
 from forebay_dashboards.text.times import Period
-from forebay_dashboards.trend_rows import RevenueHour, Stretch, Timeline, Trend, Trends
+from forebay_dashboards.trend_rows import EnergyHour, RevenueHour, Stretch, Timeline, Trend, Trends
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +97,29 @@ def test_revenue_is_by_hour_for_a_day_and_by_the_viewers_days_for_longer() -> No
     (week,) = revenue("week", hours, NOON_NS, ZoneInfo("Asia/Seoul"))
     assert [bar.cost_nano // SECOND for bar in week.bars] == [0, 0, 0, 0, 0, 8, 22], "noon in UTC is nine at night"
     assert revenue("month", [], NOON_NS, UTC) == ()
+
+
+def test_energy_is_by_hour_for_a_day_and_by_the_viewers_days_for_longer() -> None:
+    wh = 3_600_000
+    hours = [
+        EnergyHour(hour_ns=NOON_NS - back * HOUR_NS, energy_mj=wh, energy_duration_ns=1, duration_ns=2, co2_mg=400) for back in range(30)
+    ]
+    day = energy_chart("day", hours, NOON_NS, UTC)
+    assert (len(day.bars), day.unit, day.bars[-1].height, day.ticks[0].text) == (24, "Wh", 100, "1")
+    assert day.drawn is not None and (day.drawn.drawn_mj, day.drawn.co2_mg, day.drawn.told_milli) == (24 * wh, 24 * 400, 500)
+    week = energy_chart("week", hours, NOON_NS, ZoneInfo("Asia/Seoul"))
+    assert [bar.drawn and bar.drawn.drawn_mj // wh for bar in week.bars] == [None] * 5 + [8, 22], "noon in UTC is nine at night"
+    assert len(energy_chart("month", hours, NOON_NS, UTC).bars) == 30
+
+
+def test_energy_that_nobody_measures_is_told_apart_from_devices_that_nobody_used() -> None:
+    silent = energy_chart("day", [EnergyHour(hour_ns=NOON_NS, duration_ns=1)], NOON_NS, UTC)
+    idle = energy_chart("day", [], NOON_NS, UTC)
+    assert (silent.drawn, silent.used, idle.drawn, idle.used) == (None, True, None, False)
+    settings = Settings(prefix="/", hub_token="x", pool_url="http://pool", billing_url="http://billing")
+    macro = open_environment(settings).get_template("macros.html").module.energy_chart  # type: ignore[attr-defined] # a macro
+    assert "No device of this fleet measures energy." in macro(silent, "Hour")
+    assert "No device was used in this time." in macro(idle, "Hour") and "<svg" not in macro(idle, "Hour")
 
 
 def test_seconds_are_short_in_tables() -> None:

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -16,6 +17,7 @@ from forebay_pool.store.database import Store
 from forebay_pool.store.trends import TrendStore
 from playwright.sync_api import Browser, Page, expect
 
+WIDE = 1440
 HELD = (1, 2, 2, 0)
 """Of two devices, ten minutes each, up to now."""
 
@@ -61,6 +63,28 @@ def test_the_overview_tells_what_was_at_the_step_under_the_pointer(console: Page
     console.click("text=Last 7 days")
     console.wait_for_selector(".choice [aria-current]:has-text('Last 7 days')")
     assert "over=week" in console.url and mishaps(console) == []
+
+
+SCREENS = [(width, *reader) for width in (1440, 390) for reader in (("en-GB", "light"), ("ko-KR", "dark"))]
+
+
+@pytest.mark.parametrize(("width", "locale", "scheme"), SCREENS)
+def test_energy_is_drawn_by_hour_with_its_co2_on_every_screen(
+    chrome: Browser, used_cloud: Installation, hub: Hub, width: int, locale: str, scheme: Literal["light", "dark"]
+) -> None:
+    if width == WIDE:
+        used_cloud.record_usage(tenant="globex", user="globex-owner", energy_mj=5_400_000, duration_ns=10**9)
+    context = chrome.new_context(viewport={"width": width, "height": 900}, locale=locale, color_scheme=scheme, bypass_csp=True)
+    page = sign_in(context, hub, used_cloud, "operator", "operator?over=week")
+    energy = page.locator("#energy")
+    expect(energy.locator("rect").first).to_be_visible()
+    expect(energy.locator("figcaption")).to_contain_text("Wh")
+    caption = energy.locator("figcaption").inner_text()
+    assert re.search(r"Energy, Wh .*Wh in all, .* of CO₂\." if locale == "en-GB" else r"에너지, Wh 총 .*Wh, CO₂ .*\.", caption), caption
+    energy.locator("summary").click()
+    expect(energy.locator("tbody tr")).to_have_count(energy.locator("rect").count())
+    assert page.evaluate("document.documentElement.scrollWidth") <= width and grave_faults(page) == [] and mishaps(page) == []
+    context.close()
 
 
 def test_one_comes_from_a_day_to_a_cell_by_drawing_and_pressing(console: Page, used_cloud: Installation) -> None:

@@ -366,8 +366,8 @@ def test_invoices_and_credits_are_listed_with_their_links(cloud: Installation, i
 
 def test_budgets_stand_on_the_pages_of_those_whom_they_concern(cloud: Installation) -> None:
     assert "No budget limits this." in cloud.get("globex-owner", "usage").text
-    for body in ({"limit_nano": 4 * 10**9, "on_limit": "drain"}, {"limit_nano": 10**9, "user": "acme-member", "notebook": "<b>.ipynb"}):
-        cloud.ask("billing", "operator", "PUT", "api/budgets", json={"tenant": "acme", "new": True, **body})
+    bodies = ({"limit_nano": 4 * 10**9, "on_limit": "drain"}, {"limit_nano": 10**9, "user": "acme-member", "notebook": "<b>.ipynb"})
+    made = [cloud.ask("billing", "operator", "PUT", "api/budgets", json={"tenant": "acme", "new": True, **body}) for body in bodies]
     owner = cloud.get("acme-owner", "tenant").text
     assert "$4.00" in owner and "At the limit leases are taken back; tensors are kept." in owner
     assert "&lt;b&gt;.ipynb of acme-member" in owner and owner.count('aria-label="What is used of') >= 2
@@ -375,6 +375,8 @@ def test_budgets_stand_on_the_pages_of_those_whom_they_concern(cloud: Installati
     assert "$1.00" in member and "$4.00" not in member and "its amounts are for who pays" in member
     assert "What is used of the budget of &lt;b&gt;.ipynb of acme-member" in member
     assert "No budget limits this." in cloud.get("globex-owner", "tenant").text
+    for row in made:
+        cloud.ask("billing", "operator", "DELETE", f"api/budgets/{row['id']}")
 
 
 def test_invoices_are_passed_on_in_each_form_and_may_run_nothing(cloud: Installation, invoiced: dict[str, str]) -> None:

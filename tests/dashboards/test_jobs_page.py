@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Any
 
@@ -37,8 +38,9 @@ def checked(page: Page, width: int) -> None:
 
 def test_a_job_is_submitted_followed_and_cancelled(chrome: Browser, cloud: Installation, hub: Hub) -> None:
     context = chrome.new_context(viewport=WIDE, locale="en-GB")
-    page = sign_in(context, hub, cloud, "acme-member", "jobs?file=work/cells.ipynb")
+    page = sign_in(context, hub, cloud, "acme-member", "jobs?file=work/cells.ipynb&environment=work")
     assert page.locator("#file").input_value() == "work/cells.ipynb", "as JupyterLab's menu gives it"
+    assert page.locator("#environment").input_value() == "work"
     page.fill("#file", "work/train.py")
     page.fill("#arguments", "--name 'a b' --epochs 3")
     page.get_by_role("button", name="Submit", exact=True).click()
@@ -46,6 +48,7 @@ def test_a_job_is_submitted_followed_and_cancelled(chrome: Browser, cloud: Insta
     job = int(page.url.rpartition("/")[2])
     row = cloud.ask("pool", "acme-member", "GET", f"api/jobs/{job}")
     assert (row["kind"], row["folder"], row["arguments"]) == ("script", "work", ["--name", "a b", "--epochs", "3"])
+    assert row["environment"] == page.locator("#content .tag").nth(1).inner_text() == "work"
     runner = Runner(cloud, hub, job)
     runner.prints(1, "epoch 1 <b>loss</b> 0.5\n")
     page.wait_for_selector("text=epoch 1 <b>loss</b> 0.5")
@@ -114,6 +117,21 @@ def test_the_pages_fit_the_screen_in_their_readers_language(
     httpx.delete(f"{cloud.urls['pool']}api/schedules/{schedule['id']}", headers=headers).raise_for_status()
     assert mishaps(page) == []
     context.close()
+
+
+def test_the_pages_tell_what_each_run_has_cost_and_all_of_them(cloud: Installation, hub: Hub) -> None:
+    price = {"price_nano_per_hour": 3_600_000_000, "currency": "USD", "new": True}
+    cloud.ask("billing", "operator", "PUT", "api/prices/priced.1gb", json=price)
+    job = cloud.ask("pool", "acme-member", "POST", "api/jobs", json={"kind": "script", "file": "train.py"})
+    assert "no device has computed for it" in cloud.get("acme-member", f"jobs/{job['id']}/cost").text
+    for attempt, seconds in ((1, 5), (2, 2)):
+        span = {"id": f"job-{job['id']}/{attempt}/" + secrets.token_hex(16), "kind": "process", "label": job["label"]}
+        cloud.record_usage(span=span, flavor="priced.1gb", duration_ns=seconds * 10**9, started_at_ns=job["created_at_ns"] + 1)
+    page = cloud.get("acme-member", f"jobs/{job['id']}/cost").text
+    assert re.findall(r">(\$[\d.]+)<", page) == ["$0.005000", "$0.002000", "$0.007000"]
+    shown = re.search(rf'<tr id="job-{job["id"]}">.*?</tr>', cloud.get("acme-member", "jobs/list").text, re.DOTALL)
+    assert shown is not None and "$0.007000" in shown[0]
+    cloud.ask("pool", "acme-member", "POST", f"api/jobs/{job['id']}/cancel", json={})
 
 
 @pytest.mark.full_sweep

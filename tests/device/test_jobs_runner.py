@@ -166,6 +166,34 @@ def test_a_program_is_interrupted_at_its_time_limit_and_when_its_server_is_stopp
     assert process.wait(PATIENCE_SECONDS) == 0
 
 
+def test_a_run_has_the_packages_of_the_environment_that_was_named(start: Start, tmp_path: Path) -> None:
+    made = tmp_path / ".forebay" / "environments" / "work" / "bin" / "python"
+    made.parent.mkdir(parents=True)
+    made.write_text('#!/bin/sh\necho "$VIRTUAL_ENV" "$@"\n')
+    made.chmod(0o755)
+    pool, _ = start("", environment="work")
+    assert pool.until("end")["reason"] is None
+    assert pool.printed == f"{made.parents[1]} -P -m forebay run {tmp_path / 'program.py'}\n"
+
+
+@pytest.mark.parametrize("kind", ["script", "notebook"])
+def test_an_environment_that_is_not_there_is_told_of_and_nothing_runs(start: Start, tmp_path: Path, kind: str) -> None:
+    cells = [{"cell_type": "code", "id": "a", "source": "1", "metadata": {}, "outputs": [], "execution_count": None}]
+    kernel = {"name": "forebay-gone", "display_name": "gone"}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    (tmp_path / "cells.ipynb").write_text(json.dumps(notebook))
+    given = {"environment": "gone"} if kind == "script" else {"file": "cells.ipynb"}
+    pool, _ = start("print('ran')", kind=kind, **given)
+    end = pool.until("end")
+    if kind == "script":
+        assert (end["reason"], pool.printed) == (
+            "unstartable", "forebay: There is no environment 'gone'; `forebay env list` shows yours, and `forebay env create` makes one.\n",
+        )  # fmt: skip
+    else:
+        assert (end["exit_status"], "is to run in the environment 'gone', and there is none" in pool.printed) == (2, True)
+        assert "Traceback" not in pool.printed and not list(tmp_path.glob("cells-job-*"))
+
+
 def test_an_output_that_nobody_takes_is_bounded_and_keeps_its_end() -> None:
     output = Output()
     for number in range(2 * PIECES_MAX):
@@ -207,7 +235,19 @@ def test_what_is_submitted_is_named_from_the_home_on(tmp_path: Path, monkeypatch
     assert body_of("-m", "package.train", "x") == {"kind": "module", "file": "package.train", "folder": "work", "arguments": ["x"]}
     assert body_of("cells.ipynb")["kind"] == "notebook"
     assert body_of("python", "-c", "1")["file"] == "python", "a command on PATH"
+    for name in ("default", "work"):
+        (tmp_path / ".forebay" / "environments" / name / "bin").mkdir(parents=True)
+        (tmp_path / ".forebay" / "environments" / name / "bin" / "python").touch()
+    assert body_of("--env", "work", "train.py") == {**plain, "arguments": [], "environment": "work"}
+    notebook = {"metadata": {"kernelspec": {"name": "forebay-work"}}, "cells": []}
+    (work / "own.ipynb").write_text(json.dumps(notebook))
+    (work / "lost.ipynb").write_text(json.dumps(notebook).replace("-work", "-gone"))
+    assert "environment" not in body_of("own.ipynb"), "its kernel says it"
+    assert body_of("--env", "work", "lost.ipynb")["environment"] == "work"
     for words, why in (
+        (("--env", "gone", "train.py"), "There is no environment 'gone'; `forebay env list`"),
+        (("--env", "../work", "train.py"), "There is no environment"),
+        (("lost.ipynb",), "lost.ipynb is to run in the environment 'gone', and there is none; `forebay env create gone`"),
         (("cells.ipynb", "x"), "A notebook takes no arguments"),
         (("none.py",), "There is no file none.py"),
         (("/etc/hosts",), "is not in your home"),

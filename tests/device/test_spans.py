@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -30,6 +31,15 @@ seen.append(spans.current())
 spans.follow(running_shell())
 seen.append(spans.current())
 """
+
+
+def test_spans_of_a_jobs_run_begin_with_its_numbers_and_no_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for job, attempt, begins in (("17", "2", "job-17/2/"), ("17", "", ""), ("x", "2", "")):
+        monkeypatch.setenv("FOREBAY_JOB", job)
+        monkeypatch.setenv("FOREBAY_JOB_ATTEMPT", attempt)
+        span = Spans(lambda: None).current()
+        assert re.fullmatch(begins + "[0-9a-f]{32}", span.id)
+        assert Span(id=span.id, kind=span.kind, label=span.label).id == span.id, "it crosses the link as it is"
 
 
 def test_a_process_is_one_span_that_shows_its_command_line() -> None:

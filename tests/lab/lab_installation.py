@@ -126,14 +126,19 @@ class Jupyter:
     home: Path
     pid: int
 
-    def write(self, name: str, *cells: str) -> None:
-        """A notebook with these cells."""
+    def write(self, name: str, *cells: str, kernel: str = "python3") -> None:
+        """A notebook with these cells; a kernel of another name is the same, as one of an environment is."""
+        spec = self.home / "data" / "kernels" / kernel / "kernel.json"
+        if kernel != "python3" and not spec.exists():
+            spec.parent.mkdir(parents=True)
+            argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+            spec.write_text(json.dumps({"argv": argv, "display_name": kernel, "language": "python"}), encoding="utf-8")
         code = [
             {"cell_type": "code", "id": f"c{number}", "source": cell, "metadata": {}, "outputs": [], "execution_count": None}
             for number, cell in enumerate(cells)
         ]
-        kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
-        text = json.dumps({"cells": code, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5})
+        metadata = {"kernelspec": {"name": kernel, "display_name": "Python 3", "language": "python"}}
+        text = json.dumps({"cells": code, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
         (self.home / "work" / name).write_text(text, encoding="utf-8")
 
 

@@ -105,9 +105,11 @@ def test_a_user_is_told_of_ends_failures_budgets_and_repeated_runs_and_not_of_wh
 # The database
 
 
-def test_a_job_is_kept_as_it_was_given(jobs: JobStore) -> None:
-    made = jobs.add("acme", "ada", PROGRAM, NOW)
-    assert made == Job(made.id, "acme", "ada", PROGRAM, NOW, not_before_ns=NOW, since_ns=NOW)
+@pytest.mark.parametrize("environment", [None, "work"])
+def test_a_job_is_kept_as_it_was_given(jobs: JobStore, environment: str | None) -> None:
+    program = replace(PROGRAM, environment=environment)
+    made = jobs.add("acme", "ada", program, NOW)
+    assert made == Job(made.id, "acme", "ada", program, NOW, not_before_ns=NOW, since_ns=NOW)
     assert jobs.job(made.id) == made
     assert jobs.jobs("acme", "ada", 10, None) == [made]
     assert jobs.jobs("globex", "ada", 10, None) == []

@@ -522,6 +522,21 @@ class ForecastQuery(_Query):
     user: Name | None = None
 
 
+class JobCostsQuery(_Query):
+    """``GET api/job-costs``: ``job`` may stand there several times."""
+
+    job: Annotated[list[TimeNs], Field(max_length=NAMES_MAX)] = []
+    tenant: Name | None = None
+    user: Name | None = None
+    since_ns: TimeNs = 0
+
+
+class EnergyQuery(_Query):
+    """``GET api/energy``."""
+
+    since_ns: TimeNs
+
+
 class RevenueQuery(_Query):
     """``GET api/revenue``."""
 

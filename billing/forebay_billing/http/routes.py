@@ -17,6 +17,8 @@ from forebay_service.openapi import describe
 from forebay_service.routes import JSON, Route
 
 from forebay_billing.documents import rows
+from forebay_billing.documents.energy import EnergyRow
+from forebay_billing.documents.job_costs import JobCostRow
 from forebay_billing.errors import PaymentsUnavailable, Unpriced
 from forebay_billing.http import (
     alerts,
@@ -125,6 +127,22 @@ USAGE = (
         answer=list[rows.OutlookRow],
         query=bodies.ForecastQuery,
         **VIEWERS,
+    ),
+    _route(
+        *("GET", "api/job-costs", usage.JobCostsHandler),
+        summary="What each run of some jobs (`job`, several times) has cost so far at list prices, leases that are open included; with "
+        "`since_ns`, a time before their first run, it is found sooner",
+        answer=list[JobCostRow],
+        query=bodies.JobCostsQuery,
+        **VIEWERS,
+    ),
+    _route(
+        *("GET", "api/energy", usage.EnergyHandler),
+        summary="What devices drew by hour (UTC) in which a lease began, in millijoules, and in `energy_duration_ns` the part of the time "
+        "that their drivers told of; null where none did",
+        answer=list[EnergyRow],
+        query=bodies.EnergyQuery,
+        scopes=STAFF,
     ),
     _route(
         *("GET", "api/revenue", usage.RevenueHandler),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from forebay_service.bodies import query_of
 from sqlalchemy import Connection
 
 from forebay_billing.documents import usage
@@ -79,8 +78,7 @@ class TenantRowsHandler(BillingHandler):
     async def get(self) -> None:
         identity = await self.bearer()
         check_may_invoice(identity)
-        asked = {name: self.get_query_arguments(name, strip=False) for name in self.request.query_arguments}
-        names, context = query_of(TenantRowsQuery, asked).tenant, self.context
+        names, context = self.query(TenantRowsQuery).tenant, self.context
 
         def work(connection: Connection, accrued: Accrued) -> dict[str, Any]:
             now_ns = context.clock_ns()

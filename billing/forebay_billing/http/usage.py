@@ -8,15 +8,28 @@ from collections.abc import Sequence
 from forebay_service.errors import RequestError
 
 from forebay_billing.documents import usage
+from forebay_billing.documents.energy import energy_json
+from forebay_billing.documents.job_costs import job_cost_json
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.http import stand_ins
-from forebay_billing.http.bodies import CorrectionBody, ForecastQuery, NoQuery, RevenueQuery, StatementQuery, SummaryQuery, UsageQuery
+from forebay_billing.http.bodies import (
+    CorrectionBody,
+    EnergyQuery,
+    ForecastQuery,
+    JobCostsQuery,
+    NoQuery,
+    RevenueQuery,
+    StatementQuery,
+    SummaryQuery,
+    UsageQuery,
+)
 from forebay_billing.http.handler import FUTURE_NS_MAX, Attempt, BillingHandler
 from forebay_billing.ledger.access import check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
 from forebay_billing.ledger.writer import Share
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import UsageRecord
 from forebay_billing.reads import revenue
+from forebay_billing.reads.energy import by_hour
 from forebay_billing.reads.summaries import KEYS, By
 from forebay_billing.reads.usage import Window
 from forebay_billing.writes import usage as usage_writes
@@ -125,6 +138,31 @@ class ForecastHandler(BillingHandler):
         query = self.query(ForecastQuery)
         found = await self.context.store.outlook(usage_scope(identity, query.tenant, query.user))
         self.write_json([usage.outlook_json(one) for one in found])
+
+
+class JobCostsHandler(BillingHandler):
+    """``GET api/job-costs``."""
+
+    endpoint = "job_costs"
+
+    async def get(self) -> None:
+        identity = await self.bearer()
+        query = self.query(JobCostsQuery)
+        scope = usage_scope(identity, query.tenant, query.user)
+        found = await self.context.budgets.job_costs(scope, frozenset(query.job), query.since_ns)
+        self.write_json([job_cost_json(one) for one in found])
+
+
+class EnergyHandler(BillingHandler):
+    """``GET api/energy``."""
+
+    endpoint = "energy"
+
+    async def get(self) -> None:
+        check_may_scrape(await self.bearer())
+        since_ns = self.query(EnergyQuery).since_ns
+        found = await self.context.store.read(lambda connection: by_hour(connection, since_ns))
+        self.write_json([energy_json(hour, self.context.settings.grams_co2_per_kwh) for hour in found])
 
 
 class RevenueHandler(BillingHandler):

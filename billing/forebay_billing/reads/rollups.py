@@ -105,8 +105,8 @@ MONTHS = Level(
     rollups.months, frozenset({"tenant", "user", "flavor"}), lambda at: Month.of(at).start_ns, lambda at: Month.of(at).end_ns
 )
 DAYS = Level(rollups.days, frozenset({"tenant", "flavor", "day"}), lambda at: at - at % DAY_NS, lambda at: at - at % DAY_NS + DAY_NS)
-HOURS = Level(rollups.hours, frozenset({"tenant", "flavor"}), lambda at: at - at % HOUR_NS, lambda at: at - at % HOUR_NS + HOUR_NS)
-_COLUMNS = {"tenant": "tenant", "user": "user_name", "flavor": "priced", "day": "day"}
+HOURS = Level(rollups.hours, frozenset({"tenant", "flavor", "hour"}), lambda at: at - at % HOUR_NS, lambda at: at - at % HOUR_NS + HOUR_NS)
+_COLUMNS = {"tenant": "tenant", "user": "user_name", "flavor": "priced", "day": "day", "hour": "start_ns"}
 
 
 def levels_for(keys: Iterable[str]) -> tuple[Level, ...]:
@@ -133,8 +133,8 @@ def records_behind(connection: Connection) -> int:
 
 
 def sums(connection: Connection, scope: Scope, since_ns: int | None, until_ns: int | None, keys: Sequence[str]) -> dict[Key, Sums]:
-    """Of the records of ``scope`` that started in [since, until), by ``keys`` and the currency: tenant, user, flavor, and the UTC ``day``
-    (days since 1970) on which pieces began."""
+    """Of the records of ``scope`` that started in [since, until), by ``keys`` and the currency: tenant, user, flavor, the UTC ``day``
+    (days since 1970) on which pieces began, and the ``hour`` (Unix time) in which the record did."""
     found: dict[Key, Sums] = {}
     until_ns = FOREVER_NS if until_ns is None else until_ns
     for rows, sign in _read(connection, scope, since_ns or 0, until_ns, Wanted(keys, _measures_of_rollup, measures)):
@@ -324,20 +324,26 @@ def _costs(piece: Columns) -> tuple[ColumnElement[int], ...]:
 
 def _of_records(scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
     conditions = (*visible(scope), _usage.started_at_ns >= start_ns, _usage.started_at_ns < end_ns)
-    return _grouped(uncorrected(everything, (_usage.tenant, _usage.user_name), conditions), wanted)
+    return _grouped(uncorrected(everything, _columns(wanted.keys), conditions), wanted)
 
 
 def _posted_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
     conditions = _beside(scope, start_ns, end_ns)
     where: Where = lambda piece: (piece.usage_id > marks.usage_id,)  # noqa: E731 - reads better
-    return _grouped(uncorrected(where, (_usage.tenant, _usage.user_name), conditions), wanted)
+    return _grouped(uncorrected(where, _columns(wanted.keys), conditions), wanted)
 
 
 def _taken_back_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
     after = (_reversals.transaction_id > marks.transaction_id, _reversals.usage_id <= marks.usage_id)
     taken_back = select(_reversals.usage_id).where(*after)
     where: Where = lambda piece: (piece.usage_id.in_(taken_back),)  # noqa: E731 - reads better
-    return _grouped(original(where, (_usage.tenant, _usage.user_name), _beside(scope, start_ns, end_ns)), wanted)
+    return _grouped(original(where, _columns(wanted.keys), _beside(scope, start_ns, end_ns)), wanted)
+
+
+def _columns(keys: Sequence[str]) -> tuple[ColumnElement[Any], ...]:
+    """Those of usage that tell the keys apart."""
+    hour = (_usage.started_at_ns - _usage.started_at_ns % literal(HOUR_NS, BigInteger)).label("start_ns")
+    return (_usage.tenant, _usage.user_name, *((hour,) if "hour" in keys else ()))
 
 
 def _beside(scope: Scope, start_ns: int, end_ns: int) -> list[ColumnElement[bool]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +14,7 @@ from forebay_billing.documents.messages import Message, of_alert
 from forebay_billing.ledger.access import Scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads.job_costs import JobCost, job_costs, merged, run_of
 from forebay_billing.reads.rollups import heads_of
 from forebay_billing.rules.budgets import (
     IDLE,
@@ -32,7 +33,7 @@ from forebay_billing.rules.budgets import (
 from forebay_billing.settings import Settings
 from forebay_billing.tasks.delivery import Courier, Outbox
 from forebay_billing.tasks.loop import run_until_stopped
-from forebay_billing.tasks.open_leases import OpenLease, OpenLeases, accruals, running_by
+from forebay_billing.tasks.open_leases import Accrual, OpenLease, OpenLeases, accruals, running_by
 from forebay_billing.writes import alerts, spending
 from forebay_billing.writes.alerts import AlertDelivery
 from forebay_billing.writes.budgets import active
@@ -113,6 +114,17 @@ class BudgetWatch:
         leases = self._leases.all()
         return await self._store.read(lambda connection: work(connection, _accrued(connection, leases, self._currency_of)))
 
+    async def job_costs(self, scope: Scope, jobs: Collection[int], since_ns: int) -> list[JobCost]:
+        """What runs of jobs have cost so far, with the leases that are open."""
+        leases = [lease for lease in self._leases.all() if sees(scope, lease.record)]
+
+        def work(connection: Connection) -> list[JobCost]:
+            posted = job_costs(connection, scope, jobs, since_ns)
+            found = accruals(connection, leases, _currencies(connection, self._currency_of))
+            return merged([*posted, *_open_costs(found, jobs)])
+
+        return await self._store.read(work)
+
     def standings_of(self, connection: Connection, accrued: Accrued, tenants: Sequence[str]) -> list[Standing]:
         """How all budgets of some tenants stand, in the snapshot of :meth:`beside`."""
         budgets, now_ns = active(connection, tenants), self._clock_ns()
@@ -173,12 +185,29 @@ def look(
 
 
 def _accrued(connection: Connection, leases: Sequence[OpenLease], currency_of: Callable[[str], str]) -> Accrued:
+    return running_by(accruals(connection, leases, _currencies(connection, currency_of)))
+
+
+def _currencies(connection: Connection, currency_of: Callable[[str], str]) -> Callable[[str], str]:
     books = Books(connection)
-    return running_by(accruals(connection, leases, lambda tenant: books.currency_of(tenant, currency_of(tenant))))
+    return lambda tenant: books.currency_of(tenant, currency_of(tenant))
+
+
+def _open_costs(found: Iterable[Accrual], jobs: Collection[int]) -> Iterator[JobCost]:
+    for accrual in found:
+        record, grains = accrual.record, sum(accrual.by_period.values())
+        run = run_of(record.span.id, record.span.label)
+        if run is not None and run[0] in jobs:
+            yield JobCost(*run, accrual.currency, record.duration_ns, grains, grains)
 
 
 def _running(budget: Budget, running: Accrued) -> Running:
     return running.get((budget.subject, budget.currency), IDLE)
+
+
+def sees(scope: Scope, record: UsageRecord) -> bool:
+    """Whether the scope may see the lease."""
+    return scope.tenant in (None, record.tenant) and scope.user in (None, record.user)
 
 
 def concerns(scope: Scope, subject: Subject) -> bool:

@@ -81,6 +81,7 @@ class Accrual:
     currency: str
     by_period: dict[str, int]
     rate_nano_per_hour: int
+    record: UsageRecord
 
 
 def accruals(connection: Connection, leases: Sequence[OpenLease], currency_of: Callable[[str], str]) -> list[Accrual]:
@@ -121,7 +122,7 @@ def _accrual(lease: OpenLease, book: PriceBook, currency: str, finalised: frozen
         by_period[str(segment.period)] += segment.amount_grains
     last = segments[-1]
     rate = last.price.price_nano_per_hour + last.surcharge_nano_per_hour if lease.fresh else 0
-    return Accrual(Subject(record.tenant, record.user, record.span.label), currency, dict(by_period), rate)
+    return Accrual(Subject(record.tenant, record.user, record.span.label), currency, dict(by_period), rate, record)
 
 
 def _metered(connection: Connection, records: Sequence[UsageRecord]) -> set[tuple[str, str]]:

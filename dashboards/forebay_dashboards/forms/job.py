@@ -48,7 +48,7 @@ class JobForm:
             "folder": "" if str(path.parent) == "." else str(path.parent),
             "arguments": self._arguments(),
         }
-        body |= {name: self[name] for name in ("flavor", "name", "notify") if self[name]}
+        body |= {name: self[name] for name in ("flavor", "name", "notify", "environment") if self[name]}
         if self["hours"]:
             problem = Text("A time limit is a whole number of hours, %(most)s at most.", most=f"{HOURS_MAX:,}")
             body["time_limit_seconds"] = HOUR_SECONDS * _whole(self["hours"], 1, HOURS_MAX, problem)

@@ -11,6 +11,7 @@ from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.handler import PageHandler, not_so
 from forebay_dashboards.rows import Forecast
+from forebay_dashboards.tables.energy import energy_chart
 from forebay_dashboards.tables.overview import efficiency, overview
 from forebay_dashboards.tables.spend import sums
 from forebay_dashboards.tables.table import pace_ms
@@ -53,13 +54,15 @@ class OverviewPage(PageHandler):
         """What lies behind, as far back as was asked for."""
         over = self._over()
         since_ns = self.now_ns - REACH_NS[over]
-        known, hours = await asyncio.gather(
+        known, hours, drawn = await asyncio.gather(
             attempt(self.services.pool.trends(self.token, over), Text("What devices did")),
             attempt(self.services.billing.revenue(self.token, since_ns), Text("Revenue")),
+            attempt(self.services.billing.energy(self.token, since_ns - since_ns % HOUR_NS), Text("Energy")),
         )
         trends = Section(None if known.content is None else history(over, known.content, self.zone), known.problem)
         booked = Section(None if hours.content is None else revenue(over, hours.content, self.now_ns, self.zone), hours.problem)
-        return {"over": over, "overs": OVERS, "columns": COLUMNS, "trends": trends, "history_revenue": booked}
+        energy = Section(None if drawn.content is None else energy_chart(over, drawn.content, self.now_ns, self.zone), drawn.problem)
+        return {"over": over, "overs": OVERS, "columns": COLUMNS, "trends": trends, "history_revenue": booked, "history_energy": energy}
 
     def _over(self) -> Over:
         asked = self.get_query_argument("over", "day")

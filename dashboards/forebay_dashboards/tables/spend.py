@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from forebay_dashboards.rows import WHOLE_MILLI, SummaryRow
+from forebay_dashboards.trend_rows import EnergyHour
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Energy:
     """The part of the device time that it is of, in thousandths."""
 
 
-def energy(rows: Iterable[SummaryRow]) -> Energy | None:
+def energy(rows: Iterable[SummaryRow | EnergyHour]) -> Energy | None:
     """Rows added up; None where no driver told anything."""
     known = list(rows)
     told = [row for row in known if row.energy_mj is not None]

@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from pydantic import TypeAdapter
 
 from forebay_dashboards.errors import UpstreamRefused
+from forebay_dashboards.job_rows import Job, JobCost
 from forebay_dashboards.notice_rows import NoticeChannel, NoticePreferences
 from forebay_dashboards.rows import (
     Alert,
@@ -38,7 +39,7 @@ from forebay_dashboards.rows import (
 )
 from forebay_dashboards.search_rows import SearchHits
 from forebay_dashboards.text.times import Period
-from forebay_dashboards.trend_rows import RevenueHour
+from forebay_dashboards.trend_rows import EnergyHour, RevenueHour
 from forebay_dashboards.upstream.client import NO_HEADERS, Document, Query, Upstream
 
 _PRICES = TypeAdapter(tuple[PriceVersion, ...])
@@ -53,6 +54,8 @@ _AUDIT = TypeAdapter(AuditPage)
 _USAGE = TypeAdapter(UsagePage)
 _SUMMARY = TypeAdapter(tuple[SummaryRow, ...])
 _REVENUE = TypeAdapter(tuple[RevenueHour, ...])
+_ENERGY = TypeAdapter(tuple[EnergyHour, ...])
+_JOB_COSTS = TypeAdapter(tuple[JobCost, ...])
 _FORECAST = TypeAdapter(tuple[ForecastRow, ...])
 
 _INVOICES = TypeAdapter(tuple[InvoiceRow, ...])
@@ -182,6 +185,17 @@ class Billing:
     async def revenue(self, token: str, since_ns: int) -> tuple[RevenueHour, ...]:
         """By hour, oldest first."""
         return await self._upstream.read(_REVENUE, token, "api/revenue", {"since_ns": since_ns})
+
+    async def energy(self, token: str, since_ns: int) -> tuple[EnergyHour, ...]:
+        """What devices drew by hour, oldest first."""
+        return await self._upstream.read(_ENERGY, token, "api/energy", {"since_ns": since_ns})
+
+    async def job_costs(self, token: str, jobs: Sequence[Job], user: str) -> tuple[JobCost, ...]:
+        """What each run of the user's jobs has cost so far."""
+        if not jobs:
+            return ()
+        since = [("user", user), ("since_ns", min(job.created_at_ns for job in jobs))]
+        return await self._upstream.read(_JOB_COSTS, token, f"api/job-costs?{urlencode([*since, *(('job', job.id) for job in jobs)])}")
 
     async def report(self, token: str, tenant: str, month: str) -> Document:
         """The month's report as PDF."""

@@ -59,8 +59,8 @@ def segment(name: object) -> str:
 
 
 def _query(given: Mapping[str, object]) -> str:
-    kept = {name: "1" if value is True else str(value) for name, value in given.items() if value is not None and value is not False}
-    return "?" + urlencode(kept) if kept else ""
+    kept = {name: "1" if value is True else value for name, value in given.items() if value is not None and value is not False}
+    return "?" + urlencode(kept, doseq=True) if kept else ""
 
 
 @contextmanager

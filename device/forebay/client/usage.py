@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from forebay.client.calls import Calls
-from forebay.client.models.billing import ChargeRow, OutlookRow, StatementRow, SummaryRow, TenantBalance, UsagePage
+from forebay.client.models.billing import ChargeRow, JobCostRow, OutlookRow, StatementRow, SummaryRow, TenantBalance, UsagePage
 from forebay.client.times import Moment, unix_ns
 
 PAGE_RECORDS = 1000
@@ -64,6 +64,14 @@ class UsageCalls(Calls):
         times = {"since_ns": unix_ns(since), "until_ns": unix_ns(until)}
         asked = {"by": ",".join(by), "tenant": tenant, "user": user, "notebook": notebook, "zone": zone, **times}
         return self._read(list[SummaryRow], self._books, "api/summary", **asked)
+
+    def job_costs(
+        self, jobs: Sequence[int], since: Moment | None = None, *, tenant: str | None = None, user: str | None = None
+    ) -> list[JobCostRow]:  # fmt: skip
+        """What each run of some jobs has cost so far at list prices, leases that are open included. It is found sooner with ``since``, a
+        time before their first run."""
+        asked = {"job": tuple(jobs), "since_ns": unix_ns(since), "tenant": tenant, "user": user}
+        return self._read(list[JobCostRow], self._books, "api/job-costs", **asked)
 
     def forecast(self, *, tenant: str | None = None, user: str | None = None) -> list[OutlookRow]:
         """This month (UTC) so far and at its end, if it goes on as in the last seven days: a row for each currency."""

@@ -36,6 +36,8 @@ WAIT_SECONDS_MAX = 20
 
 _HomePath = Annotated[str, Field(max_length=PATH_CHARACTERS_MAX, pattern=FIT)]
 _Argument = Annotated[str, Field(max_length=ARGUMENT_CHARACTERS_MAX, pattern=r"^[^\x00]*$")]
+_Environment = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+"""As `forebay env` takes names; which there are only the user's home knows."""
 _Number = Annotated[int, Field(ge=0, lt=2**63)]
 
 log = logging.getLogger(__name__)
@@ -58,6 +60,7 @@ class JobBody(BaseModel):
     retries_max: Annotated[int, Field(ge=0, le=RETRIES_MAX)] = RETRIES
     time_limit_seconds: Annotated[int, Field(ge=1, le=TIME_LIMIT_SECONDS_MAX)] | None = None
     notify: Notify | None = None
+    environment: _Environment | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -73,7 +76,7 @@ class JobBody(BaseModel):
     @property
     def program(self) -> Program:
         name = self.name or (PurePosixPath(self.file).name or self.file)[:NAME_CHARS_MAX]
-        bounds = (self.flavor, self.retries_max, self.time_limit_seconds, self.notify)
+        bounds = (self.flavor, self.retries_max, self.time_limit_seconds, self.notify, self.environment)
         return Program(self.kind, self.file, self.arguments, self.folder, name, *bounds)
 
 

@@ -52,6 +52,8 @@ class Program:
     """Of each run."""
     notify: Notify | None = None
     """None: as the user prefers."""
+    environment: str | None = None
+    """Whose packages it has, of those in the user's home; None: of a notebook that of its kernel, else the one in use there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ SENTENCES: dict[JobReason, str] = {
 
 
 class ProgramRow(TypedDict):
-    """``folder`` and ``file`` are relative to the user's home; ``notify`` is null where the user's preference says it."""
+    """``folder`` and ``file`` are relative to the user's home, where ``environment`` is looked for; ``label`` is what usage calls it, and
+    ``notify`` is null where the user's preference says it."""
 
     id: int
     tenant: str
@@ -42,6 +43,7 @@ class ProgramRow(TypedDict):
     retries_max: int
     time_limit_seconds: int | None
     notify: Notify | None
+    environment: str | None
     created_at_ns: int
 
 
@@ -101,6 +103,7 @@ def _program_row(of: Job | Schedule) -> ProgramRow:
         "retries_max": program.retries_max,
         "time_limit_seconds": program.time_limit_seconds,
         "notify": program.notify,
+        "environment": program.environment,
         "created_at_ns": of.created_ns,
     }
 

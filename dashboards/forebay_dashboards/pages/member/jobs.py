@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from http import HTTPStatus
 
 from forebay_service.languages import Text
@@ -11,8 +12,8 @@ from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.job import JobForm
 from forebay_dashboards.http.handler import PageHandler, unavailable
-from forebay_dashboards.job_rows import Job, JobOutput
-from forebay_dashboards.upstream.sections import attempt
+from forebay_dashboards.job_rows import Costs, Job, JobOutput
+from forebay_dashboards.upstream.sections import Section, attempt
 
 JOBS_SHOWN = 50
 
@@ -23,18 +24,23 @@ class JobsView(PageHandler):
     view: View = "usage"
     here = "jobs"
 
+    async def costs(self, jobs: Sequence[Job]) -> Section[Costs]:
+        """What they have cost so far."""
+        found = await attempt(self.services.billing.job_costs(self.token, jobs, self.visitor.name), Text("Costs"))
+        return Section(None if found.content is None else Costs(found.content), found.problem)
+
 
 class JobsPage(JobsView):
-    """``GET jobs?file=``, its fragment ``jobs/list``; ``POST jobs`` submits a job, sets a schedule or removes one."""
+    """``GET jobs?file=&environment=``, its fragment ``jobs/list``; ``POST jobs`` submits a job, sets a schedule or removes one."""
 
     page = "jobs"
 
     async def get(self, part: str | None = None) -> None:
         if part == "list":
-            self.show("fragments/jobs.html", jobs=await self._jobs())
+            self.show("fragments/jobs.html", **await self._jobs())
             return
-        file = self.get_query_argument("file", "")
-        await self._show_all(JobForm({"file": file} if file else {}), None, None)
+        form = JobForm({name: self.get_query_argument(name, "") for name in ("file", "environment")})
+        await self._show_all(form, None, None)
 
     async def post(self, _part: str | None = None) -> None:
         form, saved = JobForm({name: self.get_body_argument(name, "") for name in self.request.body_arguments}), None
@@ -57,31 +63,33 @@ class JobsPage(JobsView):
         await self._show_all(JobForm({}), None, saved)
 
     async def _show_all(self, form: JobForm, problem: Text | None, saved: Text | None) -> None:
-        jobs, schedules, flavors = await asyncio.gather(
+        shown, schedules, flavors = await asyncio.gather(
             self._jobs(),
             attempt(self.services.pool.schedules(self.token), Text("Your schedules")),
             attempt(self.services.pool.flavors(self.token), Text("Flavors")),
         )
-        values = {"jobs": jobs, "schedules": schedules, "flavors": flavors, "zone": self.zone_name}
+        values = {**shown, "schedules": schedules, "flavors": flavors, "zone": self.zone_name}
         self.show("jobs.html", form=form, problem=problem, saved=saved, **values)
 
-    async def _jobs(self) -> object:
-        return await attempt(self.services.pool.jobs(self.token, JOBS_SHOWN), Text("Your jobs"))
+    async def _jobs(self) -> dict[str, object]:
+        jobs = await attempt(self.services.pool.jobs(self.token, JOBS_SHOWN), Text("Your jobs"))
+        return {"jobs": jobs, "costs": await self.costs(jobs.content or ())}
 
 
 class JobPage(JobsView):
-    """``GET jobs/{number}``, its fragments ``jobs/{number}/state`` and ``jobs/{number}/output?attempt=&after=``; ``POST`` cancels it."""
+    """``GET jobs/{number}`` and its fragments ``state``, ``cost`` and ``output?attempt=&after=`` below it; ``POST`` cancels it."""
 
     page = "job"
 
     async def get(self, number: str, part: str | None = None) -> None:
         if part == "state":
             self.show("fragments/job_state.html", job=await self._job(number))
+        elif part == "cost":
+            self.show("fragments/job_cost.html", **await self._cost(await self._job(number)))
         elif part == "output":
             self.show("fragments/job_output.html", **await self._output(int(number)))
         else:
-            job, output = await asyncio.gather(self._job(number), self._output(int(number)))
-            self.show("job.html", job=job, problem=None, **output)
+            await self._show_all(number, None)
 
     async def post(self, number: str, _part: str | None = None) -> None:
         problem = None
@@ -91,8 +99,14 @@ class JobPage(JobsView):
             refused = isinstance(error, UpstreamRefused)
             self.set_status(HTTPStatus.CONFLICT if refused else HTTPStatus.SERVICE_UNAVAILABLE)
             problem = error.text
+        await self._show_all(number, problem)
+
+    async def _show_all(self, number: str, problem: Text | None) -> None:
         job, output = await asyncio.gather(self._job(number), self._output(int(number)))
-        self.show("job.html", job=job, problem=problem, **output)
+        self.show("job.html", problem=problem, **await self._cost(job), **output)
+
+    async def _cost(self, job: Job) -> dict[str, object]:
+        return {"job": job, "costs": await self.costs([job])}
 
     async def _job(self, number: str) -> Job:
         """Raises Problem."""

@@ -180,6 +180,18 @@ class Issuer(Row):
     tax_id: str | None = ""
 
 
+class JobCostRow(Row):
+    """``attempt`` is None for usage of which no run was told; ``open_nano`` of the cost are of leases that are open."""
+
+    job: int
+    attempt: int | None
+    currency: str
+    duration_ns: int
+    cost_nano: int
+    cost_exact: Decimal
+    open_nano: int
+
+
 class MailingRow(Row):
     month: str
     state: str

@@ -60,6 +60,7 @@ class JobRow(Row):
     retries_max: int
     time_limit_seconds: int | None
     notify: Literal["none", "failures", "all"] | None
+    environment: str | None
     created_at_ns: int
     state: Literal["queued", "starting", "running", "succeeded", "failed", "cancelling", "cancelled"]
     label: str
@@ -131,6 +132,7 @@ class ScheduleRow(Row):
     retries_max: int
     time_limit_seconds: int | None
     notify: Literal["none", "failures", "all"] | None
+    environment: str | None
     created_at_ns: int
     cron: str
     zone: str

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import distributions
 from pathlib import Path
+from typing import Any
 
 from forebay.errors import ForebayError
 from forebay.toolkit.environments import overlay
@@ -97,6 +98,19 @@ def of_kernel(kernel: str) -> Environment:
     if NAME.fullmatch(name) and Environment(name).kernel == kernel:
         return Environment(name)
     raise ForebayError(f"The kernel {kernel!r} is not one of an environment of forebay; choose another kernel in the notebook.")
+
+
+def kernel_of(notebook: Any) -> str:
+    """The name of the kernel that the notebook's metadata records."""
+    return str(notebook.get("metadata", {}).get("kernelspec", {}).get("name", DEFAULT_KERNEL))
+
+
+def check_kernel(kernel: str, notebook: Path) -> None:
+    """Raises ForebayError for the kernel of an environment that is not there; what is no environment's is left to Jupyter."""
+    name = kernel.removeprefix(KERNEL_PREFIX)
+    if kernel != name and NAME.fullmatch(name) and not Environment(name).exists:
+        ways = f"`forebay env create {name}` makes it, `forebay env restore {notebook}` with what the notebook recorded"
+        raise ForebayError(f"{notebook} is to run in the environment {name!r}, and there is none; {ways}.")
 
 
 def current() -> Environment | None:

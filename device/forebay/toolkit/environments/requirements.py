@@ -10,7 +10,7 @@ from typing import Any
 
 from forebay.errors import ForebayError
 from forebay.toolkit.environments import environment
-from forebay.toolkit.environments.environment import DEFAULT_KERNEL, Environment
+from forebay.toolkit.environments.environment import Environment
 
 KEY = "forebay"
 """In a notebook's metadata: what is recorded, under ``python`` and ``requirements``."""
@@ -68,7 +68,7 @@ def restore(path: Path) -> tuple[Environment, int]:
 
 
 def _environment(notebook: Any) -> Environment:
-    return environment.of_kernel(notebook.metadata.get("kernelspec", {}).get("name", DEFAULT_KERNEL))
+    return environment.of_kernel(environment.kernel_of(notebook))
 
 
 def _read(path: Path) -> Any:

@@ -10,15 +10,18 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from forebay.errors import NotConfigured, PoolUnreachable
+from forebay.errors import ForebayError, NotConfigured, PoolUnreachable
 from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, table
+from forebay.toolkit.jobs import costs
 
 WAIT_SECONDS = 8
 """How long the pool holds a question for output that is not there yet; less than an answer may take."""
 AWAY_SECONDS_MAX = 300.0
 """For so long a pool that does not answer is asked again by who follows."""
 PAUSE_SECONDS = 2.0
+WIDTH = 13
+"""Of the names of what is told of a job, with the room after them."""
 EXIT_FAILED = 1
 EXIT_CANCELLED = 130
 OVER = ("succeeded", "failed", "cancelled")
@@ -68,19 +71,34 @@ def perform_list(arguments: argparse.Namespace) -> int:
     """Prints the jobs."""
     everybody = "&everybody=true" if arguments.everybody else ""
     rows = pool.rows(service(), f"api/jobs?limit={arguments.limit}{everybody}")
+    found, problem = _costs(rows)
     if arguments.json:
-        return _json(rows)
+        return _json(rows if found is None else [{**row, "costs": found[row["id"]]} for row in rows])
     if not rows:
         sys.stdout.write("There are no jobs; `forebay submit` makes one.\n")
         return 0
-    sys.stdout.write(_table(rows, arguments.everybody) + "\n")
+    sys.stdout.write(_table(rows, arguments.everybody, found) + "\n")
+    if problem is not None:
+        sys.stderr.write(f"forebay: what they cost is not known now: {problem}\n")
     return 0
 
 
-def _table(rows: Sequence[Row], everybody: bool) -> str:
-    whose = ["Tenant", "User"] if everybody else []
-    lines = [[str(row["id"]), *([row["tenant"], row["user"]] if everybody else []), row["name"], *_standing(row)] for row in rows]
-    return table.render(["Job", *whose, "Name", "State", "Submitted", "Time", "Run"], lines)
+def _costs(rows: Sequence[Row]) -> tuple[Mapping[int, Sequence[Row]] | None, ForebayError | None]:
+    """Of runs, by job; without them jobs are listed all the same."""
+    try:
+        return costs.costs_of(rows), None
+    except ForebayError as error:
+        return None, error
+
+
+def _table(rows: Sequence[Row], everybody: bool, found: Mapping[int, Sequence[Row]] | None) -> str:
+    whose, cost = ["Tenant", "User"] if everybody else [], [] if found is None else ["Cost"]
+    lines = [
+        [str(row["id"]), *([row["tenant"], row["user"]] if everybody else []), row["name"], *_standing(row),
+         *([] if found is None else [costs.total(found[row["id"]])])]
+        for row in rows
+    ]  # fmt: skip
+    return table.render(["Job", *whose, "Name", "State", "Submitted", "Time", "Run", *cost], lines)
 
 
 def _standing(row: Row) -> list[str]:
@@ -105,7 +123,10 @@ def perform_show(arguments: argparse.Namespace) -> int:
     asked = service()
     row = pool.row(asked, asked.get(f"api/jobs/{arguments.job}"), "state")
     if arguments.json:
-        return _json(row)
+        found, problem = _costs([row])
+        if problem is not None:
+            raise problem
+        return _json(row if found is None else {**row, "costs": found[row["id"]]})
     program = " ".join([str(row["file"]), *map(str, row["arguments"])])
     lines = {
         "Job": f"{row['id']} ({row['name']})",
@@ -114,6 +135,7 @@ def perform_show(arguments: argparse.Namespace) -> int:
         "Program": program,
         "Folder": f"~/{row['folder']}",
         "Flavor": row["flavor"] or "your choice",
+        "Environment": row.get("environment"),
         "Submitted": time_of(row["created_at_ns"]),
         "Next run": None if row["state"] != "queued" else f"not before {time_of(row['not_before_ns'])}",
         "Started": None if row["started_at_ns"] is None else time_of(row["started_at_ns"]),
@@ -121,8 +143,9 @@ def perform_show(arguments: argparse.Namespace) -> int:
         "Run": f"{row['attempt']} of at most {row['retries_max'] + 1}",
         "Schedule": row["schedule"],
         "In usage": row["label"],
+        "Cost": "\n".join(costs.lines(row)).replace("\n", "\n" + WIDTH * " ") or None,
     }
-    sys.stdout.writelines(f"{name + ':':<11}{value}\n" for name, value in lines.items() if value is not None)
+    sys.stdout.writelines(f"{name + ':':<{WIDTH}}{value}\n" for name, value in lines.items() if value is not None)
     return 0
 
 

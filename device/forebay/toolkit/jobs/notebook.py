@@ -1,4 +1,4 @@
-"""``python -m forebay.toolkit.jobs.notebook NOTEBOOK OUTPUT``: runs a notebook's cells in order, and keeps them with their outputs.
+"""``python -m forebay.toolkit.jobs.notebook NOTEBOOK OUTPUT [KERNEL]``: runs a notebook's cells and keeps them with outputs.
 
 The output notebook is written after each cell, so that a run which is lost leaves what it had. What cells print is printed.
 """
@@ -14,6 +14,9 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
+
+from forebay.errors import ForebayError
+from forebay.toolkit.environments.environment import check_kernel, kernel_of
 
 EXIT_FAILED = 1
 EXIT_UNREADABLE = 2
@@ -33,13 +36,19 @@ class _Printing(NotebookClient):
         return super().output(outs, msg, display_id, cell_index)
 
 
-def run(source: Path, kept: Path) -> int:
-    """The exit status."""
+def run(source: Path, kept: Path, kernel: str | None = None) -> int:
+    """With that kernel, else the notebook's own; the exit status."""
     try:
         notebook = nbformat.read(source, nbformat.NO_CONVERT)
         notebook = nbformat.convert(notebook, nbformat.current_nbformat)
     except (OSError, ValueError) as error:
         print(f"forebay: {source} cannot be read as a notebook: {error}", file=sys.stderr)
+        return EXIT_UNREADABLE
+    name = kernel or kernel_of(notebook)
+    try:
+        check_kernel(name, source)
+    except ForebayError as error:
+        print(f"forebay: {error}", file=sys.stderr)
         return EXIT_UNREADABLE
     cells = len(notebook.cells)
 
@@ -50,8 +59,7 @@ def run(source: Path, kept: Path) -> int:
     def executed(**_: object) -> None:
         write(notebook, kept)
 
-    name = notebook.metadata.get("kernelspec", {}).get("name", "python3")
-    bounds = {"timeout": None, "kernel_name": name, "resources": {"metadata": {"path": str(Path.cwd())}}}
+    bounds: dict[str, Any] = {"timeout": None, "kernel_name": name, "resources": {"metadata": {"path": str(Path.cwd())}}}
     client = _Printing(notebook, on_cell_start=began, on_cell_executed=executed, **bounds)
     try:
         client.execute()
@@ -72,4 +80,4 @@ def write(notebook: NotebookNode, kept: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(Path(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(run(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]))

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from forebay.errors import ForebayError
 from forebay.service import BUDGET, FLAVOR_VARIABLE, LOSS_VARIABLE
-from forebay.spans import LABEL_VARIABLE
-from forebay.toolkit.environments.environment import in_use
+from forebay.spans import ATTEMPT_VARIABLE, JOB_VARIABLE, LABEL_VARIABLE
+from forebay.toolkit.environments.environment import Environment, environment, in_use
 from forebay.toolkit.jobs.output import Output, output_of
 
 READ_BYTES = 65_536
@@ -36,13 +36,13 @@ _LIBC = ctypes.CDLL(None)
 class Program:
     """One run of a job's program, in the user's home and environment. Raises ForebayError where it cannot be started."""
 
-    def __init__(self, job: Mapping[str, Any], output: Output, environment: Mapping[str, str]) -> None:
+    def __init__(self, job: Mapping[str, Any], output: Output, variables: Mapping[str, str]) -> None:
         self._output = output
+        used = _environment(job)
         descriptor, self._loss = tempfile.mkstemp(prefix="forebay-job-")
         os.close(descriptor)
         folder = Path.home() / str(job["folder"])
-        used = in_use()
-        own = {**environment, **_told(job), LOSS_VARIABLE: self._loss}
+        own = {**variables, **_told(job), LOSS_VARIABLE: self._loss}
         try:
             self._process = subprocess.Popen(
                 _command(job, sys.executable if used is None else str(used.python)),
@@ -106,15 +106,26 @@ class Program:
             return None
 
 
+def _environment(job: Mapping[str, Any]) -> Environment | None:
+    """The one that the job names, else the one in use; None where nothing is prepared. Raises ForebayError where it is not there."""
+    named = job.get("environment")
+    if named is None:
+        return in_use()
+    chosen = environment(str(named))
+    return chosen if chosen.exists else None
+
+
 def _command(job: Mapping[str, Any], python: str) -> list[str]:
-    """With the Python of the environment in use; a notebook's kernel brings its own.
+    """With that Python; a notebook's kernel brings its own, that of the environment that the job names, else the notebook's.
 
     Nothing that lies in the program's folder is imported before the program itself is.
     """
     ours = [python, "-P", "-m"]
     if job["kind"] == "notebook":
         files = [str(Path.home() / str(job["file"])), str(Path.home() / output_of(job))]
-        return [sys.executable, *ours[1:], "forebay.toolkit.jobs.notebook", *files]
+        named = job.get("environment")
+        kernel = [] if named is None else [environment(str(named)).kernel]
+        return [sys.executable, *ours[1:], "forebay.toolkit.jobs.notebook", *files, *kernel]
     program = str(job["file"]) if job["kind"] == "module" else _path(str(job["file"]))
     return [*ours, "forebay", "run", *(["-m"] if job["kind"] == "module" else []), program, *map(str, job["arguments"])]
 
@@ -128,7 +139,7 @@ def _path(file: str) -> str:
 def _told(job: Mapping[str, Any]) -> dict[str, str]:
     """What the program knows of its job."""
     flavor = {FLAVOR_VARIABLE: str(job["flavor"])} if job["flavor"] else {}
-    numbers = {"FOREBAY_JOB": str(job["id"]), "FOREBAY_JOB_ATTEMPT": str(job["attempt"])}
+    numbers = {JOB_VARIABLE: str(job["id"]), ATTEMPT_VARIABLE: str(job["attempt"])}
     return {LABEL_VARIABLE: str(job["label"]), "PYTHONUNBUFFERED": "1", **numbers, **flavor}
 
 

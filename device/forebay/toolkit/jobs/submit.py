@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import re
 import sys
@@ -12,6 +14,7 @@ from typing import Any
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, run
+from forebay.toolkit.environments import environment
 from forebay.toolkit.jobs import listing
 from forebay.toolkit.jobs.output import output_of
 
@@ -35,6 +38,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command.add_argument("--flavor", metavar="NAME", help="flavor of its device; see `forebay flavor list`")
+    command.add_argument(
+        "--env", metavar="NAME", help="one of your environments; without it a notebook's own, else the one in use when a run begins"
+    )
     command.add_argument("--name", help="what it is called in lists and in usage; without it the file's name")
     command.add_argument("--retries", type=int, metavar="COUNT", help="how often it is run again after a loss (3)")
     command.add_argument("--time-limit", type=seconds_of, metavar="TIME", help="longest that a run may take, as 90m, 12h or 2d")
@@ -85,15 +91,27 @@ def _schedule(service: Service, arguments: argparse.Namespace) -> int:
 
 
 def body_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the pool is asked for. Raises ForebayError where the program is not to be found in the user's home."""
+    """What the pool is asked for. Raises ForebayError where program or environment are not to be found in the user's home."""
     program = str(arguments.program)
     kind = "module" if arguments.module else "notebook" if program.endswith(NOTEBOOK) else "script"
     if kind == "notebook" and arguments.arguments:
         raise ForebayError("A notebook takes no arguments.")
     bounds = {"flavor": arguments.flavor, "name": arguments.name, "retries_max": arguments.retries, "notify": arguments.notify}
-    given = {key: value for key, value in {**bounds, "time_limit_seconds": arguments.time_limit}.items() if value is not None}
+    bounds |= {"time_limit_seconds": arguments.time_limit, "environment": _environment(arguments, kind)}
+    given = {key: value for key, value in bounds.items() if value is not None}
     body = {"kind": kind, "file": _file(program, kind), "folder": in_home(Path.cwd()), **given}
     return {**body, "arguments": list(arguments.arguments)}
+
+
+def _environment(arguments: argparse.Namespace, kind: str) -> str | None:
+    """The one that is asked for by name. Raises ForebayError where that, or a notebook's own, is not there."""
+    if arguments.env is not None:
+        return environment.environment(arguments.env).name
+    path = Path(arguments.program)
+    if kind == "notebook" and path.is_file():
+        with contextlib.suppress(ValueError, AttributeError):  # what is no notebook is told of by the run
+            environment.check_kernel(environment.kernel_of(json.loads(path.read_text(encoding="utf-8"))), path)
+    return None
 
 
 def _file(program: str, kind: str) -> str:

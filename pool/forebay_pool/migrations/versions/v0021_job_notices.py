@@ -1,4 +1,4 @@
-"""What users are told of their jobs."""
+"""What users are told of their jobs, and in which of their environments these run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ depends_on = None
 def upgrade() -> None:
     for table in ("jobs", "schedules"):
         op.add_column(table, sa.Column("notify", sa.String(16), nullable=True, comment="none, failures or all; null: as the user prefers"))
+        op.add_column(table, sa.Column("environment", sa.String(32), nullable=True, comment="of the user's own; null: the one in use, or a notebook's"))
     op.create_table(
         "job_notices",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
@@ -25,4 +26,5 @@ def upgrade() -> None:
 def downgrade() -> None:
     op.drop_table("job_notices")
     for table in ("jobs", "schedules"):
+        op.drop_column(table, "environment")
         op.drop_column(table, "notify")
