@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from forebay_service.errors import SettingsError
 from forebay_service.identity import BILLING, COMPUTE, OPERATE, TENANT
-from forebay_service.languages import CATALOGUES, COOKIE, COOKIE_SETTINGS, NAMES, SOURCE, came_from, language_of
+from forebay_service.languages import CATALOGUES, COOKIE, COOKIE_SETTINGS, NAMES, SOURCE, Text, came_from, language_of
 from jinja2 import Environment, pass_context
 from jinja2.ext import InternationalizationExtension
 from jinja2.runtime import Context
@@ -27,6 +27,13 @@ from forebay_hub.tenants import read_file
 STATIC = resources.files("forebay_service").joinpath("static")
 PAGES = "services/dashboards/"
 """Where the dashboards are, below the address of the installation."""
+PLACES = {
+    "usage": (Text("My usage"), Text("What ran, how long it computed, and what it costs.")),
+    "jobs": (Text("Jobs"), Text("Scripts and notebooks that run while you are away.")),
+    "tenant": (Text("Tenant"), Text("People, budgets, alerts, reports and bills.")),
+    "operator": (Text("Operator"), Text("Devices, work, tenants, prices and bills of this installation.")),
+}
+"""What is there, and what for."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +108,16 @@ def _ngettext(context: Context, one: str, many: str, count: int) -> str:
 
 
 @pass_context
-def _places(context: Context) -> list[tuple[str, str]]:
-    """Name and address of each page of the dashboards that the visitor may open."""
+def _places(context: Context) -> list[tuple[str, str, str]]:
+    """Name, address, and what it is for, of each page of the dashboards that the visitor may open."""
     scopes, root = context.get("parsed_scopes") or {}, context["prefix"] + PAGES
     if context.get("user") is None:
         return []
     names = {"usage": True, "jobs": COMPUTE in scopes, "tenant": TENANT in scopes or BILLING in scopes, "operator": OPERATE in scopes}
-    return [(name, root + name) for name, shown in names.items() if shown]
+    language = _language(context)
+    return [
+        (name.said(language), root + place, sentence.said(language)) for place, (name, sentence) in PLACES.items() if names[place]
+    ]
 
 
 class LanguagePage(BaseHandler):  # type: ignore[misc] # jupyterhub has no type information
