@@ -11,6 +11,8 @@ class Job(Row):
     """A program that runs unattended. ``label`` is what usage calls it, ``attempt`` counts its runs; ``reason`` has a ``sentence``."""
 
     id: Count
+    tenant: str
+    user: str
     name: str
     file: str
     arguments: tuple[str, ...] = ()

@@ -190,12 +190,12 @@ class Billing:
         """What devices drew by hour, oldest first."""
         return await self._upstream.read(_ENERGY, token, "api/energy", {"since_ns": since_ns})
 
-    async def job_costs(self, token: str, jobs: Sequence[Job], user: str) -> tuple[JobCost, ...]:
-        """What each run of the user's jobs has cost so far."""
+    async def job_costs(self, token: str, jobs: Sequence[Job]) -> tuple[JobCost, ...]:
+        """What each run of one user's jobs has cost so far."""
         if not jobs:
             return ()
-        since = [("user", user), ("since_ns", min(job.created_at_ns for job in jobs))]
-        return await self._upstream.read(_JOB_COSTS, token, f"api/job-costs?{urlencode([*since, *(('job', job.id) for job in jobs)])}")
+        whose = [("tenant", jobs[0].tenant), ("user", jobs[0].user), ("since_ns", min(job.created_at_ns for job in jobs))]
+        return await self._upstream.read(_JOB_COSTS, token, f"api/job-costs?{urlencode([*whose, *(('job', job.id) for job in jobs)])}")
 
     async def report(self, token: str, tenant: str, month: str) -> Document:
         """The month's report as PDF."""

@@ -26,7 +26,7 @@ class JobsView(PageHandler):
 
     async def costs(self, jobs: Sequence[Job]) -> Section[Costs]:
         """What they have cost so far."""
-        found = await attempt(self.services.billing.job_costs(self.token, jobs, self.visitor.name), Text("Costs"))
+        found = await attempt(self.services.billing.job_costs(self.token, jobs), Text("Costs"))
         return Section(None if found.content is None else Costs(found.content), found.problem)
 
 
