@@ -79,7 +79,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	FOREBAY_URL=local $(PYTEST) --full-sweep $(addprefix tests/frameworks/test_,processes.py reference_models.py)
 	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_autoscaling.py pool_groups_progress.py pool_jobs.py pool_openapi.py pool_state_machine_properties.py \
 		queue_properties.py)
-	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,console_accessibility.py jobs_page.py languages_in_browser.py owners_in_browser.py plan_in_browser.py)
+	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,charts_in_browser.py console_accessibility.py jobs_page.py languages_in_browser.py owners_in_browser.py plan_in_browser.py)
 	$(PYTEST) --full-sweep $(addprefix tests/lab/test_,closed_tab.py gallery.py notebook_in_browser.py)
 	$(PYTEST) --full-sweep --search-seeds tests/simulation
 	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000

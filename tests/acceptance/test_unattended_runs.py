@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,17 @@ class Place:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
+    def costs(self, job: int, runs: set[int]) -> dict[int, Decimal]:
+        """What each run has cost, once billing has all of them and they come to what the job's records do."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            told = self.cloud.service("billing/api/job-costs", self.token, job=job).json()
+            found = {row["attempt"]: Decimal(row["cost_exact"]) for row in told}
+            if set(found) == runs and sum(found.values()) == sum(Decimal(one["cost_exact"]) for one in self.usage(self.job(job)["label"])):
+                return found
+            assert time.monotonic() < deadline, told
+            time.sleep(0.2)
+
     def usage(self, label: str) -> list[dict[str, Any]]:
         """What billing has of it, once it has anything."""
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -162,6 +174,7 @@ def test_jobs_run_side_by_side_and_one_that_loses_its_worker_runs_again(place: P
     for job, name in ((train, "nightly"), (notebook, "cells.ipynb")):
         records = place.usage(f"job {job}: {name}")
         assert {(one["tenant"], one["user"]) for one in records} == {("acme", "acme-member")}
+    assert set(place.costs(train, {1, 2})) == {1, 2} and set(place.costs(notebook, {1})) == {1}
 
 
 def test_others_see_nothing_of_a_job_but_owners_and_operators_that_it_is_there(place: Place) -> None:

@@ -239,7 +239,7 @@ def test_an_owner_invites_sets_a_budget_and_an_alert_and_reads_what_the_tenant_u
     walk.look()
     page.click("tr:has(meter) a[data-edits] >> nth=0")
     page.click("tr[data-editing] button[name=action]")
-    page.wait_for_selector("tr:has(meter)", state="detached")
+    page.wait_for_selector("tr[data-editing]", state="detached")
     page.goto(f"{DASHBOARDS}tenant/budgets")
     assert page.locator("tr:has(meter)").count() == 0
     walk.sign_out()
