@@ -27,6 +27,7 @@ def configure_in_cluster(c: Any, folder: Path, environment: Mapping[str, str] = 
     people = folder / "hub.toml"
     configure(c, Settings(read_directory(people), services, database_url, metrics_token, read_look(people)))
     c.JupyterHub.spawner_class = "forebay-kube"
+    c.JupyterHub.upgrade_db = True  # JupyterHub's own schema; no other hub runs meanwhile
     c.ConfigurableHTTPProxy.should_start = False
     c.ConfigurableHTTPProxy.auth_token = secret(environment, "CONFIGPROXY_AUTH_TOKEN")
     c.JupyterHub.cleanup_servers = c.JupyterHub.cleanup_proxy = False

@@ -129,6 +129,13 @@ def test_a_notebooks_pod_is_restricted(hub: Any) -> None:
     assert not breaches(pod["spec"])
 
 
+def test_no_pod_has_variables_of_services(chart: Chart, hub: Any) -> None:
+    """Where the release is called as its page has it, one of them is ``FOREBAY_POOL_PORT``, which the pool takes for its port."""
+    pod, _ = hub_in_cluster.notebook(hub)
+    specs = [pod["spec"], *(one.spec for one in chart.pods())]
+    assert [spec["enableServiceLinks"] for spec in specs] == [False] * len(specs)
+
+
 BREACHES: dict[str, Callable[[Any], Any]] = {
     "hostPath": lambda spec: spec["volumes"].append({"name": "host", "hostPath": {"path": "/dev"}}),
     "hostNetwork": lambda spec: spec.update(hostNetwork=True),

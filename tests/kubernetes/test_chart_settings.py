@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from forebay_admin.backup import ORDER
 from forebay_hub.look import read_look
 from forebay_hub.roles import METRICS_SERVICE, SERVICE_SCOPES
 from forebay_hub.services import SERVICES
+from forebay_service.errors import SettingsError
 from forebay_service.settings import ServiceSettings
 
 SETTINGS: dict[str, type[ServiceSettings]] = {
@@ -188,6 +192,34 @@ def test_the_installation_has_the_name_of_the_values_on_all_pages(helm: str, tmp
     assert (look.name, look.help_url) == ("Acme GPUs", "https://intranet.example/gpu")
     told = chart.environment("dashboards")
     assert (told["FOREBAY_DASHBOARDS_NAME"], told["FOREBAY_DASHBOARDS_HELP_URL"]) == (look.name, look.help_url)
+
+
+def test_a_hub_of_a_later_release_brings_jupyterhub_s_own_tables_up_to_date(hub: Any) -> None:
+    assert hub.config.JupyterHub.upgrade_db is True
+
+
+def test_variables_of_kubernetes_s_services_would_keep_the_pool_from_starting(helm: str, tmp_path: Path) -> None:
+    """By which `enableServiceLinks: false` is known to matter."""
+    chart = rendered(helm, "trying")
+    file = tmp_path / "pool.toml"
+    file.write_text(chart.file("pool", file.name), encoding="utf-8")
+    linked = chart.environment("pool") | {"FOREBAY_POOL_PORT": "tcp://10.96.0.7:8091", "FOREBAY_POOL_SERVICE_HOST": "10.96.0.7"}
+    with pytest.raises(SettingsError, match="FOREBAY_POOL_SERVICE_HOST names no setting"):
+        SETTINGS["pool"].load(file, linked)
+
+
+def test_the_page_s_restore_makes_a_job_of_the_back_up_s(chart: Chart) -> None:
+    """What its pipe writes, of what kubectl would send it: with one word a line, as kubectl prints lists."""
+    page = (CHECKOUT / "docs" / "operators" / "kubernetes.md").read_text(encoding="utf-8")
+    changes = page.partition("--output=json \\\n  | ")[2].partition(" \\\n  | kubectl")[0]
+    job = {"kind": "Job", "spec": copy.deepcopy(chart.one("CronJob", "backup")["spec"]["jobTemplate"]["spec"])}
+    done = subprocess.run(["sh", "-c", changes], input=json.dumps(job, indent=4), capture_output=True, text=True, check=True)
+    made = json.loads(done.stdout)
+    arguments = made["spec"]["template"]["spec"]["containers"][0].pop("args")
+    assert arguments == ["restore", "/backups", "--newest", "--replace"]
+    parser().parse_args(["admin", *arguments])
+    job["spec"]["template"]["spec"]["containers"][0].pop("args")
+    assert made == job
 
 
 def test_hub_and_proxy_find_each_other(chart: Chart, hub: Any) -> None:

@@ -141,7 +141,11 @@ NAMES = ("proxy", "hub", "pool", "billing", "dashboards", "backup")
 def test_a_container_runs_what_its_unit_runs(compose: dict[str, Any], layout: Layout, name: str) -> None:
     unit, container = unit_of(layout, name), compose[name]
     (command,) = unit["ExecStart"]
-    program, *arguments = container["command"]
+    words = container["command"]
+    if name == "pool":  # who has no capability gives workers no account
+        assert words[:2] == ["env", "--unset=FOREBAY_POOL_WORKER_ACCOUNT"]
+        words = words[2:]
+    program, *arguments = words
     own = command.rpartition(" -- ")[2]  # a container is one account's, workers included
     assert [f"{SERVICES_PREFIX}/bin/{program}", *arguments] == own.split()
     variables = [f"./settings/{Path(file).relative_to('/etc/forebay')}" for file in unit.get("EnvironmentFile", ())]
@@ -175,6 +179,13 @@ def test_containers_find_the_files_that_init_writes(compose: dict[str, Any], lay
                 assert Path(target).parent == layout.credentials("forebay-proxy")
         named = [word for word in compose[name]["command"] if word.startswith("/etc/forebay/")]
         assert set(named) <= mounts_of(compose[name]).keys()
+
+
+def test_what_init_writes_for_the_pool_names_accounts_that_containers_do_not_have() -> None:
+    """So the compose file takes them away; `env --unset` of a variable that is called otherwise would do nothing, without a word."""
+    written = files(Answers("gpu.example.org", devices="cpu"), Layout(Path("/"), SERVICES_PREFIX))
+    (own,) = [file for file in written if file.path.name == "pool.env"]
+    assert re.findall(rb"^FOREBAY_POOL_WORKER_ACCOUNT=", own.content, re.MULTILINE)
 
 
 def test_containers_are_closed_and_only_the_proxy_is_reached(compose: dict[str, Any]) -> None:

@@ -52,6 +52,7 @@ pod_security_context:
 container_security_context:
   {{- include "forebay.containerSecurity" . | nindent 2 }}
 automount_service_account_token: false
+extra_pod_config: {enableServiceLinks: false}
 cpu_guarantee: {{ $user.cpu.guarantee }}
 cpu_limit: {{ $user.cpu.limit }}
 mem_guarantee: {{ $user.memory.guarantee }}

@@ -73,6 +73,7 @@ securityContext:
 
 {{- define "forebay.pod" -}}
 automountServiceAccountToken: {{ .api | default false }}
+enableServiceLinks: false  # their variables, such as FOREBAY_POOL_PORT, would be taken for settings of ours
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
