@@ -5,7 +5,6 @@ Plain standard library: runs before anything is installed.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import subprocess
@@ -16,16 +15,17 @@ from pathlib import Path
 
 from place import CHECKOUT, Place
 
-sys.path.append(str(CHECKOUT / "hub"))  # of the checkout, as long as nothing is installed
+sys.path += [str(CHECKOUT / "hub"), str(CHECKOUT / "service")]  # of the checkout, as long as nothing is installed
 
 from forebay_hub.uids import NUMBERS, AccountsError, Register, range_of, taken
+from forebay_service.account import device_groups
 
-__all__ = ["Accounts", "AccountsError", "Register", "account_command", "found", "range_of", "take_over", "taken"]
+__all__ = ["Accounts", "AccountsError", "Register", "account_command", "device_groups", "found", "range_of", "take_over", "taken"]
 
 GROUP, SERVICES, WORKERS, PROXY = "@group", "@services", "@workers", "@proxy"
 """The first four names of a register; no login begins with ``@``."""
-ACCELERATORS = ("/dev/kfd", "/dev/dri/renderD*", "/dev/nvidia*", "/dev/nvidia-caps/*")
-"""What drivers of GPUs are opened by."""
+WORKER_NUMBERS = "60514-60577"
+"""Of FOREBAY_WORKER_UIDS; given out by nobody either, and containers have them. As many as a pool starts workers."""
 PYTHON = CHECKOUT / ".venv" / "bin" / "python"
 PROBE_SECONDS_MAX = 30
 SHARED = "so every cell can read every secret of this installation: it is for one person, or for trying"
@@ -34,11 +34,12 @@ SHARED = "so every cell can read every secret of this installation: it is for on
 @dataclass(frozen=True)
 class Accounts:
     """Of a root installation. ``namespace`` is the process whose user namespace knows services and workers; without one they are the same
-    account. ``hide``: ``/proc`` shows to each its own."""
+    account. ``worker_uids`` are FIRST-LAST, of which each worker has one. ``hide``: ``/proc`` shows to each its own."""
 
     register: Register
     hide: bool
     namespace: int | None
+    worker_uids: str = WORKER_NUMBERS
 
     @classmethod
     def from_environment(cls, place: Place, environment: Mapping[str, str]) -> Accounts | None:
@@ -48,7 +49,7 @@ class Accounts:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"FOREBAY_ACCOUNTS": json.dumps({"hide": self.hide, "namespace": self.namespace})}
+        return {"FOREBAY_ACCOUNTS": json.dumps({"hide": self.hide, "namespace": self.namespace, "worker_uids": self.worker_uids})}
 
     @property
     def group(self) -> int:
@@ -69,6 +70,7 @@ class Accounts:
 
     @property
     def workers(self) -> int:
+        """The group of all workers; without a namespace, the services'."""
         return self.services if self.namespace is None else self.register.of(WORKERS)
 
 
@@ -97,13 +99,18 @@ def _places(path: Path) -> Iterator[Path]:
         path = path.parent / path.readlink()
 
 
-def device_groups(patterns: Iterable[str] = ACCELERATORS) -> tuple[int, ...]:
-    """The groups that open this machine's accelerators, where they are not open to all, and not to root alone."""
-    found = [os.stat(path) for pattern in patterns for path in glob.glob(pattern) if not os.path.isdir(path)]
-    return tuple(sorted({node.st_gid for node in found if node.st_gid and node.st_mode & 0o066 == 0o060}))
+def worker_uids_of(environment: Mapping[str, str], others: range) -> str:
+    """FIRST-LAST of the workers, which are none of ``others``. Raises AccountsError."""
+    text = environment.get("FOREBAY_WORKER_UIDS") or WORKER_NUMBERS
+    first, dash, last = text.partition("-")
+    if not (dash and first.isdecimal() and last.isdecimal() and 0 < int(first) < int(last) < 2**31):
+        raise AccountsError(f"FOREBAY_WORKER_UIDS={text} cannot be used; give the first and the last number, as in {WORKER_NUMBERS}")
+    if int(first) < others.stop and others.start <= int(last):
+        raise AccountsError(f"FOREBAY_WORKER_UIDS={text} and FOREBAY_UIDS have numbers in common; workers are no login's")
+    return text
 
 
-def account_command(uid: int, groups: Iterable[int], *options: str) -> list[str]:
+def account_command(uid: int | str, groups: Iterable[int], *options: str) -> list[str]:
     """Begins a command line that runs the rest under an account (forebay_service.account)."""
     return [str(PYTHON), "-I", "-m", "forebay_service.account", str(uid), ",".join(map(str, groups)), *options, "--"]
 
@@ -145,9 +152,11 @@ def found(place: Place, environment: Mapping[str, str], euid: int) -> tuple[Acco
     if problem is not None:
         return None, f"Everything runs as root, since {problem}, {SHARED}."
     unhidden = refused([*account_command(services, [group], "--hide"), "true"])
-    namespace, joined = keep_namespace(services, workers, (group, *device_groups()))
-    accounts = Accounts(register, unhidden is None, namespace)
-    ours = f"services under {services}, workers under {workers}" if namespace is not None else f"services and workers under {services}"
+    uids = worker_uids_of(environment, range_of(environment.get("FOREBAY_UIDS") or NUMBERS))
+    namespace, joined = keep_namespace(services, f"{workers},{uids}", (workers, group, *device_groups()))
+    accounts = Accounts(register, unhidden is None, namespace, uids)
+    workers_too = f"services and workers under {services}"
+    ours = f"services under {services}, each worker under one of {uids}" if namespace is not None else workers_too
     notes = [
         f"workers have no account of their own ({joined})" if namespace is None else "",
         f"they see each other's processes, though not what is in them ({unhidden})" if unhidden else "",
@@ -157,14 +166,15 @@ def found(place: Place, environment: Mapping[str, str], euid: int) -> tuple[Acco
     return accounts, f"Started as root: {who}{but}."
 
 
-def keep_namespace(services: int, workers: int, groups: Iterable[int]) -> tuple[int | None, str | None]:
+def keep_namespace(services: int, workers: str, groups: Iterable[int]) -> tuple[int | None, str | None]:
     """Starts the process that keeps the user namespace of services and workers while this one lives; its id, or None and why not."""
     leash = [str(PYTHON), "-I", "-m", "forebay_service.leash"]
-    command = [*leash, *account_command(services, groups, "--knows", str(workers)), "sh", "-c", "echo ready; exec sleep infinity"]
+    command = [*leash, *account_command(services, groups, "--knows", workers), "sh", "-c", "echo ready; exec sleep infinity"]
     keeper = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     if keeper.stdout is None or keeper.stdout.readline() != "ready\n":
         return None, last_line(keeper.communicate()[1])
-    problem = refused([*account_command(services, groups, "--joins", str(keeper.pid)), *account_command(workers, groups), "true"])
+    worker = account_command(workers.rpartition(",")[2], groups)
+    problem = refused([*account_command(services, groups, "--joins", str(keeper.pid)), *worker, "true"])
     if problem is not None:
         keeper.kill()
         keeper.wait()
@@ -186,7 +196,7 @@ def take_over(place: Place, accounts: Accounts) -> int:
     os.chown(proxy, 0, accounts.proxy)
     proxy.chmod(0o750)
     os.chown(sockets, accounts.services, accounts.workers)
-    sockets.chmod(0o771)
+    sockets.chmod(0o1771)
     owners = {place.state / name: accounts.services for name in ("pool", "billing")}
     owners |= {home: accounts.register.of(home.name) for home in homes.iterdir() if home.is_dir() and not home.name.startswith(".")}
     changed = sum(give(folder, uid, past_root=folder.parent == place.state) for folder, uid in owners.items())

@@ -1,5 +1,6 @@
 """JupyterHub on one machine; ``docs/operators/local.md`` describes every setting. Started by ``make up``."""
 
+import json
 import os
 import secrets
 import sys
@@ -56,7 +57,7 @@ service_accounts = dict.fromkeys(SERVICES, account_of(SERVICE_ACCOUNT))
 if accounts is not None:
     service_accounts["pool"] = Account(accounts.services, accounts.device_users, accounts.hide, joins=accounts.namespace)
 if accounts is not None and accounts.namespace is not None:
-    environments["pool"]["FOREBAY_POOL_WORKER_ACCOUNT"] = str([accounts.workers, *accounts.device_users])
+    environments["pool"]["FOREBAY_POOL_WORKER_ACCOUNT"] = json.dumps([accounts.worker_uids, accounts.workers, *accounts.device_users])
 
 directory = configure(
     c,

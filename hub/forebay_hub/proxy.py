@@ -27,7 +27,7 @@ WATCH_SECONDS = 0.5
 
 def hand_over(path: str, account: Account) -> None:
     """Lets the account's group read a file of ours, and nobody else. Raises OSError."""
-    os.chown(path, os.getuid(), account.number)
+    os.chown(path, os.getuid(), account.gid)
     os.chmod(path, 0o640)
 
 

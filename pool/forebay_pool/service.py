@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import astuple
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -241,9 +242,10 @@ class Service:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if account is not None and self.settings.launcher == "local":
-                os.chown(folder, account.number, account.number)
+                os.chown(folder, os.getuid(), account.gid)
+                folder.chmod(0o1730)  # workers make files there, and neither list nor remove those of others
         except OSError as error:
-            owner = f"uid {os.getuid()}" if account is None else f"{account.uid}, the workers' account"
+            owner = f"uid {os.getuid()}" if account is None else f"{account.groups[0]}, the workers' group"
             why = error.strerror or error
             raise SettingsError(f"spill_dir {folder} cannot be used ({why}): make it, and give it to {owner}") from None
         return folder.absolute()
@@ -273,11 +275,20 @@ class Service:
             devices = devices_of(node, self.settings.devices)
             if devices:
                 self.shell.apply(NodeJoined(node.name, tuple(devices)))
+                self._check_release(node)
         for node in now.values():
             before = self._nodes.get(node.id)
             if node.reclaim_unix_ms is not None and (before is None or before.reclaim_unix_ms is None):
                 self._reclaimed(node.name, node.reclaim_unix_ms)
         self._nodes = now
+
+    def _check_release(self, node: RayNode) -> None:
+        """What `forebay node join` has made starts workers as the pool of its own release asks; others would fail one after the other."""
+        ours = version("forebay-pool")
+        if self.settings.worker_account is not None and node.release != ours:
+            told = {"action": "node_release", "node": node.name, "release": node.release or "unknown"}
+            log.warning("node %s is of release %s, the pool of %s: nothing is lent there", node.name, told["release"], ours, extra=told)
+            self.shell.apply(NodeLost(node.name, Cause("other_release", release=ours)))
 
     def _reclaimed(self, name: str, deadline_unix_ms: int) -> None:
         """The node's provider takes it back: sessions have half of the time to leave by themselves, and their tensors the rest."""
@@ -321,8 +332,8 @@ class Service:
     def _make_socket_dir(self, kept: Snapshot) -> Path:
         """A directory for the workers' sockets; a short one elsewhere if the state's path is too long for sockets.
 
-        A new one is private. For workers under an account of their own it is one that they write to and others pass. The sockets of workers
-        that are still there stay.
+        A new one is private. For workers under accounts of their own it is one that they write to, each for itself, and others pass. The
+        sockets of workers that are still there stay.
         """
         wanted = (self.settings.socket_dir or self.settings.state_dir / "sockets").absolute()
         if len(str(wanted)) > SOCKET_DIR_CHARACTERS_MAX:
@@ -332,10 +343,10 @@ class Service:
         wanted.mkdir(parents=True, mode=0o700, exist_ok=True)
         if self._worker_account is not None:
             try:
-                os.chown(wanted, -1, self._worker_account.number)
+                os.chown(wanted, -1, self._worker_account.gid)
             except OSError as error:
                 raise SettingsError(f"worker_account cannot be used ({error.strerror or error})") from None
-            wanted.chmod(0o771)
+            wanted.chmod(0o1771)
         living = {worker.id for worker in kept.workers}
         for path in wanted.iterdir():
             if path.stem not in living:

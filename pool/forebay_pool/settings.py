@@ -56,8 +56,9 @@ def parse_bytes(value: object) -> object:
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0, lt=2**63)]
 AnyBytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0, lt=2**63)]
-Identifier = Annotated[int, Field(gt=0, lt=2**32 - 1)] | Annotated[str, Field(pattern="^[a-z_][a-z0-9_-]{0,31}$")]
-"""A number, or the name of an account that has it, where the worker runs, as its uid and its gid."""
+NAME = "[a-z_][a-z0-9_-]{0,31}|[1-9][0-9]{0,9}-[1-9][0-9]{0,9}|@devices"
+Identifier = Annotated[int, Field(gt=0, lt=2**32 - 1)] | Annotated[str, Field(pattern=f"^({NAME})$")]
+"""A number, or the name of an account that has it, where the worker runs, as its uid and its gid; else see ``forebay_service.account``."""
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 NODES_MAX = 10_000
 Bound = Annotated[int, Field(ge=1, le=10_000_000)]
@@ -138,7 +139,9 @@ class Settings(ServiceSettings):
         {}, description="Interpreters of single kinds of device, as {hip = \"/opt/rocm/bin/python\"}; of the others: worker_python."
     )
     worker_account: Annotated[tuple[Identifier, ...], Field(min_length=2)] | None = Field(
-        None, description="The uid, and gid, that workers run under, and their other gids, or accounts' names; none: the pool's own."
+        None,
+        description="The uid, and gid, that workers run under, or `FIRST-LAST`, of which each gets one of its own; and their other gids."
+        " Names do too, and `@devices` for the groups that open accelerators. None: the pool's own.",
     )
     worker_environment: tuple[str, ...] = Field(WORKER_ENVIRONMENT, description="Environment variables that workers inherit; no other.")
     user_kernels: bool = Field(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CLONE_NEWNS = 0x00020000
@@ -17,6 +17,7 @@ MS_REC = 0x4000
 MS_PRIVATE = 0x40000
 NS_GET_OWNER_UID = 0xB704
 """From linux/sched.h, linux/mount.h and linux/nsfs.h."""
+NOBODY = 65534
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -59,12 +60,12 @@ def hide_processes(seen_by: int | None = None) -> None:
         raise OSError("this kernel cannot mount a second /proc with hidepid")
 
 
-def enter_user_namespace(ids: Iterable[int]) -> None:
+def enter_user_namespace(ids: Iterable[range]) -> None:
     """Leaves this process in a user namespace that knows these uids and gids alone, under their own numbers. Needs root. Raises OSError.
 
     In it the process may do everything, but to processes and files of these accounts only; root is not among them.
     """
-    lines = "".join(f"{number} {number} 1\n" for number in sorted(set(ids)))
+    lines = "".join(f"{numbers.start} {numbers.start} {len(numbers)}\n" for numbers in joined(ids))
     this, (entered, tell) = os.getpid(), os.pipe()
     outside = os.fork()
     if outside == 0:
@@ -90,25 +91,48 @@ def join_user_namespace(process: int) -> None:
         os.close(descriptor)
 
 
-def join_user_namespace_again(uid: int, ids: Iterable[int]) -> bool:
-    """Leaves this process in the user namespace of :func:`enter_user_namespace` in which a process of ``uid`` lives on, if there is one.
+def join_user_namespace_again(uids: Iterable[range], ids: Iterable[range]) -> bool:
+    """Leaves this process in the user namespace of :func:`enter_user_namespace` in which a process of one of ``uids`` lives on, if there is
+    one.
 
     One that such a process has made for itself is not taken for it: it is not root's. Needs root.
     """
-    lines = [f"{number} {number} 1".split() for number in sorted(set(ids))]
-    found = (entry for entry in Path("/proc").iterdir() if entry.name.isdigit())
-    return any(_joins_namespace_of(entry, uid, lines) for entry in found)
+    wanted = list(uids)
+    lines = [[str(numbers.start), str(numbers.start), str(len(numbers))] for numbers in joined(ids)]
+    living = (process for process, owners in processes() if any(uid in numbers for uid in owners for numbers in wanted))
+    return any(_joins_namespace_of(process, lines) for process in living)
 
 
-def _joins_namespace_of(process: Path, uid: int, lines: list[list[str]]) -> bool:
+def joined(ids: Iterable[range]) -> list[range]:
+    """The same numbers, each once, in ranges that do not touch, in order."""
+    found: list[range] = []
+    for numbers in sorted(ids, key=lambda one: one.start):
+        if found and numbers.start <= found[-1].stop:
+            found[-1] = range(found[-1].start, max(found[-1].stop, numbers.stop))
+        else:
+            found.append(numbers)
+    return found
+
+
+def processes() -> Iterator[tuple[Path, set[int]]]:
+    """The folder in ``/proc`` of each process that this one sees, and its uids. Whom the folder belongs to would not do: where nobody may
+    look into a process, that is root."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "status").read_text(encoding="ascii", errors="replace")
+            except OSError:  # it has ended, or is another's
+                continue
+            yield entry, set(map(int, status.partition("\nUid:")[2].partition("\n")[0].split()))
+
+
+def _joins_namespace_of(process: Path, lines: list[list[str]]) -> bool:
     """``process``: its folder in ``/proc``; ``lines``: those of the map of its uids."""
     try:
-        if process.stat().st_uid != uid:
-            return False
         descriptor = os.open(process / "ns" / "user", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:  # it has ended, or is another's
+    except OSError:
         return False
-    owner = ctypes.c_uint32(uid)
+    owner = ctypes.c_uint32(NOBODY)
     try:
         check(_LIBC.ioctl(descriptor, NS_GET_OWNER_UID, ctypes.byref(owner)), "ioctl(NS_GET_OWNER_UID)")
         known = [line.split() for line in (process / "uid_map").read_text(encoding="ascii").splitlines()]

@@ -117,7 +117,7 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
             shutil.copy(notebook, draft)
         if account is not None:
             for path in (draft, *draft.iterdir()):
-                os.chown(path, account.number, account.number)
+                os.chown(path, account.gid, account.gid)
         draft.rename(home)
 
 

@@ -30,6 +30,16 @@ echo "hosts: files" >/etc/nsswitch.conf
 echo "$name" >/proc/sys/kernel/hostname
 exec "$@"
 """
+POSTGRES = """
+set -e; mkdir /run/postgresql; chown postgres: /run/postgresql; cd /run/postgresql
+as="runuser -u postgres --"
+data=/var/lib/postgresql/forebay
+$as {bin}/initdb -D $data -A trust -E UTF8 --no-sync >/dev/null
+$as {bin}/pg_ctl -D $data -l log -o '-c listen_addresses=127.0.0.1 -c unix_socket_directories=/run/postgresql' -w start >/dev/null
+$as {bin}/createuser -h 127.0.0.1 forebay
+for name in hub pool billing; do $as {bin}/createdb -h 127.0.0.1 -O forebay "forebay_$name"; done
+"""
+"""Starts a server of the services' databases on a host; ``{bin}`` has the programs."""
 COMMAND_SECONDS_MAX = 600
 ROUTE = ("route", "add", "default", "dev", "eth0")
 """Leads nowhere; programs look along it for the host's own address."""

@@ -171,9 +171,11 @@ def test_the_page_s_commands_make_a_host_that_serves_a_notebook_is_backed_up_and
         product, uid, torch_file = printed.split()
         assert product == "14.0" and int(uid) > 1000 and torch_file.startswith(f"{host.environment}/notebook/")
         workers, (pool,) = host.processes("forebay_worker"), host.processes("forebay_pool")
-        assert {entry.stat().st_uid for entry in workers} == {host.uid("forebay-worker")} and pool.stat().st_uid == host.uid("forebay-pool")
+        uids = [int(re.findall(r"^Uid:\t(\d+)", (entry / "status").read_text(), re.MULTILINE)[0]) for entry in workers]
+        assert len(set(uids)) == len(uids) and set(uids) <= set(range(1879048192, 1879113728)), "each worker has one of its own"
+        assert pool.stat().st_uid == host.uid("forebay-pool")
         secrets = [pool / "environ", host.state / "pool" / "pool.sqlite", host.root / "etc" / "forebay" / "secrets" / "pool.env"]
-        assert not [path for path in secrets if host.reads(host.uid("forebay-worker"), path)]
+        assert not [path for path in (*secrets, *(entry / "environ" for entry in workers)) if host.reads(uids[0], path)]
         assert host.reads(host.uid("forebay-pool"), secrets[1])
         host.runner.fail("forebay-pool.service")
         assert kernel.run("print((x + 1).sum().item())").split()[-1] == "10.0", "the session waited for the pool"

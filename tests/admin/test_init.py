@@ -119,7 +119,9 @@ def test_each_service_takes_its_files_and_listens_where_the_hub_looks_for_it(roo
         assert getattr(settings, "public_url", None) == f"https://{host.name}", "what mails link to"
         assert variables["JUPYTERHUB_CLIENT_ID"] == "service-dashboards", "by which the hub knows where people sign in"
     else:
-        assert getattr(settings, "worker_account", None) == (("forebay-worker", "forebay-worker") if name == "pool" else None)
+        assert getattr(settings, "worker_account", None) == (
+            ("1879048192-1879113727", "forebay-worker", "@devices") if name == "pool" else None
+        )
         url = getattr(settings, "database_url", None)
         assert url == (None if database == "sqlite" else f"{database}/forebay_{name}")
         assert getattr(settings, "state_dir", None) == root / "var" / "lib" / "forebay" / name

@@ -6,6 +6,7 @@ That its units work, between hosts, is shown by ``tests/acceptance/test_more_hos
 from __future__ import annotations
 
 import email.utils
+import os
 import re
 import shutil
 import socket
@@ -98,7 +99,9 @@ def test_a_node_s_files_say_its_labels_and_keep_its_key_from_others(root: Path, 
     layout = join.Layout(root.parent / "node")
     planned = {str(file.path.relative_to(layout.root)): file for file in join.files(invitation, layout, Devices("cuda", "H100", 2**36, 8))}
     unit = planned["etc/systemd/system/forebay-node.service"].content.decode()
-    assert "--labels=forebay.io/node=gpu-1,forebay.io/model=H100,forebay.io/switch=rack-2 --num-gpus=8" in unit
+    release = Releases.here().forebay
+    labels = f"forebay.io/node=gpu-1,forebay.io/model=H100,forebay.io/switch=rack-2,forebay.io/release={release}"
+    assert f"--labels={labels} --num-gpus=8" in unit
     assert f"--address={HEAD}:6379" in unit and f"--node-ip-address={ADDRESS}" in unit and "User=forebay-node" in unit
     assert {name for name, file in planned.items() if file.mode == 0o600} == {"etc/forebay/tls/node.key", "etc/forebay/node.toml"}
     assert invitation.key not in unit
@@ -113,7 +116,8 @@ def test_a_node_s_workers_have_an_account_that_ray_s_own_may_start_them_under(ro
     assert re.findall(r"^u (\S+)", planned["forebay-node.conf"], re.MULTILINE) == ["forebay-node", "forebay-worker"]
     unit = planned["forebay-node.service"]
     (begins,) = re.findall(r"^ExecStart=(.*?) -- (?:\S+)/ray start ", unit, re.MULTILINE)
-    assert begins == f"!{layout.python} -I -m forebay_service.account forebay-node forebay-node --starts forebay-worker"
+    account = f"{layout.python} -I -m forebay_service.account"
+    assert begins == f"!{account} forebay-node forebay-node,@devices --starts forebay-worker,1879048192-1879113727"
     assert "\nCapabilityBoundingSet=CAP_SETGID CAP_SETUID\n" in unit and "\nRestrictNamespaces=user\n" in unit
 
 
@@ -136,6 +140,50 @@ def test_each_release_that_differs_is_told_with_the_one_that_it_must_be(invitati
     other = replace(Releases.here(), ray="2.1.0", torch="")
     found = checks.check_releases(invitation, other)
     assert not found.good and found.sentence.startswith(f"ray is 2.1.0 and must be {invitation.ray}, torch is missing and must be")
+
+
+def test_a_pool_of_another_release_than_the_invitation_is_told_with_what_to_do(invitation: Invitation) -> None:
+    assert checks.check_pool_release(invitation.forebay, invitation).good and checks.check_pool_release("", invitation).good
+    found = checks.check_pool_release("7.0.0", invitation)
+    assert not found.good and f"has 7.0.0 by now, and the invitation is of {invitation.forebay}: install 7.0.0 here" in found.sentence
+
+
+LAID = """
+mount -t tmpfs -o mode=755 tmpfs /dev; mkdir /dev/dri
+mknod -m 666 /dev/null c 1 3; mknod -m 666 /dev/urandom c 1 9
+for name in kfd dri/renderD128; do mknod -m "$1" "/dev/$name" c 1 5; chown "root:$2" "/dev/$name"; done
+shift 2; exec "$@"
+"""
+ACCESS = """
+import sys; from pathlib import Path; from forebay_admin.node import checks
+found = checks.check_access(Path(sys.executable), "1879048192-1879113727"); print(found.good, found.sentence)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="device nodes are root's to make")
+@pytest.mark.parametrize(
+    ("mode", "group", "good"), [("660", "video", True), ("666", "root", True), ("660", "root", False), ("600", "video", False)]
+)
+def test_whether_workers_open_the_devices_is_tried_under_a_uid_of_theirs(mode: str, group: str, good: bool) -> None:
+    """AMD's nodes are ``render``'s or ``video``'s; what is root's alone cannot be lent."""
+    command = ["unshare", "--mount", "sh", "-euc", LAID, "sh", mode, group, sys.executable, "-c", ACCESS]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    if good:
+        assert said == "True Workers open /dev/dri/renderD128, /dev/kfd.\n"
+    else:
+        assert said.startswith("False Workers cannot open the devices (sh: "), said
+        assert "/dev/dri/renderD128: Permission denied): each must be open to a group other than root's (`chgrp render`" in said
+
+
+def test_units_whose_workers_open_gpus_keep_no_device_from_them(root: Path, invitation: Invitation) -> None:
+    """``DevicePolicy`` of systemd, and what closes devices by other names: the groups ``render`` and ``video`` alone would not do."""
+    layout = join.Layout(root)
+    units = {file.path.name: file.content.decode() for file in join.files(invitation, layout, Devices("hip", "MI300X", 2**37, 8))}
+    units["forebay-pool.service"] = (root / "etc/systemd/system/forebay-pool.service").read_text()
+    for name in ("forebay-node.service", "forebay-pool.service"):
+        assert not re.findall(r"^(?:DevicePolicy|DeviceAllow|PrivateDevices|ProtectClock)=", units[name], re.MULTILINE), name
+        assert ",@devices --starts forebay-worker,1879048192-1879113727 -- " in units[name], name
+    assert "PrivateDevices=yes" in (root / "etc/systemd/system/forebay-billing.service").read_text()
 
 
 @pytest.mark.parametrize("seconds", [-60.0, 60.0])

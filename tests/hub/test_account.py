@@ -11,7 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from forebay_service.account import Account
+from forebay_service.account import Account, device_groups
+from forebay_service.namespaces import joined
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
 
@@ -23,6 +24,58 @@ print(child.pid, flush=True)
 time.sleep(60)
 """
 PIDS = "ls /proc | grep -c '^[0-9]'"
+EACH = "60520-60523"
+"""Of which each command has one; nobody else's on this machine."""
+OWN = "echo $(id -u) $(id -g) $$; exec sleep 60"
+TWO_WORKERS = """
+import ctypes, os, sys, time
+from forebay_service.account import Account, become
+folder, each, group, service = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+libc = ctypes.CDLL(None, use_errno=True)
+class Part(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+here = ctypes.create_string_buffer(b"secret--")
+def called(result):
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "")
+def copied(pid):
+    own, theirs = Part(ctypes.addressof(here), 8), Part(ctypes.addressof(here), 8)
+    called(libc.process_vm_readv(pid, ctypes.byref(own), 1, ctypes.byref(theirs), 1, 0))
+tries = {
+    "mem": lambda pid: open(f"/proc/{pid}/mem", "rb"), "environ": lambda pid: open(f"/proc/{pid}/environ", "rb").read(),
+    "maps": lambda pid: open(f"/proc/{pid}/maps").read(), "fd": lambda pid: os.listdir(f"/proc/{pid}/fd"), "copy": copied,
+    "ptrace": lambda pid: called(libc.ptrace(0x4206, pid, 0, 0)), "kill": lambda pid: os.kill(pid, 0),
+    "read": lambda pid: open(f"{folder}/socket").read(), "replace": lambda pid: os.rename(f"{folder}/{os.getpid()}", f"{folder}/socket"),
+    "remove": lambda pid: os.unlink(f"{folder}/socket"),
+}
+def begin(account, work):
+    heard, tell = os.pipe()
+    if os.fork() == 0:
+        become(account)
+        called(libc.prctl(4, 1, 0, 0, 0))  # as after the start of a program
+        os.write(tell, work().encode())
+        time.sleep(30)
+        os._exit(0)
+    return os.read(heard, 4096).decode()
+def serve():
+    open(f"{folder}/socket", "w").write("secret")
+    return f"{os.getuid()} {os.getpid()}"
+def attempt(pid):
+    open(f"{folder}/{os.getpid()}", "w").close()
+    told = []
+    for name, one in tries.items():
+        try:
+            one(pid)
+        except (PermissionError, FileNotFoundError, ProcessLookupError):
+            continue
+        told.append(name)
+    return " ".join(told) or "nothing"
+become(Account(service, (service,), hide=True, starts=f"{group},{each}"))
+uid, pid = map(int, begin(Account(each, (group,)), serve).split())
+print(begin(Account(each, (group,)), lambda: attempt(pid)))
+print(begin(Account(uid, (group,)), lambda: attempt(pid)), flush=True)
+os.killpg(0, 9)
+"""
 
 
 def output(account: Account, script: str, **options: str) -> str:
@@ -98,6 +151,50 @@ def test_a_service_that_comes_back_finds_its_workers_and_enters_no_namespace_tha
     finally:
         own.kill()
         own.wait()
+
+
+def test_each_command_has_a_uid_of_its_own_of_the_range_and_none_is_given_twice_while_it_is_used() -> None:
+    begun = [subprocess.Popen(Account(EACH, (GROUP,)).command(["sh", "-c", OWN]), stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    try:
+        told = [process.stdout.readline().split() for process in begun if process.stdout is not None]
+        assert {int(uid) for uid, _, _ in told} == {60520, 60521, 60522, 60523} and all(uid == gid for uid, gid, _ in told), told
+        run = subprocess.run(Account(EACH, (GROUP,)).command(["true"]), capture_output=True, text=True, check=False)
+        assert (run.returncode, run.stderr) == (1, f"uid {EACH} cannot be taken on: none of the uids {EACH} is free\n")
+        begun[0].kill()
+        begun[0].wait()
+        assert output(Account(EACH, (GROUP,)), "id -u").strip() == told[0][0], "and again once it is free"
+    finally:
+        for process in begun:
+            process.kill()
+            process.communicate()
+
+
+def test_of_two_workers_neither_reads_ends_or_takes_the_place_of_the_other() -> None:
+    """Both were started by a service in its user namespace, and both write into one folder, as sockets are made in."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chown(name, UID, OTHER)
+        Path(name).chmod(0o1771)
+        command = [sys.executable, "-c", TWO_WORKERS, name, EACH, str(OTHER), str(UID)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, start_new_session=True)
+    another, itself = done.stdout.splitlines()
+    assert another == "nothing", done.stderr
+    assert itself == "mem environ maps fd copy ptrace kill read replace remove", "so the attempts are real"
+
+
+@pytest.mark.parametrize("mode", [0o660, 0o666, 0o600])
+def test_the_groups_of_devices_are_those_of_the_machine_that_the_command_runs_on(mode: int, tmp_path: Path) -> None:
+    """AMD's nodes are ``render``'s and ``video``'s, NVIDIA's are everybody's."""
+    for name, group in (("kfd", 104), ("renderD128", 44)):
+        os.mknod(tmp_path / name, 0o020000 | mode, os.makedev(1, 3))
+        os.chown(tmp_path / name, 0, group)
+        (tmp_path / name).chmod(mode)
+    assert device_groups([f"{tmp_path}/kfd", f"{tmp_path}/renderD*"]) == ((44, 104) if mode == 0o660 else ())
+    known = set(output(Account(UID, (GROUP, "@devices")), "id -G").split())
+    assert known == {str(UID), str(GROUP), *map(str, device_groups())}
+
+
+def test_accounts_are_joined_into_as_few_lines_of_a_map_as_there_can_be() -> None:
+    assert joined([range(5, 6), range(7, 9), range(6, 7), range(20, 30), range(22, 24)]) == [range(5, 9), range(20, 30)]
 
 
 def test_a_name_that_means_no_account_is_refused() -> None:

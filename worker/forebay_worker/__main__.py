@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from forebay_worker import device_graphs, drivers, offers, pytorch, standalone
+from forebay_worker import confinement, device_graphs, drivers, offers, pytorch, standalone
 from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.errors import WorkerError
 from forebay_worker.gang import TICKET_VARIABLE, Gang
@@ -254,6 +254,7 @@ def main() -> int:
             describe()
             return 0
         check(options)
+        confinement.close()
         if not options.resume_seconds:
             die_with_parent()
         run(options)

@@ -1,4 +1,4 @@
-"""What a process may not do that reads a tenant's data: no network, no other process, no more than its share of the host."""
+"""What a process may not do that reads a tenant's data, and what others may not do to it: no process of the same account looks into it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ADDRESS_BYTES_MAX = 12 << 30
 CPU_SECONDS_MAX = 1800
 FILE_BYTES_MAX = 1 << 30
 
-PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 22, 38
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 SECCOMP_MODE_FILTER = 2
 LOAD, JUMP_IF_EQUAL, JUMP_IF_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06
 ALLOW, REFUSE, KILL = 0x7FFF0000, 0x00050001, 0x80000000
@@ -51,12 +51,19 @@ class Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
+def close() -> None:
+    """Neither memory nor variables nor open files of this process are shown to another one of the same account, or traced, and no core is
+    written; root's capabilities are above that. What this process starts is open again. Raises OSError."""
+    _control(PR_SET_DUMPABLE, 0)
+
+
 def confine(behind_others: bool = True) -> None:
-    """Holds this process and its children from here on, ``behind_others`` where nobody waits for it. Raises OSError where this host's
-    kernel cannot."""
-    if behind_others:
+    """Closes this process, and holds it and its children from here on to its share of the host, ``behind_others`` where nobody waits for it,
+    without network and without a look at other processes. Raises OSError where this host's kernel cannot."""
+    if behind_others:  # while it may still write what the kernel has of it in /proc
         give_way(max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    close()
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES_MAX, ADDRESS_BYTES_MAX))
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS_MAX, CPU_SECONDS_MAX))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, FILE_BYTES_MAX))

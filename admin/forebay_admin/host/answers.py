@@ -17,6 +17,9 @@ LOGIN = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 HTTPS_PORT = 443
 SQLITE = "sqlite"
+WORKER_UIDS = "1879048192-1879113727"
+"""Neither distributions nor systemd give them out, to containers either (https://systemd.io/UIDS-GIDS)."""
+UIDS = re.compile(r"([1-9][0-9]{3,9})-([1-9][0-9]{3,9})")
 LISTENERS = 5
 """On the loopback interface: hub, proxy, pool, billing, pages."""
 
@@ -29,7 +32,7 @@ class InitError(ForebayError):
 class Answers:
     """``payer`` is TENANT/LOGIN, a first tenant and its owner. ``database`` is ``sqlite``, or ``postgresql+psycopg://USER@HOST`` of a
     server that has the databases ``forebay_hub``, ``forebay_pool`` and ``forebay_billing``. ``devices`` is ``found``, or ``cpu``: two for
-    trying.
+    trying. ``worker_uids`` are FIRST-LAST of the numbers of which each worker has one.
 
     Asked are the first five; the others have what nearly everybody wants."""
 
@@ -44,9 +47,11 @@ class Answers:
     certificate: str = ""
     key: str = ""
     notebook: str = ""
+    worker_uids: str = WORKER_UIDS
 
     def __post_init__(self) -> None:
         tenant, _, owner = self.payer.partition("/")
+        uids = UIDS.fullmatch(self.worker_uids)
         server = urlsplit(self.database)
         checks = {
             f"name: {self.name!r} is no host name": NAME.fullmatch(self.name),
@@ -59,6 +64,7 @@ class Answers:
             f"port: {self.port} is none": 0 < self.port < 2**16,
             f"first_port: {self.first_port} and the four after it are no free ports": 1024 <= self.first_port <= 2**16 - LISTENERS,
             "certificate and key go together": bool(self.certificate) == bool(self.key),
+            f"worker_uids: {self.worker_uids!r} is not like {WORKER_UIDS}": uids and int(uids[1]) < int(uids[2]) < 2**31,
         }
         for sentence, good in checks.items():
             if not good:

@@ -1,7 +1,7 @@
 """The units of systemd: each service under a uid of its own, with a file system that it cannot write to beside its own folder.
 
-The hub is root, since it starts each login's servers under the login's uid; it keeps only the capabilities that this takes. Workers
-have an account that reads nothing of the others.
+The hub is root, since it starts each login's servers under the login's uid; it keeps only the capabilities that this takes. Each worker
+has a uid of its own, and the group ``forebay-worker``, which read nothing of the others.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ Settings = dict[str, str | list[str]]
 """Of a unit's section; a list is a line for each."""
 SERVICES = ("pool", "billing", "dashboards")
 WORKER = "worker"
+DEVICES = "@devices"
+"""The groups that open this host's accelerators, looked for whenever a unit or a worker starts (``forebay_service.account``)."""
 ACCOUNTS = ("proxy", *SERVICES, WORKER)
 """Who has a uid of its own: ``forebay-NAME``."""
 PRIVILEGED_PORTS = 1024
@@ -43,7 +45,8 @@ CLOSED = {
     "SystemCallFilter": "@system-service",
     "SystemCallErrorNumber": "EPERM",
 }
-"""Of what is not root, beside the above. Devices are closed to all but the pool, whose workers open accelerators."""
+"""Of what is not root, beside the above. Devices are closed to all but those whose workers open accelerators: ``/dev/kfd``, ``/dev/dri``
+and ``/dev/nvidia*``, some of which are there only once a driver was used, so that no list would hold."""
 STARTS_WORKERS = {"CapabilityBoundingSet": "CAP_SETGID CAP_SETUID", "RestrictNamespaces": "user"}
 """Of what begins as :func:`starting_workers` says, over the above: what it takes to enter a user namespace."""
 OUTLIVED = {"RuntimeDirectoryPreserve": "restart", "KillMode": "process"}
@@ -74,11 +77,17 @@ def account(name: str) -> str:
     return f'u forebay-{name} - "Forebay {name}" - -\n'
 
 
-def starting_workers(layout: Layout, user: str, command: str) -> str:
-    """``ExecStart`` of a unit whose workers have an account of their own. ``!``: its first process is root, though confined as the unit
-    says. It enters a user namespace that knows the two accounts alone, and becomes ``user``, who may start others under the other one, in
-    there (``forebay_service.account``)."""
-    return f"!{layout.python} -I -m forebay_service.account {user} {user} --starts forebay-{WORKER} -- {command}"
+def starting_workers(layout: Layout, user: str, uids: str, command: str) -> str:
+    """``ExecStart`` of a unit whose workers have accounts of their own, of ``uids``. ``!``: its first process is root, though confined as
+    the unit says. It enters a user namespace that knows these accounts alone, and becomes ``user``, who may start others under the other
+    ones, in there (``forebay_service.account``)."""
+    others = f"forebay-{WORKER},{uids}"
+    return f"!{layout.python} -I -m forebay_service.account {user} {user},{DEVICES} --starts {others} -- {command}"
+
+
+def worker_account(uids: str) -> list[str]:
+    """What the pool has its workers run under (its setting ``worker_account``): a uid for each, a group for all, and what opens devices."""
+    return [uids, f"forebay-{WORKER}", DEVICES]
 
 
 def _services(answers: Answers, layout: Layout) -> dict[str, str]:
@@ -111,7 +120,7 @@ def _services(answers: Answers, layout: Layout) -> dict[str, str]:
         "hub": _unit("hub", "sign-in and notebooks", "forebay-proxy.service", hub),
     }
     for name in SERVICES:
-        found[name] = _unit(name, "", "forebay-hub.service", _service(name, layout))
+        found[name] = _unit(name, "", "forebay-hub.service", _service(name, answers, layout))
     return found
 
 
@@ -120,7 +129,7 @@ def service_command(layout: Layout, name: str) -> str:
     return f"{layout.python} -m forebay_{name} --config {layout.settings}/{name}.toml"
 
 
-def _service(name: str, layout: Layout) -> Settings:
+def _service(name: str, answers: Answers, layout: Layout) -> Settings:
     own: Settings = {
         "ExecStart": service_command(layout, name),
         "EnvironmentFile": f"{layout.settings}/secrets/{name}.env",
@@ -133,7 +142,7 @@ def _service(name: str, layout: Layout) -> Settings:
         return own | NO_DEVICES
     return own | {
         **STARTS_WORKERS,
-        "ExecStart": starting_workers(layout, "forebay-pool", service_command(layout, name)),
+        "ExecStart": starting_workers(layout, "forebay-pool", answers.worker_uids, service_command(layout, name)),
         "RuntimeDirectory": "forebay",
         "RuntimeDirectoryMode": "0711",
         **OUTLIVED,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email.utils
 import errno
+import glob
 import json
 import os
 import re
@@ -14,16 +15,21 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from forebay_admin.host.units import DEVICES
 from forebay_admin.node.invitation import Invitation, NodeError, Releases
 from forebay_admin.node.units import PORTS
 
 DRIVER_FILES = {"/dev/nvidiactl": "NVIDIA", "/dev/kfd": "AMD"}
+NODES = ("/dev/kfd", "/dev/dri/renderD*", "/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/nvidia-uvm")
+"""What a worker opens."""
+OPENS = ["sh", "-ec", 'for path; do : <>"$path"; done', "sh"]
+"""A command that opens what is named after it, to read and to write."""
 DESCRIBE_SECONDS_MAX = 120
 CONNECT_SECONDS_MAX = 10
 NO_LABEL = re.compile(r"[^A-Za-z0-9._-]+")
@@ -68,6 +74,24 @@ def check_driver(files: Mapping[str, str] = DRIVER_FILES) -> Finding:
     if found:
         return Finding("driver", True, f"{' and '.join(found)}'s driver is loaded.")
     return Finding("driver", False, f"No driver is loaded ({' and '.join(files)} are missing): install your GPUs' driver.")
+
+
+def check_access(python: Path, uids: str, patterns: Iterable[str] = NODES) -> Finding:
+    """Whether a worker opens the devices: one of ``uids`` tries, with the groups that open them, as the unit's will."""
+    nodes = sorted(path for pattern in patterns for path in glob.glob(pattern))
+    begun = [str(python), "-I", "-m", "forebay_service.account", uids, DEVICES, "--", *OPENS, *nodes]
+    try:
+        done = subprocess.run(begun, capture_output=True, text=True, check=False, timeout=DESCRIBE_SECONDS_MAX)
+        said = done.stderr.strip().splitlines()[-1:] if done.returncode else []
+    except (OSError, subprocess.SubprocessError) as error:
+        said = [str(error)]
+    if not said:
+        return Finding("access", True, f"Workers open {', '.join(nodes)}.")
+    sentence = (
+        f"Workers cannot open the devices ({said[0]}): each must be open to a group other than root's (`chgrp render`, `chmod g+rw`), or to"
+        " all, by a rule of udev, so that it is so after the next start too."
+    )
+    return Finding("access", False, sentence)
 
 
 def check_pytorch(python: Path, cpu: bool, model: str) -> tuple[Finding, Devices | None]:
@@ -188,8 +212,29 @@ def check_pool(invitation: Invitation) -> Iterator[Finding]:
         sentence = f"{invitation.pool} cannot be reached ({why}): its name must be known here, its port open, and the pool run."
         yield Finding("pool", False, sentence)
         return
-    yield Finding("pool", True, f"{invitation.pool} answers.")
+    yield check_pool_release(_release_of(invitation.pool, trust), invitation)
     yield check_clock(told, began, time.time())
+
+
+def _release_of(pool: str, trust: ssl.SSLContext) -> str:
+    """Of the pool; empty where it does not tell."""
+    url = f"{pool}api/release"
+    try:
+        with urllib.request.urlopen(url, timeout=CONNECT_SECONDS_MAX, context=trust) as answer:  # noqa: S310 # of the invitation
+            return str(json.load(answer)["version"])
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return ""
+
+
+def check_pool_release(release: str, invitation: Invitation) -> Finding:
+    """Whether the pool is still of the release that has written the invitation; a pool that does not tell is taken for one."""
+    if release in ("", invitation.forebay):
+        return Finding("pool", True, f"{invitation.pool} answers.")
+    sentence = (
+        f"{invitation.pool} has {release} by now, and the invitation is of {invitation.forebay}: install {release} here, write the"
+        " invitation anew on the control host (`forebay node invite`), and join with it."
+    )
+    return Finding("pool", False, sentence)
 
 
 def check_clock(told: str | None, began: float, ended: float) -> Finding:
@@ -216,5 +261,6 @@ def check_all(invitation: Invitation, python: Path, running: bool) -> tuple[list
     cpu = invitation.devices == "cpu"
     seen, devices = check_pytorch(python, cpu, invitation.model)
     driver = Finding("driver", True, "None is needed for the CPU.") if cpu else check_driver()
-    own = [check_root(), driver, seen, check_releases(invitation, Releases.here()), check_address(invitation)]
+    opened = [] if cpu or not driver.good or os.geteuid() != 0 else [check_access(python, invitation.worker_uids)]
+    own = [check_root(), driver, seen, *opened, check_releases(invitation, Releases.here()), check_address(invitation)]
     return [*own, check_ports(invitation, running), check_head(invitation), *check_pool(invitation)], devices

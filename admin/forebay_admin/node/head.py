@@ -12,6 +12,7 @@ from pathlib import Path
 
 from forebay_admin import systemd
 from forebay_admin.host import answers, certificates
+from forebay_admin.host.answers import Answers
 from forebay_admin.host.certificates import Pair
 from forebay_admin.host.files import PRIVATE, File
 from forebay_admin.host.init import lay
@@ -38,7 +39,7 @@ and a [[devices]] table for each model that nodes have. Then:
 def perform_head(arguments: argparse.Namespace) -> int:
     """Makes this host, which ``forebay admin init`` has set up, the head."""
     layout, address = Layout(arguments.root.absolute()), check_address(arguments.address)
-    url = pool_url(layout)
+    url = pool_url(_answers(layout))
     if not Releases.here().ray:
         raise NodeError("Ray is not installed here: pip install 'forebay-admin[node]' into this environment.")
     changed = lay(_files(layout, address), layout)
@@ -63,12 +64,16 @@ def _await(address: str) -> None:
     raise NodeError(f"Ray's head does not listen at {address}:{HEAD_PORT} after {START_SECONDS_MAX:g} s: `journalctl -u {HEAD}` says why.")
 
 
-def pool_url(layout: Layout) -> str:
-    """The pool's public address. Raises NodeError where ``init`` has set nothing up."""
+def _answers(layout: Layout) -> Answers:
+    """What ``init`` was told. Raises NodeError where it has set nothing up."""
     file = layout.settings / "answers.toml"
     if not file.exists():
         raise NodeError(f"{file} is not there: run `forebay admin init` on the control host first.")
-    given = answers.read(file)
+    return answers.read(file)
+
+
+def pool_url(given: Answers) -> str:
+    """The pool's public address."""
     return f"https://{given.name}{'' if given.port == 443 else f':{given.port}'}/services/pool/"
 
 
@@ -100,15 +105,16 @@ def perform_invite(arguments: argparse.Namespace) -> int:
     authority, web = _pair(layout.settings / "tls", "nodes-ca"), layout.settings / "tls" / "ca.crt"
     if authority is None:
         raise NodeError("This host is no cluster's head: run `forebay node head ADDRESS` first.")
-    own = certificates.new_node([*LOOPBACK, address], authority)
+    own, given = certificates.new_node([*LOOPBACK, address], authority), _answers(layout)
     invitation = Invitation(
         name=name,
         address=address,
         head=_head(layout),
-        pool=pool_url(layout),
+        pool=pool_url(given),
         devices="cpu" if arguments.cpu else "found",
         model="" if arguments.model is None else check_name(arguments.model),
         switch="" if arguments.switch is None else check_name(arguments.switch),
+        worker_uids=given.worker_uids,
         **vars(Releases.here()),
         authority=authority.certificate.decode(),
         certificate=own.certificate.decode(),

@@ -48,8 +48,9 @@ def _version(package: str) -> str:
 @dataclass(frozen=True)
 class Invitation:
     """``address`` is the node's own, ``head`` the Ray cluster's HOST:PORT, ``pool`` the pool's public address. ``devices`` is ``found``, or
-    ``cpu``: one for trying, which computes on the CPU; ``model`` is what the pool calls them, empty for what PyTorch does. ``authority``,
-    ``certificate`` and ``key`` are the cluster's, as PEM; ``web_authority`` signed the pool's certificate, empty where systems know it."""
+    ``cpu``: one for trying, which computes on the CPU; ``model`` is what the pool calls them, empty for what PyTorch does. ``worker_uids``
+    are those of which each worker has one. ``authority``, ``certificate`` and ``key`` are the cluster's, as PEM; ``web_authority`` signed
+    the pool's certificate, empty where systems know it."""
 
     name: str
     address: str
@@ -58,6 +59,7 @@ class Invitation:
     devices: str
     model: str
     switch: str
+    worker_uids: str
     forebay: str
     ray: str
     python: str

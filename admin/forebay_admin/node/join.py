@@ -19,7 +19,7 @@ from forebay_admin.node.invitation import Invitation, NodeError
 from forebay_admin.node.units import ACCOUNTS, NODE, WEB_AUTHORITY, node_unit
 from forebay_admin.node.view import NO_TOKEN, Row, View, standing
 
-MODEL_LABEL, NAME_LABEL, SWITCH_LABEL = "forebay.io/model", "forebay.io/node", "forebay.io/switch"
+MODEL_LABEL, NAME_LABEL, SWITCH_LABEL, RELEASE_LABEL = "forebay.io/model", "forebay.io/node", "forebay.io/switch", "forebay.io/release"
 """What the pool reads of Ray's nodes (``forebay_pool.hosts.ray_nodes``)."""
 APPEAR_SECONDS_MAX = 120.0
 QUIET_SECONDS = 15.0
@@ -65,9 +65,9 @@ def kept(layout: Layout) -> Path:
 def files(invitation: Invitation, layout: Layout, devices: Devices) -> list[File]:
     """All that a node has, beside the environment."""
     tls = layout.settings / "tls"
-    labels = {NAME_LABEL: invitation.name, MODEL_LABEL: devices.model, SWITCH_LABEL: invitation.switch}
+    labels = {NAME_LABEL: invitation.name, MODEL_LABEL: devices.model, SWITCH_LABEL: invitation.switch, RELEASE_LABEL: invitation.forebay}
     web = invitation.web_authority
-    unit = node_unit(layout, invitation.address, invitation.head, labels, devices.gpus, bool(web))
+    unit = node_unit(layout, invitation, labels, devices.gpus)
     return [
         File(tls / "nodes-ca.crt", invitation.authority.encode()),
         File(tls / "node.crt", invitation.certificate.encode()),

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from forebay_admin.host.layout import Layout
 from forebay_admin.host.units import CLOSED, HARDENED, STARTS_WORKERS, WORKER, Settings, account, service_command, starting_workers, text
+from forebay_admin.node.invitation import Invitation
 
 HEAD, NODE = "forebay-ray", "forebay-node"
 HEAD_PORT = 6379
@@ -33,19 +34,19 @@ POOL_ACCOUNT = "forebay-pool"
 """The head runs as the pool does, since a program that uses Ray opens its sockets and files."""
 
 
-def node_unit(layout: Layout, address: str, head: str, labels: Mapping[str, str], gpus: int, web_authority: bool) -> str:
+def node_unit(layout: Layout, invitation: Invitation, labels: Mapping[str, str], gpus: int) -> str:
     """Of Ray's node on a host with devices. Its group is the workers', since what they park on the disk is in its folder."""
     pairs = ",".join(f"{name}={value}" for name, value in labels.items() if value)
-    options = [f"--address={head}", f"--labels={pairs}", f"--num-gpus={gpus}"]
-    trust = [f"SSL_CERT_FILE={layout.settings}/{WEB_AUTHORITY}"] if web_authority else []
-    own = _service(layout, NODE, NODE, address, options, trust)
+    options = [f"--address={invitation.head}", f"--labels={pairs}", f"--num-gpus={gpus}"]
+    trust = [f"SSL_CERT_FILE={layout.settings}/{WEB_AUTHORITY}"] if invitation.web_authority else []
+    own = _service(layout, NODE, NODE, invitation.address, options, trust)
     service: Settings = {
         **own,
         **STARTS_WORKERS,
-        "ExecStart": starting_workers(layout, NODE, str(own["ExecStart"])),
+        "ExecStart": starting_workers(layout, NODE, invitation.worker_uids, str(own["ExecStart"])),
         "Group": f"forebay-{WORKER}",
         "StateDirectory": "forebay/spill",
-        "StateDirectoryMode": "0770",
+        "StateDirectoryMode": "1730",
         "LimitMEMLOCK": "infinity",
     }
     return _unit("this host's devices, lent by the pool", service)

@@ -55,6 +55,9 @@ _CAUSES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
         "%(count)s workers in a row said that they hold more memory than they may", count=given["count"]
     ),
     "ray_dead": lambda given: Text("Ray counts it among the dead"),
+    "other_release": lambda given: Text(
+        "another release of Forebay than the pool's %(release)s is installed there", release=given["release"]
+    ),
 }
 """By the code of what the pool itself judged of a device or a node."""
 

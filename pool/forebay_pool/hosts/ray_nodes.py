@@ -17,6 +17,8 @@ MODEL_LABEL = "forebay.io/model"
 NODE_LABEL = "forebay.io/node"
 """A name for the node that outlives a restart; without it, the host's."""
 SWITCH_LABEL = "forebay.io/switch"
+RELEASE_LABEL = "forebay.io/release"
+"""Set by ``forebay node join``: the release of Forebay that is installed there."""
 ID_CHARACTERS = 8
 NO_RECLAIMS: Mapping[str, int] = {}
 
@@ -40,6 +42,11 @@ class RayNode:
         name = labels.get(NODE_LABEL, row["NodeManagerHostname"])
         gpus = int(row["Resources"].get("GPU", 0))
         return cls(row["NodeID"], name, row["NodeManagerAddress"], labels, gpus, reclaims.get(row["NodeID"]))
+
+    @property
+    def release(self) -> str | None:
+        """Of Forebay there, where it is known."""
+        return self.labels.get(RELEASE_LABEL)
 
     @property
     def models(self) -> frozenset[str]:

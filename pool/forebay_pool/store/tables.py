@@ -209,7 +209,7 @@ def _program() -> tuple[Column[Any], ...]:
         Column("retries_max", Integer, nullable=False),
         Column("time_limit_seconds", Integer, nullable=True),
         Column("notify", String(16), nullable=True, comment="none, failures or all; null: as the user prefers"),
-        Column("environment", String(32), nullable=True, comment="of the user's own; null: the one in use, or a notebook's"),
+        Column("environment", String(32), nullable=True, comment="null: the one in use, or a notebook's"),
         Column("created_ns", BigInteger, nullable=False),
     )
 

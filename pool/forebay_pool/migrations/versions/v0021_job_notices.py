@@ -14,7 +14,7 @@ depends_on = None
 def upgrade() -> None:
     for table in ("jobs", "schedules"):
         op.add_column(table, sa.Column("notify", sa.String(16), nullable=True, comment="none, failures or all; null: as the user prefers"))
-        op.add_column(table, sa.Column("environment", sa.String(32), nullable=True, comment="of the user's own; null: the one in use, or a notebook's"))
+        op.add_column(table, sa.Column("environment", sa.String(32), nullable=True, comment="null: the one in use, or a notebook's"))
     op.create_table(
         "job_notices",
         sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True, autoincrement=True),
