@@ -16,6 +16,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -36,6 +37,19 @@ DATED = "%Y-%m-%dT%H%M%SZ"
 PAGES_AT_ONCE = 1000
 """SQLite: so many pages are copied before writers have their turn."""
 REDELIVER = "INSERT INTO usage_outbox (segment) SELECT id FROM lease_segments WHERE id NOT IN (SELECT segment FROM usage_outbox)"
+
+EMPTY = """
+DO $$ DECLARE line text; BEGIN
+    FOR line IN SELECT format('DROP TABLE IF EXISTS %I.%I CASCADE', schemaname, tablename)
+        FROM pg_tables WHERE schemaname = ANY (current_schemas(false))
+    LOOP EXECUTE line; END LOOP;
+    FOR line IN SELECT format('DROP FUNCTION IF EXISTS %s CASCADE', oid::regprocedure)
+        FROM pg_proc WHERE pronamespace::regnamespace::text = ANY (current_schemas(false)::text[])
+        AND NOT EXISTS (SELECT FROM pg_depend WHERE objid = pg_proc.oid AND deptype = 'e')
+    LOOP EXECUTE line; END LOOP;
+END $$
+"""
+"""PostgreSQL: removes the tables and functions of a service's database, but those of extensions."""
 
 
 class BackupError(ForebayError):
@@ -133,10 +147,7 @@ def restore(databases: list[Database], folder: Path, replace: bool, accounts: Pa
             raise BackupError(f"{folder / name} is not what was copied: its checksum differs from the manifest's.")
     for database in databases:
         if database.path is None:
-            _run(
-                "pg_restore", "--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error",
-                f"--dbname={database.url}", str(folder / database.copy),
-            )  # fmt: skip
+            _put_postgresql(folder / database.copy, str(database.url))
         else:
             _put_sqlite(folder / database.copy, database.path)
     for name, target in targets.items():
@@ -211,6 +222,14 @@ def _copy_sqlite(source: Path, target: Path) -> None:
 
 def _put_sqlite(copy: Path, target: Path) -> None:
     _put(copy, target, *(target.with_name(target.name + suffix) for suffix in ("-wal", "-shm")))
+
+
+def _put_postgresql(copy: Path, url: str) -> None:
+    """In one transaction. What a later release has made in the database goes too: nothing would be in the way of the next upgrade."""
+    with tempfile.NamedTemporaryFile(suffix=".sql") as script:
+        _run("pg_restore", "--no-owner", f"--file={script.name}", str(copy))
+        options = ["--no-psqlrc", "--quiet", "--single-transaction", "--set=ON_ERROR_STOP=1", f"--dbname={url}"]
+        _run("psql", *options, f"--command={EMPTY}", f"--file={script.name}")
 
 
 def _put(source: Path, target: Path, *stale: Path) -> None:

@@ -11,6 +11,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+OTHER_RELEASE = "The database of {service} is of another release ({error}): start that one, or put back a copy from before the upgrade."
+"""What a service says of a schema that it does not know."""
+
 
 class SettingsError(Exception):
     """The settings, or what they name (an address, a file, a database), do not allow a start; the message says what to change."""

@@ -19,6 +19,7 @@ from forebay_pool.model.types import UsageRecord as Metered
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store as PoolStore
 from forebay_wire import messages as wire
+from sqlalchemy import inspect
 
 Usage = Callable[..., UsageRecord]
 
@@ -105,11 +106,14 @@ def test_the_pools_own_database_goes_back_and_the_pool_goes_on(
     store.write(Batch(records=[metered(usage("before/1"))], sessions={"open": session}), deliver=True)
     assert main(["admin", "backup", str(tmp_path / "copy"), "--only", "pool", "--pool", database_url]) == 0
     store.write(Batch(records=[metered(usage("after/1"))], sessions={"open": None}), deliver=True)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE of_a_later_release (segment varchar REFERENCES lease_segments)")
     store.close()
     assert main(["admin", "restore", str(tmp_path / "copy"), "--replace", "--only", "pool", "--pool", database_url]) == 0
     store = PoolStore(database_url)
     try:
         store.migrate()
+        assert not inspect(store.engine).has_table("of_a_later_release"), "the next upgrade makes it"
         assert store.kept().sessions == (session,)
         assert [row.payload["id"] for row in store.undelivered("pool", 10)] == ["before/1"]
         assert store.lead("http://there") == epoch + 1

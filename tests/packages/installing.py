@@ -61,7 +61,7 @@ def link(folder: Path, names: Iterable[str]) -> None:
             files = distribution(name).files or []
         except PackageNotFoundError:
             if name in EXCLUDED:
-                _name(name, site)
+                pretend(name, site)
             continue
         for top in {file.parts[0] for file in files if file.parts[0] not in ("..", "__pycache__")}:
             if not (site / top).exists() and (SITE / top).exists():
@@ -71,7 +71,7 @@ def link(folder: Path, names: Iterable[str]) -> None:
                 _lay(Path(*file.parts[3:]), folder)
 
 
-def _name(name: str, site: Path) -> None:
+def pretend(name: str, site: Path) -> None:
     """Has pip take a package for installed: set-up installs those that are excluded nowhere, and nothing of ours misses them."""
     info = site / f"{name.replace('-', '_')}-{EXCLUDED_VERSION}.dist-info"
     info.mkdir(exist_ok=True)

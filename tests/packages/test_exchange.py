@@ -81,7 +81,7 @@ def test_a_release_takes_the_place_of_another_and_gives_it_back_without_an_index
     was = content(environment)
     wheels = new_release(tmp_path / "new")
     wanted = environment.wanted(wheels)
-    assert wanted == [f"{wheels['forebay'].path}[with-side]", str(wheels["forebay-wire"].path)]
+    assert wanted == [str(wheels["forebay"].path), "forebay[with-side]==0.2.0", str(wheels["forebay-wire"].path)]
     options = ["--no-index", "--find-links", str(tmp_path / "new")]
     environment.check(wheels)
     coming = environment.resolve(wanted, options)
@@ -108,6 +108,21 @@ def test_an_installation_that_fails_in_its_middle_leaves_all_as_it_was(environme
     with pytest.raises(ExchangeError, match=r"is as before: pip failed: .*clash"):
         environment.exchange(environment.wanted(wheels), options, {name: "2.0" for name in (*wheels, "helper", "more")})
     assert content(environment) == was and environment.before() is None
+
+
+def test_packages_of_ours_may_ask_for_one_another_with_other_extras_than_are_there(environment: Packages, tmp_path: Path) -> None:
+    """As on a control host with Ray: `forebay-admin[host]` asks for the pool with its database, and Ray is there too."""
+    wheels = new_release(tmp_path / "new")
+    asking = 'Requires-Dist: forebay-wire==0.2.0\nRequires-Dist: forebay[other]==0.2.0; extra == "all"\n'
+    asking += 'Requires-Dist: side; extra == "all"\n'
+    wheels["forebay-admin"] = wheel(tmp_path / "new", "forebay-admin", "0.2.0", asking)
+    installed = wheel(tmp_path, "forebay-admin", "0.1.0", asking.replace("0.2.0", "0.1.0"))
+    with zipfile.ZipFile(installed.path) as archive:
+        archive.extractall(environment.site)
+    wanted = environment.wanted(wheels)
+    assert {"forebay[with-side]==0.2.0", "forebay-admin[all]==0.2.0"} <= set(wanted)
+    coming = environment.resolve(wanted, ["--no-index", "--find-links", str(tmp_path / "new")])
+    assert {name: coming[name] for name in wheels} == dict.fromkeys(wheels, "0.2.0")
 
 
 def test_what_pip_cannot_resolve_is_refused_before_anything_is_kept(environment: Packages, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from forebay_pool.model.types import Equivalent, Flavor, UsageRecord
 from forebay_pool.store import writer as writing
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store
+from forebay_service.errors import SettingsError
 from forebay_wire import messages as wire
 
 GIB = 2**30
@@ -31,6 +32,18 @@ def store(database_url: str) -> Iterator[Store]:
     opened.migrate()
     yield opened
     opened.close()
+
+
+def test_a_database_of_a_later_release_is_refused_in_a_sentence_and_stays_as_it_is(store: Store, database_url: str) -> None:
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    again = Store(database_url)
+    told = r"^The database of pool is of another release \(Can't locate revision identified by '9999'\): start"
+    with pytest.raises(SettingsError, match=told):
+        again.migrate()
+    again.close()
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar_one() == "9999"
 
 
 def test_writing_a_record_again_changes_nothing(store: Store) -> None:

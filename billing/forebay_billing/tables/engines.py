@@ -17,7 +17,7 @@ from typing import Any
 import alembic.command
 import alembic.config
 import alembic.util
-from forebay_service.errors import SettingsError
+from forebay_service.errors import OTHER_RELEASE, SettingsError
 from forebay_service.settings import check_driver
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
@@ -135,4 +135,4 @@ def migrate(engines: Engines) -> None:
         try:
             alembic.command.upgrade(config, "head")
         except alembic.util.CommandError as error:
-            raise SettingsError(f"The billing database was made by another version of this service: {error}.") from None
+            raise SettingsError(OTHER_RELEASE.format(service="billing", error=error)) from None

@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from alembic import command
 from alembic.config import Config
+from alembic.util import CommandError
 from forebay_service.audit import Entry, Wanted, entries
-from forebay_service.errors import Fault, Forbidden
+from forebay_service.errors import OTHER_RELEASE, Fault, Forbidden, SettingsError
 from forebay_service.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -72,7 +73,7 @@ class Store:
         self._file = self._insert(OUTBOX).on_conflict_do_nothing()
 
     def migrate(self) -> None:
-        """Brings the schema to this version. Raises StoreUnavailable."""
+        """Brings the schema to this version. Raises SettingsError where the database is of a later one, StoreUnavailable."""
         config = Config()
         config.set_main_option("script_location", "forebay_pool:migrations")
         config.set_main_option("path_separator", "os")
@@ -82,6 +83,8 @@ class Store:
                     connection.exec_driver_sql(f"select pg_advisory_xact_lock({ADVISORY_LOCK})")
                 config.attributes["connection"] = connection
                 command.upgrade(config, "head")
+        except CommandError as error:
+            raise SettingsError(OTHER_RELEASE.format(service="pool", error=error)) from None
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the database {self.engine.url!r} cannot be opened: {error}") from error
 

@@ -111,7 +111,8 @@ class Packages:
         return next(iter(self.ours().values())).version
 
     def wanted(self, wheels: Mapping[str, Wheel]) -> list[str]:
-        """What pip is to install for what is installed of ours: paths of wheels, with the extras whose packages are there.
+        """What pip is to install for what is installed of ours: paths of wheels, and their names with the extras whose packages are there.
+        With extras a path would be another package to pip than what other packages of ours ask for with other extras.
 
         Raises ExchangeError."""
         here, found = self.installed(), []
@@ -119,7 +120,7 @@ class Packages:
             if name not in wheels:
                 raise ExchangeError(f"{self.prefix} has {name}, of which the other release has no wheel.")
             extras = ",".join(_extras(distribution, here))
-            found.append(f"{wheels[name].path}{f'[{extras}]' if extras else ''}")
+            found += [str(wheels[name].path), *([f"{name}[{extras}]=={wheels[name].version}"] if extras else [])]
         return found
 
     def check_writable(self) -> None:
