@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any
 
 import pytest
+from forebay_pool.hosts.ray_nodes import MODEL_LABEL, RELEASE_LABEL, RayNode
 from forebay_pool.placement.forecast import Arrivals, Load, erlang_c, forecast
 
 Make = Callable[..., Any]
@@ -31,6 +34,33 @@ def test_only_operators_change_nodes_devices_and_models(pool: Make, path: str, b
             assert seat.is_open
             assert not running.machine.fleet.policy.models
             assert (await running.call("PUT", path, "operator", body)).code == 200
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="folders are given to the workers' group")
+@pytest.mark.parametrize("account", [("60520-60523", 60702), None])
+def test_a_host_of_another_release_is_not_lent_until_it_has_the_pool_s(pool: Make, account: tuple[str, int] | None) -> None:
+    """Where workers have accounts, which `forebay node join` prepares; a cluster of somebody's own has no label of ours."""
+
+    def of(release: str | None, number: int) -> RayNode:
+        labels = {MODEL_LABEL: "cpu-dev"} | ({} if release is None else {RELEASE_LABEL: release})
+        return RayNode(f"id-{number}", "gpu-1", "10.0.0.2", labels)
+
+    async def scenario() -> None:
+        async with pool(warm_workers=0, worker_account=account) as running:
+
+            async def standing() -> tuple[str, list[str]]:
+                (row,) = [row for row in await running.get("api/nodes", "operator") if row["node"] == "gpu-1"]
+                return row["state"], [cause["message"] for cause in row["causes"]]
+
+            ours = version("forebay-pool")
+            for number, release in enumerate(("0.0.1", None)):
+                running.service._nodes_changed([of(release, number)])
+                told = f"another release of Forebay than the pool's {ours} is installed there"
+                assert await standing() == (("lost", [told]) if account else ("up", []))
+            running.service._nodes_changed([of(ours, 2)])
+            assert await standing() == ("up", []), "it was upgraded, and joined again"
 
     asyncio.run(scenario())
 
