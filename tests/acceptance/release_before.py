@@ -13,8 +13,8 @@ from pathlib import Path
 import release
 import wheels
 
-COMMIT = "5e8f6637"
-"""Has the pool's schema v0016 and billing's r0018. Sources of extensions differ from today's by what moves parked sessions alone."""
+COMMIT = "a29360d0"
+"""Has the pool's schema v0019 and billing's r0021. What its Python asks of extensions is what today's answer."""
 VERSION = "0.0.9"
 TODAY = release.version_of(wheels.CHECKOUT)
 NATIVE = {"wire": {"wire/forebay_wire": "forebay_wire"}, "worker": {"worker/forebay_worker": "forebay_worker"}}
