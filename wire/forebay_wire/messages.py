@@ -19,7 +19,7 @@ from forebay_wire.texts import MendedLabel, MendedLine, MendedName, Name
 PROTOCOL = 2
 """Version of both links. A peer with another version is refused with one sentence naming both."""
 
-CAUSES = 4
+CAUSES = 5
 """Version of the catalogue of causes (:mod:`forebay_wire.sentences`). A client that knows it says so as it connects."""
 
 CAUSES_HEADER = "Forebay-Causes"
