@@ -303,15 +303,16 @@ OF_A_HUB = """new MutationObserver(() => { if (document.body) document.body.data
 
 @pytest.mark.parametrize(("kernel", "more"), [("python3", ""), ("forebay-work", "&environment=work")])
 def test_the_menu_leads_to_the_page_of_jobs_with_the_notebook_that_is_open(browser: Any, server: Any, kernel: str, more: str) -> None:
-    server.write("nightly.ipynb", "1", kernel=kernel)
-    opened = NotebookPage(browser, server, "lab", "nightly.ipynb")
+    name = f"nightly-{kernel}.ipynb"
+    server.write(name, "1", kernel=kernel)
+    opened = NotebookPage(browser, server, "lab", name)
     opened.context.add_init_script(OF_A_HUB)
     opened.open()
     opened.page.get_by_role("menuitem", name="File", exact=True).click()
     with opened.context.expect_page() as jobs:
         opened.page.get_by_role("menuitem", name="Run Notebook as a Job…").click()
-    jobs.value.wait_for_url("**/services/dashboards/jobs?file=nightly.ipynb*")
-    assert jobs.value.url.endswith(f"/services/dashboards/jobs?file=nightly.ipynb{more}")
+    jobs.value.wait_for_url(f"**/services/dashboards/jobs?file={name}*")
+    assert jobs.value.url.endswith(f"/services/dashboards/jobs?file={name}{more}")
     opened.close()
 
 

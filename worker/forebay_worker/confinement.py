@@ -58,8 +58,8 @@ def close() -> None:
 
 
 def confine(behind_others: bool = True) -> None:
-    """Closes this process, and holds it and its children from here on to its share of the host, ``behind_others`` where nobody waits for it,
-    without network and without a look at other processes. Raises OSError where this host's kernel cannot."""
+    """Closes this process, and holds it and its children from here on to its share of the host, without network and without a look at other
+    processes; ``behind_others`` where nobody waits for it. Raises OSError where this host's kernel cannot."""
     if behind_others:  # while it may still write what the kernel has of it in /proc
         give_way(max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

@@ -10,9 +10,10 @@ from sqlalchemy import Connection
 
 from forebay_billing.documents.budgets import alert_row, channel_health_json, channel_json
 from forebay_billing.errors import InvalidRequest, UnknownChannel
-from forebay_billing.http.bodies import AlertsQuery, ChannelActionBody, ChannelBody, ChannelsQuery, NoQuery
+from forebay_billing.http.bodies import ChannelActionBody, ChannelBody
 from forebay_billing.http.budgets import number_of
 from forebay_billing.http.handler import Attempt, BillingHandler
+from forebay_billing.http.queries import AlertsQuery, ChannelsQuery, NoQuery
 from forebay_billing.ledger.access import channel_tenant, usage_scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.reads.standings import SAY_PROFILE, check_named
@@ -100,9 +101,7 @@ class ChannelHandler(BillingHandler):
         def document(channel: Channel) -> dict[str, object]:
             return {"id": channel.id, "removed": True}
 
-        await self.change(
-            identity, lambda books: alerts.remove_channel(books, number, tenant, identity.name, now_ns), document
-        )
+        await self.change(identity, lambda books: alerts.remove_channel(books, number, tenant, identity.name, now_ns), document)
 
 
 async def check_channel(kind: str, target: str, settings: Settings) -> None:

@@ -1,11 +1,9 @@
-"""What HTTP callers send, checked field by field; unknown fields and arguments are refused."""
+"""What HTTP callers send in bodies, checked field by field; unknown fields are refused."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import tzinfo
 from typing import Annotated, Any, Literal, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from forebay_service.bodies import fault_found, first_fault
 from forebay_service.languages import CATALOGUES
@@ -43,10 +41,10 @@ PRICE_LIST_BYTES_MAX = 256 * 1024
 TERMS_PARTS_MAX = 1000
 """The most that is read of what a plan lists; it may hold less."""
 
-_NO_NUL = r"^[^\x00]*$"
-AskedLabel = Annotated[str, StringConstraints(max_length=LABEL_CHARS_MAX, pattern=_NO_NUL)]
+NO_NUL = r"^[^\x00]*$"
+AskedLabel = Annotated[str, StringConstraints(max_length=LABEL_CHARS_MAX, pattern=NO_NUL)]
 """One to look for: there is usage of releases that took labels of several lines."""
-Code = Annotated[str, StringConstraints(max_length=16, pattern=_NO_NUL)]
+Code = Annotated[str, StringConstraints(max_length=16, pattern=NO_NUL)]
 """A currency; whether there is such a one is for the price book to say."""
 ZONE_PATTERN = r"^[A-Za-z0-9_+-]{1,32}(/[A-Za-z0-9_+-]{1,32}){0,2}$"
 _NAME: TypeAdapter[str] = TypeAdapter(Name)
@@ -251,13 +249,13 @@ class CorrectionBody(_Body):
 
     source: Name
     id: Name
-    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_NO_NUL)]
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=NO_NUL)]
 
 
 class ContactBody(_Body):
     """``PUT api/payments/contacts/{tenant}``."""
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=150, pattern=_NO_NUL)]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=150, pattern=NO_NUL)]
     email: Annotated[str, StringConstraints(min_length=3, max_length=512, pattern=r"^[^@\s\x00]+@[^@\s\x00]+$")] | None = None
 
 
@@ -271,21 +269,21 @@ class DeadLetterBody(_Body):
     """``POST api/payments/outbox/{id}``."""
 
     action: Literal["retry", "skip"]
-    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=_NO_NUL)]
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=NO_NUL)]
 
 
-Reason = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=_NO_NUL)]
+Reason = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=NO_NUL)]
 AmountMinor = Annotated[int, Field(ge=1, le=10**18)]
 
 
 class ProfileBody(_Body):
     """``PUT api/profiles/{tenant}``; what is left out stays as it is. An operator alone gives the last three."""
 
-    legal_name: Annotated[str, StringConstraints(min_length=1, max_length=LEGAL_NAME_CHARS_MAX, pattern=_NO_NUL)] = ""
-    address: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX, pattern=_NO_NUL)] = ""
-    tax_id: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=_NO_NUL)] = ""
+    legal_name: Annotated[str, StringConstraints(min_length=1, max_length=LEGAL_NAME_CHARS_MAX, pattern=NO_NUL)] = ""
+    address: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX, pattern=NO_NUL)] = ""
+    tax_id: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=NO_NUL)] = ""
     email: Annotated[str, StringConstraints(min_length=3, max_length=TEXT_CHARS_MAX, pattern=r"^[^@\s\x00]+@[^@\s\x00]+$")] | None = None
-    tax_label: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=_NO_NUL)] = ""
+    tax_label: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=NO_NUL)] = ""
     tax_bps: int = 0
     currency: str | None = None
 
@@ -377,7 +375,7 @@ class LetterBody(_Body):
 
     to: Target
     subject: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00\r\n]*$")]
-    text: Annotated[str, StringConstraints(min_length=1, max_length=5000, pattern=_NO_NUL)]
+    text: Annotated[str, StringConstraints(min_length=1, max_length=5000, pattern=NO_NUL)]
 
 
 class NoticeBody(_Body):
@@ -386,9 +384,9 @@ class NoticeBody(_Body):
     kind: Literal["ended", "failed", "waits", "budget"]
     notebook: Annotated[AskedLabel, Field(min_length=1)]
     cell: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    first_line: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=_NO_NUL)] | None = None
+    first_line: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=NO_NUL)] | None = None
     seconds: Annotated[float, Field(ge=0, le=10**9)]
-    why: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=_NO_NUL)] | None = None
+    why: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=NO_NUL)] | None = None
 
 
 class CauseBody(_Body):
@@ -408,7 +406,7 @@ class JobNoticeBody(_Body):
     kind: Literal["ended", "failed", "budget", "retried"]
     label: Annotated[AskedLabel, Field(min_length=1)]
     seconds: Annotated[float, Field(ge=0, le=10**9)]
-    why: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=_NO_NUL)] | None = None
+    why: Annotated[str, StringConstraints(max_length=WORDS_CHARS_MAX, pattern=NO_NUL)] | None = None
     cause: CauseBody | None = None
     notify: Literal["none", "failures", "all"] | None = None
 
@@ -437,265 +435,13 @@ class NoticeChannelBody(_Body):
 class NoticeCodeBody(_Body):
     """``POST api/notices/channels/{channel}``."""
 
-    code: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=_NO_NUL)]
+    code: Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=NO_NUL)]
 
 
 class ChannelActionBody(_Body):
     """``POST api/alerts/channels/{id}``."""
 
     action: Literal["retry"]
-
-
-class _Query(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PricesQuery(_Query):
-    """``GET api/prices``."""
-
-    flavor: Name | None = None
-    history: Literal["0", "1"] = "0"
-
-
-class SurchargesQuery(_Query):
-    """``GET api/surcharges``."""
-
-    history: Literal["0", "1"] = "0"
-
-
-class PlansQuery(_Query):
-    """``GET api/plans``."""
-
-    tenant: Name | None = None
-    month: str | None = None
-    history: Literal["0", "1"] = "0"
-
-
-class UsageQuery(_Query):
-    """``GET api/usage``."""
-
-    tenant: Name | None = None
-    user: Name | None = None
-    notebook: AskedLabel | None = None
-    cell: TimeNs | None = None
-    cell_id: AskedLabel | None = None
-    since_ns: TimeNs | None = None
-    until_ns: TimeNs | None = None
-    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
-    cursor: Annotated[str, Field(pattern=r"^[0-9]{1,19}\.[0-9]{1,18}$")] | None = None
-
-    @property
-    def after(self) -> tuple[int, int] | None:
-        """The position that the cursor names. Raises InvalidRequest for one that no page ever gave."""
-        if self.cursor is None:
-            return None
-        start, _, transaction = self.cursor.partition(".")
-        if int(start) > TIME_NS_MAX:
-            raise InvalidRequest(f"cursor: {self.cursor!r} is not the next of a page.")
-        return int(start), int(transaction)
-
-
-class SummaryQuery(_Query):
-    """``GET api/summary``."""
-
-    by: str = "tenant,user,flavor"
-    tenant: Name | None = None
-    user: Name | None = None
-    notebook: AskedLabel | None = None
-    since_ns: TimeNs | None = None
-    until_ns: TimeNs | None = None
-    zone: Annotated[str, Field(pattern=ZONE_PATTERN)] = "UTC"
-
-    @property
-    def tzinfo(self) -> tzinfo:
-        """The time zone of the days. Raises InvalidRequest."""
-        try:
-            return ZoneInfo(self.zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise InvalidRequest(f"zone: {self.zone!r} is no time zone; name it as in Asia/Seoul.") from None
-
-
-class ForecastQuery(_Query):
-    """``GET api/forecast``."""
-
-    tenant: Name | None = None
-    user: Name | None = None
-
-
-class JobCostsQuery(_Query):
-    """``GET api/job-costs``: ``job`` may stand there several times."""
-
-    job: Annotated[list[TimeNs], Field(max_length=NAMES_MAX)] = []
-    tenant: Name | None = None
-    user: Name | None = None
-    since_ns: TimeNs = 0
-
-
-class EnergyQuery(_Query):
-    """``GET api/energy``."""
-
-    since_ns: TimeNs
-
-
-class RevenueQuery(_Query):
-    """``GET api/revenue``."""
-
-    since_ns: TimeNs = 0
-
-
-class TenantsQuery(_Query):
-    """``GET api/tenants``; a tenant's admin may leave the tenant out."""
-
-    tenant: Name | None = None
-
-
-class TenantOrderQuery(_Query):
-    """``GET api/tenants/order``."""
-
-    sort: Literal["tenant", "month", "end", "budget", "plan", "balance", "open"] = "tenant"
-    order: Literal["asc", "desc"] = "asc"
-    q: Annotated[str, StringConstraints(max_length=200, pattern=_NO_NUL)] = ""
-
-
-class TenantRowsQuery(_Query):
-    """``GET api/tenants/rows``: ``tenant`` may stand there several times."""
-
-    tenant: Annotated[list[Name], Field(max_length=NAMES_MAX)] = []
-
-
-class ReportQuery(_Query):
-    """``GET api/reports``; a tenant's admin may leave the tenant out."""
-
-    tenant: Name | None = None
-    month: str
-
-
-class RecipientsQuery(_Query):
-    """``GET api/reports/recipients``."""
-
-    tenant: Name | None = None
-
-
-class BalanceQuery(_Query):
-    """``GET api/balance``; a tenant's admin may leave the tenant out."""
-
-    tenant: Name | None = None
-
-
-class StatementQuery(_Query):
-    """``GET api/statement``."""
-
-    tenant: Name | None = None
-    user: Name | None = None
-    month: str
-    format: Literal["json", "html", "csv"] = "json"
-
-
-class DraftQuery(_Query):
-    """``GET api/drafts``; of several currencies a document needs the one."""
-
-    tenant: Name | None = None
-    month: str
-    currency: str | None = None
-    format: Literal["json", "html", "pdf", "csv", "focus"] = "json"
-
-
-class InvoicesQuery(_Query):
-    """``GET api/invoices``."""
-
-    tenant: Name | None = None
-    month: str | None = None
-    state: Literal["open", "paid", "void"] | None = None
-    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] | None = None
-    before: AskedLabel | None = None
-    """The number of an invoice: those that came before it."""
-
-
-class SearchQuery(_Query):
-    """``GET api/search``."""
-
-    q: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_NO_NUL)]
-    since_ns: TimeNs = 0
-    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
-
-
-class InvoiceQuery(_Query):
-    """``GET api/invoices/{number}``."""
-
-    format: Literal["json", "html", "pdf", "csv", "focus"] = "json"
-
-
-class CellsQuery(_Query):
-    """``GET api/invoices/{number}/lines/{key}``; ``after`` is the ``next`` of the page before."""
-
-    limit: Annotated[int, Field(ge=1, le=PAGE_RECORDS_MAX)] = PAGE_RECORDS
-    after: TimeNs = 0
-
-
-class DraftCellsQuery(CellsQuery):
-    """``GET api/drafts/lines/{key}``."""
-
-    tenant: Name | None = None
-    month: str
-    currency: str | None = None
-
-
-class CreditsQuery(_Query):
-    """``GET api/credits``."""
-
-    tenant: Name | None = None
-
-
-class FocusQuery(_Query):
-    """``GET api/focus``."""
-
-    tenant: Name | None = None
-    month: str
-
-
-class PaymentInvoicesQuery(_Query):
-    """``GET api/payments/invoices``."""
-
-    tenant: Name | None = None
-
-
-class OutboxQuery(_Query):
-    """``GET api/payments/outbox``."""
-
-    state: Literal["waiting", "done", "dead", "skipped"] | None = None
-    tenant: Name | None = None
-
-
-class ReconciliationQuery(_Query):
-    """``GET api/payments/reconciliation``."""
-
-    since_ns: TimeNs
-    until_ns: TimeNs
-
-
-class BudgetsQuery(_Query):
-    """``GET api/budgets``."""
-
-    tenant: Name | None = None
-    user: Name | None = None
-
-
-class AlertsQuery(_Query):
-    """``GET api/alerts``."""
-
-    tenant: Name | None = None
-    user: Name | None = None
-    since_ns: TimeNs | None = None
-
-
-class ChannelsQuery(_Query):
-    """``GET api/alerts/channels``."""
-
-    tenant: Name | None = None
-
-
-class NoQuery(_Query):
-    """Endpoints without arguments."""
 
 
 def name_of(text: str, what: str) -> str:

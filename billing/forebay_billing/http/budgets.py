@@ -7,8 +7,9 @@ from typing import Any
 
 from forebay_billing.documents.budgets import budget_json, standing_json
 from forebay_billing.errors import InvalidRequest, UnknownBudget
-from forebay_billing.http.bodies import BudgetBody, BudgetsQuery, NoQuery
+from forebay_billing.http.bodies import BudgetBody
 from forebay_billing.http.handler import Attempt, BillingHandler
+from forebay_billing.http.queries import BudgetsQuery, NoQuery
 from forebay_billing.ledger.access import budget_author, usage_scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.money import GRAINS_PER_NANO

@@ -6,8 +6,9 @@ import logging
 
 from forebay_billing.documents import invoices
 from forebay_billing.errors import InvalidCredit, UnknownInvoice
-from forebay_billing.http.bodies import CreditBody, CreditRefundBody, CreditsQuery, NoQuery
+from forebay_billing.http.bodies import CreditBody, CreditRefundBody
 from forebay_billing.http.handler import Attempt, BillingHandler
+from forebay_billing.http.queries import CreditsQuery, NoQuery
 from forebay_billing.ledger.access import check_may_invoice, paying_scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.reads import invoices as invoices_reads

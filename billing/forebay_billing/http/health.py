@@ -8,8 +8,8 @@ from typing import Any
 from forebay_service.handler import HealthHandler, MetricsHandler
 
 from forebay_billing.errors import BillingError
-from forebay_billing.http.bodies import NoQuery
 from forebay_billing.http.handler import BillingHandler
+from forebay_billing.http.queries import NoQuery
 from forebay_billing.ledger.access import Scope
 from forebay_billing.ledger.postings import REVENUE
 from forebay_billing.metrics import Situation

@@ -8,8 +8,8 @@ from typing import Any
 from forebay_billing.documents import usage
 from forebay_billing.documents.budgets import verdict_json
 from forebay_billing.errors import InvalidRequest
-from forebay_billing.http.bodies import BalanceQuery, NoQuery
 from forebay_billing.http.handler import FUTURE_NS_MAX, BillingHandler
+from forebay_billing.http.queries import BalanceQuery, NoQuery
 from forebay_billing.http.stand_ins import Aside, heartbeat_of, unheard
 from forebay_billing.ledger.access import check_may_post_usage, settling_tenant
 from forebay_billing.reads import usage as usage_reads

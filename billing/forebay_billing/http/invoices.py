@@ -11,21 +11,9 @@ from forebay_billing.documents import focus, invoices
 from forebay_billing.documents.invoices import Sheet
 from forebay_billing.documents.pdf import pdf_of_sheet
 from forebay_billing.errors import NotNow, UnknownRecord
-from forebay_billing.http.bodies import (
-    CellsQuery,
-    CreditNoteBody,
-    DraftCellsQuery,
-    DraftQuery,
-    FinaliseBody,
-    FocusQuery,
-    InvoiceQuery,
-    InvoicesQuery,
-    NoQuery,
-    ProfileBody,
-    SettlementBody,
-    VoidBody,
-)
+from forebay_billing.http.bodies import CreditNoteBody, FinaliseBody, ProfileBody, SettlementBody, VoidBody
 from forebay_billing.http.handler import BillingHandler
+from forebay_billing.http.queries import CellsQuery, DraftCellsQuery, DraftQuery, FocusQuery, InvoiceQuery, InvoicesQuery, NoQuery
 from forebay_billing.ledger.access import check_may_invoice, named_tenant, paying_scope, paying_tenant
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.months import Month
@@ -73,6 +61,7 @@ class _InvoiceHandler(BillingHandler):
 
     async def drafts(self, tenant: str, month: Month) -> list[Draft]:
         """Raises NotNow for a month that is finalised."""
+
         def read(connection: Connection) -> list[Draft]:
             if invoices_reads.is_finalised(connection, tenant, month):
                 raise NotNow(f"{month} of the tenant {tenant} is finalised: list its invoices with api/invoices?month={month}.")

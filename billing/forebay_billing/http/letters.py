@@ -9,8 +9,9 @@ import secrets
 from forebay_billing.documents.messages import Message
 from forebay_billing.errors import Undeliverable
 from forebay_billing.http.alerts import check_address
-from forebay_billing.http.bodies import LetterBody, NoQuery
+from forebay_billing.http.bodies import LetterBody
 from forebay_billing.http.handler import BillingHandler
+from forebay_billing.http.queries import NoQuery
 from forebay_billing.ledger.access import check_may_write_letters
 from forebay_billing.tasks.smtp import mailbox_of
 from forebay_billing.tasks.webhooks import Undelivered

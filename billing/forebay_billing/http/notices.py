@@ -11,9 +11,10 @@ from sqlalchemy import Connection
 from forebay_billing.documents.messages import of_code
 from forebay_billing.errors import InvalidRequest, Undeliverable, UnknownChannel
 from forebay_billing.http.alerts import check_channel
-from forebay_billing.http.bodies import JobNoticeBody, NoQuery, NoticeBody, NoticeChannelBody, NoticeCodeBody, PreferencesBody
+from forebay_billing.http.bodies import JobNoticeBody, NoticeBody, NoticeChannelBody, NoticeCodeBody, PreferencesBody
 from forebay_billing.http.budgets import number_of
 from forebay_billing.http.handler import BillingHandler
+from forebay_billing.http.queries import NoQuery
 from forebay_billing.ledger.access import check_may_tell_of_jobs, own_notices, own_preferences
 from forebay_billing.ledger.books import Books
 from forebay_billing.tasks.smtp import mailbox_of

@@ -11,16 +11,9 @@ from forebay_wire.texts import NAME_CHARS_MAX
 from sqlalchemy import Connection
 
 from forebay_billing.errors import InvalidRequest, PaymentsOff, UnknownRecord
-from forebay_billing.http.bodies import (
-    ContactBody,
-    DeadLetterBody,
-    NoQuery,
-    OutboxQuery,
-    PaymentInvoicesQuery,
-    PortalBody,
-    ReconciliationQuery,
-)
+from forebay_billing.http.bodies import ContactBody, DeadLetterBody, PortalBody
 from forebay_billing.http.handler import Attempt, BillingHandler
+from forebay_billing.http.queries import NoQuery, OutboxQuery, PaymentInvoicesQuery, ReconciliationQuery
 from forebay_billing.ledger.access import check_may_operate_payments, named_tenant, paying_tenant
 from forebay_billing.ledger.books import Books
 from forebay_billing.payments import contacts, objects

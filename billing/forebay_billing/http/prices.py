@@ -12,20 +12,9 @@ from forebay_service.audit import AuditQuery, entries, page_of
 from sqlalchemy import Connection
 
 from forebay_billing.documents import usage
-from forebay_billing.http.bodies import (
-    PRICE_LIST_BYTES_MAX,
-    NoQuery,
-    ParkedPriceBody,
-    PlanBody,
-    PlansQuery,
-    PreviewBody,
-    PriceBody,
-    PricesQuery,
-    SurchargeBody,
-    SurchargesQuery,
-    name_of,
-)
+from forebay_billing.http.bodies import PRICE_LIST_BYTES_MAX, ParkedPriceBody, PlanBody, PreviewBody, PriceBody, SurchargeBody, name_of
 from forebay_billing.http.handler import Attempt, BillingHandler
+from forebay_billing.http.queries import NoQuery, PlansQuery, PricesQuery, SurchargesQuery
 from forebay_billing.ledger.access import check_may_audit, check_may_change_books, plan_scope
 from forebay_billing.ledger.books import Books, parked_prices, past
 from forebay_billing.model.months import Month

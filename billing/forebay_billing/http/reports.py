@@ -12,9 +12,10 @@ from forebay_billing.documents.monthly_report import report_of
 from forebay_billing.documents.pdf import pdf_of_report
 from forebay_billing.errors import InvalidRequest, UnknownRecipient
 from forebay_billing.http.alerts import check_address
-from forebay_billing.http.bodies import NoQuery, RecipientBody, RecipientsQuery, ReportQuery
+from forebay_billing.http.bodies import RecipientBody
 from forebay_billing.http.budgets import number_of
 from forebay_billing.http.handler import Attempt, BillingHandler
+from forebay_billing.http.queries import NoQuery, RecipientsQuery, ReportQuery
 from forebay_billing.ledger.access import paying_scope, recipient_tenant
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.months import Month

@@ -32,6 +32,7 @@ from forebay_billing.http import (
     notices,
     payments,
     prices,
+    queries,
     reports,
     search,
     tenants,
@@ -66,7 +67,7 @@ class Description(BillingHandler):
     endpoint = "openapi"
 
     async def get(self) -> None:
-        self.query(bodies.NoQuery)
+        self.query(queries.NoQuery)
         self.write_json_text(_document(self.context.settings.prefix))
 
 
@@ -76,7 +77,7 @@ def _document(prefix: str) -> str:
     return json.dumps(describe(ROUTES, prefix, INFO))
 
 
-_route = partial(Route, query=bodies.NoQuery)
+_route = partial(Route, query=queries.NoQuery)
 _GONE, _CLASH = (NotFound.status,), (Conflict.status,)
 _BOTH = _GONE + _CLASH
 
@@ -102,14 +103,14 @@ USAGE = (
     _route(
         *("GET", "api/balance", heartbeats.BalanceHandler, "What a tenant owes, what is held for open leases, and what credit is left"),
         answer=rows.TenantBalance,
-        query=bodies.BalanceQuery,
+        query=queries.BalanceQuery,
         who="services and operators, who name a tenant; the tenant's admin",
         refusals=_GONE,
     ),
     _route(
         *("GET", "api/usage", usage.UsageHandler, "Usage records, newest first, each with what it cost and under which prices"),
         answer=rows.UsagePage,
-        query=bodies.UsageQuery,
+        query=queries.UsageQuery,
         **VIEWERS,
     ),
     _route(
@@ -119,13 +120,13 @@ USAGE = (
         "`energy_mj` what devices drew, in millijoules, in `energy_duration_ns`, the time that their drivers told of, and `co2_mg` is of "
         "that",
         answer=list[rows.SummaryRow],
-        query=bodies.SummaryQuery,
+        query=queries.SummaryQuery,
         **VIEWERS,
     ),
     _route(
         *("GET", "api/forecast", usage.ForecastHandler, "This month (UTC) so far and at its end, if it goes on as in the last seven days"),
         answer=list[rows.OutlookRow],
-        query=bodies.ForecastQuery,
+        query=queries.ForecastQuery,
         **VIEWERS,
     ),
     _route(
@@ -133,7 +134,7 @@ USAGE = (
         summary="What each run of some jobs (`job`, several times) has cost so far at list prices, leases that are open included; with "
         "`since_ns`, a time before their first run, it is found sooner",
         answer=list[JobCostRow],
-        query=bodies.JobCostsQuery,
+        query=queries.JobCostsQuery,
         **VIEWERS,
     ),
     _route(
@@ -141,27 +142,27 @@ USAGE = (
         summary="What devices drew by hour (UTC) in which a lease began, in millijoules, and in `energy_duration_ns` the part of the time "
         "that their drivers told of; null where none did",
         answer=list[EnergyRow],
-        query=bodies.EnergyQuery,
+        query=queries.EnergyQuery,
         scopes=STAFF,
     ),
     _route(
         *("GET", "api/revenue", usage.RevenueHandler),
         summary="What usage was posted in each hour of the last 31 days, less what was taken back, at list prices; seconds behind",
         answer=list[rows.RevenueRow],
-        query=bodies.RevenueQuery,
+        query=queries.RevenueQuery,
         scopes=STAFF,
     ),
     _route(
         *("GET", "api/search", search.SearchHandler),
         summary="Tenants and users that used something since (by the month) and invoices in whose names all words occur, the first of each",
         answer=rows.SearchHits,
-        query=bodies.SearchQuery,
+        query=queries.SearchQuery,
         scopes=(OPERATE,),
     ),
     _route(
         *("GET", "api/statement", usage.StatementHandler, "A month's statement (UTC), rounded once per line, proven equal to the ledger"),
         answer=rows.StatementRow,
-        query=bodies.StatementQuery,
+        query=queries.StatementQuery,
         media=(JSON, "text/html", CSV),
         refusals=_GONE,
         **VIEWERS,
@@ -185,7 +186,7 @@ PRICES = (
     _route(
         *("GET", "api/prices", prices.PricesHandler, "Prices in force; with `history=1` all versions, oldest first"),
         answer=list[rows.PriceRow],
-        query=bodies.PricesQuery,
+        query=queries.PricesQuery,
         refusals=_GONE,
     ),
     _route(
@@ -201,7 +202,7 @@ PRICES = (
         *("GET", "api/surcharges", prices.SurchargesHandler),
         summary="What models of devices cost beside the flavor's price; zero where there is none",
         answer=list[rows.SurchargeRow],
-        query=bodies.SurchargesQuery,
+        query=queries.SurchargesQuery,
     ),
     _route(
         *("PUT", "api/surcharges/{model}", prices.SurchargeHandler, "A new version of a model's surcharge"),
@@ -260,7 +261,7 @@ PRICES = (
     _route(
         *("GET", "api/plans", prices.PlansHandler, "Plans in force in a month (UTC; the present one); with `history=1` all versions"),
         answer=list[rows.PlanRow],
-        query=bodies.PlansQuery,
+        query=queries.PlansQuery,
         scopes=(*STAFF, TENANT, BILLING),
         who="services and operators; the tenant's admin",
     ),
@@ -278,7 +279,7 @@ INVOICES = (
     _route(
         *("GET", "api/drafts", invoices.DraftsHandler, "An open month's invoices as they would be now"),
         answer=list[rows.DraftRow],
-        query=bodies.DraftQuery,
+        query=queries.DraftQuery,
         media=SHEET,
         refusals=_BOTH,
         **PAYERS,
@@ -287,7 +288,7 @@ INVOICES = (
         *("GET", "api/drafts/lines/{key}", invoices.DraftCellsHandler),
         summary="The usage records, with their cells, that a line was summed up from",
         answer=rows.CellsPage,
-        query=bodies.DraftCellsQuery,
+        query=queries.DraftCellsQuery,
         refusals=_BOTH,
         **PAYERS,
     ),
@@ -295,7 +296,7 @@ INVOICES = (
         *("GET", "api/invoices", invoices.InvoicesHandler),
         summary="Finalised invoices, the latest first; `before` is the number that a page ended with",
         answer=list[rows.InvoiceSummary],
-        query=bodies.InvoicesQuery,
+        query=queries.InvoicesQuery,
         **PAYERS,
     ),
     _route(
@@ -309,7 +310,7 @@ INVOICES = (
     _route(
         *("GET", "api/invoices/{number}", invoices.InvoiceHandler, "One invoice, with its lines and what happened to it since"),
         answer=rows.InvoiceRow,
-        query=bodies.InvoiceQuery,
+        query=queries.InvoiceQuery,
         media=SHEET,
         refusals=_GONE,
         **PAYERS,
@@ -317,7 +318,7 @@ INVOICES = (
     _route(
         *("GET", "api/invoices/{number}/lines/{key}", invoices.InvoiceCellsHandler, "What a line was summed up from"),
         answer=rows.CellsPage,
-        query=bodies.CellsQuery,
+        query=queries.CellsQuery,
         refusals=_GONE,
         **PAYERS,
     ),
@@ -349,7 +350,7 @@ INVOICES = (
     _route(
         *("GET", "api/credit-notes/{number}", invoices.CreditNoteHandler, "A credit note"),
         answer=rows.NoteRow,
-        query=bodies.InvoiceQuery,
+        query=queries.InvoiceQuery,
         media=SHEET,
         refusals=_GONE,
         **PAYERS,
@@ -357,7 +358,7 @@ INVOICES = (
     _route(
         *("GET", "api/focus", invoices.FocusHandler, "A month's invoices, and the credit notes issued in it, as one FOCUS 1.2 table"),
         answer=str,
-        query=bodies.FocusQuery,
+        query=queries.FocusQuery,
         media=(CSV,),
         **PAYERS,
     ),
@@ -380,7 +381,7 @@ INVOICES = (
     _route(
         *("GET", "api/credits", credits.CreditsHandler, "Credits, and what is left of them"),
         answer=list[rows.CreditRow],
-        query=bodies.CreditsQuery,
+        query=queries.CreditsQuery,
         **PAYERS,
     ),
     _route(
@@ -406,7 +407,7 @@ TENANTS = (
     _route(
         *("GET", "api/tenants", tenants.TenantsHandler, "How tenants stand, in one snapshot; not `known`: nothing was ever recorded"),
         answer=list[rows.StandingRow],
-        query=bodies.TenantsQuery,
+        query=queries.TenantsQuery,
         **PAYERS,
     ),
     _route(
@@ -418,20 +419,20 @@ TENANTS = (
         *("GET", "api/tenants/order", tenants.TenantOrderHandler),
         summary="Names of all tenants by a column of the operator's table: those that it tells of, the others that were found, the rest",
         answer=rows.TenantOrder,
-        query=bodies.TenantOrderQuery,
+        query=queries.TenantOrderQuery,
         scopes=(OPERATE,),
     ),
     _route(
         *("GET", "api/tenants/rows", tenants.TenantRowsHandler, "What that table shows of some tenants, in one snapshot"),
         answer=rows.TenantRows,
-        query=bodies.TenantRowsQuery,
+        query=queries.TenantRowsQuery,
         scopes=(OPERATE,),
     ),
     _route(
         *("GET", "api/budgets", budgets.BudgetsHandler),
         summary="Budgets and how they stand; a member sees the own ones, and of the tenant's whether they stop anybody",
         answer=list[rows.BudgetStanding],
-        query=bodies.BudgetsQuery,
+        query=queries.BudgetsQuery,
         **VIEWERS,
     ),
     _route(
@@ -454,7 +455,7 @@ TENANTS = (
         *("GET", "api/reports", reports.ReportHandler),
         summary="A tenant's month as PDF: by day (a chart), member, flavor and notebook, at list prices",
         answer=str,
-        query=bodies.ReportQuery,
+        query=queries.ReportQuery,
         media=(PDF,),
         refusals=_GONE,
         **PAYERS,
@@ -462,7 +463,7 @@ TENANTS = (
     _route(
         *("GET", "api/reports/recipients", reports.RecipientsHandler, "Whom each month's report is mailed to, and the latest mailing"),
         answer=list[rows.RecipientRow],
-        query=bodies.RecipientsQuery,
+        query=queries.RecipientsQuery,
         **PAYERS,
     ),
     _route(
@@ -481,13 +482,13 @@ TENANTS = (
     _route(
         *("GET", "api/alerts", alerts.AlertsHandler, "Thresholds of budgets that were reached, newest first"),
         answer=list[rows.AlertRow],
-        query=bodies.AlertsQuery,
+        query=queries.AlertsQuery,
         **VIEWERS,
     ),
     _route(
         *("GET", "api/alerts/channels", alerts.ChannelsHandler, "Where alerts go, and how deliveries stand"),
         answer=list[rows.ChannelRow],
-        query=bodies.ChannelsQuery,
+        query=queries.ChannelsQuery,
         **PAYERS,
     ),
     _route(
@@ -591,7 +592,7 @@ PAYMENTS = (
     _route(
         *("GET", "api/payments/invoices", payments.PaymentInvoicesHandler, "How our invoices stand at Stripe; `url` is where one is paid"),
         answer=list[rows.PaymentInvoiceRow],
-        query=bodies.PaymentInvoicesQuery,
+        query=queries.PaymentInvoicesQuery,
         **PAYERS,
     ),
     _route(
@@ -604,7 +605,7 @@ PAYMENTS = (
     _route(
         *("GET", "api/payments/outbox", payments.OutboxHandler, "Deliveries to Stripe, dead letters among them"),
         answer=rows.OutboxPage,
-        query=bodies.OutboxQuery,
+        query=queries.OutboxQuery,
         scopes=(OPERATE,),
     ),
     _route(
@@ -618,7 +619,7 @@ PAYMENTS = (
     _route(
         *("GET", "api/payments/reconciliation", payments.ReconciliationHandler, "What we have against what Stripe has"),
         answer=rows.Reconciliation,
-        query=bodies.ReconciliationQuery,
+        query=queries.ReconciliationQuery,
         scopes=(OPERATE,),
         refusals=(*_CLASH, PaymentsUnavailable.status),
     ),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from forebay_billing.documents.invoices import summary_json
-from forebay_billing.http.bodies import SearchQuery
 from forebay_billing.http.handler import BillingHandler
+from forebay_billing.http.queries import SearchQuery
 from forebay_billing.ledger.access import check_may_search
 from forebay_billing.reads import search
 

@@ -10,8 +10,8 @@ from forebay_billing.documents import usage
 from forebay_billing.documents.budgets import standing_json
 from forebay_billing.documents.invoices import summary_json
 from forebay_billing.http import tenant_order
-from forebay_billing.http.bodies import NoQuery, TenantOrderQuery, TenantRowsQuery, TenantsQuery
 from forebay_billing.http.handler import BillingHandler
+from forebay_billing.http.queries import NoQuery, TenantOrderQuery, TenantRowsQuery, TenantsQuery
 from forebay_billing.ledger.access import check_may_invoice, check_may_see_currencies, paying_scope
 from forebay_billing.ledger.books import Books, profile_currencies
 from forebay_billing.model.months import Month

@@ -12,8 +12,9 @@ from forebay_billing.documents.energy import energy_json
 from forebay_billing.documents.job_costs import job_cost_json
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.http import stand_ins
-from forebay_billing.http.bodies import (
-    CorrectionBody,
+from forebay_billing.http.bodies import CorrectionBody
+from forebay_billing.http.handler import FUTURE_NS_MAX, Attempt, BillingHandler
+from forebay_billing.http.queries import (
     EnergyQuery,
     ForecastQuery,
     JobCostsQuery,
@@ -23,7 +24,6 @@ from forebay_billing.http.bodies import (
     SummaryQuery,
     UsageQuery,
 )
-from forebay_billing.http.handler import FUTURE_NS_MAX, Attempt, BillingHandler
 from forebay_billing.ledger.access import check_may_change_books, check_may_post_usage, check_may_scrape, usage_scope
 from forebay_billing.ledger.writer import Share
 from forebay_billing.model.months import Month
