@@ -63,7 +63,7 @@ test-pure: TESTS = tests/test_tidy.py tests/wire/test_command_stream.py \
 
 test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred thousand, thousands of seeds of faults
 	@$(SETUP) --dev
-	$(PYTEST) --full-sweep $(addprefix tests/device/test_,operator_sweep.py repeated_operators.py data_parallel.py environments.py model_families.py process_groups.py \
+	$(PYTEST) --full-sweep $(addprefix tests/device/test_,operator_sweep.py repeated_operators.py data_parallel.py environments.py model_families.py process_groups.py toolkit_command.py \
 		torchrun.py)
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
@@ -77,7 +77,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 		training_and_the_bill.py unattended_runs.py upgrade.py walks_by_role.py)
 	$(PYTEST) --full-sweep tests/billing
 	FOREBAY_URL=local $(PYTEST) --full-sweep $(addprefix tests/frameworks/test_,processes.py reference_models.py)
-	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_autoscaling.py pool_groups_progress.py pool_jobs.py pool_openapi.py pool_state_machine_properties.py \
+	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_autoscaling.py pool_groups_progress.py pool_jobs.py pool_on_ray.py pool_openapi.py pool_work.py pool_state_machine_properties.py \
 		queue_properties.py)
 	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,charts_in_browser.py console_accessibility.py jobs_page.py languages_in_browser.py owners_in_browser.py plan_in_browser.py)
 	$(PYTEST) --full-sweep $(addprefix tests/lab/test_,closed_tab.py gallery.py notebook_in_browser.py)

@@ -181,7 +181,7 @@ def test_the_energy_of_a_record_stands_beside_its_time_and_its_sum_with_the_co2(
     assert re.search(r"\(devices told it for \d\d % of the time\)", page)
     rows = csv.DictReader(io.StringIO(cloud.get("acme-owner", "usage.csv?period=today").text))
     assert {row["energy_mj"] for row in rows} == {"", "45000000"}
-    assert "Energy" not in cloud.get("globex-owner", "usage?period=today").text
+    assert "Energy" not in cloud.get("acme-member", "usage?period=today").text, "none of theirs was told"
 
 
 def test_a_process_is_shown_by_its_command(cloud: Installation) -> None:

@@ -129,7 +129,7 @@ def test_the_pages_tell_what_each_run_has_cost_and_all_of_them(cloud: Installati
         cloud.record_usage(span=span, flavor="priced.1gb", duration_ns=seconds * 10**9, started_at_ns=job["created_at_ns"] + 1)
     page = cloud.get("acme-member", f"jobs/{job['id']}/cost").text
     assert re.findall(r">(\$[\d.]+)<", page) == ["$0.005000", "$0.002000", "$0.007000"]
-    shown = re.search(rf'<tr id="job-{job["id"]}">.*?</tr>', cloud.get("acme-member", "jobs/list").text, re.DOTALL)
+    shown = re.search(rf'<tr id="job-{job["id"]}" .*?</tr>', cloud.get("acme-member", "jobs/list").text, re.DOTALL)
     assert shown is not None and "$0.007000" in shown[0]
     assert "$0.007000" in cloud.get("acme-owner", f"jobs/{job['id']}/cost").text, "the tenant's owner sees what it costs"
     cloud.ask("pool", "acme-member", "POST", f"api/jobs/{job['id']}/cancel", json={})

@@ -371,6 +371,7 @@ def test_run_takes_a_module_and_keeps_the_configured_service(no_service: None, t
     assert done.stdout == "__main__ http://127.0.0.1:9/\n", done.stderr
 
 
+@pytest.mark.full_sweep
 def test_a_reference_model_trains_on_the_embedded_pool(no_service: None) -> None:
     words = ("models", "run", "--flavor", "dev.4gb", "dlrm", "--steps", "3", "--batch", "2")
     done = subprocess.run(command(*words), capture_output=True, text=True, timeout=60)

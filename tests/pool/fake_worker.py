@@ -120,6 +120,7 @@ async def main() -> None:
     parser.add_argument("-m", dest="module")
     for name in ("--pool", "--worker", "--device", "--socket-dir", "--log-level", "--resume-seconds"):
         parser.add_argument(name, required=True)
+    parser.add_argument("--kernels", action="store_true")
     options = parser.parse_args()
     headers = {"Authorization": "token " + os.environ["FOREBAY_WORKER_TOKEN"]}
     print(f"fake worker on {options.device}", file=sys.stderr, flush=True)

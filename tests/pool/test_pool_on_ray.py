@@ -360,6 +360,7 @@ def test_the_death_of_a_node_is_noticed_and_who_computed_there_starts_again_else
     asyncio.run(scenario())
 
 
+@pytest.mark.full_sweep
 def test_a_node_whose_ray_is_started_again_before_its_end_is_noticed_is_another_of_the_same_name(
     on_ray: Callable[..., Any], cluster: RayCluster
 ) -> None:

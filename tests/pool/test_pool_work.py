@@ -7,6 +7,7 @@ import statistics
 import sys
 from itertools import islice
 
+import pytest
 from simulation.rush import UNKIND, Rush
 
 EVENTS = 1_500
@@ -39,6 +40,7 @@ def calls_of_decisions(devices: int) -> list[int]:
     return sorted(counts)
 
 
+@pytest.mark.full_sweep
 def test_the_work_of_a_decision_grows_no_faster_than_the_logarithm_of_the_fleet() -> None:
     few, many = 60, 960
     small, large = calls_of_decisions(few), calls_of_decisions(many)

@@ -27,6 +27,7 @@ PROGRAMS, PROGRAMS_FULL = 15, 2000
 SECONDS_MAX = 1200
 ROUNDING = {torch.float32: 2.0**-11, torch.bfloat16: 2.0**-3}
 """Of the largest value, by the dtype: 32 times what a proof takes for rounding, as it does where tier 1 rounds as well."""
+STANDIN, HURRIED = "standin_compilers_worker.py", "hurried_compilers_worker.py"
 
 
 def examples(count: int) -> Callable[[Any], Any]:
@@ -71,7 +72,7 @@ def differing(found: dict[int, torch.Tensor], expected: dict[int, torch.Tensor],
 @pytest.mark.timeout(24 * 3600)
 def test_what_a_worker_describes_is_what_a_random_program_does(session: Callable[..., Any], tmp_path: Path, full_sweep: bool) -> None:
     """Each is carried out in full, as what comes again, and by the graph of what the worker's compiler is told."""
-    client = session("standin_compilers_worker.py")
+    client = session(STANDIN)
     told, reasons = tmp_path / DESCRIBED, Counter[str]()
 
     @examples(PROGRAMS_FULL if full_sweep else PROGRAMS)
@@ -100,7 +101,7 @@ def test_what_a_worker_describes_is_what_a_random_program_does(session: Callable
 @pytest.mark.timeout(24 * 3600)
 def test_libraries_that_serve_random_programs_give_what_came_in_full(session: Callable[..., Any], pytestconfig: pytest.Config) -> None:
     """One that a proof bars is a mistake of the compiler, and is counted; one that serves is right, also after a round that breaks off."""
-    client, reasons = session("hurried_compilers_worker.py"), Counter[str]()
+    client, reasons = session(HURRIED), Counter[str]()
 
     @examples(pytestconfig.getoption("--compiled-programs"))
     @given(programs(LENGTH))
@@ -119,9 +120,6 @@ def test_libraries_that_serve_random_programs_give_what_came_in_full(session: Ca
     run()
     print(dict(reasons.most_common()))
     assert sum(reasons[why] for why in reasons if why == "serves" or " takes " in why) >= reasons.total() / 2, "proofs let most pass"
-
-
-STANDIN = str(Path(__file__).with_name("standin_compilers_worker.py"))
 
 
 def described(client: Any, program: Program, folder: Path) -> descriptions.Description:
@@ -199,7 +197,7 @@ def test_a_segment_that_draws_permutations_is_described(session: Callable[..., A
 def test_indices_that_lead_nowhere_are_left_to_tier_1_which_says_so(session: Callable[..., Any]) -> None:
     """A program whose indices were right as long as its library was made, and are not any more."""
     program = reading_and_writing_by_indices()
-    plain, served = (Rounds(session(), program) for _ in range(2))
+    plain, served = (Rounds(session(HURRIED), program) for _ in range(2))
     plain.client.send(stream.Settings(0))
     tier, why = served.settle(SECONDS_MAX)
     assert tier == 2, why
