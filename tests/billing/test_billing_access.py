@@ -22,6 +22,7 @@ SEES_ACME = SEES_ALL | {"acme-owner", "acme-billing"}
 PAYS_ACME = {"operator", "acme-owner", "acme-billing"}
 PAYS_SOME = PAYS_ACME | {"globex-owner"}
 COMPUTES = {"acme-owner", "acme-billing", "acme-member", "globex-owner"}
+PREFERS = COMPUTES | {"operator", "loner"}
 SEES_SOME = SEES_ACME | {"acme-member", "globex-owner"}
 
 REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
@@ -54,9 +55,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "price history": ("GET", "/api/prices?history=1", {}, set(ALL)),
     "set a price": ("PUT", "/api/prices/small.64gb", {"json": {"price_nano_per_hour": 1, "currency": "USD"}}, {"operator"}),
     "surcharges": ("GET", "/api/surcharges", {}, set(ALL)),
-    "set a surcharge": (
-        "PUT", "/api/surcharges/gpu", {"json": {"surcharge_nano_per_hour": 1, "currency": "USD"}}, {"operator"}
-    ),
+    "set a surcharge": ("PUT", "/api/surcharges/gpu", {"json": {"surcharge_nano_per_hour": 1, "currency": "USD"}}, {"operator"}),
     "prices of parked bytes": ("GET", "/api/parked-prices", {}, set(ALL)),
     "set a price of parked bytes": ("PUT", "/api/parked-prices/USD", {"json": {"price_nano_per_gib_hour": 1}}, {"operator"}),
     "price list": ("GET", "/api/price-list", {}, set(ALL)),
@@ -83,7 +82,10 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "credit note": ("POST", "/api/invoices/small.64gb/credit-notes", {"json": {"amount_minor": 1, "reason": "x"}}, {"operator"}),
     "a credit note": ("GET", "/api/credit-notes/small.64gb", {}, PAYS_SOME),
     "payment": (
-        "POST", "/api/invoices/small.64gb/payments", {"json": {"amount_minor": 1, "method": "x", "reference": "x"}}, {"operator"},
+        "POST",
+        "/api/invoices/small.64gb/payments",
+        {"json": {"amount_minor": 1, "method": "x", "reference": "x"}},
+        {"operator"},
     ),
     "void": ("POST", "/api/invoices/small.64gb/void", {"json": {"reason": "x"}}, {"operator"}),
     "focus of acme": ("GET", "/api/focus?tenant=acme&month=2026-11", {}, PAYS_ACME),
@@ -98,7 +100,10 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "currencies of tenants": ("GET", "/api/currencies", {}, SEES_ALL),
     "credits of acme": ("GET", "/api/credits?tenant=acme", {}, PAYS_ACME),
     "grant credit": (
-        "POST", "/api/credits", {"json": {"tenant": "acme", "kind": "prepaid", "name": "x", "amount_minor": 1}}, {"operator"},
+        "POST",
+        "/api/credits",
+        {"json": {"tenant": "acme", "kind": "prepaid", "name": "x", "amount_minor": 1}},
+        {"operator"},
     ),
     "refund credit": ("POST", "/api/credits/small.64gb/refund", {"json": {"reason": "x"}}, {"operator"}),
     "budgets of whoever asks": ("GET", "/api/budgets", {}, SEES_SOME),
@@ -111,13 +116,23 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
     "alerts of another user": ("GET", "/api/alerts?tenant=acme&user=acme-owner", {}, SEES_ACME),
     "channels of acme": ("GET", "/api/alerts/channels?tenant=acme", {}, PAYS_ACME),
     "add a channel of acme": (
-        "POST", "/api/alerts/channels", {"json": {"tenant": "acme", "kind": "webhook", "target": "https://example.com/"}},
+        "POST",
+        "/api/alerts/channels",
+        {"json": {"tenant": "acme", "kind": "webhook", "target": "https://example.com/"}},
         PAYS_ACME,
     ),
     "retry a channel": ("POST", "/api/alerts/channels/small.64gb", {"json": {"action": "retry"}}, PAYS_SOME),
     "remove a channel": ("DELETE", "/api/alerts/channels/small.64gb", {}, PAYS_SOME),
     "have a letter sent": ("POST", "/api/letters", {"json": {"to": "a@b.example", "subject": "x", "text": "x"}}, {"pool"}),
     "tell of a cell": ("POST", "/api/notices", {"json": {"kind": "ended", "notebook": "a.ipynb", "seconds": 1}}, COMPUTES),
+    "tell of a job": (
+        "POST",
+        "/api/notices/jobs",
+        {"json": {"key": "1/ended", "tenant": "acme", "user": "acme-member", "job": 1, "kind": "ended", "label": "job 1: a", "seconds": 1}},
+        {"pool"},
+    ),
+    "own preferences of notices": ("GET", "/api/notices/preferences", {}, PREFERS),
+    "change own preferences of notices": ("PUT", "/api/notices/preferences", {"json": {"jobs": "all"}}, PREFERS),
     "own channels of notices": ("GET", "/api/notices/channels", {}, COMPUTES),
     "add a channel of notices": ("POST", "/api/notices/channels", {"json": {"kind": "slack", "target": "https://example.com/"}}, COMPUTES),
     "confirm a channel of notices": ("POST", "/api/notices/channels/small.64gb", {"json": {"code": "x"}}, COMPUTES),
