@@ -81,6 +81,7 @@ def test_the_browser_tells_who_looks_elsewhere_that_a_job_has_ended(chrome: Brow
     page.wait_for_selector(f"#job-{ids[1]} .tag:text-is('running')")
     runners[0].say("end", exit_status=0).raise_for_status()
     page.wait_for_selector(f"#job-{ids[0]} .tag:text-is('succeeded')")
+    page.wait_for_function("!document.querySelector('.htmx-settling')")  # the page's script has looked at it by then
     page.evaluate("window.away = true")
     runners[1].say("end", exit_status=3, reason="exit_status").raise_for_status()
     eventually(lambda: page.evaluate("window.shown.length"))

@@ -550,6 +550,8 @@ _SPECIAL: dict[str, Callable[[_Builder, str, list[Any]], Node]] = {
 
 
 def _overload(operator: str, overload: str) -> Any:
+    if not operator.startswith("aten::"):
+        raise Unsupported(f"{operator} is not compiled")
     return getattr(getattr(ATEN, operator.removeprefix("aten::")), overload or "default")
 
 
