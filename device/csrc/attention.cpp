@@ -131,13 +131,6 @@ Choices& choices() {
   return *choices;
 }
 
-// Whether the worker holds it, and nobody looks on who would have the question answered here: a fake tensor, vmap, functionalization.
-bool is_held(const Tensor& tensor) {
-  using Key = c10::DispatchKey;
-  constexpr c10::DispatchKeySet kLookingOn{Key::Python, Key::FuncTorchBatched, Key::FuncTorchGradWrapper, Key::Functionalize};
-  return tensor.is_cuda() && tensor.layout() == at::kStrided && !has_symbols(tensor) && !tensor.key_set().has_any(kLookingOn);
-}
-
 // Only these are worth a question: every fused kernel takes no others.
 bool may_be_fused(const Tensor& query, const Tensor& key, const Tensor& value) {
   for (const Tensor* tensor : {&query, &key, &value}) {
@@ -158,6 +151,12 @@ int64_t choose(const Tensor& query, const Tensor& key, const Tensor& value, cons
 }
 
 }  // namespace
+
+bool is_held(const Tensor& tensor) {
+  using Key = c10::DispatchKey;
+  constexpr c10::DispatchKeySet kLookingOn{Key::Python, Key::FuncTorchBatched, Key::FuncTorchGradWrapper, Key::Functionalize};
+  return tensor.is_cuda() && tensor.layout() == at::kStrided && !has_symbols(tensor) && !tensor.key_set().has_any(kLookingOn);
+}
 
 void register_attention(KernelTable& library) {
   library.impl("scaled_dot_product_attention", TORCH_FN(attention));

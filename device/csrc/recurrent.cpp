@@ -65,20 +65,17 @@ std::pair<Tensor, std::vector<Tensor>> in_parts(const Network& net) {
   return of([](auto&&... all) { return at::native::rnn_relu(all...); });
 }
 
-// Whether the worker holds it, and nobody looks on who would see the parts.
-bool is_held(const Tensor& tensor) {
-  using Key = c10::DispatchKey;
-  constexpr c10::DispatchKeySet kLookingOn{Key::Python, Key::FuncTorchBatched, Key::FuncTorchGradWrapper, Key::Functionalize, Key::Conjugate, Key::Negative};
-  return tensor.defined() && tensor.is_cuda() && tensor.layout() == at::kStrided && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
-         !tensor.key_set().has_any(kLookingOn) && !tensor._fw_grad(0).defined();
+// Whether it is held as it is, and has no tangent, of which a layer's derivative here knows nothing.
+bool may_be_whole(const Tensor& tensor) {
+  return tensor.defined() && is_held(tensor) && !tensor.is_conj() && !tensor.is_neg() && !tensor._fw_grad(0).defined();
 }
 
 // Whether each layer may be one call: PyTorch's kernels say what is wrong with any other network.
 bool is_whole(const Network& net) {
   const auto alike = [&](const Tensor& tensor, at::IntArrayRef sizes) {
-    return is_held(tensor) && tensor.device() == net.input.device() && tensor.scalar_type() == net.input.scalar_type() && tensor.sizes() == sizes;
+    return may_be_whole(tensor) && tensor.device() == net.input.device() && tensor.scalar_type() == net.input.scalar_type() && tensor.sizes() == sizes;
   };
-  if (!is_held(net.input) || net.input.dim() != 3 || net.input.numel() == 0 || !at::isFloatingType(net.input.scalar_type())) return false;
+  if (!may_be_whole(net.input) || net.input.dim() != 3 || net.input.numel() == 0 || !at::isFloatingType(net.input.scalar_type())) return false;
   if (net.layers < 1 || net.weights.size() != static_cast<size_t>(net.layers * net.weights_of_layer()) || net.state.size() != (net.cell == kLstm ? 2u : 1u)) return false;
   if (c10::impl::TorchDispatchModeTLS::any_modes_set() || c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer)) return false;
   if (!net.state[0].defined() || net.state[0].dim() != 3) return false;
@@ -207,7 +204,7 @@ std::pair<Tensor, std::vector<Tensor>> carry_out(Network net) {
   const auto autocast = at::autocast::get_autocast_dispatch_key_from_device_type(at::kCUDA);
   const bool casts = at::autocast::is_autocast_enabled(at::kCUDA) && !c10::impl::tls_is_dispatch_key_excluded(autocast);
   Network whole = net;
-  if (casts && is_held(net.input)) {
+  if (casts && may_be_whole(net.input)) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(autocast);
     cast(whole);
     if (is_whole(whole)) return by_layers(whole);

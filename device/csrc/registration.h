@@ -6,6 +6,10 @@
 #include <string>
 #include <vector>
 
+namespace at {
+class Tensor;
+}  // namespace at
+
 namespace c10 {
 class OperatorHandle;
 class IValue;
@@ -38,6 +42,8 @@ void register_batch_norm(KernelTable& library);  // batch_norm.cpp
 
 // Composite, with a choice of our own; for the autograd key too, since its parts have their own derivatives.
 void register_attention(KernelTable& library);  // attention.cpp
+// Whether the worker holds it, and nobody looks on who would see the parts of a call: a fake tensor, vmap, functionalization.
+bool is_held(const at::Tensor& tensor);
 
 // Recurrent networks, a layer in one call; for the autograd key, too.
 void register_recurrent(KernelTable& library);  // recurrent.cpp
