@@ -16,16 +16,18 @@ import json
 import math
 import os
 import secrets
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import psutil
 from report import report
 
 from step.models import MODELS, Step
@@ -79,19 +81,40 @@ def largest_segment() -> dict[str, Any]:
 def until_settled(step: Step, steps: int) -> dict[str, Any]:
     """Runs blocks until it is known whether a library serves the step: its tier, the reason, and how long that took.
 
-    "made s" is how long its compiler took; "while made" what a step takes meanwhile, of what it took before.
+    "made s" is how long its compiler took; "while made" what a step takes meanwhile, of what it takes while the compiler is halted, by
+    turns: the median over pairs of blocks.
     """
-    begin, blocks = perf_counter(), list[tuple[str, float, float]]()
+    begin, made, slowed = perf_counter(), list[float](), list[float]()
     while perf_counter() - begin < COMPILE_SECONDS_MAX:
         ms, segment = block_ms(step, steps, torch.cuda.synchronize), largest_segment()
-        blocks.append((segment["why"], perf_counter() - begin, ms))
-        if segment["tier"] == 2 or not any(word in segment["why"] for word in UNSETTLED):
+        if BEING_MADE in segment["why"]:
+            with compilers_halted():
+                halted_s, halted_ms = perf_counter(), block_ms(step, steps, torch.cuda.synchronize)
+                halted_s = perf_counter() - halted_s
+            begin += halted_s
+            made.append(perf_counter() - begin)
+            slowed.append(ms / halted_ms)
+        elif segment["tier"] == 2 or not any(word in segment["why"] for word in UNSETTLED):
             break
-    before = [ms for why, _, ms in blocks if "no library was made" in why]
-    times, meanwhile = zip(*[(at, ms) for why, at, ms in blocks if BEING_MADE in why] or [(math.nan, math.nan)], strict=True)
-    slowed = statistics.median(meanwhile) / statistics.median(before or [math.nan])
-    found = {"tier": segment["tier"], "why no higher": segment["why"], "settled s": blocks[-1][1]}
-    return found | {"made s": times[-1] - times[0], "while made": slowed}
+    found = {"tier": segment["tier"], "why no higher": segment["why"], "settled s": perf_counter() - begin}
+    return found | {"made s": made[-1] - made[0] if made else math.nan, "while made": statistics.median(slowed or [math.nan])}
+
+
+@contextmanager
+def compilers_halted() -> Iterator[None]:
+    """Halts what this process's worker lets make libraries, with all that these started; each has a session of its own."""
+    sessions = {os.getsid(one.pid) for one in psutil.Process().children(recursive=True) if one.is_running()} - {os.getsid(0)}
+
+    def signal_all(number: int) -> None:
+        for session in sessions:
+            with suppress(ProcessLookupError):
+                os.killpg(session, number)
+
+    signal_all(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_all(signal.SIGCONT)
 
 
 def answer(name: str, options: argparse.Namespace) -> None:
