@@ -9,6 +9,7 @@ A link that breaks is made again by the reader: the session, its worker and an o
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import socket
 import threading
@@ -45,6 +46,9 @@ RESUME_SECONDS_MAX = 5.0
 """How long one pool may take to answer a client that is back."""
 RETRY_SECONDS = 0.2
 """Between attempts to make a broken link again."""
+SHAPE_FUNCTIONS = "torch.fx.experimental.symbolic_shapes"
+"""What PyTorch imports, SymPy with it, when a result is first inferred by a kernel for meta tensors that is written in Python: 0.4 s, which
+are spent while the pool finds a device, and not in a step of the program's while it holds one."""
 AWAY = messages.Cause(code="pool_away")
 CLOSE_SECONDS_MAX = 2.0
 POOLS_OWN_REQUEST = 0
@@ -288,6 +292,7 @@ class Session:
             if fresh:
                 self._page.asked(request.span)
                 self._send(link, messages.Acquire(request=request.number, span=request.span))
+                importlib.import_module(SHAPE_FUNCTIONS)
             self._wait(link, request, on_wait)
         except BaseException:
             self._cancel(link, request)

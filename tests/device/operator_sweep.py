@@ -8,6 +8,7 @@ the CPU can do at least one of them.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import signal
 import sys
@@ -52,8 +53,10 @@ class NotApplicable(Exception):
 def attach(address: str, ticket: str) -> None:
     """Gives this process the virtual device, served by a worker that opened its own lease."""
     from forebay import _C, facade
+    from forebay.session import SHAPE_FUNCTIONS
     from forebay.virtual_device import VirtualDevices
 
+    importlib.import_module(SHAPE_FUNCTIONS)  # as a session does that waits for its lease
     served: list[object] = []
 
     def connect(_device: int) -> None:
