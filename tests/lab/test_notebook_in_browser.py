@@ -28,7 +28,7 @@ CELLS = (
 )
 
 
-@pytest.fixture(scope="module", params=["lab", "notebook"])
+@pytest.fixture(scope="module", params=["lab", pytest.param("notebook", marks=pytest.mark.full_sweep)])
 def notebook(request: pytest.FixtureRequest, browser: Any, server: Any) -> Iterator[NotebookPage]:
     """A notebook whose first two cells have run, so that its session has tensors."""
     name = f"{request.param}.ipynb"
@@ -40,6 +40,7 @@ def notebook(request: pytest.FixtureRequest, browser: Any, server: Any) -> Itera
     page.close()
 
 
+@pytest.mark.parametrize("notebook", ["lab", "notebook"], indirect=True)
 def test_a_cell_that_used_the_device_says_below_it_what_that_took_and_cost(notebook: NotebookPage) -> None:
     text = notebook.output(MAKE)
     assert "250000.0" in text
@@ -301,7 +302,9 @@ OF_A_HUB = """new MutationObserver(() => { if (document.body) document.body.data
 """Has the page be as that of a server of JupyterHub's."""
 
 
-@pytest.mark.parametrize(("kernel", "more"), [("python3", ""), ("forebay-work", "&environment=work")])
+@pytest.mark.parametrize(
+    ("kernel", "more"), [pytest.param("python3", "", marks=pytest.mark.full_sweep), ("forebay-work", "&environment=work")]
+)
 def test_the_menu_leads_to_the_page_of_jobs_with_the_notebook_that_is_open(browser: Any, server: Any, kernel: str, more: str) -> None:
     name = f"nightly-{kernel}.ipynb"
     server.write(name, "1", kernel=kernel)
