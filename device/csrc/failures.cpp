@@ -69,6 +69,7 @@ void CommandStream::check_failure(Reply reply, wire::Reader& body, std::optional
 
 void CommandStream::throw_failure(const ToldFailure& failure, std::optional<uint64_t> own) {
   hear(failure);
+  is_told(failure);
   const bool at_once = own == failure.sequence && failure.code != FailureCode::kNeverMade;
   const std::string more = failure.code == FailureCode::kGeometry ? distrust(failure.op) : "";
   const std::string text = at_once && more.empty() ? failure.message : late_text(device_, failure) + more;
@@ -98,12 +99,29 @@ void CommandStream::tell_others(const ToldFailure& failure) {
   if (notice_ && notice_->number <= failure.number) notice_.reset();
   if (failure.code != FailureCode::kNeverMade) {  // else its sequence is that of the first failure
     for (uint64_t sequence = failure.sequence; sequence < calls_; ++sequence) {
-      const ThreadTag thread = thread_of(device_, sequence);
-      if (thread != nullptr && thread != current_thread()) also_told_.insert_or_assign(thread, failure);
+      if (const ThreadTag thread = thread_of(device_, sequence); thread != 0) also_told_.insert_or_assign(thread, failure);
+    }
+    const uint64_t done = failure.sequence + (failure.op.find("::") == std::string::npos ? 0 : 1);  // else it is the next call's
+    for (const auto& [thread, calls_before] : transfers_) {
+      if (calls_before >= done) also_told_.insert_or_assign(thread, failure);
     }
   }
-  also_told_.erase(current_thread());
+  transfers_.clear();
   noticed_ = notice_ || !also_told_.empty();
+}
+
+// The current thread hears of it now, whoever took notice first.
+void CommandStream::is_told(const ToldFailure& failure) {
+  const std::lock_guard lock(notice_mutex_);
+  const auto told = also_told_.find(current_thread());
+  if (told != also_told_.end() && told->second.number <= failure.number) also_told_.erase(told);
+  noticed_ = notice_ || !also_told_.empty();
+}
+
+bool CommandStream::has_lost() {
+  if (!noticed_.load(std::memory_order_relaxed)) [[likely]] return false;
+  const std::lock_guard lock(notice_mutex_);
+  return also_told_.contains(current_thread());
 }
 
 void CommandStream::take_notice(Reply reply, wire::Reader& body) {
@@ -118,10 +136,10 @@ void CommandStream::take_notice(Reply reply, wire::Reader& body) {
 
 void CommandStream::throw_notice(std::optional<uint64_t> own) {
   std::unique_lock lock(notice_mutex_);
-  if (auto told = also_told_.extract(current_thread())) {
-    noticed_ = notice_ || !also_told_.empty();
+  if (const auto told = also_told_.find(current_thread()); told != also_told_.end()) {
+    const ToldFailure failure = told->second;
     lock.unlock();
-    throw_failure(told.mapped());
+    throw_failure(failure);
   }
   if (!notice_) return;
   const bool ours = notice_->code == FailureCode::kNeverMade || thread_of(device_, notice_->sequence) == current_thread();
@@ -135,6 +153,7 @@ void CommandStream::throw_notice(std::optional<uint64_t> own) {
 void CommandStream::forget_failures() {
   heard_ = 0;
   random_calls_.clear();
+  transfers_.clear();
   const std::lock_guard lock(notice_mutex_);
   notice_.reset();
   also_told_.clear();

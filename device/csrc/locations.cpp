@@ -31,11 +31,12 @@ struct Location {
   std::atomic<uint64_t> number{0};  // of the call, from 1
   std::atomic<PyCodeObject*> code{nullptr};
   std::atomic<int> instruction{0};
-  std::atomic<ThreadTag> thread{nullptr};
+  std::atomic<ThreadTag> thread{0};
 };
 
-thread_local const char this_thread = 0;  // its address tells a thread from the others
-std::atomic<ThreadTag> last_thread{nullptr};
+std::atomic<ThreadTag> threads{0};
+thread_local const ThreadTag this_thread = ++threads;
+std::atomic<ThreadTag> last_thread{0};
 
 std::array<std::array<Location, kRingSize>, kDevicesMax> rings;  // all zero: pages that are not used take no memory
 
@@ -201,13 +202,13 @@ ThreadTag current_thread() {
     note_backward();
     return last_thread.load(std::memory_order_relaxed);
   }
-  last_thread.store(&this_thread, std::memory_order_relaxed);
-  return &this_thread;
+  last_thread.store(this_thread, std::memory_order_relaxed);
+  return this_thread;
 }
 
 ThreadTag thread_of(c10::DeviceIndex device, uint64_t sequence) {
   const auto& location = location_for(device, sequence);
-  return location.number.load() == sequence + 1 ? location.thread.load() : nullptr;
+  return location.number.load() == sequence + 1 ? location.thread.load() : 0;
 }
 
 std::string location_of(c10::DeviceIndex device, uint64_t sequence) {

@@ -11,8 +11,9 @@ struct PyCodeObject;  // Python.h is for those who look into it
 
 namespace forebay {
 
-// Tells the current thread from others; one that computes gradients counts as the last one that did not.
-using ThreadTag = const void*;
+// Tells a thread from all others of the process, also from those that have ended; one that computes gradients counts as the last one that
+// did not. From 1.
+using ThreadTag = uint64_t;
 ThreadTag current_thread();
 
 // Notes the current thread for a device's call number `sequence`. Under the stream's lock: nobody hears of a call's failure before.
@@ -22,7 +23,7 @@ void note_thread(c10::DeviceIndex device, uint64_t sequence);
 // A thread without Python frames (autograd's) notes what the last thread with some did. May take the GIL.
 void note_location(c10::DeviceIndex device, uint64_t sequence);
 
-// The thread that noted a call; null where it is no longer known.
+// The thread that noted a call; 0 where it is no longer known.
 ThreadTag thread_of(c10::DeviceIndex device, uint64_t sequence);
 
 // "file.py, line 12, in train", or an empty string where it is no longer known. Takes the GIL.

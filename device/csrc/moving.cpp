@@ -62,13 +62,19 @@ void CommandStream::end_stream(uint64_t request) {
 
 // While the session is between two workers, who wants to go on waits for the lease that comes with the new one.
 
-std::unique_lock<std::mutex> CommandStream::lock_for(uint64_t generation) {
+std::unique_lock<std::mutex> CommandStream::lock_to_append() {
   std::unique_lock lock(mutex_);
-  while (away_) [[unlikely]] {
+  while (away_ || has_lost()) [[unlikely]] {
     lock.unlock();
+    check_stopped();
     need_lease();
     lock.lock();
   }
+  return lock;
+}
+
+std::unique_lock<std::mutex> CommandStream::lock_for(uint64_t generation) {
+  auto lock = lock_to_append();
   if (generation != this->generation()) {
     lock.unlock();
     refuse_generation();

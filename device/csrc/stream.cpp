@@ -421,13 +421,14 @@ void CommandStream::Question::settles() {
 }
 
 void CommandStream::await(std::optional<uint64_t> own) {
-  check_stopped(own);
-  if (!unsynchronised_.load() && !synchronising_.load()) return;
+  const bool settled = !unsynchronised_.load() && !synchronising_.load();
+  check_stopped(own);  // after that: who hears of a failure tells the others before all counts as settled
+  if (settled) return;
   const ActivityClock profiled(Activity::kSynchronize, device_);
   Question question(*this, own);
   const uint64_t request = new_request();
   {
-    const std::lock_guard lock(mutex_);
+    const auto lock = lock_to_append();
     cut();
     pending_.command(Command::kSync);
     pending_.varint(request);

@@ -104,6 +104,8 @@ class CommandStream {
   Tracer& tracer() { return tracer_; }
   // Where commands go, within a frame; for the tracer.
   wire::Writer& frame();
+  // The current thread moves data that nobody waits for; where a call before that fails, it does not come about.
+  void note_transfer() { transfers_.insert_or_assign(current_thread(), calls_); }
   uint64_t next_call() {
     unsynchronised_.store(true, std::memory_order_relaxed);
     note_thread(device_, calls_);
@@ -156,6 +158,8 @@ class CommandStream {
   // The lock for an append that is about storages of a generation; throws where that has ended. Between two workers it waits for the
   // new one.
   std::unique_lock<std::mutex> lock_for(uint64_t generation);
+  // As lock_for, of commands that name no tensor.
+  std::unique_lock<std::mutex> lock_to_append();
 
   // Process groups: groups.cpp. Asks the worker to become a member, under a lease.
   GroupDoor open_door(uint64_t rank, uint64_t size, std::chrono::milliseconds patience);
@@ -263,6 +267,9 @@ class CommandStream {
   [[noreturn]] void throw_failure(const ToldFailure& failure, std::optional<uint64_t> own = std::nullopt);
   void hear(const ToldFailure& failure);
   void tell_others(const ToldFailure& failure);
+  void is_told(const ToldFailure& failure);
+  // Whether something that the current thread recorded did not come about, of which it has not heard yet.
+  bool has_lost();
   void take_notice(wire::Reply reply, wire::Reader& body);
   [[gnu::cold]] void throw_notice(std::optional<uint64_t> own);
   void forget_failures();
@@ -334,6 +341,7 @@ class CommandStream {
   std::mutex notice_mutex_;         // guards notice_, noticed_at_, also_told_; taken after mutex_
   std::optional<ToldFailure> notice_;           // nobody has heard of it
   std::map<ThreadTag, ToldFailure> also_told_;  // to be thrown by threads whose calls did not come about either
+  std::map<ThreadTag, uint64_t> transfers_;  // by thread: how many calls came before its last one; guarded by mutex_
   std::chrono::steady_clock::time_point noticed_at_;
   std::atomic<bool> noticed_{false};
 

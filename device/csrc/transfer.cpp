@@ -96,6 +96,7 @@ void CommandStream::write_small(const StorageHandle& storage, int64_t offset, co
     pending_.varint(static_cast<uint64_t>(offset));
     pending_.varint(static_cast<uint64_t>(bytes));
     pending_.raw(data, static_cast<size_t>(bytes));
+    note_transfer();
     unsynchronised_.store(true, std::memory_order_relaxed);
     appended();
   }
@@ -110,6 +111,7 @@ bool CommandStream::copy_known(StorageHandle& storage, int64_t offset, const uin
   const bool known = contents_.reuse(storage, offset, fingerprint, hash.digest(), now_heard, [&](const Contents::Place& place) {
     const std::lock_guard lock(mutex_);
     if (away_ || storage.generation != generation() || now_heard != heard()) return false;  // nobody may be waited for here, where others wait
+    note_transfer();
     cut();
     pending_.command(Command::kCopy);
     pending_.varint(storage.id);
@@ -132,6 +134,10 @@ void CommandStream::send_upload(uint64_t generation, Upload upload) {
   check_generation(generation);  // no session begins while this lock is held
   TORCH_CHECK(connected_, "the virtual device is not connected to a worker");
   sent.swap(sent_sources_);
+  {
+    const auto lock = lock_to_append();
+    note_transfer();
+  }
   take_pending(uploads_.empty() ? outgoing_ : upload.before, /*cuts=*/true);
   uploads_.push_back(std::move(upload));
   unsynchronised_.store(true, std::memory_order_relaxed);
@@ -273,6 +279,7 @@ uint64_t CommandStream::append_read(const StorageHandle& storage, int64_t offset
     shared_in_use_.store(true, std::memory_order_relaxed);
   }
   if (question == nullptr) {
+    note_transfer();
     appended();
   } else {
     appended_to_send();

@@ -228,6 +228,91 @@ def test_each_thread_that_lost_something_hears_of_it_once() -> None:
     assert all(totals[name].item() == 2000.0 for name in heard if not heard[name]), "something was lost, and nobody was told"
 
 
+def heard_elsewhere(first: Callable[[], object], then: list[Callable[[], object]]) -> list[str]:
+    """What another thread hears that takes the first step, and the others after this one has heard of what there is."""
+    took, heard, texts = threading.Event(), threading.Event(), list[str]()
+
+    def take(step: Callable[[], object]) -> None:
+        try:
+            step()
+        except RuntimeError as error:
+            texts.append(str(error))
+
+    def work() -> None:
+        take(first)
+        took.set()
+        heard.wait()
+        for step in then:
+            take(step)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    took.wait()
+    quietly(torch.cuda.synchronize)
+    heard.set()
+    thread.join()
+    return texts
+
+
+MOVED = torch.arange(1, (1 << 18) + 1, dtype=torch.float32)
+TRANSFERS: dict[str, tuple[Callable[[torch.Tensor], object], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "small upload": (lambda x: x[:8].copy_(MOVED[:8]), lambda x: x[:8].cpu() - MOVED[:8]),
+    "upload": (lambda x: x.copy_(MOVED), lambda x: x.cpu() - MOVED),
+    "known upload": (lambda x: x.copy_(MOVED), lambda x: x.cpu() - MOVED),
+    "upload that nobody waits for": (lambda x: x.copy_(MOVED.pin_memory(), non_blocking=True), lambda x: x.cpu() - MOVED),
+}
+
+
+@pytest.mark.parametrize("kind", TRANSFERS)
+def test_a_thread_hears_that_its_transfer_was_lost_by_anothers_failure(kind: str) -> None:
+    """As a loader's thread that sends batches ahead, while the thread that trains runs out of memory."""
+    transfer, difference = TRANSFERS[kind]
+    x, known = torch.zeros(1 << 18, device="cuda"), MOVED.cuda() if kind == "known upload" else None
+    torch.cuda.synchronize()
+    fail()
+    texts = heard_elsewhere(lambda: transfer(x), [lambda: difference(x)] * 2)
+    assert len(texts) == 1 and "in fail" in texts[0], "it hears of it once"
+    heard_elsewhere(lambda: transfer(x), [torch.cuda.synchronize])
+    assert not difference(x).any()
+    del known
+
+
+def test_a_thread_hears_that_its_download_was_lost_by_anothers_failure() -> None:
+    x, host = MOVED.cuda(), torch.zeros(MOVED.shape).pin_memory()
+    torch.cuda.synchronize()
+    fail()
+    texts = heard_elsewhere(lambda: host.copy_(x, non_blocking=True), [torch.cuda.synchronize] * 2)
+    assert len(texts) == 1 and "in fail" in texts[0], "it hears of it once"
+
+
+def test_whenever_another_thread_hears_of_a_failure_none_loses_a_call_without_a_word() -> None:
+    """Both record and wait at the same time, again and again; what one recorded came about, or it hears of it once."""
+    failures, lost = 0, 0
+    for _ in range(100):
+        total, heard, begin = torch.zeros(1, device="cuda"), list[str](), threading.Barrier(2)
+        torch.cuda.synchronize()
+
+        def add(total: torch.Tensor = total, heard: list[str] = heard, begin: threading.Barrier = begin) -> None:
+            begin.wait()
+            for step in [lambda: total.add_(1)] * 20 + [torch.cuda.synchronize]:
+                try:
+                    step()
+                except RuntimeError as error:
+                    heard.append(str(error))
+
+        thread = threading.Thread(target=add)
+        thread.start()
+        begin.wait()
+        quietly(fail)
+        quietly(torch.cuda.synchronize)
+        thread.join()
+        quietly(torch.cuda.synchronize)
+        assert len(heard) <= 1
+        failures += len(heard)
+        lost += total.item() != 20 and not heard
+    assert failures > 0 and lost == 0
+
+
 def test_a_thread_that_waits_for_the_gil_behind_its_failing_call_hears_of_it_though_another_did_first() -> None:
     """The line of a call is looked up with the GIL where its code was never seen before, after the call was told to the worker."""
     numbers, right, wrong = torch.ones(3, device="cuda"), torch.tensor([1], device="cuda"), torch.tensor([7], device="cuda")
