@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from http import HTTPStatus
@@ -21,12 +22,15 @@ from jinja2.runtime import Context
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.utils import get_browser_protocol
 from markupsafe import Markup
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
 from forebay_hub.tenants import read_file
 
 STATIC = resources.files("forebay_service").joinpath("static")
 PAGES = "services/dashboards/"
 """Where the dashboards are, below the address of the installation."""
+ASKING_SECONDS = 5
+"""How long billing may take to answer, and a token is good that asks it."""
 PLACES = {
     "usage": (Text("My usage"), Text("What ran, how long it computed, and what it costs.")),
     "jobs": (Text("Jobs"), Text("Scripts and notebooks that run while you are away.")),
@@ -121,14 +125,31 @@ def _places(context: Context) -> list[tuple[str, str, str]]:
 
 
 class LanguagePage(BaseHandler):  # type: ignore[misc] # jupyterhub has no type information
-    """``POST language`` remembers the visitor's choice, signed in or not, and goes back to where it was made."""
+    """``POST language`` remembers the visitor's choice, signed in or not, for mails too, and goes back to where it was made."""
 
-    def post(self) -> None:
+    async def post(self) -> None:
         language = self.get_body_argument("language", "")
         if language in CATALOGUES:
             self.set_cookie(COOKIE, language, secure=get_browser_protocol(self.request) == "https", **COOKIE_SETTINGS)
+            if self.current_user is not None and "billing" in self.services:
+                await self._prefer(language)
         home = self.hub.base_url
         self.redirect(came_from(self.request.headers.get("Referer", ""), home, f"{home}home"), status=HTTPStatus.SEE_OTHER)
+
+    async def _prefer(self, language: str) -> None:
+        """Has billing write mails and notices in it; without an answer the pages are in the language all the same."""
+        user, address = self.current_user, self.services["billing"].server.url
+        scope = OPERATE if OPERATE in self.expanded_scopes else f"{COMPUTE}!user"
+        try:
+            token = user.new_api_token(note="Forebay's choice of a language", expires_in=ASKING_SECONDS, scopes=[scope])
+            asked = HTTPRequest(
+                f"{address}api/notices/preferences", "PATCH", {"Authorization": f"token {token}", "Content-Type": "application/json"},
+                json.dumps({"language": language}), connect_timeout=ASKING_SECONDS, request_timeout=ASKING_SECONDS,
+            )  # fmt: skip
+            await AsyncHTTPClient().fetch(asked)
+        except (ValueError, HTTPClientError, OSError) as error:  # the first: who belongs to no tenant, and is told nothing
+            fields = {"action": "language_untold", "user": user.name}
+            self.log.warning("the language of mails to %s is not changed: %s", user.name, error, extra=fields)
 
 
 ROUTES = ((r"/language", LanguagePage),)

@@ -21,7 +21,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from forebay_billing import failpoints
 from forebay_billing.errors import InvalidRequest
-from forebay_billing.model.types import UsageRecord
+from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.rules.retries import GIVE_UP_NS
 from forebay_billing.tasks import budget_watch, webhooks
 from forebay_billing.tasks.webhooks import check_target, is_public, signature
@@ -228,9 +228,39 @@ def test_a_mail_goes_through_the_operators_server(serving: Any, post: tuple[Post
     assert set(post[0].signed_in) == {b"billing"}
 
 
+def test_a_chat_gets_a_line_that_calls_nobody_and_its_address_is_told_nobody(serving: Any, receiver: Receiver, usage: Any) -> None:
+    running = serving()
+    address = f"{receiver.url}/T0AB/B0CD/kept-to-itself"
+    told = {add(running, "slack", address, caller)["target"] for caller in ("acme-owner", "operator")}
+    assert told == {f"{receiver.url.removesuffix('hook')}…self"}
+    assert add(running, "slack", receiver.url)["target"] == f"{receiver.url.removesuffix('hook')}…", "a short one is hidden wholly"
+    refused = running.request("operator", "POST", "/api/alerts/channels", json={"kind": "slack", "target": address, "tenant": "amce"})
+    assert refused.status_code == 404
+    running.request("acme-owner", "PATCH", "/api/notices/preferences", json={"language": "ko"}).raise_for_status()
+    price = running.get("operator", "/api/prices", flavor="small.64gb").json()[0]["price_nano_per_hour"]
+    mine = {"limit_nano": price // 60, "thresholds": [100], "user": "acme-owner", "notebook": "<!channel> & co.ipynb"}
+    assert running.request("acme-owner", "PUT", "/api/budgets", json=mine).status_code == 200
+    span = Span("span-1", "cell", "<!channel> & co.ipynb", 1)
+    assert running.post_usage(usage("a/1", user="acme-owner", span=span)).status_code == 200
+    receiver.statuses = [500]
+    step(running)
+    step(running, 30)
+    assert {path for path, _, _ in receiver.received} == {"/hook", "/hook/T0AB/B0CD/kept-to-itself"} and len(receiver.received) == 4
+    lines = {json.loads(body)["text"] for _, _, body in receiver.received}
+    assert all(body.startswith(b'{"text": ') and "webhook-signature" not in headers for _, headers, body in receiver.received)
+    assert len(lines) == 2 and all("&lt;!channel&gt; &amp; co.ipynb" in line and "<" not in line for line in lines)
+    assert any(line.startswith("100 % of the budget for notebook") and "in 2026-11, at list prices" in line for line in lines)
+    assert any("정가 기준" in line for line in lines), "an owner's is in the owner's language"
+    assert [(row["done"], row["dead"]) for row in health(running)] == [(1, 0), (1, 0)]
+    for row in health(running):
+        assert running.request("acme-owner", "DELETE", f"/api/alerts/channels/{row['id']}").status_code == 200
+    seen = [health(running, "operator"), running.get("operator", "/api/audit").json(), health(running)]
+    assert "kept-to-itself" not in json.dumps(seen) and "…self" in json.dumps(seen, ensure_ascii=False)
+
+
 def test_a_mail_is_in_the_language_of_whoever_has_it_sent(serving: Any, post: tuple[Post, int], usage: Any) -> None:
     running = serving()
-    running.request("acme-owner", "PUT", "/api/notices/preferences", json={"language": "ko"}).raise_for_status()
+    running.request("acme-owner", "PATCH", "/api/notices/preferences", json={"language": "ko"}).raise_for_status()
     add(running, "email", "money@acme.example")
     add(running, "email", "all@cloud.example", "operator")
     spend(running, usage, [100])

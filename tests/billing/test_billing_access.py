@@ -132,7 +132,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
         {"pool"},
     ),
     "own preferences of notices": ("GET", "/api/notices/preferences", {}, PREFERS),
-    "change own preferences of notices": ("PUT", "/api/notices/preferences", {"json": {"jobs": "all"}}, PREFERS),
+    "change own preferences of notices": ("PATCH", "/api/notices/preferences", {"json": {"jobs": "all"}}, PREFERS),
     "own channels of notices": ("GET", "/api/notices/channels", {}, COMPUTES),
     "add a channel of notices": ("POST", "/api/notices/channels", {"json": {"kind": "slack", "target": "https://example.com/"}}, COMPUTES),
     "confirm a channel of notices": ("POST", "/api/notices/channels/small.64gb", {"json": {"code": "x"}}, COMPUTES),

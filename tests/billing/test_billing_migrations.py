@@ -9,7 +9,7 @@ from typing import Any
 import alembic.command
 import alembic.config
 import pytest
-from forebay_billing.errors import AlreadyCorrected
+from forebay_billing.errors import AlreadyCorrected, LedgerError
 from forebay_billing.ledger.access import Scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.money import GRAINS_PER_LAST, GRAINS_PER_UNIT
@@ -18,6 +18,7 @@ from forebay_billing.model.types import PARKED, Cost, Payer, UsageRecord
 from forebay_billing.reads import invoices as invoices_reads
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.reads.invoices import Issuer
+from forebay_billing.tables import budgets as tables
 from forebay_billing.tables import schema
 from forebay_billing.tables.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.writes import budgets, checks, invoices, spending
@@ -288,5 +289,32 @@ def test_what_may_have_reached_stripe_before_counts_as_sent_and_nothing_else_doe
         with reading(books) as connection:
             sent = connection.execute(text("SELECT sent_at_ns FROM payment_outbox ORDER BY id")).scalars().all()
         assert sent == [None, 20, 30]
+    finally:
+        books.dispose()
+
+
+def test_channels_and_what_goes_to_them_stay_when_chats_join_them(database_url: str) -> None:
+    books = open_engines(database_url, 2)
+    try:
+        upgrade(books, "0023")
+        with writing(books) as connection:
+            budget = {"id": 1, "tenant": "acme", "currency": "USD", "time_window": "month", "origin": "owner", "on_limit": "notify"}
+            budget |= {"limit_milli": 1, "limit_grains": 0, "thresholds": "100", "grace_seconds": 0, "set_at_ns": 1, "set_by": "ann"}
+            connection.execute(insert(tables.budgets).values(**budget))
+            reached = {"limit_milli": 1, "limit_grains": 0, "used_milli": 1, "used_grains": 0, "at_ns": 2}
+            connection.execute(insert(tables.alerts).values(id=1, budget_id=1, period="2026-11", threshold=100, **reached))
+            channel = {"id": 1, "tenant": "acme", "kind": "email", "target": "a@acme.example", "set_at_ns": 1, "set_by": "ann"}
+            connection.execute(insert(tables.channels).values(**channel))
+            sent = {"alert_id": 1, "channel_id": 1, "state": "done", "attempts": 1, "created_at_ns": 2, "next_at_ns": 2}
+            connection.execute(insert(tables.deliveries).values(**sent))
+        migrate(books)
+        with writing(books) as connection:
+            connection.execute(insert(tables.channels).values(**{**channel, "id": 2, "kind": "slack"}))
+            assert [row.kind for row in rows(connection, tables.channels)] == ["email", "slack"]
+            assert [row.state for row in rows(connection, tables.deliveries)] == ["done"]
+        with pytest.raises(LedgerError), writing(books) as connection:
+            connection.execute(insert(tables.deliveries).values(**{**sent, "channel_id": 3}))
+        with pytest.raises(LedgerError), writing(books) as connection:
+            connection.execute(insert(tables.channels).values(**{**channel, "id": 3, "kind": "pigeon"}))
     finally:
         books.dispose()

@@ -90,8 +90,26 @@ def test_the_same_report_makes_the_same_bytes_and_long_ones_take_pages() -> None
     rows = tuple(SummaryRow({"user": f"user-{number}"}, "USD", 10**9, 10**18, 1, 0) for number in range(200))
     total = SummaryRow({}, "USD", 200 * 10**9, 200 * 10**18, 200, 0)
     report = Report("acme", NOVEMBER, (total,), (), rows, (), ())
-    assert pdf(report) == pdf(report)
-    assert len(PdfReader(io.BytesIO(pdf(report))).pages) > 3
+    assert pdf(report, "en") == pdf(report, "en") != pdf(report, "ko") == pdf(report, "ko")
+    assert all(len(PdfReader(io.BytesIO(pdf(report, language))).pages) > 3 for language in ("en", "ko"))
+
+
+def test_a_report_and_its_mail_are_in_the_language_of_whoever_has_it(
+    serving: Any, post: tuple[Post, int], usage: Make  # noqa: F811
+) -> None:  # fmt: skip
+    running = serving()
+    use(running, usage)
+    running.request("acme-owner", "PATCH", "/api/notices/preferences", json={"language": "ko"}).raise_for_status()
+    texts = {who: pages(running.get(who, "/api/reports", month="2026-11").content) for who in ("acme-owner", "acme-billing")}
+    assert "acme 사용량, 2026-11" in texts["acme-owner"] and "노트북 또는 명령" in texts["acme-owner"]
+    assert not any(word in texts["acme-owner"] for word in ("Usage", "Member", "Leases", "device", "list prices"))
+    assert "Usage of acme in 2026-11" in texts["acme-billing"]
+    subscribe(running)
+    running.clock.now_ns = NOVEMBER.end_ns + 2 * DAY_NS
+    step(running)
+    (mail,) = post[0].mails
+    (attached,) = mail.iter_attachments()  # type: ignore[attr-defined]
+    assert mail["Subject"] == "acme 사용량, 2026-11" and "장치 시간" in pages(attached.get_content())
 
 
 @pytest.mark.parametrize("query", [{}, {"month": "November"}, {"month": "2026-11", "format": "xml"}])

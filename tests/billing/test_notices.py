@@ -124,10 +124,10 @@ def test_people_are_told_of_their_jobs_as_each_job_says_or_as_they_prefer(servin
 
     assert told("a") == 0, "nothing is told of jobs before somebody asks for it"
     assert [told("b", notify="failures"), told("b", notify="failures"), told("c", notify="failures", kind="ended")] == [2, 0, 0]
-    ask(running, "PUT", "/preferences", {"jobs": "failures"})
+    ask(running, "PATCH", "/preferences", {"jobs": "failures"})
     assert [told("d", kind="budget"), told("e", kind="retried"), told("f", notify="none")] == [2, 0, 0]
     assert told("g", notify="all", kind="ended") == 2, "each job may say otherwise"
-    ask(running, "PUT", "/preferences", {"jobs": "all"})
+    ask(running, "PATCH", "/preferences", {"jobs": "all"})
     assert told("h", kind="retried") == 2
     step(running)
     bodies = [json.loads(body) for _, _, body in receiver.received]
@@ -151,7 +151,7 @@ def test_each_is_told_in_the_language_that_they_chose_and_others_in_the_installa
     running = serving(language="ko")
     ask(running, "POST", "/channels", {"kind": "slack", "target": receiver.url})
     ask(running, "POST", "/channels", {"kind": "slack", "target": receiver.url}, caller="acme-owner")
-    ask(running, "PUT", "/preferences", {"language": "en"}, caller="acme-owner")
+    ask(running, "PATCH", "/preferences", {"language": "en"}, caller="acme-owner")
     for user in (MEMBER, "acme-owner"):
         ask(running, "POST", "/jobs", {**JOB, "key": user, "user": user, "notify": "all"}, caller="pool")
     step(running)
@@ -162,8 +162,12 @@ def test_each_is_told_in_the_language_that_they_chose_and_others_in_the_installa
     ask(running, "POST", "/channels", {"kind": "email", "target": "me@acme.example"})
     assert re.fullmatch(r"Forebay 코드: \w{8}", post[0].mails[-1]["Subject"])
     assert ask(running, "GET", "/preferences") == {"language": None, "jobs": None, "common_language": "ko"}
-    ask(running, "PUT", "/preferences", {"language": "xx"}, status=400)
-    ask(running, "PUT", "/preferences", {"language": "en"}, caller="operator")
+    ask(running, "PATCH", "/preferences", {"language": "xx"}, status=400)
+    ask(running, "PATCH", "/preferences", {"language": "en"}, caller="operator")
+    ask(running, "PATCH", "/preferences", {"language": "ko", "jobs": "all"})
+    for changes, left in (({"jobs": "none"}, ("ko", "none")), ({}, ("ko", "none")), ({"language": None}, (None, "none"))):
+        row = ask(running, "PATCH", "/preferences", changes)
+        assert (row["language"], row["jobs"]) == left, "what is not named stays"
     ask(running, "GET", "/preferences", caller="pool", status=403)
 
 

@@ -57,7 +57,7 @@ TRIES: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         "key": "k", "tenant": "acme", "user": "acme-member", "notify": "all", "job": 1,
         "kind": "ended", "label": "job 1: a.py", "seconds": 1.5,
     }}),
-    ("acme-member", "PUT", "api/notices/preferences", {"json": {"language": "ko"}}),
+    ("acme-member", "PATCH", "api/notices/preferences", {"json": {"language": "ko"}}),
     ("acme-member", "GET", "api/notices/preferences", {}),
     ("acme-member", "GET", "api/notices/channels", {}),
     ("acme-member", "POST", "api/notices/channels/1", {"json": {"code": "none is needed"}}),

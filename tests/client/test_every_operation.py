@@ -153,7 +153,7 @@ def test_notices_go_where_their_person_says(owner: Client) -> None:
     assert owner.notify("failed", "train.ipynb", 75.0, cell=7, first_line="fit()", why="ValueError") == 1
     assert [one.id for one in owner.notice_channels()] == [added.id]
     assert owner.prefer_notices(language="ko", jobs="failures").language == "ko"
-    assert (owner.notice_preferences().jobs, owner.prefer_notices().jobs) == ("failures", None)
+    assert (owner.notice_preferences().jobs, owner.prefer_notices(jobs="none").language) == ("failures", "ko")
     owner.remove_notice_channel(added.id)
     assert owner.notify("ended", "train.ipynb", 75.0) == 0
 
@@ -257,6 +257,9 @@ def test_alerts_and_reports_have_addresses(owner: Client) -> None:
     assert channel.secret and owner.alert_channels(tenant="acme")[0].secret is None
     assert owner.retry_alert_channel(channel.id) == 0
     owner.remove_alert_channel(channel.id)
+    chat = owner.add_alert_channel("slack", "http://127.0.0.1:9/services/T0AB/B0CD/secret", tenant="acme")
+    assert (chat.secret, chat.target) == (None, "http://127.0.0.1:9/…cret")
+    owner.remove_alert_channel(chat.id)
     recipient = owner.add_report_recipient("pays@acme.example", tenant="acme")
     assert owner.report_recipients(tenant="acme") == [recipient]
     owner.remove_report_recipient(recipient.id)

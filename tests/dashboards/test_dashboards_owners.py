@@ -127,6 +127,12 @@ def test_a_person_says_where_to_be_told_and_wrong_addresses_are_refused_at_the_f
     for kind, target in (("webhook", "http://10.0.0.1/"), ("email", "me@acme.example"), ("slack", ""), ("pigeon", "home")):
         answer = cloud.post("globex-owner", "usage/notices", {"add": "1", "kind": kind, "target": target})
         assert (answer.status_code, 'id="target-hint" role="alert"' in answer.text) == (400, True), (kind, answer.text)
+    hidden = {"add": "1", "kind": "slack", "target": "https://hooks.example/services/T0AB/B0CD/kept-to-itself"}
+    for path in ("usage/notices", "tenant/alerts"):
+        for page in (cloud.post("globex-owner", path, hidden).text, cloud.get("globex-owner", path).text):
+            assert "https://hooks.example/…self" in page and "kept-to-itself" not in page, "a chat's address is a secret"
+        (chat,) = cloud.ask("billing", "globex-owner", "GET", f"api/{'notices' if 'usage' in path else 'alerts'}/channels")
+        assert "https://hooks.example/…self" not in cloud.post("globex-owner", path, {"remove": str(chat["id"])}).text
     made = cloud.post("globex-owner", "usage/notices", {"add": "1", "kind": "webhook", "target": "https://alerts.example/hook"}).text
     assert "whsec_" in made and "whsec_" not in cloud.get("globex-owner", "usage/notices").text
     (row,) = cloud.ask("billing", "globex-owner", "GET", "api/notices/channels")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from dashboards_installation import Installation
+from dashboards_installation import Installation, eventually
 
 FETCH = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin", "HX-Request": "true"}
 NAVIGATE = {"Sec-Fetch-Mode": "navigate"}
@@ -33,6 +33,19 @@ def test_a_visitor_is_sent_to_the_hub_and_comes_back_signed_in_where_they_wanted
     assert page.url.query == b"cursor=1.1"
     assert [answer.status_code for answer in page.history] == [302, 302, 302]
     assert '<span class="name" title="Tenant acme">acme-member</span>' in page.text
+
+
+def test_who_chose_no_language_is_written_to_in_that_of_the_browser_that_signs_in(cloud: Installation) -> None:
+    def told() -> object:
+        return cloud.ask("billing", "newcomer", "GET", "api/notices/preferences")["language"]
+
+    cloud.hub.sign_in_as = "newcomer"
+    for accepted, chosen in (("ko-KR,en;q=0.5", "ko"), ("en", "ko")):
+        headers = {**NAVIGATE, "Accept-Language": accepted}
+        with httpx.Client(base_url=cloud.urls["dashboards"], follow_redirects=True, headers=headers, timeout=20) as client:
+            client.get("usage").raise_for_status()
+        eventually(lambda: told() is not None)
+        assert told() == chosen, "what is known stays"
 
 
 def test_the_cookies_are_out_of_reach_of_scripts_and_of_other_services(browser: httpx.Client) -> None:

@@ -90,7 +90,7 @@ def alert_row(alert: Alert, identity: Identity) -> dict[str, Any]:
 
 def channel_json(channel: Channel, with_secret: bool = False) -> dict[str, Any]:
     """A channel; its secret is told once, to whoever made it."""
-    row = {name: getattr(channel, name) for name in ("id", "tenant", "kind", "target", "set_at_ns", "set_by")}
+    row = {name: getattr(channel, name) for name in ("id", "tenant", "kind", "set_at_ns", "set_by")} | {"target": channel.told}
     return {**row, "secret": channel.secret} if with_secret else row
 
 

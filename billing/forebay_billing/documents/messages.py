@@ -31,14 +31,16 @@ class Attachment:
 
 @dataclass(frozen=True)
 class Message:
-    """A mail has all but ``document``, which is the body of a webhook; chats get the subject. ``id`` names it, so that a receiver sees a
-    repetition for what it is."""
+    """A mail has the subject, the text and the attachment, a webhook the document, a chat its line. ``id`` names it, so that a receiver
+    sees a repetition for what it is."""
 
     id: str
     subject: str
     text: str
     document: Mapping[str, Any] = field(default_factory=dict)
     attachment: Attachment | None = None
+    chat: str = ""
+    """One line; empty: the subject."""
 
 
 _DOES = {
@@ -59,9 +61,10 @@ def of_alert(alert: Alert, channel: int, language: str) -> Message:
     else:
         spent = Text("%(headline)s: %(used)s of %(limit)s %(currency)s in %(period)s, at list prices, with what runs.", **values)
     set_by = Text("The budget was set by %(who)s (%(origin)s).", who=budget.set_by, origin=_ORIGINS[budget.origin])
-    text = f"{spent.said(language)}\n\n{_DOES[budget.on_limit].said(language)}\n{set_by.said(language)}\n"
+    told, does = spent.said(language), _DOES[budget.on_limit].said(language)
+    text = f"{told}\n\n{does}\n{set_by.said(language)}\n"
     document = {"type": "budget.threshold_reached", "timestamp": _time(alert.at_ns), "data": alert_json(alert)}
-    return Message(f"forebay-alert-{alert.id}-{channel}", _line(headline, language), text, document)
+    return Message(f"forebay-alert-{alert.id}-{channel}", _line(headline, language), text, document, chat=f"{told} {does}")
 
 
 _ORIGINS = {"owner": Text("owner"), "operator": Text("operator")}

@@ -16,8 +16,8 @@ def pdf_of_sheet(sheet: Sheet) -> bytes:
     return invoice_pdf.pdf(sheet)
 
 
-def pdf_of_report(report: Report) -> bytes:
-    """A month's report."""
+def pdf_of_report(report: Report, language: str) -> bytes:
+    """A month's report, in its reader's language."""
     from forebay_billing.documents import report_pdf
 
-    return report_pdf.pdf(report)
+    return report_pdf.pdf(report, language)

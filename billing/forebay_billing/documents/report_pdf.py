@@ -1,4 +1,4 @@
-"""Reports as PDF. The same report always makes the same bytes."""
+"""Reports as PDF, in their reader's language. The same report always makes the same bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import Any
 
+from forebay_service.languages import Text, as_sent, plural
 from reportlab.graphics.charts.barcharts import VerticalBarChart
 from reportlab.graphics.shapes import Drawing
 from reportlab.lib import colors
@@ -26,40 +27,52 @@ BAR = colors.HexColor("#1b6670")
 CHART_MM = (170, 55)
 WIDTHS_MM = (90, 20, 35, 35)
 NANO_DECIMALS = 9
+NOTE = Text(
+    "Device time and its cost at list prices, days and months in UTC. What is owed, after the plan and credits, is on the invoice."
+)
+TABLES = (Text("Member"), Text("Flavor"), Text("Notebook or command"))
+"""What the first column of each table is called."""
+COLUMNS = (Text("Leases"), Text("Device hours"), Text("Cost"))
 
 
-def pdf(report: Report) -> bytes:
+def pdf(report: Report, language: str) -> bytes:
     """The document, of as many A4 pages as it takes."""
     out = io.BytesIO()
-    title = f"Usage of {report.tenant} in {report.month}"
+    title = Text("Usage of %(tenant)s in %(month)s", tenant=report.tenant, month=report.month).said(language)
     document = SimpleDocTemplate(
         out, pagesize=A4, leftMargin=15 * mm, rightMargin=15 * mm, topMargin=15 * mm, bottomMargin=15 * mm, title=title, invariant=1
     )
-    note = "Device time and its cost at list prices, days and months in UTC. What is owed, after the plan and credits, is on the invoice."
-    story: list[Any] = [pdf_text(title, 16), Spacer(0, 3 * mm), pdf_text(note, 8), Spacer(0, 5 * mm)]
+    story: list[Any] = [pdf_text(title, 16), Spacer(0, 3 * mm), pdf_text(NOTE.said(language), 8), Spacer(0, 5 * mm)]
     if not report.totals:
-        story.append(pdf_text("Nothing was used in this month."))
+        story.append(pdf_text(Text("Nothing was used in this month.").said(language)))
     for total in report.totals:
-        story += _currency(report, total)
+        story += _currency(report, total, language)
     document.build(story)
     return out.getvalue()
 
 
-def _currency(report: Report, total: SummaryRow) -> Iterable[Any]:
+def _currency(report: Report, total: SummaryRow, language: str) -> Iterable[Any]:
     """All that was billed in one currency."""
 
     def mine(rows: Sequence[SummaryRow]) -> list[SummaryRow]:
         return [row for row in rows if row.currency == total.currency]
 
-    headline = f"{_amount(total)} {total.currency} for {_hours(total)} device hours in {total.leases} leases"
-    yield pdf_text(headline, 12)
+    sums = {"cost": _amount(total), "currency": total.currency, "hours": _hours(total)}
+    headline = plural(
+        "%(cost)s %(currency)s for %(hours)s device hours in %(count)s lease",
+        "%(cost)s %(currency)s for %(hours)s device hours in %(count)s leases",
+        total.leases,
+        **sums,
+    )
+    yield pdf_text(headline.said(language), 12)
     if total.energy_mj is not None:
-        yield pdf_text(_energy(total), 9)
+        yield pdf_text(_energy(total).said(language), 9)
     yield Spacer(0, 3 * mm)
-    yield KeepTogether([pdf_text(f"By day, {total.currency}", 9), _chart(report, mine(report.days))])
-    for name, rows in (("Member", report.users), ("Flavor", report.flavors), ("Notebook or command", report.notebooks)):
+    by_day = Text("By day, %(currency)s", currency=total.currency)
+    yield KeepTogether([pdf_text(by_day.said(language), 9), _chart(report, mine(report.days))])
+    for name, rows in zip(TABLES, (report.users, report.flavors, report.notebooks), strict=True):
         yield Spacer(0, 5 * mm)
-        yield _table(name, mine(rows))
+        yield _table(name, mine(rows), language)
     yield Spacer(0, 8 * mm)
 
 
@@ -81,9 +94,9 @@ def _chart(report: Report, days: Sequence[SummaryRow]) -> Drawing:
     return drawing
 
 
-def _table(name: str, rows: Sequence[SummaryRow]) -> LongTable:
-    cells = [_cells((name, "Leases", "Device hours", "Cost"))]
-    cells += [_cells((_label(row), str(row.leases), _hours(row), _amount(row))) for row in rows]
+def _table(name: Text, rows: Sequence[SummaryRow], language: str) -> LongTable:
+    cells = [_cells([column.said(language) for column in (name, *COLUMNS)])]
+    cells += [_cells((_label(row).said(language), str(row.leases), _hours(row), _amount(row))) for row in rows]
     style = [
         ("VALIGN", (0, 0), (-1, -1), "TOP"),
         ("LINEBELOW", (0, 0), (-1, 0), 1, colors.black),
@@ -96,21 +109,26 @@ def _cells(texts: Sequence[str]) -> list[Any]:
     return [pdf_text(text, 8, right=position > 0) for position, text in enumerate(texts)]
 
 
-def _label(row: SummaryRow) -> str:
+def _label(row: SummaryRow) -> Text:
     if row.keys.get("flavor") == PARKED:
-        return "parked memory"
+        return Text("parked memory")
     (name, *_) = [value for key, value in row.keys.items() if key != "kind"]
-    return str(name) or ("a notebook" if row.keys.get("kind") == "cell" else "a process")
+    if name:
+        return as_sent(str(name))
+    return Text("a notebook") if row.keys.get("kind") == "cell" else Text("a process")
 
 
 def _amount(row: SummaryRow) -> str:
     return decimal_text(nano_of(row.cost_grains), NANO_DECIMALS)
 
 
-def _energy(row: SummaryRow) -> str:
+def _energy(row: SummaryRow) -> Text:
     """Kilowatt-hours to four decimals, a third of a kilojoule, and of what time."""
-    part = "" if row.energy_duration_ns == row.duration_ns else f", told by drivers for {row.energy_duration_ns / 3.6e12:.4f} device hours"
-    return f"{(row.energy_mj or 0) / MJ_PER_KWH:.4f} kWh drawn by devices{part}"
+    drawn = f"{(row.energy_mj or 0) / MJ_PER_KWH:.4f}"
+    if row.energy_duration_ns == row.duration_ns:
+        return Text("%(energy)s kWh drawn by devices", energy=drawn)
+    told = f"{row.energy_duration_ns / 3.6e12:.4f}"
+    return Text("%(energy)s kWh drawn by devices, told by drivers for %(hours)s device hours", energy=drawn, hours=told)
 
 
 def _hours(row: SummaryRow) -> str:

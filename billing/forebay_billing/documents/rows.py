@@ -558,11 +558,11 @@ class AlertRow(TypedDict):
 
 
 class ChannelRow(TypedDict):
-    """``secret`` is told once, to whoever made it; the other four come with the list."""
+    """``secret`` is told once, to whoever made it, and of a chat's address only its host and end; the other four come with the list."""
 
     id: int
     tenant: str | None
-    kind: Literal["webhook", "email"]
+    kind: Literal["webhook", "email", "slack"]
     target: str
     set_at_ns: int
     set_by: str
@@ -574,7 +574,8 @@ class ChannelRow(TypedDict):
 
 
 class NoticeChannelRow(TypedDict):
-    """Where a person's notices go. ``secret`` is told once, to whoever made it; why the latest did not arrive comes with the list."""
+    """Where a person's notices go. ``secret`` is told once, to whoever made it, and of a chat's address only its host and end; why the
+    latest did not arrive comes with the list."""
 
     id: int
     kind: Literal["email", "webhook", "slack"]

@@ -68,7 +68,8 @@ class ChannelsHandler(BillingHandler):
                 check_named(books.connection, tenant, identity, SAY_PROFILE)
             return alerts.add_channel(books, tenant, body.kind, body.target, identity.name, now_ns)
 
-        attempt = None if tenant in (None, identity.tenant) else Attempt("alerts.channel.add", tenant, body.model_dump())
+        asked = {**body.model_dump(), "target": alerts.told_target(body.kind, body.target)}
+        attempt = None if tenant in (None, identity.tenant) else Attempt("alerts.channel.add", tenant, asked)
         channel = await self.change(identity, work, lambda added: channel_json(added, with_secret=True), attempt)
         if channel is not None:
             fields = {"action": "alerts.channel.add", "who": identity.name, "tenant": tenant, "channel": channel.id}

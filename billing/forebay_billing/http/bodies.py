@@ -359,7 +359,7 @@ class ChannelBody(_Body):
     """``POST api/alerts/channels``; without a tenant an owner's own, or the operators' for all tenants."""
 
     tenant: Name | None = None
-    kind: Literal["webhook", "email"]
+    kind: Literal["webhook", "email", "slack"]
     target: Target
 
 
@@ -412,7 +412,7 @@ class JobNoticeBody(_Body):
 
 
 class PreferencesBody(_Body):
-    """``PUT api/notices/preferences``; what is null, or not named, is as the installation has it."""
+    """``PATCH api/notices/preferences``; of what is null nothing is chosen, and what is not named stays."""
 
     language: str | None = None
     jobs: Literal["none", "failures", "all"] | None = None

@@ -58,7 +58,7 @@ class JobNoticesHandler(BillingHandler):
 
 
 class PreferencesHandler(BillingHandler):
-    """``GET`` and ``PUT api/notices/preferences``."""
+    """``GET`` and ``PATCH api/notices/preferences``."""
 
     endpoint = "preferences"
 
@@ -68,12 +68,12 @@ class PreferencesHandler(BillingHandler):
         user = own_preferences(identity)
         self.write_json(self._row(await self.context.store.read(lambda connection: preferences_of(connection, user))))
 
-    async def put(self) -> None:
+    async def patch(self) -> None:
         identity = await self.bearer()
         self.query(NoQuery)
         user, body, now_ns = own_preferences(identity), self.body(PreferencesBody), self.context.clock_ns()
-        chosen = Preferences(body.language, body.jobs)
-        await self.change(identity, lambda books: prefer(books, user, chosen, now_ns), self._row)
+        changes = body.model_dump(exclude_unset=True)
+        await self.change(identity, lambda books: prefer(books, user, changes, now_ns), self._row)
 
     def _row(self, chosen: Preferences) -> dict[str, object]:
         return {"language": chosen.language, "jobs": chosen.jobs, "common_language": self.context.settings.language}
@@ -147,7 +147,7 @@ class NoticeChannelHandler(BillingHandler):
 
 
 def _row(channel: NoticeChannel) -> dict[str, object]:
-    told = {"id": channel.id, "kind": channel.kind, "target": channel.target}
+    told = {"id": channel.id, "kind": channel.kind, "target": channel.told}
     return {**told, "confirmed": channel.confirmed, "set_at_ns": channel.set_at_ns}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from forebay_billing.documents.monthly_report import report_of
+from forebay_billing.documents.monthly_report import Report, report_of
 from forebay_billing.documents.pdf import pdf_of_report
 from forebay_billing.errors import InvalidRequest, UnknownRecipient
 from forebay_billing.http.alerts import check_address
@@ -23,12 +23,13 @@ from forebay_billing.reads.standings import SAY_PROFILE, check_named
 from forebay_billing.tasks.monthly_reports import file_name
 from forebay_billing.writes import mailings
 from forebay_billing.writes.mailings import Latest, Recipient
+from forebay_billing.writes.preferences import language_of
 
 log = logging.getLogger(__name__)
 
 
 class ReportHandler(BillingHandler):
-    """``GET api/reports``: a tenant's month as PDF, as the books are now."""
+    """``GET api/reports``: a tenant's month as PDF, as the books are now, in the language of who asks."""
 
     endpoint = "report"
 
@@ -41,8 +42,13 @@ class ReportHandler(BillingHandler):
         month, store = Month.parse(query.month), self.context.store
         if tenant != identity.tenant:
             await store.check_tenant(tenant)
-        report = await store.read(lambda connection: report_of(connection, tenant, month))
-        body = await asyncio.to_thread(pdf_of_report, report)
+        common = self.context.settings.language
+
+        def read(connection: Connection) -> tuple[Report, str]:
+            return report_of(connection, tenant, month), language_of(connection, identity.name, common)
+
+        report, language = await store.read(read)
+        body = await asyncio.to_thread(pdf_of_report, report, language)
         self.set_header("Content-Type", "application/pdf")
         self.set_header("Content-Disposition", f'attachment; filename="{file_name(report)}"')
         self.finish(body)

@@ -526,7 +526,8 @@ TENANTS = (
         **PERSON,
     ),
     _route(
-        *("PUT", "api/notices/preferences", notices.PreferencesHandler, "Chooses both; null is as the installation has it"),
+        *("PATCH", "api/notices/preferences", notices.PreferencesHandler),
+        summary="Chooses what is named, and leaves the other; null: nothing is chosen",
         answer=rows.PreferencesRow,
         body=bodies.PreferencesBody,
         idempotent=True,

@@ -89,7 +89,7 @@ channels = Table(
     Column("set_by", String(LOGIN_CHARS_MAX), nullable=False),
     Column("removed_at_ns", BigInteger, nullable=True),
     Index(None, "tenant"),
-    CheckConstraint("kind IN ('webhook', 'email')", name="kind"),
+    CheckConstraint("kind IN ('webhook', 'email', 'slack')", name="kind"),
 )
 """Where alerts of a tenant go; without a tenant those of all, which is the operators'."""
 

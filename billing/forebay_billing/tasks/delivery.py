@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
+from xml.sax.saxutils import escape
 
 from forebay_service.claims import Claims, Held
 from sqlalchemy import Connection
@@ -130,7 +131,8 @@ class Courier:
         """One attempt. Raises Undelivered."""
         now_ns = self._clock_ns()
         if to.kind != "email":
-            body = {"text": message.subject} if to.kind == "slack" else message.document
+            line = escape(message.chat or message.subject)  # Slack takes what stands in <> for links, and for calls of people
+            body = {"text": line} if to.kind == "slack" else message.document
             await self._webhooks.send(to.target, to.secret, message.id, now_ns // 10**9, json.dumps(body).encode())
         elif self._mailbox is None:
             raise Undelivered("No mail server is set (setting smtp_host).")

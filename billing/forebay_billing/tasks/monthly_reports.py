@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 def _message(connection: Connection, mailing: Mailing, language: str) -> Message:
     report = report_of(connection, mailing.recipient.tenant, mailing.month)
-    return of_report(report, mailing.recipient.id, Attachment(file_name(report), "application/pdf", pdf_of_report(report)), language)
+    file = Attachment(file_name(report), "application/pdf", pdf_of_report(report, language))
+    return of_report(report, mailing.recipient.id, file, language)
 
 
 REPORTS = Outbox("report", mailings_writes.CLAIMS, mailings_writes.claim, _message)

@@ -12,6 +12,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from forebay_service.claims import Claims
 from sqlalchemy import ColumnElement, Connection, Row, func, insert, or_, select, update
@@ -29,8 +30,12 @@ CLAIMED_MAX = 32
 CHANNELS_PER_TENANT_MAX = 20
 ALERTS_SHOWN_MAX = 500
 SECRET_BYTES = 32
+TOLD_CHARACTERS = 4
+"""Of a chat's address that are told, so that people know which it is …"""
+HIDDEN_CHARACTERS_MIN = 12
+"""… where so many others of its path are not."""
 
-ChannelKind = Literal["webhook", "email"]
+ChannelKind = Literal["webhook", "email", "slack"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,11 @@ class Channel:
     """Signs webhooks; ``whsec_`` and base64, as Standard Webhooks writes it."""
     set_at_ns: int
     set_by: str
+
+    @property
+    def told(self) -> str:
+        """See :func:`told_target`."""
+        return told_target(self.kind, self.target)
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,16 @@ class Health:
 def new_secret() -> str:
     """For a webhook to be signed with: ``whsec_`` and base64, as Standard Webhooks writes it."""
     return "whsec_" + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def told_target(kind: str, target: str) -> str:
+    """What is told of where a channel goes, once it is kept: whoever knows the address of a chat's webhook writes there."""
+    if kind != "slack":
+        return target
+    parts = urlsplit(target)
+    host = f"{parts.scheme}://{parts.netloc}/"
+    hidden = target[len(host) : -TOLD_CHARACTERS]
+    return f"{host}…{target[-TOLD_CHARACTERS:] if len(hidden) >= HIDDEN_CHARACTERS_MIN else ''}"
 
 
 def missing(connection: Connection, due: Sequence[Due]) -> list[Due]:
@@ -163,7 +183,7 @@ def add_channel(books: Books, tenant: str | None, kind: ChannelKind, target: str
     secret = new_secret() if kind == "webhook" else None
     channel = Channel((largest or 0) + 1, tenant, kind, target, secret, now_ns, who)
     connection.execute(insert(channels).values(vars(channel)))
-    after = {"id": channel.id, "tenant": tenant, "kind": kind, "target": target}
+    after = {"id": channel.id, "tenant": tenant, "kind": kind, "target": channel.told}
     books.append_audit(now_ns, who, "alerts.channel.add", f"{tenant or ''}#{channel.id}", None, after)
     return channel
 
@@ -173,7 +193,7 @@ def remove_channel(books: Books, id: int, tenant: str | None, who: str, now_ns: 
     found = _channel(books.connection, id, tenant)
     books.connection.execute(update(channels).where(channels.c.id == id).values(removed_at_ns=now_ns))
     CLAIMS.give_up_all(books.connection, deliveries.c.channel_id == id, now_ns, "the channel was removed")
-    before = {"id": id, "tenant": found.tenant, "kind": found.kind, "target": found.target}
+    before = {"id": id, "tenant": found.tenant, "kind": found.kind, "target": found.told}
     books.append_audit(now_ns, who, "alerts.channel.remove", f"{found.tenant or ''}#{id}", before, {"removed": True})
     return found
 

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 from forebay_billing.errors import InvalidRequest, TooLarge, UnknownChannel
 from forebay_billing.ledger.books import Books
 from forebay_billing.tables.notices import notice_channels, notice_deliveries, notices
-from forebay_billing.writes.alerts import new_secret
+from forebay_billing.writes.alerts import new_secret, told_target
 from forebay_billing.writes.preferences import JobNotices, preferences_of
 
 CLAIMS = Claims(notice_deliveries, claim_seconds=60, note_characters_max=500)
@@ -64,6 +64,11 @@ class NoticeChannel:
     set_at_ns: int
     code: str | None = None
     """That was made to confirm an address; it is mailed there, and only its digest is kept."""
+
+    @property
+    def told(self) -> str:
+        """See :func:`told_target`."""
+        return told_target(self.kind, self.target)
 
 
 @dataclass(frozen=True)
@@ -141,7 +146,7 @@ def add_channel(books: Books, person: Person, kind: NoticeChannelKind, target: s
     values = {"id": added.id, "tenant": person.tenant, "user_name": person.user, "kind": kind, "target": target, "secret": secret}
     values |= {"code_digest": None if code is None else _digest(code), "code_tries": 0, "set_at_ns": now_ns}
     connection.execute(insert(notice_channels).values(**values, confirmed_at_ns=None if code else now_ns))
-    books.append_audit(now_ns, person.user, "notices.channel.add", _subject(added), None, {"kind": kind, "target": target})
+    books.append_audit(now_ns, person.user, "notices.channel.add", _subject(added), None, {"kind": kind, "target": added.told})
     return added
 
 
@@ -170,7 +175,7 @@ def remove_channel(books: Books, person: Person, id: int, now_ns: int) -> Notice
     found = _channel_of(_row(books.connection, person, id))
     books.connection.execute(update(notice_channels).where(notice_channels.c.id == id).values(removed_at_ns=now_ns))
     CLAIMS.give_up_all(books.connection, notice_deliveries.c.channel_id == id, now_ns, "the channel was removed")
-    before = {"kind": found.kind, "target": found.target}
+    before = {"kind": found.kind, "target": found.told}
     books.append_audit(now_ns, person.user, "notices.channel.remove", _subject(found), before, {"removed": True})
     return found
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from forebay_service.languages import CATALOGUES
 from sqlalchemy import Connection, delete, insert, select
@@ -35,9 +36,10 @@ def language_of(connection: Connection, user: str, common: str) -> str:
     return chosen if chosen in CATALOGUES else common
 
 
-def prefer(books: Books, user: str, chosen: Preferences, now_ns: int) -> Preferences:
-    """Writes what a user chose, in the place of what was."""
+def prefer(books: Books, user: str, changes: Mapping[str, Any], now_ns: int) -> Preferences:
+    """Writes what a user chooses anew, by name; what is not named stays."""
     connection = books.connection
+    chosen = replace(preferences_of(connection, user), **changes)
     connection.execute(delete(preferences).where(preferences.c.user_name == user))
     connection.execute(insert(preferences).values(user_name=user, language=chosen.language, jobs=chosen.jobs, set_at_ns=now_ns))
     return chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from dataclasses import dataclass
@@ -200,6 +201,14 @@ class SignedIn(HubOAuthCallbackHandler, Answer):  # type: ignore[misc] # Jupyter
     def initialize(self, services: Services) -> None:
         super().initialize(services)
         self.hub_auth = services.hub
+
+    async def get(self) -> None:
+        """The browser goes on at once; then mails and notices to who chose no language yet get that of the pages."""
+        await HubOAuthCallbackHandler.get(self)
+        token, billing = self.hub_auth.get_token(self), self.services.billing
+        with contextlib.suppress(UpstreamRefused, UpstreamUnavailable):  # the next sign-in tells it
+            if (await billing.notice_preferences(token)).language is None:
+                await billing.prefer_notices(token, language=self.language)
 
 
 class NoPage(Answer):

@@ -25,7 +25,6 @@ class LanguagePage(PageHandler):
         secure = get_browser_protocol(self.request) == "https"
         self.set_cookie(COOKIE, language, secure=secure, **COOKIE_SETTINGS)
         with contextlib.suppress(UpstreamRefused, UpstreamUnavailable):  # the pages are in the language all the same
-            billing = self.services.billing
-            await billing.prefer_notices(self.token, language, (await billing.notice_preferences(self.token)).jobs)
+            await self.services.billing.prefer_notices(self.token, language=language)
         prefix = self.services.settings.prefix
         self.redirect(came_from(self.request.headers.get("Referer", ""), prefix, f"{prefix}usage"), status=HTTPStatus.SEE_OTHER)

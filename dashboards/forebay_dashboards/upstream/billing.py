@@ -301,9 +301,9 @@ class Billing:
         """How the token's person wants to be told."""
         return await self._upstream.read(_NOTICE_PREFERENCES, token, "api/notices/preferences")
 
-    async def prefer_notices(self, token: str, language: str | None, jobs: str | None) -> NoticePreferences:
-        """Chooses both; None is as the installation has it."""
-        return await self._upstream.write(_NOTICE_PREFERENCES, token, "api/notices/preferences", {"language": language, "jobs": jobs})
+    async def prefer_notices(self, token: str, **chosen: str | None) -> NoticePreferences:
+        """Chooses the ``language``, ``jobs``, or both; None chooses nothing, and what is not named stays."""
+        return await self._upstream.write(_NOTICE_PREFERENCES, token, "api/notices/preferences", chosen, "PATCH")
 
     async def send_letter(self, token: str, to: str, subject: str, text: str) -> None:
         """Has a mail sent at once; ``token`` is a service's."""

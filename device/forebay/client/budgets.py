@@ -71,7 +71,7 @@ class BudgetCalls(Calls):
         """Where alerts go, and how deliveries stand."""
         return self._read(list[ChannelRow], self._books, "api/alerts/channels", tenant=tenant)
 
-    def add_alert_channel(self, kind: Literal["webhook", "email"], target: str, *, tenant: str | None = None) -> ChannelRow:
+    def add_alert_channel(self, kind: Literal["webhook", "email", "slack"], target: str, *, tenant: str | None = None) -> ChannelRow:
         """Sends alerts to an address. A webhook's ``secret``, which signs what it is sent, is told here alone."""
         return self._change(ChannelRow, self._books, "POST", "api/alerts/channels", {"tenant": tenant, "kind": kind, "target": target})
 

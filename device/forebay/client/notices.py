@@ -34,8 +34,8 @@ class NoticeCalls(Calls):
     def prefer_notices(
         self, *, language: str | None = None, jobs: Literal["none", "failures", "all"] | None = None
     ) -> PreferencesRow:
-        """Chooses both; None is as the installation has it: its language, and nothing of jobs."""
-        return self._change(PreferencesRow, self._books, "PUT", "api/notices/preferences", {"language": language, "jobs": jobs})
+        """Chooses one or both; what is not named stays."""
+        return self._change(PreferencesRow, self._books, "PATCH", "api/notices/preferences", {"language": language, "jobs": jobs})
 
     def notify(
         self,

@@ -236,8 +236,8 @@ class NoticesPage(PageHandler):
                 await self.services.billing.confirm_notice_channel(self.token, faulty, self.get_body_argument("code", "").strip() or "-")
                 saved, faulty = ADDED, None
             elif "prefer" in self.request.body_arguments:
-                chosen = (self.get_body_argument(name, "") or None for name in ("language", "jobs"))
-                await self.services.billing.prefer_notices(self.token, *chosen)
+                chosen = {name: self.get_body_argument(name, "") or None for name in ("language", "jobs")}
+                await self.services.billing.prefer_notices(self.token, **chosen)
                 saved = Text("It is so from now on.")
             else:
                 await self.services.billing.remove_notice_channel(self.token, number_in(self.get_body_argument("remove", "")))

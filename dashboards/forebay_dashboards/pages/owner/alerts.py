@@ -49,7 +49,7 @@ class AlertsPage(PageHandler):
         await self._show(saved=saved, made=made)
 
     async def _add(self, typed: dict[str, str]) -> tuple[Channel, Text]:
-        if typed["kind"] not in ("email", "webhook"):
+        if typed["kind"] not in ("email", "webhook", "slack"):
             raise FormError(Text("Choose how alerts go there."))
         if not typed["target"]:
             raise FormError(Text("Type the e-mail address or the URL that alerts are to go to."))
