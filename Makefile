@@ -74,7 +74,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes
 	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_host_as_a_service.py more_hosts.py accounts_of_logins.py starting_and_stopping.py \
-		training_and_the_bill.py unattended_runs.py upgrade.py walks_by_role.py)
+		training_and_the_bill.py unattended_runs.py upgrade.py upgrade_of_hosts.py walks_by_role.py)
 	$(PYTEST) --full-sweep tests/billing
 	FOREBAY_URL=local $(PYTEST) --full-sweep $(addprefix tests/frameworks/test_,processes.py reference_models.py)
 	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_autoscaling.py pool_groups_progress.py pool_jobs.py pool_on_ray.py pool_openapi.py pool_work.py pool_state_machine_properties.py \

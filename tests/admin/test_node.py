@@ -145,7 +145,21 @@ def test_each_release_that_differs_is_told_with_the_one_that_it_must_be(invitati
 def test_a_pool_of_another_release_than_the_invitation_is_told_with_what_to_do(invitation: Invitation) -> None:
     assert checks.check_pool_release(invitation.forebay, invitation).good and checks.check_pool_release("", invitation).good
     found = checks.check_pool_release("7.0.0", invitation)
-    assert not found.good and f"has 7.0.0 by now, and the invitation is of {invitation.forebay}: install 7.0.0 here" in found.sentence
+    assert not found.good and f"has 7.0.0 by now, and the invitation is of {invitation.forebay}: `forebay node upgrade`" in found.sentence
+
+
+def test_an_invitation_of_an_earlier_release_is_read_for_an_upgrade_alone_and_keeps_who_the_host_is(
+    root: Path, invitation: Invitation
+) -> None:
+    file = root.parent / "earlier.toml"
+    lines = [line for line in replace(invitation, forebay="0.0.9").toml.splitlines() if not line.startswith("worker_uids ")]
+    file.write_text("\n".join(lines))
+    with pytest.raises(NodeError, match="is no invitation of this release"):
+        invitations.read(file)
+    assert invitations.read_earlier(file) == replace(invitation, forebay="0.0.9")
+    file.write_text("\n".join(line for line in lines if not line.startswith("key ")))
+    with pytest.raises(NodeError, match="is no invitation of this release"):
+        invitations.read_earlier(file)
 
 
 LAID = """

@@ -1,17 +1,27 @@
-"""Packages of an environment that are exchanged for another release's, and put back: ``forebay.toolkit.release.packages``."""
+"""Packages of an environment that are exchanged for another release's, and put back: ``forebay.toolkit.release.packages``; and a host
+that joined, whose packages and invitation ``forebay node upgrade`` exchanges."""
 
 from __future__ import annotations
 
 import hashlib
+import http.server
+import json
+import os
 import shutil
 import subprocess
+import threading
 import venv
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from forebay.toolkit.release.packages import KEPT, ExchangeError, Packages, Wheel
+from forebay_admin.host.layout import Layout
+from forebay_admin.host.upgrade import ReleaseFolder
+from forebay_admin.node import upgrade
+from forebay_admin.node.invitation import Invitation, NodeError, Releases
 from installing import link
 
 NO_FILES: Mapping[str, str] = {}
@@ -147,3 +157,79 @@ def test_a_package_without_a_wheel_in_the_release_is_told(environment: Packages,
     del wheels["forebay-wire"]
     with pytest.raises(ExchangeError, match="has forebay-wire, of which the other release has no wheel"):
         environment.wanted(wheels)
+
+
+@dataclass
+class ToldRelease:
+    """What a pool says of its release; None: it does not know the question yet."""
+
+    version: str | None
+    url: str = ""
+
+
+@pytest.fixture
+def told() -> Iterator[ToldRelease]:
+    pool = ToldRelease("0.1.0")
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            known = self.path == "/api/release" and pool.version is not None
+            self.send_response(200 if known else 404)
+            self.end_headers()
+            self.wfile.write(json.dumps({"version": pool.version}).encode() if known else b"")
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        pool.url = f"http://127.0.0.1:{server.server_port}/"
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield pool
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="units and their files are root's")
+def test_a_host_that_joined_is_brought_to_the_pool_s_release_and_back_and_stays_who_it_is(
+    environment: Packages, tmp_path: Path, told: ToldRelease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it would join with stands for itself here: a program that says its release."""
+    wheels = new_release(tmp_path / "others")
+    new = tmp_path / "new"
+    new.mkdir()
+    for one in wheels.values():
+        shutil.move(one.path, new)
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in new.iterdir()]
+    (new / "SHA256SUMS").write_text("".join(sums))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "others"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    layout, release = Layout(tmp_path / "host", environment.prefix), ReleaseFolder.read(new)
+    own = {"name": "gpu-1", "address": "10.93.0.2", "head": "10.93.0.1:6379", "pool": told.url, "devices": "cpu", "model": "", "switch": ""}
+    secret = {"authority": "-", "certificate": "-", "key": "a secret", "web_authority": ""}
+    joined = Invitation(**own, **secret, worker_uids="60520-60523", **vars(Releases("0.1.0", "2.50.0", Releases.here().python, "2.13")))
+    kept = layout.settings / "node.toml"
+    kept.parent.mkdir(parents=True)
+    kept.write_text(joined.toml)
+    was = content(environment)
+
+    upgrade.upgrade(layout, release, check_only=True)
+    with pytest.raises(NodeError, match=r"has 0\.1\.0, and .* is 0\.2\.0: bring the control host to that first"):
+        upgrade.upgrade(layout, release, check_only=False)
+    with pytest.raises(NodeError, match="no upgrade was made here"):
+        upgrade.rollback(layout)
+    assert content(environment) == was and kept.read_text() == joined.toml
+
+    told.version = "0.2.0"
+    upgrade.upgrade(layout, release, check_only=False)
+    assert says(environment, "forebay") == "0.2.0" and kept.stat().st_mode & 0o777 == 0o600
+    changed = set(kept.read_text().splitlines()) ^ set(joined.toml.splitlines())
+    assert {line.split(" = ")[0] for line in changed} == {"forebay", "ray", "torch"}, "neither of the last two is installed here"
+    with pytest.raises(NodeError, match=r"This host has 0\.2\.0"):
+        upgrade.upgrade(layout, release, check_only=False)
+    with pytest.raises(NodeError, match=r"`forebay admin rollback` on the control host comes first"):
+        upgrade.rollback(layout)
+
+    told.version = None
+    upgrade.rollback(layout)
+    assert content(environment) == was and kept.read_text() == joined.toml

@@ -12,9 +12,10 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
 
 from forebay.errors import ForebayError
 from forebay.toolkit.release.packages import Packages, Wheel, order
@@ -84,22 +85,14 @@ def upgrade(host: Host, release: ReleaseFolder, check_only: bool) -> None:
     before = services.version()
     if order(release.version) <= order(before):
         raise UpgradeError(f"This host has {before}, and {release.folder} is {release.version}; `forebay admin rollback` goes back.")
-    options = ["--find-links", str(release.folder)]
-    plan: list[tuple[Packages, list[str], dict[str, str]]] = []
-    for environment in host.environments:
-        environment.check(release.wheels)
-        wanted = environment.wanted(release.wheels)
-        changes = environment.resolve(wanted, options)
-        plan.append((environment, wanted, changes))
-        others = [f", {name} {version}" for name, version in sorted(changes.items()) if name not in release.wheels]
-        say(f"{environment.prefix}: {before} -> {release.version}{''.join(others)}")
+    plan = [(environment, steps(environment, release)) for environment in host.environments]
     if check_only:
         say("This host can be upgraded so. Nothing was changed.")
         return
     kept = _keep(host, before, release.version)
     try:
-        for environment, wanted, changes in plan:
-            environment.exchange(wanted, options, changes)
+        for environment, exchange in plan:
+            environment.exchange(*exchange)
             say(f"Installed {release.version} in {environment.prefix}.")
         there = set(host.files().values())
         host.init()
@@ -113,6 +106,17 @@ def upgrade(host: Host, release: ReleaseFolder, check_only: bool) -> None:
     for name, now in _changed(host, kept).items():
         say(f"Brought the database of {name} from {kept.counts[name].revision} to {now.revision}.")
     say(f"This host serves {release.version}. `forebay admin rollback` goes back to {before}.")
+
+
+def steps(environment: Packages, release: ReleaseFolder) -> tuple[list[str], list[str], dict[str, str]]:
+    """What ``Packages.exchange`` takes to install a release there, once all about it is checked and told. Raises ExchangeError."""
+    options = ["--find-links", str(release.folder)]
+    environment.check(release.wheels)
+    wanted = environment.wanted(release.wheels)
+    changes = environment.resolve(wanted, options)
+    others = [f", {name} {version}" for name, version in sorted(changes.items()) if name not in release.wheels]
+    say(f"{environment.prefix}: {environment.version()} -> {release.version}{''.join(others)}")
+    return wanted, options, changes
 
 
 def _keep(host: Host, before: str, after: str) -> UpgradeState:
@@ -199,7 +203,8 @@ def _check_loss(host: Host, kept: UpgradeState, lose_records: bool) -> None:
 # The commands
 
 
-def _arguments(command: argparse.ArgumentParser) -> None:
+def arguments_of(command: argparse.ArgumentParser) -> None:
+    """What an upgrade is told."""
     command.add_argument("folder", type=Path, help="of a release, as `make release` lays one")
     command.add_argument("--root", type=Path, default=Path("/"), metavar="FOLDER", help="below which all is laid (default: /)")
     command.add_argument("--check", action="store_true", help="only check, and change nothing")
@@ -208,21 +213,25 @@ def _arguments(command: argparse.ArgumentParser) -> None:
 def add_to(things: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds both actions."""
     command = things.add_parser("upgrade", help=UPGRADE, description=f"{UPGRADE[0].upper()}{UPGRADE[1:]}.")
-    _arguments(command)
-    command.set_defaults(perform=hand_over)
+    arguments_of(command)
+    command.set_defaults(perform=perform_upgrade)
     back = things.add_parser("rollback", help=ROLLBACK, description=f"{ROLLBACK[0].upper()}{ROLLBACK[1:]}.")
     back.add_argument("--root", type=Path, default=Path("/"), metavar="FOLDER", help="below which all is laid (default: /)")
     back.add_argument("--lose-records", action="store_true", help="also where records that were written since are lost")
     back.set_defaults(perform=perform_rollback)
 
 
-def hand_over(arguments: argparse.Namespace) -> int:
-    """Becomes the new release's own command."""
+def become(arguments: argparse.Namespace, module: str) -> NoReturn:
+    """Becomes the new release's own command. Raises UpgradeError."""
     release = ReleaseFolder.read(arguments.folder)
     words = [str(release.folder), "--root", str(arguments.root.absolute()), *(["--check"] if arguments.check else [])]
     variables = {**os.environ, "PYTHONPATH": release.code}
     sys.stdout.flush()
-    os.execve(sys.executable, [sys.executable, "-m", __name__, *words], variables)  # noqa: S606 no shell is the point
+    os.execve(sys.executable, [sys.executable, "-m", module, *words], variables)  # noqa: S606 no shell is the point
+
+
+def perform_upgrade(arguments: argparse.Namespace) -> int:
+    become(arguments, __name__)
 
 
 def perform_rollback(arguments: argparse.Namespace) -> int:
@@ -230,13 +239,13 @@ def perform_rollback(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def main() -> int:
+def run(program: str, description: str | None, perform: Callable[[Layout, ReleaseFolder, bool], None]) -> int:
     """As the new release's own command; the exit status."""
-    command = argparse.ArgumentParser(prog="forebay admin upgrade", description=__doc__)
-    _arguments(command)
+    command = argparse.ArgumentParser(prog=program, description=description)
+    arguments_of(command)
     arguments = command.parse_args()
     try:
-        upgrade(Host.read(Layout(arguments.root.absolute())), ReleaseFolder.read(arguments.folder), arguments.check)
+        perform(Layout(arguments.root.absolute()), ReleaseFolder.read(arguments.folder), arguments.check)
     except ForebayError as error:
         sys.stderr.write(f"forebay: {error}\n")
         return 1
@@ -244,4 +253,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("forebay admin upgrade", __doc__, lambda layout, release, check: upgrade(Host.read(layout), release, check)))

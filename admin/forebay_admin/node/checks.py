@@ -212,13 +212,13 @@ def check_pool(invitation: Invitation) -> Iterator[Finding]:
         sentence = f"{invitation.pool} cannot be reached ({why}): its name must be known here, its port open, and the pool run."
         yield Finding("pool", False, sentence)
         return
-    yield check_pool_release(_release_of(invitation.pool, trust), invitation)
+    yield check_pool_release(pool_release(invitation), invitation)
     yield check_clock(told, began, time.time())
 
 
-def _release_of(pool: str, trust: ssl.SSLContext) -> str:
-    """Of the pool; empty where it does not tell."""
-    url = f"{pool}api/release"
+def pool_release(invitation: Invitation) -> str:
+    """The one that the pool has; empty where it does not tell."""
+    url, trust = f"{invitation.pool}api/release", ssl.create_default_context(cadata=invitation.web_authority or None)
     try:
         with urllib.request.urlopen(url, timeout=CONNECT_SECONDS_MAX, context=trust) as answer:  # noqa: S310 # of the invitation
             return str(json.load(answer)["version"])
@@ -231,8 +231,8 @@ def check_pool_release(release: str, invitation: Invitation) -> Finding:
     if release in ("", invitation.forebay):
         return Finding("pool", True, f"{invitation.pool} answers.")
     sentence = (
-        f"{invitation.pool} has {release} by now, and the invitation is of {invitation.forebay}: install {release} here, write the"
-        " invitation anew on the control host (`forebay node invite`), and join with it."
+        f"{invitation.pool} has {release} by now, and the invitation is of {invitation.forebay}: `forebay node upgrade` brings"
+        f" a host that has joined to {release}; on another one install {release}, and write its invitation anew (`forebay node invite`)."
     )
     return Finding("pool", False, sentence)
 

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from forebay_admin.actions import Parsers
-from forebay_admin.node import head, join
+from forebay_admin.host.upgrade import arguments_of
+from forebay_admin.node import head, join, upgrade
 
 DESCRIPTION = "More hosts with devices: makes hosts nodes of the pool's Ray cluster, and lets them leave it."
 EPILOG = """\
-On the control host: head, invite. On a host with devices: join, status, drain, leave. Draining, and seeing the device map, takes an
-operator's token in FOREBAY_TOKEN.
+On the control host: head, invite. On a host with devices: join, status, drain, leave, upgrade, rollback. Draining, and seeing the device
+map, takes an operator's token in FOREBAY_TOKEN.
 """
 DRAIN_SECONDS_MAX = 3600.0
 
@@ -31,6 +32,7 @@ def add_to(commands: Parsers) -> None:
     draining = _action(actions, "drain", join.perform_drain, "no new leases here; wait until sessions have moved or are parked")
     _add_drain(draining)
     draining.add_argument("--undo", action="store_true", help="lend the devices again")
+    _add_upgrade(actions)
     leaving = _action(actions, "leave", join.perform_leave, "drain this node, and stop it for good")
     _add_drain(leaving)
     leaving.add_argument("--now", action="store_true", help="do not drain: sessions on this host are lost")
@@ -44,6 +46,14 @@ def _add_invite(actions: Parsers) -> None:
     inviting.add_argument("--model", metavar="NAME", help="what the pool calls its devices (default: as PyTorch does, with - for blanks)")
     inviting.add_argument("--switch", metavar="NAME", help="the switch it hangs on, which leases over several nodes prefer to share")
     inviting.add_argument("--cpu", action="store_true", help="for trying: a device that computes on its CPU")
+
+
+def _add_upgrade(actions: Parsers) -> None:
+    text = "bring this node to the release in a folder, which the pool has already"
+    upgrading = actions.add_parser("upgrade", help=text, description=text[0].upper() + text[1:] + ".")
+    arguments_of(upgrading)
+    upgrading.set_defaults(perform=upgrade.perform_upgrade)
+    _action(actions, "rollback", upgrade.perform_rollback, "go back to the release before the last upgrade")
 
 
 def _add_drain(action: argparse.ArgumentParser) -> None:

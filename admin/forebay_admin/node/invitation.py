@@ -7,15 +7,21 @@ import json
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from forebay.errors import ForebayError
 from forebay_wire import torch_builds
 
+from forebay_admin.host.answers import WORKER_UIDS
+
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 """What is a node's name to the pool, and the value of a label to Ray."""
+LATER = {"worker_uids": WORKER_UIDS}
+"""What invitations of earlier releases do not have, and what it is where nobody chose."""
 
 
 class NodeError(ForebayError):
@@ -82,10 +88,22 @@ class Invitation:
 
 def read(file: Path) -> Invitation:
     """Raises NodeError."""
+    return _invitation(_content(file), file)
+
+
+def read_earlier(file: Path) -> Invitation:
+    """One that may be of an earlier release. Raises NodeError."""
+    return _invitation({**LATER, **_content(file)}, file)
+
+
+def _content(file: Path) -> dict[str, Any]:
     try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise NodeError(f"{file} cannot be read ({error}); `forebay node invite` on the control host writes one.") from None
+
+
+def _invitation(content: Mapping[str, Any], file: Path) -> Invitation:
     names = {field.name for field in fields(Invitation)}
     if content.keys() != names or not all(isinstance(value, str) for value in content.values()):
         raise NodeError(f"{file} is no invitation of this release; write it anew with `forebay node invite` on the control host.")
