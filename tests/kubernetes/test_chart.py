@@ -70,6 +70,7 @@ WRONG = {
     "pool.replicas=0": "/pool/replicas",
     "ray.workerGroups[0].kind=tpu": "kind",
     "ray.workerGroups[0].kind=cuda": "missing property 'resource'",
+    "ray.workerGroups[0].runtimeClassName=NVIDIA": "does not match pattern",
     "database.urls.pool=sqlite:////tmp/pool": "/database/urls/pool",
     "certificate.issuer.name=letsencrypt": "certificate.secretName: name the Secret",
 }

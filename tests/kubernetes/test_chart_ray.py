@@ -103,6 +103,14 @@ def test_a_node_is_one_host_s(chart: Chart) -> None:
         assert budget["minAvailable"] == group["maxReplicas"]
 
 
+def test_pods_with_devices_alone_have_the_runtime_class_of_their_group(helm: str) -> None:
+    """NVIDIA's runtime is for what opens devices; a pod that names a class which the cluster lacks does not start."""
+    chart = rendered(helm, "gpus")
+    named = {group["groupName"]: group["template"]["spec"].get("runtimeClassName") for group in groups(chart)}
+    assert named == {"h100": "nvidia", "mi250": None}
+    assert sum("runtimeClassName" in pod.spec for pod in chart.pods()) == 1, "neither Ray's head nor a service has it"
+
+
 def test_the_autoscaler_may_start_what_the_pool_may_ask_for(helm: str, tmp_path: Path) -> None:
     """Of the resource that the pool asks for each node of the group has one, and nothing else has any."""
     chart = rendered(helm, "gpus")
