@@ -1,6 +1,7 @@
 // Recurrent networks, a layer in one call: the worker has the fastest kernel of its device for it, which a step at a time could not be given.
 //
-// A layer's derivative computes it once more: what kernels keep for it is different on each device, and a session may go on on another one.
+// What kernels keep for a layer's derivative is different on each device, and a session may go on on another one. So it stays with the worker, beside a
+// result that has no elements; where it is gone, the derivative computes the layer once more.
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -32,15 +33,13 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using OptionalTensors = c10::List<std::optional<Tensor>>;
 
-enum Cell : int64_t { kRelu, kTanh, kLstm, kGru };
-
-constexpr int64_t kGates[] = {1, 1, 4, 3};
+using wire::RecurrentCell;
 
 // Of a call of torch.nn's functions, all that they have in common.
 struct Network {
   Tensor input;
   std::vector<Tensor> state, weights;
-  Cell cell;
+  RecurrentCell cell;
   bool biases;
   int64_t layers;
   double dropout;
@@ -52,7 +51,7 @@ struct Network {
 
 // What carries the network out in its parts: PyTorch's own kernels for any device. The states' results are in a list.
 std::pair<Tensor, std::vector<Tensor>> in_parts(const Network& net) {
-  if (net.cell == kLstm) {
+  if (net.cell == wire::kLstmCell) {
     auto [output, h, c] = at::native::lstm(net.input, net.state, net.weights, net.biases, net.layers, net.dropout, net.train, net.bidirectional, net.batch_first);
     return {output, {h, c}};
   }
@@ -60,8 +59,8 @@ std::pair<Tensor, std::vector<Tensor>> in_parts(const Network& net) {
     auto [output, h] = kernel(net.input, net.state[0], net.weights, net.biases, net.layers, net.dropout, net.train, net.bidirectional, net.batch_first);
     return std::pair<Tensor, std::vector<Tensor>>(output, {h});
   };
-  if (net.cell == kGru) return of([](auto&&... all) { return at::native::gru(all...); });
-  if (net.cell == kTanh) return of([](auto&&... all) { return at::native::rnn_tanh(all...); });
+  if (net.cell == wire::kGruCell) return of([](auto&&... all) { return at::native::gru(all...); });
+  if (net.cell == wire::kTanhCell) return of([](auto&&... all) { return at::native::rnn_tanh(all...); });
   return of([](auto&&... all) { return at::native::rnn_relu(all...); });
 }
 
@@ -76,10 +75,10 @@ bool is_whole(const Network& net) {
     return may_be_whole(tensor) && tensor.device() == net.input.device() && tensor.scalar_type() == net.input.scalar_type() && tensor.sizes() == sizes;
   };
   if (!may_be_whole(net.input) || net.input.dim() != 3 || net.input.numel() == 0 || !at::isFloatingType(net.input.scalar_type())) return false;
-  if (net.layers < 1 || net.weights.size() != static_cast<size_t>(net.layers * net.weights_of_layer()) || net.state.size() != (net.cell == kLstm ? 2u : 1u)) return false;
+  if (net.layers < 1 || net.weights.size() != static_cast<size_t>(net.layers * net.weights_of_layer()) || net.state.size() != (net.cell == wire::kLstmCell ? 2u : 1u)) return false;
   if (c10::impl::TorchDispatchModeTLS::any_modes_set() || c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer)) return false;
   if (!net.state[0].defined() || net.state[0].dim() != 3) return false;
-  const int64_t hidden = net.state[0].size(2), directions = net.directions(), rows = kGates[net.cell] * hidden;
+  const int64_t hidden = net.state[0].size(2), directions = net.directions(), rows = wire::kCellGates[net.cell] * hidden;
   const bool held = std::all_of(net.state.begin(), net.state.end(), [&](const Tensor& one) { return alike(one, {net.layers * directions, net.input.size(net.batch_first ? 0 : 1), hidden}); });
   if (!held || hidden == 0) return false;
   const size_t count = net.biases ? 4 : 2;
@@ -94,57 +93,62 @@ bool is_whole(const Network& net) {
   return true;
 }
 
-std::vector<Tensor> recorded_layer(const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional) {
+std::vector<Tensor> recorded_layer(const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional, bool keeps) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("forebay::recurrent_layer", "")
-                             .typed<std::vector<Tensor>(const Tensor&, TensorList, TensorList, int64_t, bool)>();
+                             .typed<std::vector<Tensor>(const Tensor&, TensorList, TensorList, int64_t, bool, bool)>();
   const at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(input, state, weights, cell, bidirectional);
+  return op.call(input, state, weights, cell, bidirectional, keeps);
 }
 
-std::vector<Tensor> recorded_derivative(const OptionalTensors& gradients, const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional) {
+std::vector<Tensor> recorded_derivative(const OptionalTensors& gradients, TensorList results, const Tensor& input, TensorList state, TensorList weights, int64_t cell,
+                                        bool bidirectional) {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("forebay::recurrent_layer_backward", "")
-                             .typed<std::vector<Tensor>(const OptionalTensors&, const Tensor&, TensorList, TensorList, int64_t, bool)>();
+                             .typed<std::vector<Tensor>(const OptionalTensors&, TensorList, const Tensor&, TensorList, TensorList, int64_t, bool)>();
   const at::AutoDispatchBelowADInplaceOrView below;
-  return op.call(gradients, input, state, weights, cell, bidirectional);
+  return op.call(gradients, results, input, state, weights, cell, bidirectional);
 }
 
 class LayerFunction : public torch::autograd::Function<LayerFunction> {
  public:
+  // Saves what the layer is given, and behind that all that it gives: as natively, none of it may be written to before the derivative.
   static variable_list forward(AutogradContext* context, const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional) {
     context->set_materialize_grads(false);
-    variable_list kept{input};
-    kept.insert(kept.end(), state.begin(), state.end());
-    kept.insert(kept.end(), weights.begin(), weights.end());
-    context->save_for_backward(kept);
+    auto results = recorded_layer(input, state, weights, cell, bidirectional, /*keeps=*/true);
+    variable_list saved{input};
+    for (const auto tensors : {state, weights, TensorList(results)}) saved.insert(saved.end(), tensors.begin(), tensors.end());
+    context->save_for_backward(std::move(saved));
     context->saved_data["states"] = static_cast<int64_t>(state.size());
     context->saved_data["cell"] = cell;
     context->saved_data["bidirectional"] = bidirectional;
-    return recorded_layer(input, state, weights, cell, bidirectional);
+    results.pop_back();
+    return results;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto kept = context->get_saved_variables();
+    auto saved = context->get_saved_variables();
     const auto states = static_cast<size_t>(context->saved_data["states"].toInt());
     const auto cell = context->saved_data["cell"].toInt();
     const bool bidirectional = context->saved_data["bidirectional"].toBool();
-    const TensorList state = TensorList(kept).slice(1, states), weights = TensorList(kept).slice(1 + states);
+    const auto given = saved.end() - static_cast<std::ptrdiff_t>(states + 2);
+    const variable_list results(given, saved.end());
+    saved.erase(given, saved.end());
     variable_list found;
     if (at::GradMode::is_enabled()) {
-      found = differentiable(kept, gradients, states, static_cast<Cell>(cell), bidirectional);
+      found = differentiable(saved, gradients, states, static_cast<RecurrentCell>(cell), bidirectional);
     } else {
-      OptionalTensors given;
-      for (const auto& one : gradients) given.push_back(one.defined() ? std::optional(one) : std::nullopt);
-      found = recorded_derivative(given, kept[0], state, weights, cell, bidirectional);
+      OptionalTensors incoming;
+      for (const auto& one : gradients) incoming.push_back(one.defined() ? std::optional(one) : std::nullopt);
+      found = recorded_derivative(incoming, results, saved[0], TensorList(saved).slice(1, states), TensorList(saved).slice(1 + states), cell, bidirectional);
     }
-    found.resize(kept.size() + 2);  // cell and direction have none
+    found.resize(saved.size() + 2);  // cell and direction have none
     return found;
   }
 
  private:
   // A derivative that has derivatives: of the layer in its parts.
-  static variable_list differentiable(const variable_list& kept, const variable_list& gradients, size_t states, Cell cell, bool bidirectional) {
+  static variable_list differentiable(const variable_list& kept, const variable_list& gradients, size_t states, RecurrentCell cell, bool bidirectional) {
     const auto after_states = kept.begin() + 1 + static_cast<std::ptrdiff_t>(states);
     const bool biases = kept.size() - 1 - states == (bidirectional ? 8u : 4u);
     const Network net{kept[0], {kept.begin() + 1, after_states}, {after_states, kept.end()}, cell, biases, 1, 0, false, bidirectional, false};
@@ -167,10 +171,11 @@ class LayerFunction : public torch::autograd::Function<LayerFunction> {
   }
 };
 
-std::vector<Tensor> layer(const Tensor& input, TensorList state, TensorList weights, Cell cell, bool bidirectional) {
+std::vector<Tensor> layer(const Tensor& input, TensorList state, TensorList weights, RecurrentCell cell, bool bidirectional) {
   const auto trains = [](const Tensor& tensor) { return tensor.requires_grad(); };
   const bool with_gradients = at::GradMode::is_enabled() && (trains(input) || std::any_of(state.begin(), state.end(), trains) || std::any_of(weights.begin(), weights.end(), trains));
-  return with_gradients ? LayerFunction::apply(input, state, weights, static_cast<int64_t>(cell), bidirectional) : recorded_layer(input, state, weights, cell, bidirectional);
+  return with_gradients ? LayerFunction::apply(input, state, weights, static_cast<int64_t>(cell), bidirectional)
+                        : recorded_layer(input, state, weights, cell, bidirectional, /*keeps=*/false);
 }
 
 // As autocast has GPUs' kernels of whole networks compute.
@@ -215,24 +220,25 @@ std::pair<Tensor, std::vector<Tensor>> carry_out(Network net) {
 std::tuple<Tensor, Tensor, Tensor> lstm(const Tensor& input, TensorList state, TensorList weights, bool biases, int64_t layers, double dropout, bool train, bool bidirectional,
                                         bool batch_first) {
   if (state.size() != 2) return at::native::lstm(input, state, weights, biases, layers, dropout, train, bidirectional, batch_first);
-  auto [output, last] = carry_out({input, state.vec(), weights.vec(), kLstm, biases, layers, dropout, train, bidirectional, batch_first});
+  auto [output, last] = carry_out({input, state.vec(), weights.vec(), wire::kLstmCell, biases, layers, dropout, train, bidirectional, batch_first});
   return {output, last[0], last[1]};
 }
 
-template <Cell cell>
+template <RecurrentCell cell>
 std::tuple<Tensor, Tensor> network(const Tensor& input, const Tensor& state, TensorList weights, bool biases, int64_t layers, double dropout, bool train, bool bidirectional,
                                    bool batch_first) {
   auto [output, last] = carry_out({input, {state}, weights.vec(), cell, biases, layers, dropout, train, bidirectional, batch_first});
   return {output, last[0]};
 }
 
-std::vector<Tensor> sizes_of_layer(const Tensor& input, TensorList state, TensorList, int64_t, bool) {
+std::vector<Tensor> sizes_of_layer(const Tensor& input, TensorList state, TensorList, int64_t, bool, bool keeps) {
   std::vector<Tensor> results{at::empty({input.size(0), input.size(1), state[0].size(0) * state[0].size(2)}, input.options())};
   for (const auto& one : state) results.push_back(at::empty(one.sizes(), input.options()));
+  if (keeps) results.push_back(at::empty({0}, input.options().dtype(at::kByte)));
   return results;
 }
 
-std::vector<Tensor> sizes_of_derivative(const OptionalTensors&, const Tensor& input, TensorList state, TensorList weights, int64_t, bool) {
+std::vector<Tensor> sizes_of_derivative(const OptionalTensors&, TensorList, const Tensor& input, TensorList state, TensorList weights, int64_t, bool) {
   std::vector<Tensor> results{at::empty(input.sizes(), input.options())};
   for (const auto tensors : {state, weights}) {
     for (const auto& one : tensors) results.push_back(at::empty(one.sizes(), input.options()));
@@ -254,9 +260,9 @@ void define_own_operators() {
 
 void register_recurrent(KernelTable& library) {
   library.impl("lstm.input", TORCH_FN(lstm));
-  library.impl("gru.input", TORCH_FN(network<kGru>));
-  library.impl("rnn_tanh.input", TORCH_FN(network<kTanh>));
-  library.impl("rnn_relu.input", TORCH_FN(network<kRelu>));
+  library.impl("gru.input", TORCH_FN(network<wire::kGruCell>));
+  library.impl("rnn_tanh.input", TORCH_FN(network<wire::kTanhCell>));
+  library.impl("rnn_relu.input", TORCH_FN(network<wire::kReluCell>));
 }
 
 }  // namespace forebay

@@ -64,6 +64,37 @@ def test_a_layer_is_one_call_however_long_the_sequence(kind: str) -> None:
     assert max(calls) < 20  # the layer, its derivative, the sum, and what is freed
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_results_are_pytorchs_to_the_bit_with_a_derivative_and_without(kind: str) -> None:
+    host, there, inputs = pair(kind, num_layers=2, bidirectional=True)
+    for derives in (True, False):
+        with torch.set_grad_enabled(derives):
+            found, expected = everything(there(inputs.cuda())), everything(host(inputs))
+        assert [torch.equal(one.cpu(), other) for one, other in zip(found, expected, strict=True)] == [True] * len(expected)
+
+
+def test_a_derivative_is_taken_as_often_as_natively() -> None:
+    _, there, inputs = pair("lstm")
+    loss = there(inputs.cuda())[0].square().sum()
+    first, again = (torch.autograd.grad(loss, list(there.parameters()), retain_graph=True) for _ in range(2))
+    assert all(torch.equal(one, other) for one, other in zip(first, again, strict=True))
+
+
+def test_what_was_saved_on_the_host_meanwhile_is_computed_again() -> None:
+    _, there, inputs = pair("lstm")
+    expected = torch.autograd.grad(there(inputs.cuda())[0].square().sum(), list(there.parameters()))
+    with torch.autograd.graph.save_on_cpu():
+        loss = there(inputs.cuda())[0].square().sum()
+    assert_close(torch.autograd.grad(loss, list(there.parameters())), expected)
+
+
+def test_results_that_were_changed_in_place_have_no_derivative() -> None:
+    _, there, inputs = pair("lstm")
+    loss = there(inputs.cuda())[0].mul_(2).sum()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
 def test_states_that_are_given_have_gradients() -> None:
     host, there, inputs = pair("lstm")
     state = [torch.randn(1, ROWS, HIDDEN, requires_grad=True) for _ in range(2)]

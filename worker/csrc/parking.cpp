@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "bulk_copy.h"
+#include "recurrent.h"
 #include "storage.h"
 
 namespace forebay::worker {
@@ -35,6 +36,7 @@ int64_t Storages::park(const ParkingSpace& space, const std::string& spill_direc
   std::vector<Entry*> entries;
   int64_t host_bytes = 0;
   for (auto& [id, entry] : entries_) {
+    if (keeps_beside(entry.memory_)) entry.replace(c10::Storage(nullptr));  // a derivative does without
     if (!entry.memory_) continue;
     entries.push_back(&entry);
     host_bytes += entry.bytes_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <iterator>
 #include <string_view>
 
@@ -22,21 +23,26 @@ inline bool takes_sparse(std::string_view name) { return std::binary_search(std:
 
 // Operators of namespace forebay, which client and worker both define: what PyTorch has no operator for that every device could carry out.
 // A layer of a recurrent network, over a whole sequence: input (T, N, I); state [h] or, of an LSTM, [h, c], each (D, N, H) for D directions;
-// weights of a direction after the other, as nn.LSTM has them: (G H, I), (G H, H), and two biases (G H) or none. Cells are numbered as
-// cuDNN's modes: 0 RNN with relu, 1 RNN with tanh, 2 LSTM, 3 GRU. Gives [output (T, N, D H), h, c]; the other one the gradients of input, states, weights.
+// weights of a direction after the other, as nn.LSTM has them: (G H, I), (G H, H), and two biases (G H) or none.
+// Gives [output (T, N, D H), h, c], and behind them, where it is to keep what its derivative needs, a tensor of bytes without elements: beside its
+// storage the worker may hold what its kernel kept. The derivative is given all these results, and gives the gradients of input, states, weights.
 struct OwnOperator {
   const char* name;
   const char* schema;
 };
 inline constexpr OwnOperator kOwnOperators[] = {
-    {"recurrent_layer", "recurrent_layer(Tensor input, Tensor[] state, Tensor[] weights, int cell, bool bidirectional) -> Tensor[]"},
+    {"recurrent_layer", "recurrent_layer(Tensor input, Tensor[] state, Tensor[] weights, int cell, bool bidirectional, bool keeps) -> Tensor[]"},
     {"recurrent_layer_backward",
-     "recurrent_layer_backward(Tensor?[] gradients, Tensor input, Tensor[] state, Tensor[] weights, int cell, bool bidirectional) -> Tensor[]"},
+     "recurrent_layer_backward(Tensor?[] gradients, Tensor[] results, Tensor input, Tensor[] state, Tensor[] weights, int cell, bool bidirectional) -> Tensor[]"},
 };
+// Its cells, numbered as cuDNN's modes, and how many gates each has.
+enum RecurrentCell : int64_t { kReluCell, kTanhCell, kLstmCell, kGruCell };
+inline constexpr int64_t kCellGates[] = {1, 1, 4, 3};
+
 inline constexpr std::string_view kOwnNamespace = "forebay::";
 
 inline bool is_own(std::string_view name) {
-  if (!name.starts_with(kOwnNamespace)) return false;
+  if (name.substr(0, kOwnNamespace.size()) != kOwnNamespace) return false;
   name.remove_prefix(kOwnNamespace.size());
   return std::any_of(std::begin(kOwnOperators), std::end(kOwnOperators), [&](const auto& one) { return one.name == name; });
 }
