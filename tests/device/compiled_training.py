@@ -36,7 +36,23 @@ def convolutions() -> tuple[nn.Module, torch.Tensor]:
     return nn.Sequential(*first, *last), torch.randn(8, 3, 16, 16)
 
 
-MODELS = {made.__name__: made for made in (perceptron, convolutions)}
+class Sequences(nn.Module):
+    """The last state of a recurrent layer, read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.LSTM(32, 64, batch_first=True), nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.layer(inputs)[0][:, -1])
+        return found
+
+
+def sequences() -> tuple[nn.Module, torch.Tensor]:
+    return Sequences(), torch.randn(16, 8, 32)
+
+
+MODELS = {made.__name__: made for made in (perceptron, convolutions, sequences)}
 
 
 COMPILED = "compiled "

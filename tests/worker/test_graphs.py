@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from forebay_worker import graphs
-from forebay_worker.compiler import compile_to
+from forebay_worker import _executor, graphs
+from forebay_worker.compiler import compile_to, make
 from forebay_worker.descriptions import Description
+from forebay_worker.libraries import Libraries
 from forebay_worker.pure_operators import PURE
 from hypothesis import HealthCheck, given, settings
 from random_segments import Program, lists, programs, reading_and_writing_by_indices
 from torch._inductor import aot_compile
 
+assert _executor.TORCH_VERSION, "it defines operators of our own"
 aten = torch.ops.aten
+LSTM = 2
 
 
 PROGRAMS, PROGRAMS_FULL = 40, 2000
@@ -87,6 +90,42 @@ def test_libraries_of_random_programs_compute_what_the_programs_did(many: list[P
     made = torch._C._aoti.AOTIModelContainerRunnerCpu(library, 1).run(given)
     for program, description in zip(many, descriptions, strict=True):
         check(program, description, [made.pop(0) for _ in range(len(program.outputs(description)) + description.tells_astray)])
+
+
+def training_a_layer() -> Program:
+    """A recurrent layer's results and gradients, and a sum of some."""
+    program = Program()
+    layer = torch.nn.LSTM(4, 4)
+    inputs, state, weights = torch.randn(5, 2, 4), [torch.randn(1, 2, 4) for _ in range(2)], [one.detach() for one in layer.parameters()]
+    for one in (inputs, *state, *weights):
+        program.given(one)
+    results = program.run(torch.ops.forebay.recurrent_layer.default, inputs, state, weights, LSTM, False, True)
+    gradients = program.run(
+        torch.ops.forebay.recurrent_layer_backward.default, [results[0], None, results[2]], results, inputs, state, weights, LSTM, False
+    )
+    program.free(results[-1])
+    program.run(aten.add.Tensor, gradients[0], inputs, 0.5)
+    return program
+
+
+def test_a_recurrent_layer_is_called_as_it_is() -> None:
+    program = training_a_layer()
+    description = program.description()
+    results = graphs.build(description).module(*program.inputs(description))
+    assert all(torch.equal(one, other) for one, other in zip(results, program.outputs(description), strict=True))
+
+
+@pytest.mark.full_sweep
+@pytest.mark.filterwarnings("ignore")  # of what the compiler imports
+def test_a_library_calls_a_recurrent_layer_by_its_note(tmp_path: Path) -> None:
+    program = training_a_layer()
+    description, made = program.description(), tmp_path / "made" / "segment.so"
+    made.parent.mkdir()
+    graph = graphs.build(description)
+    make(made, graph.module, graph.inputs)
+    library = Libraries(tmp_path / "kept").keep("key", made)
+    with torch.no_grad():
+        check(program, description, torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run(program.inputs(description)))
 
 
 def test_a_number_that_changes_is_an_input() -> None:

@@ -17,9 +17,11 @@ import pytest
 import torch
 from devices import options_of
 from forebay_wire import messages, stream, vocabulary
+from forebay_worker import _executor
 from group_member import OTHER, header, meet, opened
 from link_to_pool import WAIT_SECONDS_MAX, Pool
 
+assert _executor.TORCH_VERSION, "it defines operators of our own"
 LIMIT_BYTES = 256 << 20
 BIG = 3 << 20
 DISK_FULL_BYTES = 8 << 20
@@ -236,6 +238,27 @@ def test_no_more_than_its_share_goes_to_disk_and_nothing_where_there_is_no_place
             worker.pool.expect(messages.Restored)
             worker.open()
             check(client, made)
+
+
+def test_what_a_recurrent_layer_keeps_beside_a_storage_is_given_up(start_on_pool: Start) -> None:
+    worker = start_on_pool(device="cpu:0")
+    client = worker.serve()
+    steps, rows, wide, hidden, kib = 256, 32, 8, 128, 256 * 32 * 4 * 128 * 4 >> 10  # of its gates alone
+    layer = torch.nn.LSTM(wide, hidden)
+    state, weights = [torch.zeros(1, rows, hidden) for _ in range(2)], [one.detach() for one in layer.parameters()]
+    with client.socket, torch.no_grad():
+        inputs = torch.randn(steps, rows, wide)
+        given_up = []
+        for keeps in (False, True):
+            client.run(torch.ops.forebay.recurrent_layer.default, inputs, state, weights, 2, False, keeps)
+            worker.drain(client)
+            before = worker.memory_kib()
+            park(worker, 1 << 40, 1 << 40)
+            given_up.append(before - worker.memory_kib())
+            worker.pool.send(messages.Restore())
+            worker.pool.expect(messages.Restored)
+            worker.open()
+        assert given_up[1] - given_up[0] > kib
 
 
 def test_damage_on_disk_ends_the_session_with_a_sentence(start_on_pool: Start) -> None:

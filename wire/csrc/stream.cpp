@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <forebay/operators.h>
 #include <forebay/traces.h>
 #include <forebay/wire.h>
 
@@ -169,6 +170,9 @@ void bind_steps(py::module_& module) {
 }
 
 void bind_limits(py::module_& module) {
+  py::dict own_operators;
+  for (const auto& own : wire::kOwnOperators) own_operators[own.name] = own.schema;
+  module.attr("OWN_OPERATORS") = own_operators;
   module.attr("MAGIC") = wire::kMagic;
   module.attr("VERSION") = wire::kVersion;
   module.attr("FRAME_HEADER_BYTES") = wire::kFrameHeaderBytes;

@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 
+OWN_OPERATORS: dict[str, str]
 MAGIC: int
 VERSION: int
 FRAME_HEADER_BYTES: int

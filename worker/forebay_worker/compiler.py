@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 DESCRIPTION_BYTES_MAX = 64 << 20
-VERSION = 5
+VERSION = 6
 """Of what this makes of a description; libraries of another one are not found."""
 
 
@@ -58,13 +58,15 @@ def compile_to(library: Path, body: bytes) -> str | None:
 
 
 def make(library: Path, module: GraphModule, inputs: Sequence[Tensor]) -> None:
-    """Compiles the graph, for inputs such as these. Raises what the compiler raises."""
+    """Compiles the graph, for inputs such as these, and says beside it which operators of our own it calls. Raises what compilers raise."""
     import torch
     from torch._inductor import aot_compile
 
     options = {"aot_inductor.output_path": str(library), "fallback_random": True, "cpp.cxx": (None, str(_cpp_compiler(library.parent)))}
     with torch.no_grad():
         aot_compile(module, tuple(inputs), options=options)
+    for calls in library.parent.glob("*.wrapper.json"):
+        calls.replace(library.with_suffix(".json"))
 
 
 def _cpp_compiler(folder: Path) -> Path:

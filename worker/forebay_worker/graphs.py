@@ -21,9 +21,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from forebay_worker import fused_optimizers
 from forebay_worker.descriptions import Call, Description, Guard, Place, Word, WordKind
-from forebay_worker.pure_operators import PURE
+from forebay_worker.pure_operators import PURE, own
 
 ATEN = torch.ops.aten
+OWN = "forebay::"
 _NUMBERED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
 DTYPES = {**dict(enumerate(_NUMBERED)), 11: torch.bool, 15: torch.bfloat16}
 """By PyTorch's ScalarType number."""
@@ -307,6 +308,8 @@ class _Builder:
         if drawn is not None and name != "native_dropout":
             self._write(next(one for one in arguments if isinstance(one, Target)), self._draws[drawn])
             return []
+        if call.operator.startswith(OWN):
+            return [self.call(_overload(call.operator, call.overload), *_nodes(arguments))]
         if name in fused_optimizers.MADE_OF:
             for target, value in fused_optimizers.MADE_OF[name](self.call, arguments):
                 self._write(target, value)
@@ -550,6 +553,8 @@ _SPECIAL: dict[str, Callable[[_Builder, str, list[Any]], Node]] = {
 
 
 def _overload(operator: str, overload: str) -> Any:
+    if operator.startswith(OWN):
+        return own(operator.removeprefix(OWN))
     if not operator.startswith("aten::"):
         raise Unsupported(f"{operator} is not compiled")
     return getattr(getattr(ATEN, operator.removeprefix("aten::")), overload or "default")

@@ -13,6 +13,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 BYTES_MAX = 2 << 30
 NOTES_MAX = 4096
@@ -82,11 +83,13 @@ class Libraries:
         return Found(library)
 
     def keep(self, key: str, made: Path) -> Path:
-        """Moves the library into the folder; those not used for longest make room for it."""
-        library = self.folder / (key + SUFFIX)
+        """Moves the library into the folder; those not used for longest make room for it. Which operators of our own it calls is noted:
+        there PyTorch looks for that."""
+        library, calls = self.folder / (key + SUFFIX), made.with_suffix(".json")
+        called = json.loads(calls.read_text()) if calls.exists() else {}
         made.chmod(0o600)
         made.replace(library)
-        self._write(key, {"hash": _hash(library)})
+        self._write(key, called | {"hash": _hash(library)})
         self._make_room()
         return library
 
@@ -99,7 +102,7 @@ class Libraries:
     def _note(self, key: str) -> Path:
         return self.folder / f"{key}.json"
 
-    def _write(self, key: str, noted: dict[str, str]) -> None:
+    def _write(self, key: str, noted: dict[str, Any]) -> None:
         temporary = self.folder / f".{key}.{os.getpid()}"
         temporary.write_text(json.dumps(noted))
         temporary.replace(self._note(key))

@@ -1,4 +1,16 @@
-"""Operators that are compiled: without effects, and the same each time. In-place forms and lists are made of them."""
+"""Operators that are compiled: without effects, and the same each time. In-place forms and lists are made of them.
+
+Those of our own a library calls as tier 1 does; what is known of them here is the geometry of what they give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from forebay_wire._stream import OWN_OPERATORS
+from torch import Tensor
 
 POINTWISE = """
 abs add sub rsub mul div neg reciprocal sqrt rsqrt square exp expm1 log log1p log2 sin cos tan tanh sigmoid erf floor ceil round trunc sign
@@ -39,3 +51,39 @@ huber_loss huber_loss_backward binary_cross_entropy binary_cross_entropy_backwar
 
 PURE = frozenset(" ".join((POINTWISE, COPIES, INDEXED, NEW, REDUCTIONS, PRODUCTS, LAYERS, LOSSES)).split())
 """Names after ``aten::``, of all overloads."""
+
+_LIBRARY = torch.library.Library("forebay", "FRAGMENT")  # type: ignore[no-untyped-call] # PyTorch's
+"""Where no worker has defined them: in the process that compiles."""
+
+
+def own(name: str) -> Any:
+    """The operator of that name after ``forebay::``. Raises AttributeError where there is none."""
+    return getattr(torch.ops.forebay, name).default
+
+
+def _recurrent_layer(
+    input: Tensor, state: Sequence[Tensor], weights: Sequence[Tensor], cell: int, bidirectional: bool, keeps: bool
+) -> list[Tensor]:
+    steps, rows, _ = input.shape
+    directions, _, hidden = state[0].shape
+    made = [input.new_empty(steps, rows, directions * hidden), *(one.new_empty(one.shape) for one in state)]
+    return [*made, input.new_empty(0, dtype=torch.uint8)] if keeps else made
+
+
+def _recurrent_layer_backward(
+    gradients: Sequence[Tensor | None],
+    results: Sequence[Tensor],
+    input: Tensor,
+    state: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    cell: int,
+    bidirectional: bool,
+) -> list[Tensor]:
+    return [one.new_empty(one.shape) for one in (input, *state, *weights)]
+
+
+for _name, _schema in OWN_OPERATORS.items():
+    if not hasattr(torch.ops.forebay, _name):
+        _LIBRARY.define(_schema)  # type: ignore[no-untyped-call] # PyTorch's
+torch.library.register_fake("forebay::recurrent_layer", _recurrent_layer, lib=_LIBRARY)
+torch.library.register_fake("forebay::recurrent_layer_backward", _recurrent_layer_backward, lib=_LIBRARY)
