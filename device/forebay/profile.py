@@ -87,7 +87,7 @@ class Segment:
     library: bool = False
     """Whether a library serves it."""
     why: str = ""
-    """It has no higher tier, in words."""
+    """It has no higher tier; of a library that is for several sizes: for which. In words."""
 
     @property
     def tier(self) -> int:

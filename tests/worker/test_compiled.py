@@ -34,6 +34,7 @@ COMPILED = 1 << 11
 SECONDS_MAX = 240
 NEVER = "1e9"
 LOOPS, AT_ONCE = 24, 8
+ROWS = (512, 384, 448, 320, 20)
 
 
 @dataclass
@@ -47,6 +48,9 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.x, self.y = torch.randn(512, 512), torch.randn(512, 512)
+        self.prepare()
+
+    def prepare(self) -> None:
         self.places = [self.client.upload(one) for one in (self.x, self.y)]
         tensor, same = Argument(Tag.TENSOR, geometry=geometry_of(self.x)), Output(OutputTag.SAME)
         number = Argument(Tag.SCALAR_DOUBLE)
@@ -79,9 +83,9 @@ class Loop:
         assert segment.calls == STEPS
         return segment.tier, segment.why
 
-    def run_until(self, why: str) -> tuple[int, str]:
+    def run_until(self, why: str, seconds_max: float = SECONDS_MAX) -> tuple[int, str]:
         """Rounds until the segment's standing says so."""
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = time.monotonic() + seconds_max
         while time.monotonic() < deadline:
             for _ in range(10):
                 self.round()
@@ -93,7 +97,7 @@ class Loop:
 
     def check(self) -> None:
         """A round from new values is what PyTorch makes of them."""
-        x = torch.randn(512, 512)
+        x = torch.randn_like(self.x)
         self.client.writer.add(stream.Write(self.places[0], 0, x.numpy().tobytes()))
         self.round()
         for _ in range(STEPS // 2):
@@ -186,6 +190,53 @@ class TwoLengths(Loop):
         torch.testing.assert_close(self.client.download(self.places[0], geometry_of(x)), x, rtol=1e-5, atol=1e-5)
 
 
+@dataclass
+class Lengths(Loop):
+    """Rounds of several lengths by turns, of the same calls."""
+
+    def __post_init__(self) -> None:
+        self.lengths: list[Loop] = []
+        for rows in ROWS[:2]:
+            self.add_length(rows)
+
+    def add_length(self, rows: int) -> None:
+        self.lengths.append(OneLength(self.client, self.alpha, rows=rows))
+
+    def round(self) -> None:
+        for one in self.lengths:
+            one.round()
+        self.rounds += 1
+
+    def standings(self) -> list[tuple[int, str]]:
+        """Of the lengths, in the order in which they came first."""
+        self.client.send(stream.TellSegments(self.client.request()))
+        return [(one.tier, one.why) for one in self.client.reply().segments if one.calls == STEPS]
+
+    def standing(self) -> tuple[int, str]:
+        """That of the one with the lowest tier."""
+        return min(self.standings())
+
+    def check(self) -> None:
+        for one in self.lengths:
+            one.check()
+
+
+@dataclass
+class OneLength(Loop):
+    """One of several, whose calls come in full."""
+
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        self.x, self.y = torch.randn(self.rows, 512), torch.randn(self.rows, 512)
+        self.prepare()
+
+    def round(self) -> None:
+        for call in self.calls():
+            self.client.writer.add(call)
+        assert isinstance(self.client.sync(), stream.Done)
+
+
 class RemainderTimes(torch.nn.Module):
     """What a library of such a loop computes, where the factor is 1."""
 
@@ -259,6 +310,33 @@ def test_a_loop_of_two_lengths_keeps_the_library_of_one(loop_of: MakeLoop, kept:
     for _ in range(40):
         loop.check()
     assert loop.standing() == (2, "")
+
+
+@pytest.mark.full_sweep
+@pytest.mark.timeout(5 * SECONDS_MAX)
+def test_each_length_of_a_loop_is_served_and_further_ones_without_a_library_of_their_own(loop_of: MakeLoop, tmp_path: Path) -> None:
+    """The first gets a library for itself, the second one that is for all lengths, and serves those that come later once it is proved."""
+    libraries = tmp_path / "libraries"
+    loop: Any = loop_of(libraries, 0.25, kind=Lengths)
+    loop.run_until("tier 2", 2 * SECONDS_MAX)
+    own, shared = sorted(loop.standings(), key=lambda one: one[1])
+    assert own == (2, "")
+    assert shared[0] == 2 and re.fullmatch(r"its library is for sizes from 2 to \d+, and was made of 384 and 512", shared[1])
+    made = sorted(libraries.glob("*.so"))
+    assert len(made) == 2
+    for rows in ROWS[2:]:
+        loop.add_length(rows)
+        loop.run_until("tier 2")
+        assert loop.standings()[-1] == shared
+        loop.check()
+    assert sorted(libraries.glob("*.so")) == made
+    log = (tmp_path / "worker-0.log").read_text()
+    assert log.count("is for its size, too") == len(ROWS) - 2
+
+    another: Any = loop_of(libraries, 0.25, after=NEVER, kind=Lengths)
+    another.run_until("tier 2")
+    assert sorted(another.standings(), key=lambda one: one[1]) == [own, shared], "another worker finds both"
+    another.check()
 
 
 def test_a_library_is_gone_when_it_is_closed(kept: Path) -> None:

@@ -30,12 +30,24 @@ bool Candidate::is_due(uint64_t took_ns, uint64_t due_ns) {
   return due_ = true;
 }
 
-void Candidate::take(std::shared_ptr<Library> library) {
+void Candidate::take(std::shared_ptr<Library> library, std::string sizes, bool gained) {
   if (state_ != State::kAwaiting) return;
   library_ = std::move(library);
+  sizes_ = std::move(sizes);
+  timed_ = gained;
   state_ = State::kProving;
   proofs_ = kProofs;
   why_ = "its library is being held against tier 1";
+}
+
+void Candidate::await_own(const std::string& fault) {
+  library_.reset();
+  sizes_.clear();
+  forget_times();
+  timed_ = false;
+  due_ = false;
+  state_ = State::kAwaiting;
+  why_ = "no library was made for its size alone yet, and that for several " + fault;
 }
 
 void Candidate::take(std::vector<Part> parts, int64_t bytes) {
@@ -81,7 +93,7 @@ void Candidate::proved() {
   if (--proofs_ > 0) return;
   proved_ = true;
   state_ = timed_ ? State::kServing : State::kWeighing;
-  why_ = timed_ ? "" : std::string("its ") + what_ + " is timed against tier 1";
+  why_ = timed_ ? sizes_ : std::string("its ") + what_ + " is timed against tier 1";
   served_ = 0;
   ended_.reset();
 }
@@ -89,6 +101,7 @@ void Candidate::proved() {
 void Candidate::widen() {
   if (widenings_++ >= kWidenings) return stay("its numbers change again and again");
   library_.reset();
+  sizes_.clear();
   outline_.reset();
   timed_ = false;
   state_ = State::kDescribing;
@@ -138,7 +151,9 @@ void Candidate::decide() {
   if (ratio > (weighed ? kLighter : kSlower)) {
     char text[100];
     std::snprintf(text, sizeof(text), "its %s takes %.2f of the %s of tier 1", what_, ratio, weighed ? "processor time" : "time from end to end");
-    return stay(text);
+    if (!is_shared()) return stay(text);
+    declined_ = text;
+    return await_own("gains too little");
   }
   if (weighed) {
     state_ = State::kTiming;
@@ -146,7 +161,7 @@ void Candidate::decide() {
   }
   timed_ = true;
   state_ = State::kServing;
-  why_.clear();
+  why_ = sizes_;
 }
 
 }  // namespace forebay::worker

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <forebay/traces.h>
@@ -44,7 +45,16 @@ class Candidate {
   void describe(Outline outline);
   // While it is awaited: the device worked so long on it. True, once, where that makes it worth a library.
   bool is_due(uint64_t took_ns, uint64_t due_ns);
-  void take(std::shared_ptr<Library> library);
+  // `sizes`: for which it is, in words, where it serves segments that differ from this one in a size; else empty. `gained`: it was timed, of another
+  // of these.
+  void take(std::shared_ptr<Library> library, std::string sizes, bool gained);
+  bool is_shared() const { return !sizes_.empty(); }
+  // Whether it was timed with the library of that file, and gained.
+  bool gained_by(const std::string& path) const { return timed_ && library_ && library_->path() == path; }
+  // Its library, which is for several sizes, has a fault: it awaits one of its own.
+  void await_own(const std::string& fault);
+  // Why it awaits one of its own since it was timed; none where it does not, or was asked before.
+  std::optional<std::string> take_declined() { return std::exchange(declined_, std::nullopt); }
   // The parts of its steps, recorded as graphs that keep so many bytes of the device.
   void take(std::vector<Part> parts, int64_t bytes);
   std::vector<Part>& parts() { return parts_; }
@@ -95,6 +105,8 @@ class Candidate {
   std::string why_ = "it came once or twice";
   std::optional<Outline> outline_;
   std::shared_ptr<Library> library_;
+  std::string sizes_;
+  std::optional<std::string> declined_;
   std::vector<Part> parts_;
   int64_t graph_bytes_ = 0;
   std::set<size_t> excluded_;

@@ -370,9 +370,10 @@ std::vector<Session::Offer> Server::take_offers() {
   return std::exchange(offers_, {});
 }
 
-void Server::give_library(uint64_t number, const std::string& path) {
+void Server::give_library(uint64_t number, const std::string& path, const std::string& sizes) {
   Order given{Order::Kind::kLibrary, number};
   given.library = std::make_shared<Library>(path);
+  given.why = sizes;
   order(std::move(given));
 }
 
@@ -442,7 +443,7 @@ void Server::obey(const Order& order) {
       session_.restore();
       return tell({Event::Kind::kRestored});
     case Order::Kind::kLibrary:
-      return order.library ? session_.take_library(order.epoch, order.library) : session_.refuse_library(order.epoch, order.why);
+      return order.library ? session_.take_library(order.epoch, order.library, order.why) : session_.refuse_library(order.epoch, order.why);
     case Order::Kind::kKernel:
       if (client_.get() < 0) return;  // nobody waits for it any more
       return session_.take_kernel(order.epoch, order.why, order.parameters);

@@ -88,16 +88,17 @@ class Session {
 
   // Tier 2: session_compiled.cpp. What a compiling process is to hear of a segment.
   struct Offer {
-    enum class Kind { kSegment, kDue, kBarred, kForgotten, kKernel };
+    enum class Kind { kSegment, kDue, kBarred, kDeclined, kForgotten, kKernel };
     Kind kind;
     uint64_t number;
-    std::string text;  // kSegment: its description; kBarred: why; kKernel: as its client describes it
+    std::string text;  // kSegment: its description; kBarred, kDeclined: why; kKernel: as its client describes it
   };
   // Segments may get libraries, once the device has worked so long on one; of a session that has done nothing yet.
   void compile(uint64_t due_ns);
   std::vector<Offer> take_offers() { return std::exchange(offers_, {}); }
   bool has_offers() const { return !offers_.empty(); }
-  void take_library(uint64_t number, std::shared_ptr<Library> library);
+  // `sizes`: for which it is, in words, where it serves segments that differ in a size; else empty.
+  void take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& sizes);
   void refuse_library(uint64_t number, const std::string& why);
   // Kernels of programs: session_kernels.cpp. Of a session that has done nothing yet.
   void take_kernels(KernelHost host);

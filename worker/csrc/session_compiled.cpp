@@ -277,7 +277,7 @@ std::vector<at::Tensor> Session::library_inputs(const Candidate& candidate, cons
 }
 
 void Session::bar(Candidate& candidate, const std::string& why) {
-  candidate.stay(why);
+  candidate.is_shared() ? candidate.await_own("is wrong") : candidate.stay(why);
   offers_.push_back({Offer::Kind::kBarred, candidate.number(), why});
 }
 
@@ -445,11 +445,14 @@ void Session::note_end() {
   const auto now = Clock::now();
   const auto before = std::exchange(candidate_ended_, now);
   candidate.came(now, device_.is_host() ? before : std::nullopt, candidate.by_tier_2() == planned_);
+  if (const auto why = candidate.take_declined()) offers_.push_back({Offer::Kind::kDeclined, candidate.number(), *why});
 }
 
-void Session::take_library(uint64_t number, std::shared_ptr<Library> library) {
+void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& sizes) {
+  const auto gained_by = [&](const auto& candidate) { return candidate->gained_by(library->path()); };
+  const bool gained = !sizes.empty() && std::any_of(candidates_.begin(), candidates_.end(), gained_by);
   for (const auto& candidate : candidates_) {
-    if (candidate->number() == number) candidate->take(library);
+    if (candidate->number() == number) candidate->take(library, sizes, gained);
   }
 }
 

@@ -10,7 +10,8 @@ Event = tuple[str, int, int, int, str]
 The text is of ``left`` (address and ticket), ``refused`` and ``failed``."""
 
 Offer = tuple[str, int, bytes]
-"""Of a segment, by its number: ``segment`` with its description; ``due``; or ``barred`` with the reason.
+"""Of a segment, by its number: ``segment`` with its description; ``due``; ``barred`` with the reason, or ``declined``, where its library is
+for several sizes and of no use to it; or ``forgotten``.
 Of a kernel: ``kernel``, described."""
 
 class Server:
@@ -40,7 +41,8 @@ class Server:
     def end(self) -> None: ...
     def compile(self, due_seconds: float) -> None: ...
     def take_offers(self) -> list[Offer]: ...
-    def give_library(self, number: int, path: str) -> None: ...
+    def give_library(self, number: int, path: str, sizes: str) -> None:
+        """``sizes``: for which it is, in words; empty: for this segment alone."""
     def refuse_library(self, number: int, why: str) -> None: ...
     def take_kernels(
         self, refused: str, bytes_min: int, too_little: str, launch: Callable[[int, tuple[int, int, int], bytes], None] | None

@@ -1,7 +1,9 @@
-"""``python -m forebay_worker.compiler LIBRARY``: makes a library of the segment that is described on standard input.
+"""``python -m forebay_worker.compiler LIBRARY [ALIKE …]``: makes a library of the segment that is described on standard input.
 
-Says on standard output, in a line of JSON, why not where it does not. The description is a tenant's: this process has neither a
-token nor a network, and takes operators of a list alone (``pure_operators.py``).
+Where a description in one of the files ALIKE differs from it in a size, and in what follows from that, the library is for other sizes, too.
+``--size ONE OTHER`` makes none, and tells the size of the segment, which differs in it from these two.
+Says on standard output, in a line of JSON, what came of it. The description is a tenant's: this process has neither a token nor a
+network, and takes operators of a list alone (``pure_operators.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay_worker.confinement import confine
 
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.fx import GraphModule
 
+    from forebay_worker.symbolic_graphs import Alike
+
 DESCRIPTION_BYTES_MAX = 64 << 20
+SIZE = "--size"
 VERSION = 6
 """Of what this makes of a description; libraries of another one are not found."""
 
@@ -57,6 +62,55 @@ def compile_to(library: Path, body: bytes) -> str | None:
     return None
 
 
+def compile_sized(library: Path, body: bytes, alike: Sequence[bytes]) -> dict[str, Any] | None:
+    """Of segments that differ in a size: which one of those alike it is that the library is made of beside this one (``alike``), both sizes
+    (``made_of``), and for which it is (``sizes``, ranges with their ends). None where there is no such library."""
+    import torch
+
+    from forebay_worker import graphs
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    for number, other in enumerate(alike):
+        with contextlib.suppress(graphs.Unsupported):
+            pair = _pair(other, body)
+            sized = pair.graph()
+            try:
+                make(library, sized.module, sized.inputs)
+            except Exception:  # whatever the compiler trips over, the segment may get a library of its own
+                return None
+            sizes = sized.sizes()
+            if library.exists() and all(any(first <= size <= last for first, last in sizes) for size in pair.sizes):
+                return {"alike": number, "made_of": pair.sizes, "sizes": sizes}
+            library.unlink(missing_ok=True)
+            return None
+    return None
+
+
+def size_of(body: bytes, alike: Sequence[bytes]) -> dict[str, Any]:
+    """``size`` of a segment that differs in it from the two; ``refused`` where it differs otherwise."""
+    from forebay_wire._stream import WireError
+
+    from forebay_worker import descriptions, graphs
+
+    try:
+        return {"size": _pair(*alike).size_of(graphs.build(descriptions.read(body)))}
+    except (graphs.Unsupported, WireError) as error:
+        return {"refused": str(error)}
+
+
+def _pair(one: bytes, other: bytes) -> Alike:
+    """Raises Unsupported."""
+    from forebay_wire._stream import WireError
+
+    from forebay_worker import descriptions, graphs
+    from forebay_worker.symbolic_graphs import Alike
+
+    try:
+        return Alike(graphs.build(descriptions.read(one)), graphs.build(descriptions.read(other)))
+    except WireError as error:
+        raise graphs.Unsupported(str(error)) from error
+
+
 def make(library: Path, module: GraphModule, inputs: Sequence[Tensor]) -> None:
     """Compiles the graph, for inputs such as these, and says beside it which operators of our own it calls. Raises what compilers raise."""
     import torch
@@ -82,6 +136,16 @@ def _cpp_compiler(folder: Path) -> Path:
     return script
 
 
+def _answer(what: str, body: bytes, alike: Sequence[bytes]) -> dict[str, Any]:
+    if what == SIZE:
+        return size_of(body, alike)
+    made = compile_sized(Path(what), body, alike) if alike else None
+    if made is not None:
+        return made
+    refused = compile_to(Path(what), body)
+    return {} if refused is None else {"refused": refused}
+
+
 def main() -> int:
     """The exit status: 0 where it said what came of it."""
     answer, sys.stdout = sys.stdout, sys.stderr
@@ -94,8 +158,7 @@ def main() -> int:
     if len(body) > DESCRIPTION_BYTES_MAX:
         print(json.dumps({"refused": "its description is too long"}), file=answer)
         return 0
-    refused = compile_to(Path(sys.argv[1]), body)
-    print(json.dumps({} if refused is None else {"refused": refused}), file=answer)
+    print(json.dumps(_answer(sys.argv[1], body, [Path(path).read_bytes() for path in sys.argv[2:]])), file=answer)
     with contextlib.suppress(BrokenPipeError):
         answer.flush()
     return 0

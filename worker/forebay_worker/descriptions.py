@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from forebay_wire._stream import Reader, WireError
 from forebay_wire.steps import word_kinds
-from forebay_wire.stream import Geometry, Template, get_template
+from forebay_wire.stream import Argument, Geometry, Output, Template, get_template
 
 PLACES_MAX = 16_384
 CALLS_MAX = 65_536
@@ -84,6 +84,34 @@ class Description:
     def tells_astray(self) -> bool:
         """Whether something is given behind the outputs."""
         return any(call.guards for call in self.calls)
+
+
+def form_of(description: Description) -> bytes:
+    """The same for segments that differ in numbers alone, sizes among them."""
+    places = [(place.is_input, place.is_output, _form(place.geometry)) for place in description.places]
+    calls = [
+        (
+            call.operator,
+            call.overload,
+            [_form(argument) for argument in call.template.arguments],
+            [_form(output) for output in call.template.outputs],
+            [(int(word.kind), word.kind != WordKind.CONSTANT and word.value) for word in call.words],
+            [guard.argument for guard in call.guards],
+        )
+        for call in description.calls
+    ]
+    return repr((description.numbers, description.draws, places, calls)).encode()
+
+
+def _form(one: Geometry | Argument | Output | None) -> Any:
+    match one:
+        case Geometry():
+            return one.dtype, len(one.sizes)
+        case Argument():
+            return int(one.tag), _form(one.geometry), one.dtype, one.count, len(one.list), one.text, [_form(item) for item in one.items]
+        case Output():
+            return int(one.tag), _form(one.geometry), [_form(item) for item in one.items]
+    return None
 
 
 def read(body: bytes) -> Description:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
 import hashlib
@@ -11,6 +12,7 @@ import shutil
 import stat
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +35,32 @@ NEW_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """Of segments that differ in a size, and in what follows from it: for which a library is, and what it was made of."""
+
+    ranges: tuple[tuple[int, int], ...]
+    """Each with its end."""
+    made_of: tuple[int, int]
+    described: tuple[bytes, bytes]
+    """Both segments."""
+
+    def __contains__(self, size: int) -> bool:
+        return any(first <= size <= last for first, last in self.ranges)
+
+    def __str__(self) -> str:
+        some = "some " if len(self.ranges) > 1 else ""
+        one, other = sorted(self.made_of)
+        return f"its library is for {some}sizes from {self.ranges[0][0]} to {self.ranges[-1][1]}, and was made of {one} and {other}"
+
+
+@dataclass(frozen=True)
 class Found:
     """What is known of a segment: its library, or why there is none."""
 
     library: Path | None = None
     refused: str = ""
+    sizes: Sizes | None = None
+    """Where the library is for several."""
 
 
 def key_of(description: bytes, *circumstances: str) -> str:
@@ -69,29 +92,38 @@ class Libraries:
 
     def find(self, key: str) -> Found | None:
         """None where nothing is known."""
-        try:
-            noted = json.loads(self._note(key).read_text())
-            os.utime(self._note(key))
-        except (OSError, ValueError):
-            return None
+        noted = self._noted(key)
+        if "shared" in noted:
+            key = noted["shared"]
+            noted = self._noted(key)
+            if "refused" in noted:
+                return None
         if "refused" in noted:
             return Found(refused=str(noted["refused"]))
         library = self.folder / (key + SUFFIX)
         if not _is_own(library) or _hash(library) != noted.get("hash"):
             return None
         os.utime(library)
-        return Found(library)
+        return Found(library, sizes=_sizes(noted))
 
-    def keep(self, key: str, made: Path) -> Path:
+    def keep(self, key: str, made: Path, sizes: Sizes | None = None) -> Path:
         """Moves the library into the folder; those not used for longest make room for it. Which operators of our own it calls is noted:
         there PyTorch looks for that."""
         library, calls = self.folder / (key + SUFFIX), made.with_suffix(".json")
         called = json.loads(calls.read_text()) if calls.exists() else {}
         made.chmod(0o600)
         made.replace(library)
-        self._write(key, called | {"hash": _hash(library)})
+        self._write(key, called | {"hash": _hash(library)} | _sizes_noted(sizes))
         self._make_room()
         return library
+
+    def share(self, key: str, shared: str) -> None:
+        """The segment has the library of another key, which is for several sizes."""
+        self._write(key, {"shared": shared})
+
+    def forget(self, key: str) -> None:
+        """Nothing is known of the segment any more."""
+        self._drop(key)
 
     def refuse(self, key: str, reason: str) -> None:
         """There is no library of this segment, for good."""
@@ -101,6 +133,14 @@ class Libraries:
 
     def _note(self, key: str) -> Path:
         return self.folder / f"{key}.json"
+
+    def _noted(self, key: str) -> dict[str, Any]:
+        try:
+            noted = json.loads(self._note(key).read_text())
+            os.utime(self._note(key))
+        except (OSError, ValueError):
+            return {}
+        return noted if isinstance(noted, dict) else {}
 
     def _write(self, key: str, noted: dict[str, Any]) -> None:
         temporary = self.folder / f".{key}.{os.getpid()}"
@@ -159,6 +199,20 @@ def _remove_left(folder: Path) -> None:
                 shutil.rmtree(folder)
         finally:
             os.close(lock)
+
+
+def _sizes_noted(sizes: Sizes | None) -> dict[str, Any]:
+    if sizes is None:
+        return {}
+    described = [base64.b64encode(zlib.compress(one)).decode() for one in sizes.described]
+    return {"sizes": sizes.ranges, "made_of": sizes.made_of, "described": described}
+
+
+def _sizes(noted: dict[str, Any]) -> Sizes | None:
+    if "sizes" not in noted:
+        return None
+    one, other = (zlib.decompress(base64.b64decode(described)) for described in noted["described"])
+    return Sizes(tuple((first, last) for first, last in noted["sizes"]), (noted["made_of"][0], noted["made_of"][1]), (one, other))
 
 
 def _is_own(path: Path) -> bool:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from forebay_worker import compiler
-from forebay_worker.libraries import MAKING, Libraries, OwnFolder, key_of, processor
+from forebay_worker.libraries import MAKING, Libraries, OwnFolder, Sizes, key_of, processor
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Server
@@ -28,12 +31,31 @@ AFTER_SECONDS = 60.0
 COMPILE_SECONDS_MAX = 4 * 3600.0
 """For one that sleeps. One that computes may take so long of a processor as ``confinement.py`` says: it waits for a busy host."""
 COMPILER = (sys.executable, "-m", compiler.__name__)
+ALIKE_MAX = 4
+"""Segments that one is held against which differs from them in a size, perhaps."""
+ALIKE_BYTES_MAX = 4 << 20
+"""Of a description; nothing is looked for that is like a longer one."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
 
 
 def after_seconds() -> float:
     """As the environment says, or the default."""
     return float(os.environ.get(AFTER, AFTER_SECONDS))
+
+
+@dataclass
+class Offered:
+    """A segment that may get a library."""
+
+    key: str
+    body: bytes
+    form: str = ""
+    """The same for segments that differ in numbers alone, sizes among them; empty until it is asked for."""
+    shares: str = ""
+    """The form, where it has a library that is for several sizes."""
+    wants_own: bool = False
+    """Such a library was of no use to it."""
+    has_own: bool = False
 
 
 class Compiling:
@@ -46,9 +68,10 @@ class Compiling:
         self._threads = threads
         self._folder = folder
         self._own: OwnFolder | None = None
-        self._segments: dict[int, tuple[str, bytes]] = {}
+        self._segments: dict[int, Offered] = {}
+        self._new: list[int] = []
         self._due: list[int] = []
-        self._has_due = asyncio.Event()
+        self._has_work = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
 
     @cached_property
@@ -67,19 +90,34 @@ class Compiling:
                     self._know(number, body)
                 case "due" if number in self._segments:
                     self._due.append(number)
-                    self._has_due.set()
+                    self._has_work.set()
                 case "barred" if number in self._segments:
-                    key = self._segments[number][0]
-                    self._refuse(key, body.decode())
-                    LOG.warning("segment %s: %s", key, body.decode(), extra={"action": "library_barred"})
+                    self._bar(self._segments[number], body.decode())
+                case "declined" if number in self._segments:
+                    self._leave_shared(self._segments[number], body.decode())
                 case "forgotten":
                     self._segments.pop(number, None)
+                    self._new = [one for one in self._new if one != number]
                     self._due = [one for one in self._due if one != number]
 
+    def _bar(self, segment: Offered, reason: str) -> None:
+        """Its library was wrong; that for several sizes goes, and the segment may get one of its own."""
+        self._refuse(segment.shares or segment.key, reason)
+        LOG.warning("segment %s: %s", segment.shares or segment.key, reason, extra={"action": "library_barred"})
+        if segment.shares:
+            self._leave_shared(segment, reason)
+
+    def _leave_shared(self, segment: Offered, reason: str) -> None:
+        segment.shares, segment.wants_own = "", True
+        self._libraries.forget(segment.key)
+        LOG.info("segment %s: %s", segment.key, reason, extra={"action": "library_declined"})
+
     def _know(self, number: int, body: bytes) -> None:
-        self._segments[number] = (key_of(body, *self._circumstances), body)
+        self._segments[number] = Offered(key_of(body, *self._circumstances), body)
         try:
-            self._look_up(number)
+            if not self._look_up(number):
+                self._new.append(number)
+                self._has_work.set()
         except OSError as error:
             del self._segments[number]
             self._executor.refuse_library(number, f"libraries cannot be kept: {error.strerror or error}")
@@ -93,59 +131,122 @@ class Compiling:
 
     def _look_up(self, number: int) -> bool:
         """Whether it is known what becomes of the segment; then the executor is told."""
-        key = self._segments[number][0]
-        found = self._libraries.find(key)
+        segment = self._segments[number]
+        found = self._libraries.find(segment.key)
         if found is None:
-            LOG.info("segment %s came again", key, extra={"action": "segment_known"})
+            LOG.info("segment %s came again", segment.key, extra={"action": "segment_known"})
             return False
         if found.library is None:
             self._executor.refuse_library(number, found.refused)
         else:
-            self._give(number, found.library)
-        LOG.info("segment %s: %s", key, found.refused or "its library was there", extra={"action": "library_found"})
+            segment.has_own = found.sizes is None
+            segment.shares = "" if segment.has_own else found.library.stem
+            self._give(number, found.library, found.sizes)
+        LOG.info("segment %s: %s", segment.key, found.refused or "its library was there", extra={"action": "library_found"})
         return True
 
-    def _give(self, number: int, library: Path) -> None:
+    def _give(self, number: int, library: Path, sizes: Sizes | None = None) -> None:
         try:
-            self._executor.give_library(number, str(library))
+            self._executor.give_library(number, str(library), "" if sizes is None else str(sizes))
         except (RuntimeError, OSError) as error:
             self._executor.refuse_library(number, f"its library cannot be loaded: {error}")
 
     async def run(self) -> None:
-        """Makes libraries until it is cancelled: first that of the segment which was due last, as a program may have left the others."""
+        """Makes libraries until it is cancelled: first that of the segment which was due last, as a program may have left the others.
+        Before that new ones are given what was made of those that differ from them in a size."""
         while True:
-            await self._has_due.wait()
-            if not self._due:
-                self._has_due.clear()
+            await self._has_work.wait()
+            is_new = bool(self._new)
+            if not is_new and not self._due:
+                self._has_work.clear()
                 continue
-            number = self._due.pop()
+            number = self._new.pop() if is_new else self._due.pop()
+            segment = self._segments.get(number)
             try:
-                if number in self._segments and not self._look_up(number):
-                    await self._make(number)
+                if segment is None or segment.has_own or segment.shares:
+                    continue  # it was due when it was given one
+                if not await self._share(number, segment) and not is_new and not self._look_up(number):
+                    await self._make(number, segment)
             except OSError as error:
                 self._executor.refuse_library(number, f"its library cannot be kept: {error.strerror or error}")
 
-    async def _make(self, number: int) -> None:
-        key, body = self._segments[number]
-        with tempfile.TemporaryDirectory(prefix=MAKING, dir=self._libraries.folder, ignore_cleanup_errors=True) as folder:
-            made = Path(folder, "segment.so")
-            refused = await self._compile(made, body, Path(folder))
-            if refused is None:
-                self._give(number, self._libraries.keep(key, made))
-            else:
-                self._executor.refuse_library(number, refused)
-                self._refuse(key, refused)
-            LOG.info("segment %s: %s", key, refused or "its library is made", extra={"action": "library_made"})
+    def _is_there(self, number: int, segment: Offered) -> bool:
+        """Whether the executor still has it, as it was."""
+        return self._segments.get(number) is segment
 
-    async def _compile(self, made: Path, body: bytes, folder: Path) -> str | None:
-        """Why there is no library; None where there is. Nothing of this process's environment but what compilers need goes along."""
+    async def _form_of(self, segment: Offered) -> str:
+        """Not told of long ones."""
+        from forebay_worker import descriptions  # not needed where nothing is compiled
+
+        if not segment.form and len(segment.body) <= ALIKE_BYTES_MAX:
+            form = await asyncio.to_thread(lambda: descriptions.form_of(descriptions.read(segment.body)))
+            segment.form = key_of(form, *self._circumstances, compiler.SIZE)
+        return segment.form
+
+    async def _share(self, number: int, segment: Offered) -> bool:
+        """Whether there is a library of others that differ from it in a size which is for its own size, too; then it has that."""
+        form = "" if segment.wants_own else await self._form_of(segment)
+        found = self._libraries.find(form) if form else None
+        if found is None or found.library is None or found.sizes is None:
+            return False
+        with self._folder_for_making() as folder:
+            said = await self._ask(compiler.SIZE, segment.body, found.sizes.described, folder)
+        if said.get("size", 0) not in found.sizes or not self._is_there(number, segment):
+            return False
+        self._libraries.share(segment.key, form)
+        segment.shares = form
+        self._give(number, found.library, found.sizes)
+        LOG.info("segment %s: the library of %s is for its size, too", segment.key, form, extra={"action": "library_shared"})
+        return True
+
+    async def _alike(self, segment: Offered) -> list[Offered]:
+        """Others that differ from it in numbers alone, and have a library each; none where there was one for several sizes."""
+        form = "" if segment.wants_own else await self._form_of(segment)
+        if not form or self._libraries.find(form) is not None:
+            return []
+        others = [one for one in self._segments.values() if one.has_own and one.key != segment.key]
+        return [one for one in others if await self._form_of(one) == form][-ALIKE_MAX:]
+
+    async def _make(self, number: int, segment: Offered) -> None:
+        alike = await self._alike(segment)
+        with self._folder_for_making() as folder:
+            made = Path(folder, "segment.so")
+            said = await self._ask(str(made), segment.body, [one.body for one in alike], folder)
+            refused = str(said["refused"]) if "refused" in said else None
+            if refused is not None:
+                self._executor.refuse_library(number, refused)
+                self._refuse(segment.key, refused)
+            elif "sizes" in said:
+                one, other = said["made_of"]
+                ranges = tuple((first, last) for first, last in said["sizes"])
+                sizes = Sizes(ranges, (one, other), (alike[said["alike"]].body, segment.body))
+                self._libraries.keep(segment.form, made, sizes)
+                self._libraries.share(segment.key, segment.form)
+            else:
+                self._libraries.keep(segment.key, made)
+            if refused is None and self._is_there(number, segment):
+                self._look_up(number)
+            LOG.info("segment %s: %s", segment.key, refused or "its library is made", extra={"action": "library_made"})
+
+    @contextlib.contextmanager
+    def _folder_for_making(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix=MAKING, dir=self._libraries.folder, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+
+    async def _ask(self, what: str, body: bytes, alike: Sequence[bytes], folder: Path) -> dict[str, Any]:
+        """What a compiling process says, ``refused`` where it says nothing. Nothing of this process's environment but what compilers need
+        goes along."""
+        files = [folder / f"alike_{number}" for number in range(len(alike))]
+        for file, one in zip(files, alike, strict=True):
+            file.write_bytes(one)
         environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
         environ |= {"TORCHINDUCTOR_CACHE_DIR": str(self._libraries.compiler_folder), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         environ |= {"HOME": str(folder), "OMP_NUM_THREADS": str(self._threads), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *COMPILER,
-            str(made),
+            what,
+            *map(str, files),
             stdin=pipe,
             stdout=pipe,
             stderr=asyncio.subprocess.DEVNULL,
@@ -158,14 +259,13 @@ class Compiling:
             async with asyncio.timeout(COMPILE_SECONDS_MAX):
                 said, _ = await process.communicate(body)
         except TimeoutError:
-            return f"its library was not made in {COMPILE_SECONDS_MAX:.0f} seconds"
+            return {"refused": f"its library was not made in {COMPILE_SECONDS_MAX:.0f} seconds"}
         finally:
             self._stop()
         try:
-            refused = json.loads(said).get("refused")
-        except ValueError:
-            return f"its compiler ended with status {process.returncode}"
-        return None if refused is None else str(refused)
+            return dict(json.loads(said))
+        except (ValueError, TypeError):
+            return {"refused": f"its compiler ended with status {process.returncode}"}
 
     def _stop(self) -> None:
         """Ends the compiler with what it has started."""

@@ -1,0 +1,139 @@
+"""``ADDRESS TICKET SECONDS MODEL``: trains on batches of two sizes until libraries serve both, and then on a third one.
+
+Takes steps of all three by libraries and by tier 1 from the same state, and prints a line of JSON for each size.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from time import monotonic
+from typing import Any
+
+import torch
+from compiled_training import BLOCK, LEARNING_RATE, SETTLED, Training, farthest
+from forebay import _C
+from operator_sweep import attach
+from torch import nn
+
+CALLS_MIN = 20
+WORDS = 50
+
+
+class Batches(Training):
+    """Of the first rows of one batch, the last of each block a shorter one, as at the end of an epoch."""
+
+    sizes = (48, 20, 36)
+
+    def __init__(self) -> None:
+        super().__init__("perceptron")
+        self.batches = {size: (self.inputs[:size].clone(), self.labels[:size].clone()) for size in self.sizes}
+
+    def step_of(self, size: int) -> None:
+        self.inputs, self.labels = self.batches[size]
+        self.step()
+
+    def block(self, size: int) -> None:
+        for _ in range(7):
+            self.step_of(self.sizes[0])
+        self.step_of(size)
+        torch.cuda.synchronize()
+
+
+class Reader(nn.Module):
+    """Of texts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, 32)
+        self.layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.1, batch_first=True)
+        self.head = nn.Linear(32, WORDS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(self.layer(self.embedding(words))).flatten(0, 1)
+        return found
+
+
+class Sequences(Batches):
+    """Of texts whose length alternates between two."""
+
+    sizes = (24, 16, 40)
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.model = self.forward = Reader().cuda()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
+        drawn = (torch.randint(0, WORDS, (8, 2 * size)) for size in self.sizes)
+        self.batches = {size: (one[:, :size].cuda(), one[:, size:].flatten().cuda()) for size, one in zip(self.sizes, drawn, strict=True)}
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.forward(self.inputs), self.labels).backward()
+        self.optimizer.step()
+
+    def block(self, size: int) -> None:
+        for _ in range(4):
+            for one in (self.sizes[0], size):
+                self.step_of(one)
+                torch.cuda.synchronize()
+
+
+MODELS = {made.__name__: made for made in (Batches, Sequences)}
+
+
+def segments() -> dict[int, dict[str, Any]]:
+    return {one["identity"]: dict(one) for one in _C.segments() if one["calls"] >= CALLS_MIN}
+
+
+def identity_of(training: Batches, size: int) -> int:
+    """Of the segment that a step of it is."""
+    torch.cuda.synchronize()
+    before = segments()
+    training.step_of(size)
+    torch.cuda.synchronize()
+    grown = [one for one, now in segments().items() if one not in before or now["times"] > before[one]["times"]]
+    (found,) = grown
+    return found
+
+
+def train(training: Batches, size: int, seconds: float) -> dict[int, dict[str, Any]]:
+    """By turns on it and on the first one, until both segments are settled."""
+    deadline = monotonic() + seconds
+    for _ in range(BLOCK):
+        training.block(size)
+    sought = {one: identity_of(training, one) for one in (training.sizes[0], size)}
+    while True:
+        training.block(size)
+        found = {one: segments()[identity] for one, identity in sought.items()}
+        if monotonic() > deadline or all(one["tier"] == 2 or any(word in one["why"] for word in SETTLED) for one in found.values()):
+            return found
+
+
+def held(training: Batches, size: int, found: dict[str, Any]) -> dict[str, Any]:
+    """A step by a library and one by tier 1."""
+    before = training.state()
+    weights = training.weights()
+    training.step_of(size)
+    by_library = training.weights()
+    training.restore(before)
+    torch.use_deterministic_algorithms(True)
+    training.step_of(size)
+    by_tier_1 = training.weights()
+    torch.use_deterministic_algorithms(False)
+    training.restore(before)
+    distances = {"moved": farthest(weights, by_library), "farthest": farthest(by_library, by_tier_1)}
+    return {"size": size, "tier": found["tier"], "why": found["why"], "times": found["times"]} | distances
+
+
+def main() -> None:
+    attach(sys.argv[1], sys.argv[2])
+    training = MODELS[sys.argv[4]]()
+    first, second, third = training.sizes
+    found = train(training, second, float(sys.argv[3]))
+    found |= train(training, third, float(sys.argv[3]))
+    for size in (first, second, third):
+        print(json.dumps(held(training, size, found[size])))
+
+
+if __name__ == "__main__":
+    main()

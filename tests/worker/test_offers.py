@@ -1,0 +1,116 @@
+"""Which of the segments that are offered get a library of their own, and which share one that is for several sizes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import fork_server
+import pytest
+from forebay_wire._stream import Writer
+from forebay_worker import offers
+from forebay_worker.offers import Compiling
+
+SHARED = "its library is for sizes from 2 to 100, and was made of 12 and 20"
+OWN = ""
+
+
+def segment(rows: int, columns: int = 4) -> bytes:
+    """Of no calls, and one input."""
+    out = Writer()
+    for number in (0, 0, 1):
+        out.varint(number)
+    out.u8(5)
+    out.geometry(6, (rows, columns), (columns, 1), 0)
+    out.varint(0)
+    return out.bytes()
+
+
+@dataclass
+class Executor:
+    """What a worker's executor is to whoever makes libraries."""
+
+    compiling: Any = None
+    offered: list[tuple[str, int, bytes]] = field(default_factory=list)
+    told: list[tuple[int, str]] = field(default_factory=list)
+    """For which sizes a segment's library is, or why it has none."""
+
+    def take_offers(self) -> list[tuple[str, int, bytes]]:
+        taken, self.offered = self.offered, []
+        return taken
+
+    def give_library(self, number: int, path: str, sizes: str) -> None:
+        assert Path(path).exists()
+        self.told.append((number, sizes))
+
+    def refuse_library(self, number: int, why: str) -> None:
+        self.told.append((number, why))
+
+    def say(self, kind: str, number: int, body: bytes = b"") -> None:
+        self.offered.append((kind, number, body))
+        self.compiling.hear()
+
+    async def hears(self, *told: tuple[int, str]) -> None:
+        """Nothing else."""
+        deadline = time.monotonic() + 60
+        while len(self.told) < len(told):
+            assert time.monotonic() < deadline, self.told
+            await asyncio.sleep(0.01)
+        assert self.told == [*told]
+        self.told.clear()
+
+
+async def offer(executor: Executor, libraries: Path) -> None:
+    executor.say("segment", 1, segment(12))
+    executor.say("due", 1)
+    await executor.hears((1, OWN))
+    executor.say("segment", 2, segment(20))
+    executor.say("due", 2)
+    await executor.hears((2, SHARED))
+    executor.say("segment", 3, segment(33))
+    await executor.hears((3, SHARED))
+    assert len(list(libraries.glob("*.so"))) == 2, "the third is not compiled"
+
+    executor.say("segment", 4, segment(200))
+    executor.say("due", 4)
+    await executor.hears((4, OWN))
+    executor.say("declined", 3, b"too slow")
+    executor.say("due", 3)
+    await executor.hears((3, OWN))
+    executor.say("barred", 2, b"its library is wrong")
+    executor.say("due", 2)
+    await executor.hears((2, OWN))
+    executor.say("segment", 5, segment(50))
+    executor.say("due", 5)
+    await executor.hears((5, OWN))
+    assert not list(libraries.glob(".*")), "what was written on the way is gone"
+
+
+async def offer_again(executor: Executor) -> None:
+    """To another worker."""
+    for number, rows in enumerate((12, 20, 33), 1):
+        executor.say("segment", number, segment(rows))
+    await executor.hears((1, OWN), (2, OWN), (3, OWN))
+
+
+def test_a_second_size_gets_a_library_that_further_ones_share_until_it_is_wrong_or_too_slow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers, "COMPILER", (fork_server.services(), str(Path(__file__).with_name("sized_compiler_standin.py"))))
+
+    async def run(again: bool) -> None:
+        executor: Any = Executor()
+        executor.compiling = Compiling(executor, "2.13", 1, tmp_path / "libraries")
+        working = asyncio.create_task(executor.compiling.run())
+        try:
+            await (offer_again(executor) if again else offer(executor, tmp_path / "libraries"))
+        finally:
+            working.cancel()
+            executor.compiling.close()
+
+    asyncio.run(run(again=False))
+    asyncio.run(run(again=True))
+    assert len(list((tmp_path / "libraries").glob("*.so"))) == 5, "all have one of their own now"
