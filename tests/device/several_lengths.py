@@ -21,7 +21,7 @@ WORDS = 50
 
 
 class Batches(Training):
-    """Of the first rows of one batch, the last of each block a shorter one, as at the end of an epoch."""
+    """Of the first rows of one batch, the last of each block a shorter one, as at the end of an epoch. Each step is waited for."""
 
     sizes = (48, 20, 36)
 
@@ -34,10 +34,9 @@ class Batches(Training):
         self.step()
 
     def block(self, size: int) -> None:
-        for _ in range(7):
-            self.step_of(self.sizes[0])
-        self.step_of(size)
-        torch.cuda.synchronize()
+        for one in (*[self.sizes[0]] * 3, size):
+            self.step_of(one)
+            torch.cuda.synchronize()
 
 
 class Reader(nn.Module):
