@@ -1,4 +1,4 @@
-"""``ADDRESS TICKET SECONDS MODEL``: trains on batches of two sizes until libraries serve both, and then on a third one.
+"""``ADDRESS TICKET SECONDS``: trains on batches of two sizes until libraries serve both, and then on a third one.
 
 Takes steps of all three by libraries and by tier 1 from the same state, and prints a line of JSON for each size.
 """
@@ -11,13 +11,11 @@ from time import monotonic
 from typing import Any
 
 import torch
-from compiled_training import BLOCK, LEARNING_RATE, SETTLED, Training, farthest
+from compiled_training import BLOCK, SETTLED, Training, farthest
 from forebay import _C
 from operator_sweep import attach
-from torch import nn
 
 CALLS_MIN = 20
-WORDS = 50
 
 
 class Batches(Training):
@@ -37,47 +35,6 @@ class Batches(Training):
         for one in (*[self.sizes[0]] * 3, size):
             self.step_of(one)
             torch.cuda.synchronize()
-
-
-class Reader(nn.Module):
-    """Of texts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(WORDS, 32)
-        self.layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.1, batch_first=True)
-        self.head = nn.Linear(32, WORDS)
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.head(self.layer(self.embedding(words))).flatten(0, 1)
-        return found
-
-
-class Sequences(Batches):
-    """Of texts whose length alternates between two."""
-
-    sizes = (24, 16, 40)
-
-    def __init__(self) -> None:
-        torch.manual_seed(0)
-        self.model = self.forward = Reader().cuda()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
-        drawn = (torch.randint(0, WORDS, (8, 2 * size)) for size in self.sizes)
-        self.batches = {size: (one[:, :size].cuda(), one[:, size:].flatten().cuda()) for size, one in zip(self.sizes, drawn, strict=True)}
-
-    def step(self) -> None:
-        self.optimizer.zero_grad()
-        nn.functional.cross_entropy(self.forward(self.inputs), self.labels).backward()
-        self.optimizer.step()
-
-    def block(self, size: int) -> None:
-        for _ in range(4):
-            for one in (self.sizes[0], size):
-                self.step_of(one)
-                torch.cuda.synchronize()
-
-
-MODELS = {made.__name__: made for made in (Batches, Sequences)}
 
 
 def segments() -> dict[int, dict[str, Any]]:
@@ -126,7 +83,7 @@ def held(training: Batches, size: int, found: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     attach(sys.argv[1], sys.argv[2])
-    training = MODELS[sys.argv[4]]()
+    training = Batches()
     first, second, third = training.sizes
     found = train(training, second, float(sys.argv[3]))
     found |= train(training, third, float(sys.argv[3]))
