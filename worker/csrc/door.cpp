@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <system_error>
 
 namespace forebay::worker {
 
@@ -19,7 +18,7 @@ constexpr size_t kHelloBytesMax = wire::kFrameHeaderBytes + 1 + 4 + 10 + wire::k
 
 Ticket fresh_ticket() {
   Ticket ticket;
-  if (::getrandom(ticket.data(), ticket.size(), 0) != static_cast<ssize_t>(ticket.size())) throw std::system_error(errno, std::generic_category(), "a ticket");
+  if (::getrandom(ticket.data(), ticket.size(), 0) != static_cast<ssize_t>(ticket.size())) throw_errno("a ticket");
   return ticket;
 }
 

@@ -20,7 +20,7 @@ constexpr uint64_t kComingsMin = 2;           // before the one that is describe
 constexpr size_t kCandidatesMax = 64;         // of one session
 constexpr uint64_t kEndsKept = 1024;          // of segments, until a candidate that is none of them makes room for another
 constexpr auto kHoldingMax = std::chrono::milliseconds(50);
-const std::string kRunning = "a compiled segment";
+const std::string kRunningSegment = "a compiled segment";
 
 // Takes what a library tells behind its results: whether indices that it computed lead nowhere. Throws std::runtime_error where it does not tell.
 bool take_astray(const Outline& outline, std::vector<at::Tensor>& results) {
@@ -302,7 +302,7 @@ bool Session::serve(Candidate& candidate, const Binding& binding) {
     return false;  // tier 1 says what is wrong with them
   }
   try {
-    const Running::Call call(caller_.running(), kRunning);
+    const Running::Call call(caller_.running(), kRunningSegment);
     results = candidate.library().run(inputs);
     if (take_astray(candidate.outline(), results)) {
       candidate.strayed();

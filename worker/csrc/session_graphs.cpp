@@ -16,7 +16,7 @@ namespace forebay::worker {
 namespace {
 
 constexpr int64_t kGraphsPart = 4;  // of the session's memory, the part that graphs may take at most: they keep what they compute with
-const std::string kRunning = "a graph of calls";
+const std::string kRunningGraph = "a graph of calls";
 
 // While it lives, what this thread hands the device is recorded.
 class RecordingScope {
@@ -255,11 +255,11 @@ bool Session::launch(Recording& recording, const Recording::Binding& binding) {
     if (recording.places[number].is_written) storages_.at(binding.ids[number]).forget_numbers();
   }
   try {
-    const Running::Call call(caller_.running(), kRunning);
+    const Running::Call call(caller_.running(), kRunningGraph);
     recording.graph->replay(device_.draws_of(binding.draws));
     return true;
   } catch (const std::exception&) {
-    announced(stop_now(kRunning, sequence_));
+    announced(stop_now(kRunningGraph, sequence_));
     return false;
   }
 }

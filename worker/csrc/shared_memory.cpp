@@ -7,28 +7,20 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <climits>
 #include <string>
-#include <system_error>
 
 #include <forebay/wire.h>
 
 namespace forebay::worker {
 
-namespace {
-
-[[noreturn]] void fail(const char* what) { throw std::system_error(errno, std::generic_category(), what); }
-
-}  // namespace
-
 SharedMemory::SharedMemory(size_t bytes)
     : descriptor_(::memfd_create("forebay", MFD_CLOEXEC | MFD_ALLOW_SEALING)), bytes_(bytes) {
-  if (!descriptor_) fail("a shared area");
-  if (::ftruncate(descriptor(), static_cast<off_t>(bytes)) != 0) fail("the size of a shared area");
-  if (::fcntl(descriptor(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) fail("the seals of a shared area");
+  if (!descriptor_) throw_errno("a shared area");
+  if (::ftruncate(descriptor(), static_cast<off_t>(bytes)) != 0) throw_errno("the size of a shared area");
+  if (::fcntl(descriptor(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) throw_errno("the seals of a shared area");
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(), 0);
-  if (data == MAP_FAILED) fail("mapping a shared area");
+  if (data == MAP_FAILED) throw_errno("mapping a shared area");
   data_ = static_cast<uint8_t*>(data);
 }
 

@@ -20,8 +20,6 @@ namespace {
 
 constexpr int kBacklog = 16;
 
-[[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
-
 // Small messages of a TCP connection go at once, and where the other side answers nothing any more, as after a cut of the network, an idle
 // connection ends after a minute and a half (tcp(7)).
 void prepare_tcp(int socket) {
@@ -34,6 +32,8 @@ void prepare_tcp(int socket) {
 }
 
 }  // namespace
+
+void throw_errno(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
 Descriptor::~Descriptor() {
   if (number_ >= 0) ::close(number_);
@@ -58,10 +58,10 @@ void Listener::listen_unix(const std::string& path) {
   }
   std::memcpy(name.sun_path, path.data(), path.size());
   descriptor_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!descriptor_) fail("a socket");
-  if (::bind(get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) fail("listening at " + address_);
+  if (!descriptor_) throw_errno("a socket");
+  if (::bind(get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) throw_errno("listening at " + address_);
   path_ = path;
-  if (::listen(get(), kBacklog) != 0) fail("listening at " + address_);
+  if (::listen(get(), kBacklog) != 0) throw_errno("listening at " + address_);
 }
 
 void Listener::listen_tcp(const std::string& host_and_port) {
@@ -77,10 +77,10 @@ void Listener::listen_tcp(const std::string& host_and_port) {
   descriptor_ = Descriptor(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const bool bound = descriptor_ && ::bind(get(), found->ai_addr, found->ai_addrlen) == 0 && ::listen(get(), kBacklog) == 0;
   ::freeaddrinfo(found);
-  if (!bound) fail("listening at " + address_);
+  if (!bound) throw_errno("listening at " + address_);
   sockaddr_storage name{};
   socklen_t size = sizeof(name);
-  if (::getsockname(get(), reinterpret_cast<sockaddr*>(&name), &size) != 0) fail("listening at " + address_);
+  if (::getsockname(get(), reinterpret_cast<sockaddr*>(&name), &size) != 0) throw_errno("listening at " + address_);
   const uint16_t port = name.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&name)->sin6_port
                                                    : reinterpret_cast<const sockaddr_in*>(&name)->sin_port;
   address_ = "tcp:" + host + ":" + std::to_string(ntohs(port));
@@ -106,8 +106,8 @@ Descriptor begin_connect_unix(const std::string& path) {
   if (path.empty() || path.size() >= sizeof(name.sun_path)) throw std::invalid_argument("a socket path of " + std::to_string(path.size()) + " bytes");
   std::memcpy(name.sun_path, path.data(), path.size());
   Descriptor peer(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!peer) fail("a socket");
-  if (::connect(peer.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) fail("reaching unix:" + path);
+  if (!peer) throw_errno("a socket");
+  if (::connect(peer.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) throw_errno("reaching unix:" + path);
   return peer;
 }
 
@@ -124,7 +124,7 @@ Descriptor begin_connect_tcp(const std::string& host_and_port) {
   if (peer) prepare_tcp(peer.get());
   const bool begun = peer && (::connect(peer.get(), found->ai_addr, found->ai_addrlen) == 0 || errno == EINPROGRESS);
   ::freeaddrinfo(found);
-  if (!begun) fail("reaching tcp:" + host_and_port);
+  if (!begun) throw_errno("reaching tcp:" + host_and_port);
   return peer;
 }
 
@@ -142,7 +142,7 @@ std::string any_port_of(const std::string& address) {
 }
 
 Bell::Bell() : descriptor_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (!descriptor_) fail("an eventfd");
+  if (!descriptor_) throw_errno("an eventfd");
 }
 
 void Bell::ring() const {

@@ -6,6 +6,9 @@
 
 namespace forebay::worker {
 
+// What the last call of the system failed with, as std::system_error.
+[[noreturn]] void throw_errno(const std::string& what);
+
 // Owns a file descriptor.
 class Descriptor {
  public:

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <system_error>
 #include <utility>
 
 #include "checksum.h"
@@ -18,16 +17,14 @@ namespace forebay::worker {
 
 namespace {
 
-[[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
-
 // Some file systems have no files without a name: there it has one for as long as it takes to remove it.
 int open_nameless(const std::string& directory) {
   const int file = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, S_IRUSR | S_IWUSR);
   if (file >= 0) return file;
-  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) fail("a file to spill to in " + directory);
+  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) throw_errno("a file to spill to in " + directory);
   std::string path = directory + "/spill-XXXXXX";
   const int named = ::mkostemp(path.data(), O_CLOEXEC);
-  if (named < 0) fail("a file to spill to in " + directory);
+  if (named < 0) throw_errno("a file to spill to in " + directory);
   ::unlink(path.c_str());
   return named;
 }
@@ -91,7 +88,7 @@ void SpillFile::write_at(int64_t offset, const std::vector<Source>& sources) con
   for (size_t first = 0; first < parts.size();) {
     const auto count = ::pwritev(file_.get(), &parts[first], static_cast<int>(parts.size() - first), offset);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("spilling tensors to disk");
+    if (count < 0) throw_errno("spilling tensors to disk");
     offset += count;
     advance(parts, first, static_cast<size_t>(count));
   }
@@ -126,7 +123,7 @@ void SpillFile::read_run(const Target* begin, const Target* end) const {
     }
     const auto count = ::preadv(file_.get(), &parts[first], static_cast<int>(parts.size() - first), offset);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail("reading back tensors that were spilled to disk");
+    if (count < 0) throw_errno("reading back tensors that were spilled to disk");
     if (count == 0) throw SpillDamaged(damage(begin->place, "the file is shorter"));
     offset += count;
     advance(parts, first, static_cast<size_t>(count));
@@ -145,7 +142,7 @@ void SpillFile::read_large(const Target& target) const {
     for (int64_t got = 0; got < wanted;) {
       const auto count = ::pread(file_.get(), target.data + done + got, static_cast<size_t>(wanted - got), target.place.offset + done + got);
       if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail("reading back tensors that were spilled to disk");
+      if (count < 0) throw_errno("reading back tensors that were spilled to disk");
       if (count == 0) throw SpillDamaged(damage(target.place, "the file is shorter"));
       got += count;
     }
