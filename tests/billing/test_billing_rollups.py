@@ -118,10 +118,18 @@ def differing(engines: Engines, kept: Sequence[UsageRecord], chance: random.Rand
             since_ns, until_ns = sorted(chance.choices(moments, k=2))
             if reads.sums(connection, scope, since_ns, until_ns, keys) != summed(books, kept, scope, since_ns, until_ns, keys):
                 found.append((scope, keys, since_ns, until_ns))
+            of_all = summed(books, kept, SCOPES[0], since_ns, LAST_NS, ("hour",))
+            if reads.drawn_by_hour(connection, since_ns) != {hour_ns: drawn(one) for (hour_ns, _), one in of_all.items()}:
+                found.append(("drawn by hour", since_ns))
             before = set(summed(books, kept, scope, 0, NOVEMBER.start_ns, keys))
             if "user" not in keys and reads.used_before(connection, scope, NOVEMBER.start_ns, keys) != before:
                 found.append((scope, keys, "before"))
     return found
+
+
+def drawn(one: Sums) -> Sums:
+    """Of the sums those that are kept of all tenants."""
+    return replace(one, leases=0, grains=0, parked_grains=0)
 
 
 def test_what_is_folded_in_parts_or_anew_is_the_same_and_nothing_is_left_of_what_was_taken_back(
@@ -140,17 +148,18 @@ def test_what_is_folded_in_parts_or_anew_is_the_same_and_nothing_is_left_of_what
     with writing(engines) as connection:
         for one in records:
             usage_writes.correct(Books(connection), one.source, one.id, "test", lambda: LAST_NS, "operator")
-    assert folded(engines) == [[], [], []]
+    assert folded(engines) == [[], [], [], []]
 
 
 def folded(engines: Engines) -> list[list[tuple[Any, ...]]]:
-    """All rows of the three, once all is summed up."""
+    """All rows of each, once all is summed up."""
     while True:
         with writing(engines) as connection:
             if not rollups.fold(Books(connection)):
                 break
     with reading(engines) as connection:
-        return [sorted(map(tuple, connection.execute(select(table)))) for table in (tables.hours, tables.days, tables.months)]
+        kept = (tables.hours, tables.all_hours, tables.days, tables.months)
+        return [sorted(map(tuple, connection.execute(select(table)))) for table in kept]
 
 
 def test_sums_far_behind_are_read_from_the_records(engines: Engines, usage: Make, monkeypatch: pytest.MonkeyPatch) -> None:

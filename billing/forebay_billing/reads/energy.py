@@ -1,16 +1,12 @@
-"""What devices drew, by hour, of the rollups as far as these go."""
+"""What devices drew, by hour, of the rollup as far as that goes."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from forebay_billing.ledger.access import Scope
-from forebay_billing.reads.rollups import Sums, sums
-
-ALL = Scope(None, None)
+from forebay_billing.reads.rollups import drawn_by_hour
 
 
 @dataclass(frozen=True)
@@ -28,10 +24,7 @@ class EnergyHour:
 
 def by_hour(connection: Connection, since_ns: int) -> list[EnergyHour]:
     """The hours in which anything was used, oldest first."""
-    found: dict[int, Sums] = defaultdict(Sums)
-    for (hour_ns, _currency), one in sums(connection, ALL, since_ns, None, ("hour",)).items():
-        found[int(hour_ns)].add(one)
     return [
         EnergyHour(hour_ns, one.energy_mj if one.told else None, one.energy_duration_ns, one.duration_ns)
-        for hour_ns, one in sorted(found.items())
+        for hour_ns, one in sorted(drawn_by_hour(connection, since_ns).items())
     ]

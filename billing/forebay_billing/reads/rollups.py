@@ -106,6 +106,8 @@ MONTHS = Level(
 )
 DAYS = Level(rollups.days, frozenset({"tenant", "flavor", "day"}), lambda at: at - at % DAY_NS, lambda at: at - at % DAY_NS + DAY_NS)
 HOURS = Level(rollups.hours, frozenset({"tenant", "flavor", "hour"}), lambda at: at - at % HOUR_NS, lambda at: at - at % HOUR_NS + HOUR_NS)
+ALL_HOURS = Level(rollups.all_hours, frozenset({"hour"}), HOURS.start_of, HOURS.end_of)
+"""Of all tenants together, whatever they pay in."""
 _COLUMNS = {"tenant": "tenant", "user": "user_name", "flavor": "priced", "day": "day", "hour": "start_ns"}
 
 
@@ -141,6 +143,19 @@ def sums(connection: Connection, scope: Scope, since_ns: int | None, until_ns: i
         for row in rows:
             found.setdefault(tuple(row[:-_MEASURED]), Sums()).add(sums_of(row[-_MEASURED:]), sign)
     return {key: one for key, one in found.items() if one.pieces}
+
+
+def drawn_by_hour(connection: Connection, since_ns: int) -> dict[int, Sums]:
+    """Of all records that started from then on, by the hour (Unix time) in which they did: pieces, time and energy alone."""
+    found: dict[int, Sums] = {}
+    wanted = Wanted(("hour",), _drawn_of_rollup, _drawn, of_currency=False)
+    for rows, sign in _read(connection, Scope(None, None), since_ns, FOREVER_NS, wanted, (ALL_HOURS,)):
+        for row in rows:
+            pieces, told, *halves = map(int, row[1:])
+            duration, energy, of_energy = (billions * _BILLION + rest for billions, rest in zip(halves[::2], halves[1::2], strict=True))
+            one = Sums(pieces, 0, duration, told=told, energy_mj=energy, energy_duration_ns=of_energy)
+            found.setdefault(int(row[0]), Sums()).add(one, sign)
+    return {hour_ns: one for hour_ns, one in found.items() if one.pieces}
 
 
 def costs_by_day(
@@ -196,16 +211,19 @@ def _named(scope: Scope) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """The columns of a sum: ``keys`` with the currency, and what is measured of rows of a rollup, and of pieces of records."""
+    """The columns of a sum: ``keys``, with the currency unless sums are of all, and what is measured of rows of a rollup, and of pieces of
+    records."""
 
     keys: Sequence[str]
     of_rollup: Callable[[Columns], tuple[ColumnElement[int], ...]]
     of_pieces: Callable[[Columns], tuple[ColumnElement[int], ...]]
     first_day: int | None = None
+    of_currency: bool = True
 
     def columns(self, row: Columns, day: ColumnElement[int] | None = None) -> list[ColumnElement[Any]]:
         """The keys; of pieces, which have no column for it, the ``day`` is given."""
-        return [*(self._day(row.day if day is None else day) if key == "day" else row[_COLUMNS[key]] for key in self.keys), row.currency]
+        keys = [self._day(row.day if day is None else day) if key == "day" else row[_COLUMNS[key]] for key in self.keys]
+        return [*keys, row.currency] if self.of_currency else keys
 
     def _day(self, day: ColumnElement[int]) -> ColumnElement[int]:
         first = self.first_day
@@ -213,12 +231,15 @@ class Wanted:
 
 
 def _read(
-    connection: Connection, scope: Scope, since_ns: int, until_ns: int, wanted: Wanted
+    connection: Connection, scope: Scope, since_ns: int, until_ns: int, wanted: Wanted, levels: Sequence[Level] | None = None
 ) -> Iterator[tuple[Iterable[Row[Any]], int]]:
-    """Rows that add up to what is wanted, and whether they are added, 1, or taken off, -1."""
+    """Rows that add up to what is wanted, and whether they are added, 1, or taken off, -1. Of the rollups that tell its keys apart, or of
+    those that are given."""
     marks, heads = marks_of(connection), heads_of(connection)
-    lags = heads.usage_id - marks.usage_id > BEHIND_MAX
-    levels = () if lags else levels_for((*wanted.keys, *(("user",) if scope.user is not None else ())))
+    if levels is None:
+        levels = levels_for((*wanted.keys, *(("user",) if scope.user is not None else ())))
+    if heads.usage_id - marks.usage_id > BEHIND_MAX:
+        levels = ()
     for level, start_ns, end_ns in cover(since_ns, until_ns, levels):
         if level is None:
             yield connection.execute(_of_records(scope, start_ns, end_ns, wanted)), 1
@@ -295,7 +316,8 @@ def original(where: Where, usage: Sequence[ColumnElement[Any]], of_usage: Sequen
 def _of_rollup(level: Level, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
     row = level.table.c
     chosen = wanted.columns(row)
-    query = select(*chosen, *wanted.of_rollup(row)).where(row.start_ns >= start_ns, row.start_ns < end_ns, *visible(scope, row))
+    seen = () if level is ALL_HOURS else visible(scope, row)
+    query = select(*chosen, *wanted.of_rollup(row)).where(row.start_ns >= start_ns, row.start_ns < end_ns, *seen)
     if level is DAYS and _named(scope) is not None:  # what is known of both is found by the index, which has the day last
         pair = _pairs(scope)
         query = query.join_from(level.table, pair, and_(row.tenant == pair.c.tenant, row.currency == pair.c.currency))
@@ -310,6 +332,18 @@ def _measures_of_rollup(row: Columns) -> tuple[ColumnElement[int], ...]:
         *(half for name in halves for half in halved(row[name], name)),
         *halved(case((parked, row.milli), else_=0), "parked_milli"), *halved(case((parked, row.grains), else_=0), "parked_grains"),
     )  # fmt: skip
+
+
+def _drawn_of_rollup(row: Columns) -> tuple[ColumnElement[int], ...]:
+    """As :func:`_drawn`."""
+    drawn = (half for name in ("duration_ns", "energy_mj", "energy_duration_ns") for half in halved(row[name], name))
+    return (func.sum(row.pieces), func.sum(row.told), *drawn)
+
+
+def _drawn(piece: Columns) -> tuple[ColumnElement[int], ...]:
+    """How many there are, how many told energy, and their time and energy."""
+    count, _leases, told, duration, duration_rest, _milli, _milli_rest, _grains, _grains_rest, *energy = measures(piece)[:13]
+    return (count, told, duration, duration_rest, *energy)
 
 
 def _costs_of_rollup(row: Columns) -> tuple[ColumnElement[int], ...]:

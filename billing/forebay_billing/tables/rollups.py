@@ -1,4 +1,5 @@
-"""The tables of usage summed up: by hour and by day for each tenant, by month for each user. Projections that can be made anew.
+"""The tables of usage summed up: by hour and by day for each tenant, by month for each user, and time and energy by hour for all.
+Projections that can be made anew.
 
 A record counts where it started, in UTC, with all that it was rated in; what was taken back does not count. ``usage_days`` tells apart the
 days on which the pieces began too, for records that last over midnight.
@@ -16,9 +17,11 @@ from forebay_billing.tables.schema import metadata
 
 MEASURES = ("pieces", "leases", "duration_ns", "milli", "grains", "told", "energy_mj", "energy_duration_ns")
 """What is summed: pieces, of them those that told energy, leases that began, the time of leases, and energy with the time it is of."""
+MEASURES_OF_ALL = ("pieces", "duration_ns", "told", "energy_mj", "energy_duration_ns")
+"""Of them those that are summed over all tenants, whatever they pay in."""
 _NAME = String(NAME_CHARS_MAX)
 
-__all__ = ["MEASURES", "days", "hours", "marks", "metadata", "months"]
+__all__ = ["MEASURES", "MEASURES_OF_ALL", "all_hours", "days", "hours", "marks", "metadata", "months"]
 
 
 def _rollup(name: str, more: tuple[Column[Any], ...] = (), index: tuple[str, ...] = ()) -> Table:
@@ -37,6 +40,12 @@ def _rollup(name: str, more: tuple[Column[Any], ...] = (), index: tuple[str, ...
 
 hours = _rollup("usage_hours")
 days = _rollup("usage_days", (Column("day", Integer, primary_key=True, autoincrement=False),), ("tenant", "currency", "start_ns"))
+all_hours = Table(
+    "usage_all_hours",
+    metadata,
+    Column("start_ns", BigInteger, primary_key=True, autoincrement=False),
+    *(Column(one, BigInteger, nullable=False) for one in MEASURES_OF_ALL),
+)
 months = _rollup("usage_months", (Column("user_name", _NAME, primary_key=True),), ("tenant", "user_name", "start_ns"))
 
 marks = Table(
@@ -47,4 +56,4 @@ marks = Table(
     Column("transaction_id", BigInteger, nullable=False),
     CheckConstraint("id = 1", name="one_row"),
 )
-"""How far all three have come: usage up to ``usage_id``, reversals up to ``transaction_id``."""
+"""How far all of them have come: usage up to ``usage_id``, reversals up to ``transaction_id``."""

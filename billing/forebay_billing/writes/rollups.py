@@ -62,11 +62,12 @@ _usage, _reversals = schema.usage.c, schema.reversals.c
 
 @dataclass(frozen=True)
 class _Target:
-    """A rollup, its keys, and the SQL of where the stretch begins that an ``hour`` is in."""
+    """A rollup, its keys, the SQL of where the stretch begins that an ``hour`` is in, and what is summed."""
 
     table: str
     keys: tuple[str, ...]
     start: str
+    measures: tuple[str, ...] = rollups.MEASURES
 
 
 def fold(books: Books, most: int = FOLDED_MAX) -> int:
@@ -90,13 +91,13 @@ def fold(books: Books, most: int = FOLDED_MAX) -> int:
 
 def rebuild(books: Books) -> None:
     """Forgets all sums, which are made anew by :func:`fold` from then on."""
-    for table in (rollups.hours, rollups.days, rollups.months):
+    for table in (rollups.hours, rollups.all_hours, rollups.days, rollups.months):
         books.connection.execute(delete(table))
     books.connection.execute(update(rollups.marks).values(usage_id=0, transaction_id=0))
 
 
 def _add(connection: Connection, found: Select[Any], bounds: dict[str, int], sign: str) -> None:
-    """Adds what is found to the three, or takes it off."""
+    """Adds what is found to all of them, or takes it off."""
     _folded.create(connection, checkfirst=True)
     connection.execute(delete(_folded))
     connection.execute(insert(_folded).from_select([column.name for column in _folded.c], found), bounds)
@@ -118,6 +119,7 @@ def _targets(first_ns: int, last_ns: int) -> tuple[_Target, ...]:
     months = f"CASE {' '.join(ends)} ELSE {month.start_ns} END" if ends else f"CAST({month.start_ns} AS BIGINT)"
     return (
         _Target("usage_hours", ("tenant", "priced", "currency"), f"hour * {HOUR_NS}"),
+        _Target("usage_all_hours", (), f"hour * {HOUR_NS}", rollups.MEASURES_OF_ALL),
         _Target("usage_days", ("tenant", "day", "priced", "currency"), f"hour / 24 * {DAY_NS}"),
         _Target("usage_months", ("tenant", "user_name", "priced", "currency"), months),
     )
@@ -125,19 +127,21 @@ def _targets(first_ns: int, last_ns: int) -> tuple[_Target, ...]:
 
 def _upsert(target: _Target, sign: str) -> str:
     """Adds to rows, or takes off them, or makes them. What grains come to in milli-units is carried, as in :mod:`.tables.sums`."""
-    of, keys = target.table, ", ".join(target.keys)
-    whole = ("pieces", "leases", "duration_ns", "told", "energy_mj", "energy_duration_ns")
-    sums = ", ".join(f"{sign}CAST(SUM({name}) AS BIGINT)" for name in whole)
-    billions = f"CAST(SUM(grains / {_BILLION}) AS BIGINT)"
-    milli = f"{sign}(CAST(SUM(milli) AS BIGINT) + {billions} / {_CARRY})"
-    grains = f"{sign}({billions} % {_CARRY} * {_BILLION} + CAST(SUM(grains % {_BILLION}) AS BIGINT))"
-    added = ", ".join(f"{name} = {of}.{name} + excluded.{name}" for name in whole)
-    both = f"({of}.grains + excluded.grains)"
+    of = target.table
+    sums = {name: f"CAST(SUM({name}) AS BIGINT)" for name in target.measures}
+    added = {name: f"{of}.{name} + excluded.{name}" for name in target.measures}
+    if "grains" in sums:
+        billions = f"CAST(SUM(grains / {_BILLION}) AS BIGINT)"
+        sums["milli"] = f"({sums['milli']} + {billions} / {_CARRY})"
+        sums["grains"] = f"({billions} % {_CARRY} * {_BILLION} + CAST(SUM(grains % {_BILLION}) AS BIGINT))"
+        added["milli"] += f" + ({added['grains']}) / {GRAINS_PER_MILLI}"
+        added["grains"] = f"({added['grains']}) % {GRAINS_PER_MILLI}"
+    keys = ", ".join(("start_ns", *target.keys))
+    selected = ", ".join((f"{target.start} AS start_ns", *target.keys, *(sign + one for one in sums.values())))
     return (
-        f"INSERT INTO {of} (start_ns, {keys}, {', '.join(whole)}, milli, grains) "  # noqa: S608 - names of ours
-        f"SELECT {target.start} AS start_ns, {keys}, {sums}, {milli}, {grains} FROM usage_folded WHERE true GROUP BY 1, {keys} "
-        f"ON CONFLICT (start_ns, {keys}) DO UPDATE SET {added}, "
-        f"milli = {of}.milli + excluded.milli + {both} / {GRAINS_PER_MILLI}, grains = {both} % {GRAINS_PER_MILLI}"
+        f"INSERT INTO {of} ({keys}, {', '.join(sums)}) "  # noqa: S608 - names of ours
+        f"SELECT {selected} FROM usage_folded WHERE true GROUP BY {', '.join(('1', *target.keys))} "
+        f"ON CONFLICT ({keys}) DO UPDATE SET {', '.join(f'{name} = {one}' for name, one in added.items())}"
     )
 
 
