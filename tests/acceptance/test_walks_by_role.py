@@ -86,6 +86,7 @@ class Walk:
         self.visit("/hub/home")
         if not self.page.locator("#logout").is_visible():
             self.page.click(".navbar-toggler")
+            self.page.wait_for_selector(".navbar-collapse.show")  # it unfolds for a while, and what is in it moves
         self.page.click("#logout")
         self.page.wait_for_selector("#login_submit")
 
