@@ -116,4 +116,4 @@ def test_a_card_of_the_launcher_shows_all_and_a_copy_that_was_changed_is_left_as
     gallery.get_by_label("Open A generative adversarial network").click()
     page.locator(".jp-NotebookPanel:visible h1", has_text="Mine").wait_for()
     page.locator(".lm-MenuBar-item", has_text="Help").click()
-    assert page.locator(".lm-Menu-item", has_text="Forebay examples").is_visible()
+    page.locator(".lm-Menu-item", has_text="Forebay examples").wait_for()

@@ -170,9 +170,8 @@ def test_the_panel_turns_it_on_and_the_notebook_keeps_that(page: NotebookPage, s
     assert setting.get_by_role("link").get_attribute("href") == "/services/dashboards/usage/notices"
     setting.locator("select").select_option("300")
     eventually(lambda: "took 5 min or more" in page.run(SHOW))
-    page.save()
     wanted = {"on": True, "after_seconds": 300, "channels": True}
-    eventually(lambda: _kept(server.home / "work" / "told.ipynb") == wanted)
+    eventually(lambda: _saved(page, server.home / "work" / "told.ipynb") == wanted)
     faults = Axe().run(page.page, context="#forebay-panel").response["violations"]
     assert [fault["id"] for fault in faults if fault["impact"] in ("serious", "critical")] == []
     page.end_kernel()
@@ -182,8 +181,9 @@ def test_the_panel_turns_it_on_and_the_notebook_keeps_that(page: NotebookPage, s
     assert "Your channels are told too" in page.run(SHOW)
 
 
-def _kept(file: Path) -> Any:
-    """What the notebook has of it; nothing while the file is being written."""
+def _saved(page: NotebookPage, file: Path) -> Any:
+    """What the notebook has of it, once it is saved; nothing while the file is being written."""
+    page.save()
     try:
         return json.loads(file.read_text())["metadata"].get("forebay_notify")
     except ValueError:
