@@ -342,8 +342,8 @@ def _drawn_of_rollup(row: Columns) -> tuple[ColumnElement[int], ...]:
 
 def _drawn(piece: Columns) -> tuple[ColumnElement[int], ...]:
     """How many there are, how many told energy, and their time and energy."""
-    count, _leases, told, duration, duration_rest, _milli, _milli_rest, _grains, _grains_rest, *energy = measures(piece)[:13]
-    return (count, told, duration, duration_rest, *energy)
+    kept = {f"{name}{half}" for name in rollups.MEASURES_OF_ALL for half in ("", "_billions", "_rest")}
+    return tuple(column for column in measures(piece) if column.key in kept)
 
 
 def _costs_of_rollup(row: Columns) -> tuple[ColumnElement[int], ...]:
