@@ -13,6 +13,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
+NEEDED = (
+    pytest.mark.skipif(os.getuid() != 0, reason="namespaces and units' users need root"),
+    pytest.mark.skipif(shutil.which("systemd-sysusers") is None or shutil.which("ip") is None, reason="systemd or iproute2 is missing"),
+)
+"""Marks of tests whose hosts are installed as services."""
 CLONE_NEWNET = 0x40000000
 HOLDER = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); print('ready', flush=True); [signal.pause() for _ in iter(int, 1)]"
 """The first process of a host, which reaps what others leave."""

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import ssl
 import sys
 import threading
@@ -28,7 +27,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(CHECKOUT / "tests" / "packages")]
 
 from installing import OUTSIDE  # noqa: E402 - lies in a folder that was just added
-from namespaces import POSTGRES, NetworkHost, Switch  # noqa: E402 - as above
+from namespaces import NEEDED, POSTGRES, NetworkHost, Switch  # noqa: E402 - as above
 
 PAGE = CHECKOUT / "docs" / "operators" / "add-a-host.md"
 CONTROL, GPU_1, GPU_2 = "10.93.0.1", "10.93.0.2", "10.93.0.3"
@@ -55,8 +54,7 @@ pytestmark = [
     pytest.mark.acceptance,
     pytest.mark.full_sweep,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(os.getuid() != 0, reason="namespaces and units' users need root"),
-    pytest.mark.skipif(shutil.which("systemd-sysusers") is None or shutil.which("ip") is None, reason="systemd or iproute2 is missing"),
+    *NEEDED,
 ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
@@ -41,8 +40,7 @@ pytestmark = [
     pytest.mark.acceptance,
     pytest.mark.full_sweep,
     pytest.mark.timeout(2400),
-    pytest.mark.skipif(os.getuid() != 0, reason="namespaces and units' users need root"),
-    pytest.mark.skipif(shutil.which("systemd-sysusers") is None or shutil.which("ip") is None, reason="systemd or iproute2 is missing"),
+    *namespaces.NEEDED,
 ]
 
 
