@@ -103,7 +103,11 @@ def until_settled(step: Step, steps: int) -> dict[str, Any]:
 @contextmanager
 def compilers_halted() -> Iterator[None]:
     """Halts what this process's worker lets make libraries, with all that these started; each has a session of its own."""
-    sessions = {os.getsid(one.pid) for one in psutil.Process().children(recursive=True) if one.is_running()} - {os.getsid(0)}
+    sessions = set[int]()
+    for one in psutil.Process().children(recursive=True):
+        with suppress(ProcessLookupError):
+            sessions.add(os.getsid(one.pid))
+    sessions.discard(os.getsid(0))
 
     def signal_all(number: int) -> None:
         for session in sessions:
