@@ -69,7 +69,7 @@ void CommandStream::check_failure(Reply reply, wire::Reader& body, std::optional
 
 void CommandStream::throw_failure(const ToldFailure& failure, std::optional<uint64_t> own) {
   hear(failure);
-  is_told(failure);
+  forget_told(failure);
   const bool at_once = own == failure.sequence && failure.code != FailureCode::kNeverMade;
   const std::string more = failure.code == FailureCode::kGeometry ? distrust(failure.op) : "";
   const std::string text = at_once && more.empty() ? failure.message : late_text(device_, failure) + more;
@@ -111,7 +111,7 @@ void CommandStream::tell_others(const ToldFailure& failure) {
 }
 
 // The current thread hears of it now, whoever took notice first.
-void CommandStream::is_told(const ToldFailure& failure) {
+void CommandStream::forget_told(const ToldFailure& failure) {
   const std::lock_guard lock(notice_mutex_);
   const auto told = also_told_.find(current_thread());
   if (told != also_told_.end() && told->second.number <= failure.number) also_told_.erase(told);

@@ -267,7 +267,7 @@ class CommandStream {
   [[noreturn]] void throw_failure(const ToldFailure& failure, std::optional<uint64_t> own = std::nullopt);
   void hear(const ToldFailure& failure);
   void tell_others(const ToldFailure& failure);
-  void is_told(const ToldFailure& failure);
+  void forget_told(const ToldFailure& failure);
   // Whether something that the current thread recorded did not come about, of which it has not heard yet.
   bool has_lost();
   void take_notice(wire::Reply reply, wire::Reader& body);
