@@ -87,7 +87,7 @@ class Segment:
     library: bool = False
     """Whether a library serves it."""
     why: str = ""
-    """It has no higher tier; of a library that is for several sizes: for which. In words."""
+    """It has no higher tier, or for which sizes its library is, or why for its own alone. In words."""
 
     @property
     def tier(self) -> int:

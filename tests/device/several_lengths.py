@@ -1,4 +1,4 @@
-"""``ADDRESS TICKET SECONDS``: trains on batches of two sizes until libraries serve both, and then on a third one.
+"""``ADDRESS TICKET SECONDS``: trains on batches of two sizes until libraries serve both, and then on a third one, which comes late.
 
 Takes steps of all three by libraries and by tier 1 from the same state, and prints a line of JSON for each size.
 """
@@ -16,6 +16,8 @@ from forebay import _C
 from operator_sweep import attach
 
 CALLS_MIN = 20
+LATE_STEPS = 1000
+"""Of Adam's, behind which its first correction is 1 to the last bit, and changes no more."""
 
 
 class Batches(Training):
@@ -30,6 +32,10 @@ class Batches(Training):
     def step_of(self, size: int) -> None:
         self.inputs, self.labels = self.batches[size]
         self.step()
+
+    def be_late(self) -> None:
+        for state in self.optimizer.state.values():
+            state["step"] += LATE_STEPS
 
     def block(self, size: int) -> None:
         for one in (*[self.sizes[0]] * 3, size):
@@ -86,6 +92,7 @@ def main() -> None:
     training = Batches()
     first, second, third = training.sizes
     found = train(training, second, float(sys.argv[3]))
+    training.be_late()
     found |= train(training, third, float(sys.argv[3]))
     for size in (first, second, third):
         print(json.dumps(held(training, size, found[size])))

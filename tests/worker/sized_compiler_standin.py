@@ -1,6 +1,6 @@
-"""``sized_compiler_standin.py LIBRARY [ALIKE …]``: stands for the process that makes libraries, of segments that differ in rows alone.
+"""``sized_compiler_standin.py LIBRARY [ALIKE …]``: stands for the process that makes libraries, of segments that differ in rows or columns.
 
-What it makes of two of them is for up to 100 rows.
+What it makes of two that differ in rows alone is for up to 100 rows.
 """
 
 from __future__ import annotations
@@ -8,26 +8,33 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from forebay_worker import compiler, descriptions
 
 ROWS_MAX = 100
+ALONE = "it differs in rows and columns"
 
 
-def rows(body: bytes) -> int:
+def sizes(body: bytes) -> tuple[int, ...]:
     geometry = descriptions.read(body).places[0].geometry
-    return 0 if geometry is None else geometry.sizes[0]
+    return () if geometry is None else geometry.sizes
 
 
 def main() -> int:
-    body = sys.stdin.buffer.read()
+    rows, columns = sizes(sys.stdin.buffer.read())
     what, *alike = sys.argv[1:]
-    if what == compiler.SIZE:
-        print(json.dumps({"size": rows(body)}))
-        return 0
-    Path(what).write_bytes(b"a library")
-    made_of = {"alike": 0, "made_of": [rows(Path(alike[0]).read_bytes()), rows(body)], "sizes": [[2, ROWS_MAX]]} if alike else {}
-    print(json.dumps(made_of))
+    others = [sizes(Path(one).read_bytes()) for one in alike]
+    told: dict[str, Any] = {"alone": ALONE} if others else {}
+    if what != compiler.SIZE:
+        Path(what).write_bytes(b"a library")
+    elif others[0][1] == columns:
+        told = {"size": rows}
+    for number, other in enumerate(others):
+        if what != compiler.SIZE and other[1] == columns:
+            told = {"alike": number, "made_of": [other[0], rows], "sizes": [[2, ROWS_MAX]]}
+            break
+    print(json.dumps(told))
     return 0
 
 

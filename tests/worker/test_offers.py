@@ -13,6 +13,7 @@ import pytest
 from forebay_wire._stream import Writer
 from forebay_worker import offers
 from forebay_worker.offers import Compiling
+from sized_compiler_standin import ALONE
 
 SHARED = "its library is for sizes from 2 to 100, and was made of 12 and 20"
 OWN = ""
@@ -36,15 +37,16 @@ class Executor:
     compiling: Any = None
     offered: list[tuple[str, int, bytes]] = field(default_factory=list)
     told: list[tuple[int, str]] = field(default_factory=list)
-    """For which sizes a segment's library is, or why it has none."""
+    """For which sizes a segment's library is, why it is for its own alone, or why it has none."""
 
     def take_offers(self) -> list[tuple[str, int, bytes]]:
         taken, self.offered = self.offered, []
         return taken
 
-    def give_library(self, number: int, path: str, sizes: str) -> None:
+    def give_library(self, number: int, path: str, note: str, is_shared: bool) -> None:
         assert Path(path).exists()
-        self.told.append((number, sizes))
+        assert is_shared == (note == SHARED)
+        self.told.append((number, note))
 
     def refuse_library(self, number: int, why: str) -> None:
         self.told.append((number, why))
@@ -67,13 +69,19 @@ async def offer(executor: Executor, libraries: Path) -> None:
     executor.say("segment", 1, segment(12))
     executor.say("due", 1)
     await executor.hears((1, OWN))
+    executor.say("segment", 6, segment(20, 8))
+    executor.say("due", 6)
+    await executor.hears((6, ALONE))
     executor.say("segment", 2, segment(20))
     executor.say("due", 2)
     await executor.hears((2, SHARED))
     executor.say("segment", 3, segment(33))
     await executor.hears((3, SHARED))
-    assert len(list(libraries.glob("*.so"))) == 2, "the third is not compiled"
+    assert len(list(libraries.glob("*.so"))) == 3, "the third is not compiled"
 
+    executor.say("segment", 7, segment(33, 8))
+    executor.say("due", 7)
+    await executor.hears((7, ALONE))
     executor.say("segment", 4, segment(200))
     executor.say("due", 4)
     await executor.hears((4, OWN))
@@ -91,9 +99,9 @@ async def offer(executor: Executor, libraries: Path) -> None:
 
 async def offer_again(executor: Executor) -> None:
     """To another worker."""
-    for number, rows in enumerate((12, 20, 33), 1):
-        executor.say("segment", number, segment(rows))
-    await executor.hears((1, OWN), (2, OWN), (3, OWN))
+    for number, sizes in enumerate(((12, 4), (20, 4), (33, 4), (33, 8)), 1):
+        executor.say("segment", number, segment(*sizes))
+    await executor.hears((1, OWN), (2, OWN), (3, OWN), (4, ALONE))
 
 
 def test_a_second_size_gets_a_library_that_further_ones_share_until_it_is_wrong_or_too_slow(
@@ -113,4 +121,4 @@ def test_a_second_size_gets_a_library_that_further_ones_share_until_it_is_wrong_
 
     asyncio.run(run(again=False))
     asyncio.run(run(again=True))
-    assert len(list((tmp_path / "libraries").glob("*.so"))) == 5, "all have one of their own now"
+    assert len(list((tmp_path / "libraries").glob("*.so"))) == 7, "all have one of their own now"

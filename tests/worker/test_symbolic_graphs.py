@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from forebay_worker import descriptions, graphs
-from forebay_worker.libraries import Libraries, Sizes
-from forebay_worker.symbolic_graphs import Alike, Expression, whole_expression
+from forebay_worker.libraries import Found, Libraries, Sizes
+from forebay_worker.symbolic_graphs import Alike, Expression, SeveralSizes, whole_expression
 from random_segments import Program
 from test_graphs import check
 
@@ -63,6 +63,14 @@ def halves(size: int) -> Program:
     return program
 
 
+def table(rows: int, columns: int) -> Program:
+    program = Program()
+    x, weight = program.given(torch.randn(rows, columns)), program.given(torch.randn(4, columns))
+    program.run(aten.mul.Tensor, program.run(aten.relu.default, x.view(-1)), 1 / (rows * columns))
+    program.run(aten.mm.default, x, weight.t())
+    return program
+
+
 def graph_of(program: Program) -> graphs.SegmentGraph:
     return graphs.build(program.description())
 
@@ -81,14 +89,24 @@ def test_the_graph_of_two_sizes_computes_what_segments_of_others_do(program_of: 
 
 
 def test_segments_whose_other_numbers_differ_have_none() -> None:
-    with pytest.raises(graphs.Unsupported, match="do not follow"):
+    with pytest.raises(graphs.Unsupported, match="numbers do not follow"):
         Alike(graph_of(rows(12, 0.1)), graph_of(rows(20, 0.2)))
     alike = Alike(graph_of(rows(12)), graph_of(rows(20)))
-    for other, why in ((rows(33, 0.2), "not as those"), (sequences(33), "not as that"), (halves(12), "not as that")):
+    for other, why in ((rows(33, 0.2), "numbers are not as those"), (sequences(33), "not as that"), (halves(12), "not as that")):
         with pytest.raises(graphs.Unsupported, match=why):
             alike.size_of(graph_of(other))
     with pytest.raises(graphs.Unsupported, match="not as that"):
         Alike(graph_of(rows(12)), graph_of(sequences(20)))
+
+
+def test_segments_that_differ_in_several_sizes_are_told_from_those_whose_other_numbers_do() -> None:
+    """Whether the second one does, or a further one."""
+    with pytest.raises(SeveralSizes, match="differs from an earlier segment of the same calls in more than one size"):
+        Alike(graph_of(table(8, 48)), graph_of(table(11, 25)))
+    alike = Alike(graph_of(table(8, 48)), graph_of(table(11, 48)))
+    assert alike.size_of(graph_of(table(20, 48))) == 20
+    with pytest.raises(SeveralSizes):
+        alike.size_of(graph_of(table(20, 25)))
 
 
 def test_sizes_for_which_the_compiler_takes_something_else_for_granted_are_told() -> None:
@@ -127,10 +145,14 @@ def test_a_library_for_several_sizes_is_found_for_each_until_it_is_barred(tmp_pa
     libraries = Libraries(tmp_path / "libraries")
     (tmp_path / "made.so").write_bytes(b"a library")
     sizes = Sizes(((2, 40), (42, 64)), (20, 12), (b"one", base64.b64encode(b"other")))
+    alone = tmp_path / "alone.so"
+    alone.write_bytes(b"a library")
+    libraries.keep("alone", alone, alone="it differs in rows and columns")
     made = libraries.keep("form", tmp_path / "made.so", sizes)
     libraries.share("key", "form")
     found = libraries.find("key")
-    assert found is not None and (found.library, found.sizes) == (made, sizes)
+    assert found is not None and (found.library, found.sizes, found.note) == (made, sizes, str(sizes))
+    assert libraries.find("alone") == Found(libraries.folder / "alone.so", alone="it differs in rows and columns")
     assert 40 in sizes and 41 not in sizes
     assert str(sizes) == "its library is for some sizes from 2 to 64, and was made of 12 and 20"
     libraries.refuse("form", "its library is wrong")

@@ -623,7 +623,7 @@ class Segment:
     tier: int = 0
     """0: it came once; 1: its steps are known; 2: a library carries it out."""
     why: str = ""
-    """The tier is not higher; of a library that is for several sizes: for which. In words."""
+    """The tier is not higher, or for which sizes its library is, or why for its own alone. In words."""
 
 
 @dataclass(frozen=True)

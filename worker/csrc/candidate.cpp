@@ -30,11 +30,12 @@ bool Candidate::is_due(uint64_t took_ns, uint64_t due_ns) {
   return due_ = true;
 }
 
-void Candidate::take(std::shared_ptr<Library> library, std::string sizes, bool gained) {
+void Candidate::take(std::shared_ptr<Library> library, std::string note, bool is_shared) {
   if (state_ != State::kAwaiting) return;
   library_ = std::move(library);
-  sizes_ = std::move(sizes);
-  timed_ = gained;
+  note_ = std::move(note);
+  shared_ = is_shared;
+  timed_ = false;
   state_ = State::kProving;
   proofs_ = kProofs;
   why_ = "its library is being held against tier 1";
@@ -42,7 +43,7 @@ void Candidate::take(std::shared_ptr<Library> library, std::string sizes, bool g
 
 void Candidate::await_own(const std::string& fault) {
   library_.reset();
-  sizes_.clear();
+  shared_ = false;
   forget_times();
   timed_ = false;
   due_ = false;
@@ -83,8 +84,8 @@ void Candidate::drop_graphs() {
 void Candidate::stay(std::string why) {
   state_ = State::kStaying;
   why_ = std::move(why);
+  if (!library_) outline_.reset();  // else it tells what changes in segments of other sizes
   library_.reset();
-  outline_.reset();
   parts_.clear();
   graph_bytes_ = 0;
 }
@@ -93,7 +94,7 @@ void Candidate::proved() {
   if (--proofs_ > 0) return;
   proved_ = true;
   state_ = timed_ ? State::kServing : State::kWeighing;
-  why_ = timed_ ? sizes_ : std::string("its ") + what_ + " is timed against tier 1";
+  why_ = timed_ ? note_ : std::string("its ") + what_ + " is timed against tier 1";
   served_ = 0;
   ended_.reset();
 }
@@ -101,7 +102,7 @@ void Candidate::proved() {
 void Candidate::widen() {
   if (widenings_++ >= kWidenings) return stay("its numbers change again and again");
   library_.reset();
-  sizes_.clear();
+  shared_ = false;
   outline_.reset();
   timed_ = false;
   state_ = State::kDescribing;
@@ -161,7 +162,7 @@ void Candidate::decide() {
   }
   timed_ = true;
   state_ = State::kServing;
-  why_ = sizes_;
+  why_ = note_;
 }
 
 }  // namespace forebay::worker

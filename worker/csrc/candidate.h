@@ -32,6 +32,8 @@ class Candidate {
   const std::string& why() const { return why_; }
   Library& library() { return *library_; }
   const Outline& outline() const { return *outline_; }
+  // It awaits a library, or had one.
+  bool is_described() const { return outline_.has_value(); }
 
   // Of all ends of segments in its session, which one was its last.
   uint64_t last_end() const { return last_end_; }
@@ -45,12 +47,9 @@ class Candidate {
   void describe(Outline outline);
   // While it is awaited: the device worked so long on it. True, once, where that makes it worth a library.
   bool is_due(uint64_t took_ns, uint64_t due_ns);
-  // `sizes`: for which it is, in words, where it serves segments that differ from this one in a size; else empty. `gained`: it was timed, of another
-  // of these.
-  void take(std::shared_ptr<Library> library, std::string sizes, bool gained);
-  bool is_shared() const { return !sizes_.empty(); }
-  // Whether it was timed with the library of that file, and gained.
-  bool gained_by(const std::string& path) const { return timed_ && library_ && library_->path() == path; }
+  // `is_shared`: it also serves segments that differ from this one in a size; the note says for which, or why it serves this one alone.
+  void take(std::shared_ptr<Library> library, std::string note, bool is_shared);
+  bool is_shared() const { return shared_; }
   // Its library, which is for several sizes, has a fault: it awaits one of its own.
   void await_own(const std::string& fault);
   // Why it awaits one of its own since it was timed; none where it does not, or was asked before.
@@ -105,7 +104,8 @@ class Candidate {
   std::string why_ = "it came once or twice";
   std::optional<Outline> outline_;
   std::shared_ptr<Library> library_;
-  std::string sizes_;
+  std::string note_;
+  bool shared_ = false;
   std::optional<std::string> declined_;
   std::vector<Part> parts_;
   int64_t graph_bytes_ = 0;

@@ -22,7 +22,7 @@ void keep_freed_memory() {
 
 }  // namespace
 
-Library::Library(const std::string& path) : path_(path), runner_(std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(path, 1)) { keep_freed_memory(); }
+Library::Library(const std::string& path) : runner_(std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(path, 1)) { keep_freed_memory(); }
 
 Library::~Library() = default;
 

@@ -18,12 +18,10 @@ class Library {
   // Throws std::exception where the file cannot be loaded.
   explicit Library(const std::string& path);
   ~Library();
-  const std::string& path() const { return path_; }
   // Throws std::exception where the library fails; nothing that was there has changed then.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
 
  private:
-  std::string path_;
   std::unique_ptr<torch::inductor::AOTIModelContainerRunner> runner_;
 };
 

@@ -120,7 +120,8 @@ void refuse_kind(const Plan& plan, const wire::Step& step) {
 
 }  // namespace
 
-Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts) {
+Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
+                 const std::vector<const Outline*>& alike) {
   for (size_t index = 0; index < path.size(); ++index) {
     const wire::Step* step = path[index];
     freed_.emplace_back();
@@ -137,7 +138,7 @@ Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::un
       places_[number].bytes = static_cast<int64_t>(wire::key_value(step->key));
       words_.push_back({Kind::kMade, false, number});
     } else {
-      note_call(index, *step, *plans[wire::key_value(step->key)], storages);
+      note_call(index, *step, *plans[wire::key_value(step->key)], storages, alike);
       ++calls_;
     }
   }
@@ -152,7 +153,7 @@ uint64_t Outline::add_place(uint64_t id) {
   return places_.size() - 1;
 }
 
-void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan, Storages& storages) {
+void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan, Storages& storages, const std::vector<const Outline*>& alike) {
   refuse_kind(plan, step);
   std::vector<LayoutRef> tensors;
   for (const auto& argument : plan.arguments) flatten(argument, tensors);
@@ -180,14 +181,15 @@ void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan,
     } else if (slot.kind == wire::Word::kNew) {
       note_result(slot.last, *made[result++]);
     } else {
-      note_number(slot);
+      note_number(slot, alike);
     }
   }
   note_checks(plan, tensors, used, offsets);
 }
 
-void Outline::note_number(const wire::Slot& slot) {
-  if (!slot.varies) return words_.push_back({Kind::kConstant, slot.kind == wire::Word::kBits, slot.last});
+void Outline::note_number(const wire::Slot& slot, const std::vector<const Outline*>& alike) {
+  const auto changes_in = [&](const Outline* other) { return other->words_.at(words_.size()).kind == Kind::kNumber; };
+  if (!slot.varies && std::none_of(alike.begin(), alike.end(), changes_in)) return words_.push_back({Kind::kConstant, slot.kind == wire::Word::kBits, slot.last});
   if (slot.kind != wire::Word::kBits) throw NotCompiled("a whole number or an offset changes from time to time");
   if (numbers_ >= kChangingNumbersMax) throw NotCompiled("more than " + std::to_string(kChangingNumbersMax) + " numbers change");
   words_.push_back({Kind::kNumber, false, numbers_++});

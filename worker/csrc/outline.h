@@ -56,8 +56,10 @@ class Outline {
     int64_t bytes = 0;           // of that
   };
 
-  // Of the words that the steps came with last; nothing of it is carried out yet. Throws NotCompiled.
-  Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts);
+  // Of the words that the steps came with last; nothing of it is carried out yet. A number that changes in one of `alike`, segments of the same
+  // calls in other sizes, is taken as changing, whether or not it does: then one library may be for all. Throws NotCompiled.
+  Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
+          const std::vector<const Outline*>& alike);
 
   const std::vector<Place>& places() const { return places_; }
   uint64_t calls() const { return calls_; }
@@ -99,13 +101,13 @@ class Outline {
     std::optional<int64_t> except;  // may be there, too
   };
 
-  void note_call(size_t index, const wire::Step& step, const Plan& plan, Storages& storages);
+  void note_call(size_t index, const wire::Step& step, const Plan& plan, Storages& storages, const std::vector<const Outline*>& alike);
   uint64_t note_use(uint64_t id, const LayoutRef& layout, int64_t offset, bool writes, Storages& storages);
   void note_result(uint64_t id, const OutputPlan& output);
   void note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<uint64_t>& used, const std::vector<int64_t>& offsets);
   static void put(const Guard& guard, wire::Writer& out);
   void note_guard(const Plan& plan, const Bound& bound, size_t item);
-  void note_number(const wire::Slot& slot);
+  void note_number(const wire::Slot& slot, const std::vector<const Outline*>& alike);
   void note_mask(size_t index, const wire::Step& step, const Plan& plan, const std::vector<const OutputPlan*>& made);
   void note_values(size_t index, const wire::Step& step, const LayoutRef& layout, uint64_t place);
   uint64_t add_place(uint64_t id);

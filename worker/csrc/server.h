@@ -72,9 +72,9 @@ class Server final : private Replies, private GroupHost {
   // Tier 2. Segments are offered for compiling from now on, before `assign`; those on which the device has worked for so long are due.
   void compile(double due_seconds);
   std::vector<Session::Offer> take_offers();
-  // The library of the segment of this number, for which `sizes` in words, where it is for several. Loads it at once; throws std::exception where
-  // that cannot be.
-  void give_library(uint64_t number, const std::string& path, const std::string& sizes);
+  // The library of the segment of this number, with what is to be said of it; `is_shared`: it is for several sizes. Loads it at once; throws
+  // std::exception where that cannot be.
+  void give_library(uint64_t number, const std::string& path, const std::string& note, bool is_shared);
   void refuse_library(uint64_t number, const std::string& why);
 
   // Kernels of programs: session_kernels.cpp. Before `assign`.
@@ -100,8 +100,9 @@ class Server final : private Replies, private GroupHost {
     int64_t limit_bytes = 0;  // kNoKernel: the code of the failure
     ParkingSpace space{};
     std::shared_ptr<Library> library{};  // kLibrary: none where there will be none, and why
-    std::string why{};  // kKernel: its name; kLibrary: for which sizes it is, where it is for several
+    std::string why{};  // kKernel: its name; kLibrary: why there is none, or what is to be said of it
     std::vector<KernelParameter> parameters{};
+    bool is_shared = false;  // kLibrary
   };
   struct Ended {};       // `end` was called
   struct ClientLost {};  // the connection is over

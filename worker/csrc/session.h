@@ -97,8 +97,8 @@ class Session {
   void compile(uint64_t due_ns);
   std::vector<Offer> take_offers() { return std::exchange(offers_, {}); }
   bool has_offers() const { return !offers_.empty(); }
-  // `sizes`: for which it is, in words, where it serves segments that differ in a size; else empty.
-  void take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& sizes);
+  // As Candidate::take has it.
+  void take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared);
   void refuse_library(uint64_t number, const std::string& why);
   // Kernels of programs: session_kernels.cpp. Of a session that has done nothing yet.
   void take_kernels(KernelHost host);

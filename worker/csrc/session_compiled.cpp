@@ -36,6 +36,17 @@ size_t calls_in(const std::vector<wire::Step*>& path) {
   return static_cast<size_t>(std::count_if(path.begin(), path.end(), [](const wire::Step* step) { return !wire::is_allocation(step->key); }));
 }
 
+// Whether the steps are calls of the same operators, and bind as many words of the same kinds: they may differ in sizes and other numbers.
+bool are_alike(const std::vector<wire::Step*>& path, const std::vector<wire::Step*>& other, const std::vector<std::unique_ptr<Plan>>& plans) {
+  const auto is_same_kind = [](const wire::Slot& slot, const wire::Slot& same) { return slot.kind == same.kind; };
+  return std::equal(path.begin(), path.end(), other.begin(), other.end(), [&](const wire::Step* step, const wire::Step* same) {
+    const bool allocates = wire::is_allocation(step->key);
+    if (allocates != wire::is_allocation(same->key)) return false;
+    if (!allocates && !(plans[wire::key_value(step->key)]->op == plans[wire::key_value(same->key)]->op)) return false;
+    return std::equal(step->slots.begin(), step->slots.end(), same->slots.begin(), same->slots.end(), is_same_kind);
+  });
+}
+
 }  // namespace
 
 void Session::follow(wire::Reader& in) { following_ = in.bounded(wire::kStepsMax, "the number of steps"); }
@@ -204,8 +215,12 @@ void Session::complete() {
 }
 
 void Session::describe(Candidate& candidate) {
+  std::vector<const Outline*> alike;
+  for (const auto& other : candidates_) {
+    if (other->is_described() && are_alike(path_, other->path(), plans_)) alike.push_back(&other->outline());
+  }
   try {
-    Outline outline(path_, plans_, storages_, layouts_);
+    Outline outline(path_, plans_, storages_, layouts_, alike);
     auto description = outline.description(path_, plans_);
     candidate.describe(std::move(outline));
     offers_.push_back({Offer::Kind::kSegment, candidate.number(), std::string(description.begin(), description.end())});
@@ -448,11 +463,9 @@ void Session::note_end() {
   if (const auto why = candidate.take_declined()) offers_.push_back({Offer::Kind::kDeclined, candidate.number(), *why});
 }
 
-void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& sizes) {
-  const auto gained_by = [&](const auto& candidate) { return candidate->gained_by(library->path()); };
-  const bool gained = !sizes.empty() && std::any_of(candidates_.begin(), candidates_.end(), gained_by);
+void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared) {
   for (const auto& candidate : candidates_) {
-    if (candidate->number() == number) candidate->take(library, sizes, gained);
+    if (candidate->number() == number) candidate->take(library, note, is_shared);
   }
 }
 

@@ -62,38 +62,49 @@ def compile_to(library: Path, body: bytes) -> str | None:
     return None
 
 
-def compile_sized(library: Path, body: bytes, alike: Sequence[bytes]) -> dict[str, Any] | None:
+def compile_sized(library: Path, body: bytes, alike: Sequence[bytes]) -> dict[str, Any]:
     """Of segments that differ in a size: which one of those alike it is that the library is made of beside this one (``alike``), both sizes
-    (``made_of``), and for which it is (``sizes``, ranges with their ends). None where there is no such library."""
+    (``made_of``), and for which it is (``sizes``, ranges with their ends). Where there is no such library nothing, or that others differ in
+    several sizes (``alone``)."""
     import torch
 
     from forebay_worker import graphs
+    from forebay_worker.symbolic_graphs import SeveralSizes
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    why = {}
     for number, other in enumerate(alike):
-        with contextlib.suppress(graphs.Unsupported):
+        try:
             pair = _pair(other, body)
             sized = pair.graph()
-            try:
-                make(library, sized.module, sized.inputs)
-            except Exception:  # whatever the compiler trips over, the segment may get a library of its own
-                return None
-            sizes = sized.sizes()
-            if library.exists() and all(any(first <= size <= last for first, last in sizes) for size in pair.sizes):
-                return {"alike": number, "made_of": pair.sizes, "sizes": sizes}
-            library.unlink(missing_ok=True)
-            return None
-    return None
+        except SeveralSizes as error:
+            why = {"alone": str(error)}
+            continue
+        except graphs.Unsupported:
+            continue
+        try:
+            make(library, sized.module, sized.inputs)
+        except Exception:  # whatever the compiler trips over, the segment may get a library of its own
+            return {}
+        sizes = sized.sizes()
+        if library.exists() and all(any(first <= size <= last for first, last in sizes) for size in pair.sizes):
+            return {"alike": number, "made_of": pair.sizes, "sizes": sizes}
+        library.unlink(missing_ok=True)
+        return {}
+    return why
 
 
 def size_of(body: bytes, alike: Sequence[bytes]) -> dict[str, Any]:
-    """``size`` of a segment that differs in it from the two; ``refused`` where it differs otherwise."""
+    """``size`` of a segment that differs in it from the two; where it does so in several ``alone``, else ``refused``, with the reason."""
     from forebay_wire._stream import WireError
 
     from forebay_worker import descriptions, graphs
+    from forebay_worker.symbolic_graphs import SeveralSizes
 
     try:
         return {"size": _pair(*alike).size_of(graphs.build(descriptions.read(body)))}
+    except SeveralSizes as error:
+        return {"alone": str(error)}
     except (graphs.Unsupported, WireError) as error:
         return {"refused": str(error)}
 
@@ -139,11 +150,11 @@ def _cpp_compiler(folder: Path) -> Path:
 def _answer(what: str, body: bytes, alike: Sequence[bytes]) -> dict[str, Any]:
     if what == SIZE:
         return size_of(body, alike)
-    made = compile_sized(Path(what), body, alike) if alike else None
-    if made is not None:
+    made = compile_sized(Path(what), body, alike) if alike else {}
+    if "sizes" in made:
         return made
     refused = compile_to(Path(what), body)
-    return {} if refused is None else {"refused": refused}
+    return made if refused is None else {"refused": refused}
 
 
 def main() -> int:

@@ -61,6 +61,13 @@ class Found:
     refused: str = ""
     sizes: Sizes | None = None
     """Where the library is for several."""
+    alone: str = ""
+    """Why it is not, where others have the same calls."""
+
+    @property
+    def note(self) -> str:
+        """What is said of the library."""
+        return self.alone if self.sizes is None else str(self.sizes)
 
 
 def key_of(description: bytes, *circumstances: str) -> str:
@@ -104,16 +111,16 @@ class Libraries:
         if not _is_own(library) or _hash(library) != noted.get("hash"):
             return None
         os.utime(library)
-        return Found(library, sizes=_sizes(noted))
+        return Found(library, sizes=_sizes(noted), alone=str(noted.get("alone", "")))
 
-    def keep(self, key: str, made: Path, sizes: Sizes | None = None) -> Path:
+    def keep(self, key: str, made: Path, sizes: Sizes | None = None, alone: str = "") -> Path:
         """Moves the library into the folder; those not used for longest make room for it. Which operators of our own it calls is noted:
         there PyTorch looks for that."""
         library, calls = self.folder / (key + SUFFIX), made.with_suffix(".json")
         called = json.loads(calls.read_text()) if calls.exists() else {}
         made.chmod(0o600)
         made.replace(library)
-        self._write(key, called | {"hash": _hash(library)} | _sizes_noted(sizes))
+        self._write(key, called | {"hash": _hash(library), "alone": alone} | _sizes_noted(sizes))
         self._make_room()
         return library
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay_worker import compiler
-from forebay_worker.libraries import MAKING, Libraries, OwnFolder, Sizes, key_of, processor
+from forebay_worker.libraries import MAKING, Found, Libraries, OwnFolder, Sizes, key_of, processor
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Server
@@ -56,6 +56,8 @@ class Offered:
     wants_own: bool = False
     """Such a library was of no use to it."""
     has_own: bool = False
+    alone: str = ""
+    """Why no library of others is for it, where they have the same calls."""
 
 
 class Compiling:
@@ -141,13 +143,13 @@ class Compiling:
         else:
             segment.has_own = found.sizes is None
             segment.shares = "" if segment.has_own else found.library.stem
-            self._give(number, found.library, found.sizes)
+            self._give(number, found.library, found)
         LOG.info("segment %s: %s", segment.key, found.refused or "its library was there", extra={"action": "library_found"})
         return True
 
-    def _give(self, number: int, library: Path, sizes: Sizes | None = None) -> None:
+    def _give(self, number: int, library: Path, found: Found) -> None:
         try:
-            self._executor.give_library(number, str(library), "" if sizes is None else str(sizes))
+            self._executor.give_library(number, str(library), found.note, found.sizes is not None)
         except (RuntimeError, OSError) as error:
             self._executor.refuse_library(number, f"its library cannot be loaded: {error}")
 
@@ -191,11 +193,12 @@ class Compiling:
             return False
         with self._folder_for_making() as folder:
             said = await self._ask(compiler.SIZE, segment.body, found.sizes.described, folder)
+        segment.alone = str(said.get("alone", ""))
         if said.get("size", 0) not in found.sizes or not self._is_there(number, segment):
             return False
         self._libraries.share(segment.key, form)
         segment.shares = form
-        self._give(number, found.library, found.sizes)
+        self._give(number, found.library, found)
         LOG.info("segment %s: the library of %s is for its size, too", segment.key, form, extra={"action": "library_shared"})
         return True
 
@@ -223,7 +226,7 @@ class Compiling:
                 self._libraries.keep(segment.form, made, sizes)
                 self._libraries.share(segment.key, segment.form)
             else:
-                self._libraries.keep(segment.key, made)
+                self._libraries.keep(segment.key, made, alone=str(said.get("alone", segment.alone)))
             if refused is None and self._is_there(number, segment):
                 self._look_up(number)
             LOG.info("segment %s: %s", segment.key, refused or "its library is made", extra={"action": "library_made"})

@@ -45,6 +45,16 @@ KINDS = {
 Pair = tuple[int, int]
 
 
+class SeveralSizes(graphs.Unsupported):
+    """The segments differ in more than one size."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "its library is for its own sizes alone: it differs from an earlier segment of the same calls in more than one size, such as "
+            "rows and length; a library serves further values of a single size only, so each combination is compiled"
+        )
+
+
 class Expression(NamedTuple):
     """``(times * size ** power + plus) // divisor``."""
 
@@ -126,27 +136,35 @@ class SizedGraph:
 
 
 class Alike:
-    """Two segments that differ in a size, and what follows from it. Raises Unsupported where they differ otherwise."""
+    """Two segments that differ in a size, and what follows from it. Raises Unsupported where they differ otherwise, and SeveralSizes where
+    sizes of their inputs do not follow from one."""
 
     def __init__(self, first: SegmentGraph, second: SegmentGraph) -> None:
         self._graphs = (first, second)
         self._parts = (_parts(first), _parts(second))
         pairs = [*_pairs(*self._parts)]
-        for sizes in _candidates(*self._parts):
+        given = _given_sizes(self._parts[0], pairs)
+        candidates = sorted({pair for pair in given if pair[0] != pair[1] and min(pair) > 1})[:TRIED_MAX]
+        for sizes in candidates:
             found = [_expression(sizes, one, other) for one, other in pairs]
             if all(isinstance(expression, Expression) or _is_same(*pair) for expression, pair in zip(found, pairs, strict=True)):
                 self.sizes, self._numbers = sizes, found
                 return
-        raise graphs.Unsupported("its sizes do not follow from one of them")
+        if candidates and not any(all(_expression(sizes, *pair) is not None for pair in given) for sizes in candidates):
+            raise SeveralSizes
+        raise graphs.Unsupported("its numbers do not follow from one of its sizes")
 
     def size_of(self, graph: SegmentGraph) -> int:
-        """Of another segment, which differs from the two in its size. Raises Unsupported where it differs otherwise."""
-        parts = _parts(graph)
-        pairs = [*_pairs(self._parts[0], parts)]
-        size = next(other for (_, other), expression in zip(pairs, self._numbers, strict=True) if expression == Expression(1, 1))
-        for (_, other), expected in zip(pairs, self._numbers, strict=True):
-            if not _is_same(other, expected.at(size) if isinstance(expected, Expression) else expected):
-                raise graphs.Unsupported("its sizes are not as those of the others")
+        """Of another segment, which differs from the two in its size. Raises Unsupported where it differs otherwise, and SeveralSizes where
+        it does in further ones."""
+        numbers = [other for _, other in _pairs(self._parts[0], _parts(graph))]
+        size = next(number for number, known in zip(numbers, self._numbers, strict=True) if known == Expression(1, 1))
+        expected = [known.at(size) if isinstance(known, Expression) else known for known in self._numbers]
+        pairs = [*zip(numbers, expected, strict=True)]
+        if not all(_is_same(*pair) for pair in _given_sizes(self._parts[0], pairs)):
+            raise SeveralSizes
+        if not all(_is_same(*pair) for pair in pairs):
+            raise graphs.Unsupported("its numbers are not as those of the others")
         return int(size)
 
     def graph(self) -> SizedGraph:
@@ -276,14 +294,13 @@ def _pairs(some: list[_Part], others: list[_Part]) -> Iterator[tuple[Any, Any]]:
         yield from zip(one.leaves, other.leaves, strict=True)
 
 
-def _candidates(some: list[_Part], others: list[_Part]) -> list[Pair]:
-    """Sizes of inputs that all others may follow from, the smallest first."""
-    found = set()
-    for one, other in zip(some, others, strict=True):
-        if one.node.op == "placeholder":
-            dims = len(one.leaves) // 2
-            found |= {pair for pair in zip(one.leaves[:dims], other.leaves[:dims], strict=True) if pair[0] != pair[1] and min(pair) > 1}
-    return sorted(found)[:TRIED_MAX]
+def _given_sizes(parts: list[_Part], numbers: Sequence[Any]) -> list[Any]:
+    """Of what there is for each number of the graph what there is for the sizes of its inputs."""
+    found, rest = [], iter(numbers)
+    for part in parts:
+        of_part = [next(rest) for _ in part.leaves]
+        found += of_part[: len(of_part) // 2] if part.node.op == "placeholder" else []
+    return found
 
 
 def _is_same(one: Any, other: Any) -> bool:
