@@ -1,5 +1,6 @@
 """Random programs as people's come down to operators, run by PyTorch and described as the executor describes them: views, writes in place
-and to parts, lists, dropout, draws, casts, branches on masks, indices that are computed, ``out``, storages that go, numbers that change."""
+and to parts, lists, dropout, draws, casts, branches on masks, indices that are computed, ``out``, storages that go, numbers that
+change, parts of data that lie elsewhere from time to time."""
 
 from __future__ import annotations
 
@@ -66,6 +67,10 @@ class Program:
     sent: list[Sent] = field(default_factory=list)
     drawn: list[torch.Tensor] = field(default_factory=list)
     """What its dropouts kept, and what others drew."""
+    data: dict[int, int] = field(default_factory=dict)
+    """By the numbers of storages: by how much elements that are read of them lie farther where the program's numbers change."""
+    windows: list[tuple[int, Geometry, int]] = field(default_factory=list)
+    """Tensors over data: the number of the storage, and the offset."""
     freed: set[int] = field(default_factory=set)
     freed_since: list[int] = field(default_factory=list)
     """The last step."""
@@ -93,6 +98,12 @@ class Program:
     def given(self, tensor: torch.Tensor) -> torch.Tensor:
         self.alive.append(tensor)
         return tensor
+
+    def given_data(self, whole: torch.Tensor, farther: int) -> torch.Tensor:
+        """Nothing writes to it, and no part that is read is among its last ``farther`` elements."""
+        self.given(whole)
+        self.data[self.upload(whole)] = farther
+        return whole
 
     def allocate(self, *sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """Nobody has written to it, so it is zeros."""
@@ -134,6 +145,7 @@ class Program:
         kinds = steps.word_kinds(template)
         random = stream.Random(0, 0) if draws else None
         words = [*map(self._word, kinds, steps._words(kinds, stream.Call(0, tuple(recording.bindings), random)))]
+        self._look_at_data(recording, kinds, words)
         if draws:
             words[-2:] = Word(WordKind.DRAWN, len(self.drawn)), Word(WordKind.IGNORED, 0)
             self.drawn.append(results[-1].clone(memory_format=torch.contiguous_format if len(results) == 1 else torch.preserve_format))
@@ -150,6 +162,14 @@ class Program:
                     recording.written.append((tensor, number))
                     self.written.add(number)
 
+    def _look_at_data(self, recording: Any, kinds: list[int], words: list[Word]) -> None:
+        tensors = (one for one in recording.flat if one is not None)
+        for index, kind in enumerate(kinds):
+            tensor = next(tensors) if kind == steps.STORAGE else None
+            if tensor is not None and words[index].value in self.data:
+                words[index + 1] = Word(WordKind.WINDOW, len(self.windows))
+                self.windows.append((words[index].value, geometry_of(tensor), int(tensor.storage_offset())))
+
     def _word(self, kind: int, word: int) -> Word:
         value = steps.struct.unpack("<d", steps.struct.pack("<Q", word))[0] if kind == steps.BITS else 0.0
         if self.changing and value in FRACTIONS:
@@ -158,9 +178,10 @@ class Program:
         return Word(KINDS.get(kind, WordKind.CONSTANT), word)
 
     def description(self) -> Description:
-        given = self.before.keys()
+        given = self.before.keys() - self.data.keys()
         places = (Place(number in given, self._is_output(number), geometry) for number, geometry in enumerate(self.geometries))
-        return Description(len(self.numbers), tuple(places), tuple(self.calls), len(self.drawn))
+        windows = tuple(geometry for _, geometry, _ in self.windows)
+        return Description(len(self.numbers), tuple(places), tuple(self.calls), len(self.drawn), windows)
 
     def _is_output(self, number: int) -> bool:
         made = {number for step in self.sent for number in step.made}
@@ -174,9 +195,10 @@ class Program:
     def inputs(self, description: Description) -> list[torch.Tensor]:
         """As a library takes them, copies of what was there before."""
         places = [(number, place.geometry) for number, place in enumerate(description.places) if place.is_input]
-        assert [number for number, _ in places] == sorted(self.before)
+        assert [number for number, _ in places] == sorted(self.before.keys() - self.data.keys())
         given = [_as(self.before[number].clone(), geometry) for number, geometry in places]
-        return [*given, *([torch.tensor(self.numbers, dtype=torch.float64)] if description.numbers else []), *self.drawn]
+        numbers = [torch.tensor(self.numbers, dtype=torch.float64)] if description.numbers else []
+        return [*given, *numbers, *self.drawn, *(_as(self.before[number], geometry, offset) for number, geometry, offset in self.windows)]
 
     def outputs(self, description: Description) -> list[torch.Tensor]:
         """As a library gives them: what the storages hold now."""
@@ -184,10 +206,10 @@ class Program:
         return [_as(whole[number], place.geometry) for number, place in enumerate(description.places) if place.is_output]
 
 
-def _as(whole: torch.Tensor, geometry: Geometry | None) -> torch.Tensor:
-    """All of the storage, in that geometry."""
+def _as(whole: torch.Tensor, geometry: Geometry | None, offset: int = 0) -> torch.Tensor:
+    """The storage, in that geometry."""
     assert geometry is not None
-    return whole.as_strided(geometry.sizes, geometry.strides, 0)
+    return whole.as_strided(geometry.sizes, geometry.strides, offset)
 
 
 VIEWS: tuple[Any, ...] = (
@@ -256,6 +278,16 @@ def _pointwise(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -
     else:
         operator = draw(st.sampled_from((aten.add.Tensor, aten.sub.Tensor)))
         tensors.append(program.run(operator, _any(draw, tensors), _any(draw, tensors), draw(st.sampled_from(FRACTIONS))))
+
+
+def _of_data(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """Rows and columns of a larger matrix, one row below in other rounds."""
+    data = next((one for one in program.alive if program.storages.get(one.untyped_storage().data_ptr()) in program.data), None)
+    if data is None:
+        data = program.given_data(torch.randn(8, 6), 6)
+    row, column = draw(st.integers(0, 3)), draw(st.integers(0, 2))
+    part = data[row : row + 4, column : column + 4]
+    tensors.append(program.run(aten.add.Tensor, part.t() if draw(st.booleans()) else part, _any(draw, tensors), 0.5))
 
 
 def _product(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
@@ -440,7 +472,7 @@ def _joined(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> N
 
 STATEMENTS: tuple[Callable[[st.DrawFn, Program, list[torch.Tensor]], None], ...] = (
     _pointwise, _product, _in_place, _copied, _each, _allocated, _freed, _dropped, _filled, _cast, _normalized, _reduced, _branched,
-    _indexed, _scattered, _told, _joined,
+    _indexed, _scattered, _told, _joined, _of_data,
 )  # fmt: skip
 
 

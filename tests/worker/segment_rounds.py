@@ -38,7 +38,8 @@ class Rounds:
         self._synchronize()
 
     def round(self, factor: float = 1.0, steps: int | None = None, fails: bool = False) -> stream.Reply:
-        """The numbers that change are multiplied by the factor. ``steps``: it breaks off there. ``fails``: it may."""
+        """The numbers that change are multiplied by the factor; where it is not 1, what is read of data lies farther. ``steps``: it breaks
+        off there. ``fails``: it may."""
         made = [number for number in self.ids if number not in self.program.before]
         self._free(made)
         for number, whole in self.program.before.items():
@@ -61,7 +62,8 @@ class Rounds:
     def _bindings(self, step: Sent, factor: float) -> tuple[stream.Binding, ...]:
         def bound(one: stream.Binding) -> stream.Binding:
             if isinstance(one, stream.View):
-                return stream.View(self.ids[one.storage], one.offset)
+                farther = self.program.data.get(one.storage, 0) if factor != 1 else 0
+                return stream.View(self.ids[one.storage], one.offset + farther)
             if isinstance(one, tuple):
                 return tuple(bound(item) for item in one)  # type: ignore[return-value,misc]
             return one * factor if isinstance(one, float) and self.program.changing and one in FRACTIONS else one
@@ -78,10 +80,11 @@ class Rounds:
         segment = max(self.client.reply().segments, key=lambda one: one.calls * one.times)
         return segment.tier, segment.why
 
-    def settle(self, seconds_max: float) -> tuple[int, str]:
-        """Rounds until it is known whether a library serves the segment. Numbers change in the second and the third."""
-        self.round(1.25)
-        self.round(0.75)
+    def settle(self, seconds_max: float, moves: bool = True) -> tuple[int, str]:
+        """Rounds until it is known whether a library serves the segment. Numbers change in the first and the second, if ``moves``."""
+        if moves:
+            self.round(1.25)
+            self.round(0.75)
         deadline = time.monotonic() + seconds_max
         while True:
             for _ in range(10):

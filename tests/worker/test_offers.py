@@ -22,7 +22,7 @@ OWN = ""
 def segment(rows: int, columns: int = 4) -> bytes:
     """Of no calls, and one input."""
     out = Writer()
-    for number in (0, 0, 1):
+    for number in (0, 0, 0, 1):
         out.varint(number)
     out.u8(5)
     out.geometry(6, (rows, columns), (columns, 1), 0)

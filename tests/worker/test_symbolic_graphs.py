@@ -55,6 +55,17 @@ def sequences(size: int) -> Program:
     return program
 
 
+def batches(size: int) -> Program:
+    """Of a data set: as many rows of it, from another one on each time."""
+    program = Program()
+    data, weight = program.given_data(torch.randn(64, 6), 6), program.given(torch.randn(5, 6))
+    x = data[3 : 3 + size]
+    scores = program.run(aten.mm.default, x, weight.t())
+    program.run(aten.mm.default, program.run(aten.tanh.default, scores).t(), x)
+    program.run(aten.mul.Tensor, program.run(aten.sum.dim_IntList, data[:size, ::2], [0], True), 1 / size)
+    return program
+
+
 def halves(size: int) -> Program:
     """Two neighbours together."""
     program = Program()
@@ -75,7 +86,7 @@ def graph_of(program: Program) -> graphs.SegmentGraph:
     return graphs.build(program.description())
 
 
-@pytest.mark.parametrize("program_of", [rows, sequences])
+@pytest.mark.parametrize("program_of", [rows, sequences, batches])
 def test_the_graph_of_two_sizes_computes_what_segments_of_others_do(program_of: Callable[[int], Program]) -> None:
     alike = Alike(graph_of(program_of(12)), graph_of(program_of(20)))
     sized = alike.graph()

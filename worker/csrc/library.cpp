@@ -42,8 +42,9 @@ bool are_apart(const std::vector<at::Tensor>& tensors) {
 }
 
 bool are_identical(const at::Tensor& one, const at::Tensor& other) {
-  const size_t bytes = one.storage().nbytes();
-  return bytes == other.storage().nbytes() && (bytes == 0 || std::memcmp(one.storage().data(), other.storage().data(), bytes) == 0);
+  const at::Tensor first = one.contiguous(), second = other.contiguous();
+  const size_t bytes = first.nbytes();
+  return bytes == second.nbytes() && (bytes == 0 || std::memcmp(first.const_data_ptr(), second.const_data_ptr(), bytes) == 0);
 }
 
 }  // namespace forebay::worker

@@ -27,7 +27,7 @@ class Library {
 
 // Whether no two of them share memory.
 bool are_apart(const std::vector<at::Tensor>& tensors);
-// Whether both hold the same bytes.
+// Whether the elements of both are the same to the bit.
 bool are_identical(const at::Tensor& one, const at::Tensor& other);
 
 }  // namespace forebay::worker

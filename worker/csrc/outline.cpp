@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include <ATen/core/stack.h>
 
@@ -15,9 +16,12 @@ namespace {
 
 constexpr size_t kChangingNumbersMax = 4096;
 constexpr size_t kPlacesMax = 16384;
+constexpr size_t kWindowsMax = 1024;
 
-// Whether each element has a place of its own, and there is none between them.
-bool is_gapless(const Layout& layout) {
+enum class Gaps { kNone, kAny };
+
+// Whether each element has a place of its own, with or without others between them.
+bool is_apart(const Layout& layout, Gaps gaps) {
   std::vector<size_t> dims;
   for (size_t dim = 0; dim < layout.sizes.size(); ++dim) {
     if (layout.sizes[dim] != 1) dims.push_back(dim);
@@ -25,14 +29,14 @@ bool is_gapless(const Layout& layout) {
   std::sort(dims.begin(), dims.end(), [&](size_t one, size_t other) { return layout.strides[one] < layout.strides[other]; });
   int64_t next = 1;
   for (const size_t dim : dims) {
-    if (layout.strides[dim] != next) return false;
-    next *= layout.sizes[dim];
+    if (layout.strides[dim] < next || (gaps == Gaps::kNone && layout.strides[dim] != next)) return false;
+    next = layout.strides[dim] * layout.sizes[dim];
   }
   return true;
 }
 
 bool covers(const Layout& layout, int64_t offset, int64_t bytes) {
-  return offset == 0 && layout.numel * layout.item_bytes == bytes && (layout.numel == 0 || is_gapless(layout));
+  return offset == 0 && layout.numel * layout.item_bytes == bytes && (layout.numel == 0 || is_apart(layout, Gaps::kNone));
 }
 
 size_t words_of(const ArgumentPlan& argument) {
@@ -121,7 +125,8 @@ void refuse_kind(const Plan& plan, const wire::Step& step) {
 }  // namespace
 
 Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
-                 const std::vector<const Outline*>& alike) {
+                 std::vector<const Outline*> alike)
+    : alike_(std::move(alike)) {
   for (size_t index = 0; index < path.size(); ++index) {
     const wire::Step* step = path[index];
     freed_.emplace_back();
@@ -138,12 +143,13 @@ Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::un
       places_[number].bytes = static_cast<int64_t>(wire::key_value(step->key));
       words_.push_back({Kind::kMade, false, number});
     } else {
-      note_call(index, *step, *plans[wire::key_value(step->key)], storages, alike);
+      note_call(index, *step, *plans[wire::key_value(step->key)], storages);
       ++calls_;
     }
   }
   complete(layouts);
   numbers_of_ids_.clear();
+  alike_.clear();
 }
 
 uint64_t Outline::add_place(uint64_t id) {
@@ -153,14 +159,13 @@ uint64_t Outline::add_place(uint64_t id) {
   return places_.size() - 1;
 }
 
-void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan, Storages& storages, const std::vector<const Outline*>& alike) {
+void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan, Storages& storages) {
   refuse_kind(plan, step);
   std::vector<LayoutRef> tensors;
   for (const auto& argument : plan.arguments) flatten(argument, tensors);
   std::vector<const OutputPlan*> made;
   flatten(plan.outputs, made);
-  std::vector<uint64_t> used(tensors.size());
-  std::vector<int64_t> offsets(tensors.size());
+  std::vector<Use> used(tensors.size());
   size_t tensor = 0, result = 0;
   const size_t drawn_from = step.slots.size() - (plan.random ? 2 : 0);
   for (size_t index = 0; index < step.slots.size(); ++index) {
@@ -168,29 +173,35 @@ void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan,
     if (index == drawn_from && draws_mask(plan)) {
       note_mask(number, step, plan, made);
     } else if (index == drawn_from && draws_values(plan)) {
-      note_values(number, step, tensors[plan.mutated.front()], used[plan.mutated.front()]);
+      note_values(number, step, tensors[plan.mutated.front()], used[plan.mutated.front()].place);
     } else if (index >= drawn_from) {
       words_.push_back({Kind::kIgnored, false, 0});
     } else if (slot.kind == wire::Word::kStorage) {
       while (!tensors[tensor]) ++tensor;
       const bool writes = std::find(plan.mutated.begin(), plan.mutated.end(), tensor) != plan.mutated.end();
-      offsets[tensor] = static_cast<int64_t>(step.slots[index + 1].last);
-      used[tensor] = note_use(slot.last, tensors[tensor], offsets[tensor], writes, storages);
-      words_.push_back({Kind::kUsed, false, used[tensor]});
+      used[tensor] = note_use(slot.last, step.slots[++index], tensors[tensor], writes, storages);
       ++tensor;
     } else if (slot.kind == wire::Word::kNew) {
       note_result(slot.last, *made[result++]);
     } else {
-      note_number(slot, alike);
+      note_number(slot);
     }
   }
-  note_checks(plan, tensors, used, offsets);
+  note_checks(plan, tensors, used);
 }
 
-void Outline::note_number(const wire::Slot& slot, const std::vector<const Outline*>& alike) {
-  const auto changes_in = [&](const Outline* other) { return other->words_.at(words_.size()).kind == Kind::kNumber; };
-  if (!slot.varies && std::none_of(alike.begin(), alike.end(), changes_in)) return words_.push_back({Kind::kConstant, slot.kind == wire::Word::kBits, slot.last});
-  if (slot.kind != wire::Word::kBits) throw NotCompiled("a whole number or an offset changes from time to time");
+// Whether the next word is one that changes, here or in one of those alike.
+bool Outline::changes(const wire::Slot& slot) const {
+  const auto changes_in = [&](const Outline* other) {
+    const Kind kind = other->words_.at(words_.size()).kind;
+    return kind == Kind::kNumber || kind == Kind::kWindow;
+  };
+  return slot.varies || std::any_of(alike_.begin(), alike_.end(), changes_in);
+}
+
+void Outline::note_number(const wire::Slot& slot) {
+  if (!changes(slot)) return words_.push_back({Kind::kConstant, slot.kind == wire::Word::kBits, slot.last});
+  if (slot.kind != wire::Word::kBits) throw NotCompiled("a whole number changes from time to time");
   if (numbers_ >= kChangingNumbersMax) throw NotCompiled("more than " + std::to_string(kChangingNumbersMax) + " numbers change");
   words_.push_back({Kind::kNumber, false, numbers_++});
 }
@@ -211,7 +222,7 @@ void Outline::note_values(size_t index, const wire::Step& step, const LayoutRef&
   draws_.push_back({index, std::nullopt, layout, static_cast<size_t>(word - step.slots.begin()), places_[place].bytes});
 }
 
-uint64_t Outline::note_use(uint64_t id, const LayoutRef& layout, int64_t offset, bool writes, Storages& storages) {
+Outline::Use Outline::note_use(uint64_t id, const wire::Slot& offset, const LayoutRef& layout, bool writes, Storages& storages) {
   const auto known = numbers_of_ids_.find(id);
   const uint64_t number = known != numbers_of_ids_.end() ? known->second : add_place(id);
   Place& place = places_[number];
@@ -219,17 +230,36 @@ uint64_t Outline::note_use(uint64_t id, const LayoutRef& layout, int64_t offset,
   if (known == numbers_of_ids_.end()) {
     const Entry& entry = storages.at(id);
     if (entry.cause() || entry.shortfall()) throw NotCompiled("it uses what was never made");
-    place.is_input = true;
+    place.is_given = true;
     place.bytes = entry.bytes();
   }
   if (layout->conj || layout->neg || c10::isComplexType(layout->dtype)) throw NotCompiled("complex tensors");
   if (place.has_dtype && place.dtype != layout->dtype) throw NotCompiled("a storage is looked at in two dtypes");
   place.has_dtype = true;
   place.dtype = layout->dtype;
-  const bool whole = covers(*layout, offset, place.bytes);
-  if (whole && !place.layout) place.layout = layout;
   place.is_written = place.is_written || writes;
-  return number;
+  Use use{number, static_cast<int64_t>(offset.last), std::nullopt};
+  words_.push_back({Kind::kUsed, false, number});
+  const bool may_move = place.is_given && !writes && is_apart(*layout, Gaps::kAny);
+  if (offset.varies || (may_move && changes(offset))) {
+    use.window = add_window(number, layout);
+    words_.push_back({Kind::kWindow, false, *use.window});
+    return use;
+  }
+  if (covers(*layout, use.offset, place.bytes) && !place.layout) place.layout = layout;
+  place.is_input = place.is_given;
+  fixed_.emplace_back(words_.size(), number);
+  words_.push_back({Kind::kConstant, false, offset.last});
+  return use;
+}
+
+size_t Outline::add_window(uint64_t number, const LayoutRef& layout) {
+  if (!places_[number].is_given) throw NotCompiled("it makes a storage, and looks at another part of it from time to time");
+  if (!is_apart(*layout, Gaps::kAny)) throw NotCompiled("a tensor whose elements share their place lies elsewhere from time to time");
+  if (windows_.size() >= kWindowsMax) throw NotCompiled("more than " + std::to_string(kWindowsMax) + " tensors lie elsewhere from time to time");
+  places_[number].is_windowed = true;
+  windows_.push_back({number, layout});
+  return windows_.size() - 1;
 }
 
 void Outline::note_result(uint64_t id, const OutputPlan& output) {
@@ -246,13 +276,13 @@ void Outline::note_result(uint64_t id, const OutputPlan& output) {
 }
 
 // Indices that are there before are looked at before; those that the segment computes, and all probabilities, the library looks at itself.
-void Outline::note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<uint64_t>& used, const std::vector<int64_t>& offsets) {
+void Outline::note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<Use>& used) {
   for (const auto& [bound, tensor, item] : leading(plan)) {
-    const Place& place = places_[used[tensor]];
+    const Place& place = places_[used[tensor].place];
     if (place.is_made || place.is_written || c10::isFloatingType(place.dtype)) {
       note_guard(plan, bound, item);
     } else {
-      checks_.push_back({&plan, bound, used[tensor], tensors[tensor], offsets[tensor]});
+      checks_.push_back({&plan, bound, used[tensor], tensors[tensor]});
     }
   }
 }
@@ -264,9 +294,11 @@ void Outline::note_guard(const Plan& plan, const Bound& bound, size_t item) {
   guards_.push_back({calls_, bound.argument, item, from_either_end ? -bound.end : 0, bound.end - 1, has_other ? std::optional(bound.other) : std::nullopt});
 }
 
-// Storages that are never looked at as a whole are rows of elements.
+// Storages that are never looked at as a whole are rows of elements. What nothing writes to may be looked at elsewhere another time.
 void Outline::complete(Layouts& layouts) {
+  for (const auto& [word, number] : std::exchange(fixed_, {})) words_[word].may_change = places_[number].is_given && !places_[number].is_written;
   for (auto& place : places_) {
+    if (place.is_windowed && place.is_written) throw NotCompiled("it writes to a storage, and looks at another part of it from time to time");
     if (place.layout || !place.has_dtype) continue;
     const auto item = static_cast<int64_t>(c10::elementSize(place.dtype));
     if (place.bytes % item != 0) throw NotCompiled("a storage holds a part of an element");
@@ -292,6 +324,8 @@ std::vector<uint8_t> Outline::description(const std::vector<wire::Step*>& path, 
   wire::Writer out;
   out.varint(numbers_);
   out.varint(draws_.size());
+  out.varint(windows_.size());
+  for (const auto& window : windows_) wire::put_geometry(out, static_cast<uint8_t>(window.layout->dtype), 0, window.layout->sizes, window.layout->strides);
   out.varint(places_.size());
   for (const auto& place : places_) {
     out.u8(static_cast<uint8_t>((place.is_input ? 1 : 0) | (place.is_output() ? 2 : 0) | (place.layout ? 4 : 0)));
@@ -327,6 +361,7 @@ Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& bin
   binding.ids.assign(places_.size(), 0);
   binding.numbers.resize(numbers_);
   binding.draws.resize(draws_.size());
+  binding.offsets.resize(windows_.size());
   const auto bind_id = [&](uint64_t number, uint64_t id) {
     if (binding.ids[number] == 0) binding.ids[number] = id;
     return binding.ids[number] == id;
@@ -351,17 +386,24 @@ Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& bin
           binding.numbers[word->value] = wire::bits_value(slot.last);
           break;
         case Kind::kConstant:
-          if (slot.last != word->value && !word->is_bits) return Misfit::kOther;
+          if (slot.last != word->value && !word->may_change) return Misfit::kOther;
           numbers_fit = numbers_fit && slot.last == word->value;
           break;
         case Kind::kDrawn:
           binding.draws[word->value] = {slot.last, (&slot)[1].last};  // its counter comes behind the seed
+          break;
+        case Kind::kWindow:
+          binding.offsets[word->value] = static_cast<int64_t>(slot.last);
           break;
         case Kind::kIgnored:
           break;
       }
       ++word;
     }
+  }
+  for (size_t window = 0; window < windows_.size(); ++window) {
+    const auto& [place, layout] = windows_[window];
+    if (static_cast<uint64_t>(binding.offsets[window]) > static_cast<uint64_t>(places_[place].bytes / layout->item_bytes - layout->span)) return Misfit::kOther;
   }
   auto sorted = binding.ids;
   std::sort(sorted.begin(), sorted.end());
@@ -372,7 +414,8 @@ Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& bin
 void Outline::check(const Binding& binding, Storages& storages, const Device& device) const {
   for (const auto& check : checks_) {
     torch::jit::Stack stack(check.plan->arguments.size());
-    stack[check.bound.argument] = storages.at(binding.ids[check.place]).view(device, *check.layout, check.offset);
+    const int64_t offset = check.use.window ? binding.offsets[*check.use.window] : check.use.offset;
+    stack[check.bound.argument] = storages.at(binding.ids[check.use.place]).view(device, *check.layout, offset);
     check_bound(*check.plan, check.bound, stack);
   }
 }

@@ -29,6 +29,7 @@ struct Binding {
   std::vector<uint64_t> ids;    // of storages, by their numbers
   std::vector<double> numbers;  // those that change
   std::vector<std::pair<uint64_t, uint64_t>> draws;  // seed and counter of each
+  std::vector<int64_t> offsets;  // of the windows, in elements
 };
 
 class Outline {
@@ -39,7 +40,9 @@ class Outline {
     bool has_dtype = false;
     c10::ScalarType dtype = c10::ScalarType::Float;
     LayoutRef layout;         // of all of it; none where no call uses it
-    bool is_input = false;    // it is there before, and used
+    bool is_given = false;    // it is there before, and used
+    bool is_input = false;    // it is given, and the library takes all of it
+    bool is_windowed = false; // it is given, and the library takes windows of it
     bool is_made = false;
     bool is_written = false;  // by a call that did not make it
     bool is_freed = false;    // on the way
@@ -56,16 +59,24 @@ class Outline {
     int64_t bytes = 0;           // of that
   };
 
-  // Of the words that the steps came with last; nothing of it is carried out yet. A number that changes in one of `alike`, segments of the same
-  // calls in other sizes, is taken as changing, whether or not it does: then one library may be for all. Throws NotCompiled.
+  // A tensor over what is there before, and stays as it is, that lies elsewhere from time to time, as a batch of a data set. The library takes it by
+  // itself.
+  struct Window {
+    uint64_t place;
+    LayoutRef layout;
+  };
+
+  // Of the words that the steps came with last; nothing of it is carried out yet. A number that changes, or a tensor that lies elsewhere, in one of
+  // `alike`, segments of the same calls in other sizes, is taken as such, whether or not it is: then one library may be for all. Throws NotCompiled.
   Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
-          const std::vector<const Outline*>& alike);
+          std::vector<const Outline*> alike);
 
   const std::vector<Place>& places() const { return places_; }
   uint64_t calls() const { return calls_; }
   int64_t made_bytes() const;
   size_t numbers() const { return numbers_; }
   const std::vector<Draw>& draws() const { return draws_; }
+  const std::vector<Window>& windows() const { return windows_; }
   // Whether the library looks at indices that it computes, and tells behind all else that it gives how many of them lead nowhere.
   bool tells_astray() const { return !guards_.empty(); }
   // For the compiling process (forebay_worker/descriptions.py reads it).
@@ -78,18 +89,23 @@ class Outline {
   void check(const Binding& binding, Storages& storages, const Device& device) const;
 
  private:
-  enum class Kind : uint8_t { kUsed, kMade, kConstant, kNumber, kIgnored, kDrawn };
+  enum class Kind : uint8_t { kUsed, kMade, kConstant, kNumber, kIgnored, kDrawn, kWindow };
   struct Word {
     Kind kind;
-    bool is_bits;     // kConstant: a number that may become one that changes
-    uint64_t value;   // the storage's number, the constant, or the place of the number or the draw
+    bool may_change;  // kConstant: a number that may become one that changes, or an offset that may become a window's
+    uint64_t value;   // the storage's number, the constant, or the place of the number, the draw or the window
+  };
+  // Where a call's tensor lies.
+  struct Use {
+    uint64_t place = 0;
+    int64_t offset = 0;
+    std::optional<size_t> window;
   };
   struct Check {
     const Plan* plan;
     Bound bound;
-    uint64_t place;
+    Use use;
     LayoutRef layout;
-    int64_t offset;
   };
   // Between which numbers those of an argument must lie, which the segment computes. The library uses none that does not.
   struct Guard {
@@ -101,13 +117,15 @@ class Outline {
     std::optional<int64_t> except;  // may be there, too
   };
 
-  void note_call(size_t index, const wire::Step& step, const Plan& plan, Storages& storages, const std::vector<const Outline*>& alike);
-  uint64_t note_use(uint64_t id, const LayoutRef& layout, int64_t offset, bool writes, Storages& storages);
+  void note_call(size_t index, const wire::Step& step, const Plan& plan, Storages& storages);
+  Use note_use(uint64_t id, const wire::Slot& offset, const LayoutRef& layout, bool writes, Storages& storages);
+  size_t add_window(uint64_t number, const LayoutRef& layout);
   void note_result(uint64_t id, const OutputPlan& output);
-  void note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<uint64_t>& used, const std::vector<int64_t>& offsets);
+  void note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<Use>& used);
   static void put(const Guard& guard, wire::Writer& out);
   void note_guard(const Plan& plan, const Bound& bound, size_t item);
-  void note_number(const wire::Slot& slot, const std::vector<const Outline*>& alike);
+  bool changes(const wire::Slot& slot) const;
+  void note_number(const wire::Slot& slot);
   void note_mask(size_t index, const wire::Step& step, const Plan& plan, const std::vector<const OutputPlan*>& made);
   void note_values(size_t index, const wire::Step& step, const LayoutRef& layout, uint64_t place);
   uint64_t add_place(uint64_t id);
@@ -119,7 +137,10 @@ class Outline {
   std::vector<Check> checks_;
   std::vector<Guard> guards_;  // in the order of calls
   std::unordered_map<uint64_t, uint64_t> numbers_of_ids_;  // while it is made
+  std::vector<const Outline*> alike_;                       // while it is made
   std::vector<Draw> draws_;
+  std::vector<Window> windows_;
+  std::vector<std::pair<size_t, uint64_t>> fixed_;  // words that are offsets, and the numbers of their storages; while it is made
   size_t numbers_ = 0;
   uint64_t calls_ = 0;
 };

@@ -61,13 +61,13 @@ at::Tensor spread(const at::Tensor& like) {
 
 enum class Change { kLastBit, kTwofold };
 
-// The inputs with other values of the same signs, as far as they are storages of fractions.
+// The inputs with other values of the same signs, as far as they are storages of fractions. Windows may lie upon each other, and stay.
 std::vector<at::Tensor> changed(const std::vector<at::Tensor>& inputs, const Outline& outline, Change change) {
   std::vector<at::Tensor> others(inputs);
   auto other = others.begin();
   for (const auto& place : outline.places()) {
     if (!place.is_input) continue;
-    if (c10::isFloatingType(other->scalar_type())) {
+    if (c10::isFloatingType(other->scalar_type()) && !place.is_windowed) {
       const auto by = change == Change::kTwofold ? spread(*other).exp2_() : spread(*other).mul_(last_bit_of(other->scalar_type())).add_(1);
       *other = other->clone().copy_(other->to(at::kDouble).mul(by));
     }

@@ -57,10 +57,16 @@ class Again {
   void give(const std::vector<at::Tensor>& inputs) {
     auto input = inputs.begin();
     for (size_t number = 0; number < places().size(); ++number) {
-      if (places()[number].is_input) insert(number).copy_(*input++);
+      if (places()[number].is_given) insert(number);
+      if (places()[number].is_input) whole(number).copy_(*input++);
     }
     if (!coming_.binding.numbers.empty()) ++input;
-    drawn_.assign(input, inputs.end());
+    drawn_.assign(input, input + static_cast<std::ptrdiff_t>(coming_.outline.draws().size()));
+    input += static_cast<std::ptrdiff_t>(coming_.outline.draws().size());
+    for (size_t index = 0; index < coming_.binding.offsets.size(); ++index) {
+      const auto& [place, layout] = coming_.outline.windows()[index];
+      view(storages_.at(coming_.binding.ids[place]), *layout, coming_.binding.offsets[index]).copy_(*input++);
+    }
   }
 
   void carry_out() {
@@ -110,24 +116,21 @@ class Again {
   }
 
   void fill(const wire::Step& step, const Outline::Draw& draw, const at::Tensor& values) {
-    const auto own = static_cast<uint8_t>(draw.layout->dtype);
-    const uint8_t dtype = precision_ == Precision::kDouble ? in_double(own) : own;
-    const auto offset = static_cast<int64_t>(step.slots[draw.word + 1].last);
-    Entry& entry = storages_.at(step.slots[draw.word].last);
-    entry.view(coming_.device, *layouts_.intern({dtype, 0, draw.layout->sizes, draw.layout->strides}), offset).copy_(values);
+    view(storages_.at(step.slots[draw.word].last), *draw.layout, static_cast<int64_t>(step.slots[draw.word + 1].last)).copy_(values);
   }
 
-  at::Tensor insert(size_t number) {
+  void insert(size_t number) {
     const auto& place = places()[number];
     storages_.insert(coming_.binding.ids[number], precision_ == Precision::kDouble ? in_double(place.bytes, place.dtype) : place.bytes);
-    return whole(number);
   }
 
-  at::Tensor whole(size_t number) {
-    const auto& layout = *places()[number].layout;
+  at::Tensor whole(size_t number) { return view(storages_.at(coming_.binding.ids[number]), *places()[number].layout, 0); }
+
+  // In this precision.
+  at::Tensor view(Entry& entry, const Layout& layout, int64_t offset) {
     const auto own = static_cast<uint8_t>(layout.dtype);
     const uint8_t dtype = precision_ == Precision::kDouble ? in_double(own) : own;
-    return storages_.at(coming_.binding.ids[number]).view(coming_.device, *layouts_.intern({dtype, 0, layout.sizes, layout.strides}), 0);
+    return entry.view(coming_.device, *layouts_.intern({dtype, 0, layout.sizes, layout.strides}), offset);
   }
 
   const Coming& coming_;

@@ -239,7 +239,7 @@ bool Session::fits(Candidate& candidate, Binding& binding) {
     const auto& place = places[number];
     const uint64_t id = binding.ids[number];
     if (place.is_made == storages_.has(id)) return false;
-    if (!place.is_input) continue;
+    if (!place.is_given) continue;
     const Entry& entry = storages_.at(id);
     if (entry.cause() || entry.shortfall() || entry.bytes() != place.bytes) return false;
   }
@@ -288,6 +288,10 @@ std::vector<at::Tensor> Session::library_inputs(const Candidate& candidate, cons
     inputs.push_back(std::move(numbers));
   }
   for (size_t index = 0; index < binding.draws.size(); ++index) inputs.push_back(drawn(candidate.outline().draws()[index], binding.draws[index]));
+  for (size_t index = 0; index < binding.offsets.size(); ++index) {
+    const auto& [place, layout] = candidate.outline().windows()[index];
+    inputs.push_back(storages_.at(binding.ids[place]).view(device_, *layout, binding.offsets[index]));
+  }
   return inputs;
 }
 
@@ -378,7 +382,7 @@ void Session::prove(Candidate& candidate, const Binding& binding) {
   try {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const auto inputs = library_inputs(candidate, binding);
-    for (const auto& input : inputs) copies.push_back(input.clone());
+    for (const auto& input : inputs) copies.push_back(at::empty_strided(input.sizes(), input.strides(), input.options()).copy_(input));
     first = candidate.library().run(copies);
     second = candidate.library().run(copies);
     const bool is_astray = take_astray(candidate.outline(), first), again = take_astray(candidate.outline(), second);

@@ -14,6 +14,7 @@ PLACES_MAX = 16_384
 CALLS_MAX = 65_536
 NUMBERS_MAX = 4096
 GUARDS_MAX = 4096
+WINDOWS_MAX = 1024
 
 
 class WordKind(IntEnum):
@@ -25,6 +26,7 @@ class WordKind(IntEnum):
     NUMBER = 3
     IGNORED = 4
     DRAWN = 5
+    WINDOW = 6
 
 
 class Word(NamedTuple):
@@ -32,7 +34,7 @@ class Word(NamedTuple):
 
     kind: WordKind
     value: int
-    """The number of the storage, the constant as the stream has it, or which of the changing numbers or of the draws it is."""
+    """The number of the storage, the constant as the stream has it, or which of the changing numbers, the draws or the windows it is."""
 
 
 class Guard(NamedTuple):
@@ -52,6 +54,7 @@ class Place:
     """A storage."""
 
     is_input: bool
+    """As a whole."""
     is_output: bool
     geometry: Geometry | None
     """Of all its elements; None where no call uses it."""
@@ -70,8 +73,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Description:
-    """A segment. Its library takes the inputs in their order, behind them one tensor of the changing numbers if there are any, and what
-    is drawn for it; it gives the outputs, and behind them, where calls have guards, how many numbers do not lie where these say."""
+    """A segment. Its library takes the inputs in their order, behind them one tensor of the changing numbers if there are any, what is
+    drawn for it, and the windows; it gives the outputs, and behind them, where calls have guards, how many numbers do not lie where these
+    say."""
 
     numbers: int
     """How many numbers change from time to time."""
@@ -79,6 +83,8 @@ class Description:
     calls: tuple[Call, ...]
     draws: int = 0
     """How many calls are given what they draw."""
+    windows: tuple[Geometry, ...] = ()
+    """Tensors over storages that are there before and stay as they are, which lie elsewhere from time to time."""
 
     @property
     def tells_astray(self) -> bool:
@@ -100,7 +106,8 @@ def form_of(description: Description) -> bytes:
         )
         for call in description.calls
     ]
-    return repr((description.numbers, description.draws, places, calls)).encode()
+    windows = [_form(window) for window in description.windows]
+    return repr((description.numbers, description.draws, windows, places, calls)).encode()
 
 
 def _form(one: Geometry | Argument | Output | None) -> Any:
@@ -119,23 +126,25 @@ def read(body: bytes) -> Description:
     reader = Reader(body)
     numbers = reader.bounded(NUMBERS_MAX, "the number of changing numbers")
     draws = reader.bounded(CALLS_MAX, "the number of draws")
+    windows = tuple(_geometry(reader) for _ in range(reader.count(WINDOWS_MAX, "the number of windows")))
     places = tuple(_place(reader) for _ in range(reader.count(PLACES_MAX, "the number of storages")))
-    calls = tuple(_call(reader, len(places), numbers, draws) for _ in range(reader.count(CALLS_MAX, "the number of calls")))
+    calls = tuple(_call(reader, len(places), numbers, draws, len(windows)) for _ in range(reader.count(CALLS_MAX, "the number of calls")))
     if not reader.done():
         raise WireError("a description with something behind it")
-    return Description(numbers, places, calls, draws)
+    return Description(numbers, places, calls, draws, windows)
 
 
 def _place(reader: Reader) -> Place:
     flags = reader.u8()
-    geometry = None
-    if flags & 4:
-        dtype, sizes, strides, conjugate = reader.geometry()
-        geometry = Geometry(dtype, tuple(sizes), tuple(strides), conjugate)
-    return Place(bool(flags & 1), bool(flags & 2), geometry)
+    return Place(bool(flags & 1), bool(flags & 2), _geometry(reader) if flags & 4 else None)
 
 
-def _call(reader: Reader, places: int, numbers: int, draws: int) -> Call:
+def _geometry(reader: Reader) -> Geometry:
+    dtype, sizes, strides, conjugate = reader.geometry()
+    return Geometry(dtype, tuple(sizes), tuple(strides), conjugate)
+
+
+def _call(reader: Reader, places: int, numbers: int, draws: int, windows: int) -> Call:
     operator, overload = reader.string().decode(), reader.string().decode()
     template = get_template(reader)
     words = tuple(Word(WordKind(reader.u8()), reader.u64()) for _ in word_kinds(template))
@@ -146,6 +155,8 @@ def _call(reader: Reader, places: int, numbers: int, draws: int) -> Call:
             raise WireError("a changing number that the description does not have")
         if word.kind == WordKind.DRAWN and word.value >= draws:
             raise WireError("a draw that the description does not have")
+        if word.kind == WordKind.WINDOW and word.value >= windows:
+            raise WireError("a window that the description does not have")
     guards = tuple(_guard(reader) for _ in range(reader.count(GUARDS_MAX, "the number of guards")))
     return Call(operator, overload, template, words, guards)
 

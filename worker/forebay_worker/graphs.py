@@ -55,7 +55,8 @@ class Target:
 
     place: int
     geometry: Geometry
-    offset: int
+    offset: int | None
+    """None of a window."""
     node: Node
 
 
@@ -106,6 +107,7 @@ class _Builder:
         self._numbers: Node | None = None
         self._changing: dict[int, Changing] = {}
         self._draws: dict[int, Node] = {}
+        self._windows: list[Node] = []
         self._held: dict[tuple[Node, Guard], Node] = {}
         self._astray: list[Node] = []
 
@@ -121,6 +123,9 @@ class _Builder:
         for number, drawn in enumerate(self._drawn_geometries()):
             inputs.append(empty(drawn))
             self._draws[number] = self._placeholder(f"draw_{number}", inputs[-1])
+        for number, window in enumerate(self._description.windows):
+            inputs.append(empty(window))
+            self._windows.append(self._placeholder(f"window_{number}", inputs[-1]))
         for call in self._description.calls:
             try:
                 self._call(call)
@@ -222,16 +227,17 @@ class _Builder:
 
     def _write(self, target: Target, value: Node) -> None:
         """The storage gets a new value: the old one, but for what the tensor covers."""
+        if target.offset is None:
+            raise Unsupported("a write to what lies elsewhere from time to time")
         base, wanted = _geometry(self._description.places[target.place]), target.geometry
         value = self._as(value, base.dtype)
         if tuple(value.meta["val"].shape) != wanted.sizes:
             value = self.call(ATEN.expand.default, value, list(wanted.sizes))
         if base.sizes != wanted.sizes or not _same_strides(base, wanted) or target.offset != 0:
-            value = self._put(target, base, value)
+            value = self._put(target, _slab(base, wanted, target.offset), base, value)
         self._values[target.place] = value
 
-    def _put(self, target: Target, base: Geometry, value: Node) -> Node:
-        slab = _slab(base, target.geometry, target.offset)
+    def _put(self, target: Target, slab: Hyperslab, base: Geometry, value: Node) -> Node:
         if _count(slab.sizes) != _count(target.geometry.sizes):
             raise Unsupported("a write to elements that share their place")
         rest = [dim for dim in range(len(target.geometry.sizes)) if dim not in slab.dims]
@@ -520,8 +526,10 @@ class _Builder:
 
     def _tensor(self, source: Argument, words: Iterator[Word]) -> Target:
         storage, offset = next(words), next(words)
-        if source.geometry is None or offset.kind != WordKind.CONSTANT:
-            raise Unsupported("a tensor without a constant place")
+        if source.geometry is None or offset.kind not in (WordKind.CONSTANT, WordKind.WINDOW):
+            raise Unsupported("a tensor without a place")
+        if offset.kind == WordKind.WINDOW:
+            return Target(storage.value, source.geometry, None, self._windows[offset.value])
         return Target(storage.value, source.geometry, offset.value, self._look(storage.value, source.geometry, offset.value))
 
     def _scalar_tensor(self, source: Argument, words: Iterator[Word]) -> Any:
