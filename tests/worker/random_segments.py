@@ -12,7 +12,7 @@ import torch
 from conftest import DTYPE_OF, DTYPES, Recording, geometry_of
 from forebay_wire import steps, stream
 from forebay_wire.stream import Argument, Geometry, Tag, Template
-from forebay_worker.descriptions import Call, Description, Guard, Place, Word, WordKind
+from forebay_worker.descriptions import Call, Description, Guard, Place, Window, Word, WordKind
 from hypothesis import strategies as st
 
 aten = torch.ops.aten
@@ -100,7 +100,7 @@ class Program:
         return tensor
 
     def given_data(self, whole: torch.Tensor, farther: int) -> torch.Tensor:
-        """Nothing writes to it, and no part that is read is among its last ``farther`` elements."""
+        """No part that is looked at is among its last ``farther`` elements. One that is written to is all that is looked at."""
         self.given(whole)
         self.data[self.upload(whole)] = farther
         return whole
@@ -180,13 +180,13 @@ class Program:
     def description(self) -> Description:
         given = self.before.keys() - self.data.keys()
         places = (Place(number in given, self._is_output(number), geometry) for number, geometry in enumerate(self.geometries))
-        windows = tuple(geometry for _, geometry, _ in self.windows)
+        windows = tuple(Window(number in self.written, geometry) for number, geometry, _ in self.windows)
         return Description(len(self.numbers), tuple(places), tuple(self.calls), len(self.drawn), windows)
 
     def _is_output(self, number: int) -> bool:
         made = {number for step in self.sent for number in step.made}
         used = {word.value for call in self.calls for word in call.words if word.kind in (WordKind.USED, WordKind.MADE)}
-        return number in (made | self.written) & used - self.freed
+        return number in (made | self.written - self.data.keys()) & used - self.freed
 
     def bytes_of(self, number: int) -> int:
         geometry = self.geometries[number]
@@ -203,7 +203,8 @@ class Program:
     def outputs(self, description: Description) -> list[torch.Tensor]:
         """As a library gives them: what the storages hold now."""
         whole = {self.storages.get(one.untyped_storage().data_ptr()): one for one in self.alive}
-        return [_as(whole[number], place.geometry) for number, place in enumerate(description.places) if place.is_output]
+        windows = [_as(whole[number], geometry, offset) for number, geometry, offset in self.windows if number in self.written]
+        return [*(_as(whole[number], place.geometry) for number, place in enumerate(description.places) if place.is_output), *windows]
 
 
 def _as(whole: torch.Tensor, geometry: Geometry | None, offset: int = 0) -> torch.Tensor:
@@ -282,12 +283,22 @@ def _pointwise(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -
 
 def _of_data(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
     """Rows and columns of a larger matrix, one row below in other rounds."""
-    data = next((one for one in program.alive if program.storages.get(one.untyped_storage().data_ptr()) in program.data), None)
+    data = next((one for one in program.alive if one.shape == (8, 6)), None)
     if data is None:
         data = program.given_data(torch.randn(8, 6), 6)
     row, column = draw(st.integers(0, 3)), draw(st.integers(0, 2))
     part = data[row : row + 4, column : column + 4]
     tensors.append(program.run(aten.add.Tensor, part.t() if draw(st.booleans()) else part, _any(draw, tensors), 0.5))
+
+
+def _kept(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """In a row of its own, the one below in other rounds."""
+    record = program.given_data(torch.randn(4, 4), 4)
+    row = record[draw(st.integers(0, 2))]
+    if draw(st.booleans()):
+        program.run(aten.copy_.default, row, _any(draw, tensors)[1])
+    else:
+        program.run(aten.add_.Tensor, row, _any(draw, tensors)[:, 2], 0.5)
 
 
 def _product(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
@@ -472,7 +483,7 @@ def _joined(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> N
 
 STATEMENTS: tuple[Callable[[st.DrawFn, Program, list[torch.Tensor]], None], ...] = (
     _pointwise, _product, _in_place, _copied, _each, _allocated, _freed, _dropped, _filled, _cast, _normalized, _reduced, _branched,
-    _indexed, _scattered, _told, _joined, _of_data,
+    _indexed, _scattered, _told, _joined, _of_data, _kept,
 )  # fmt: skip
 
 

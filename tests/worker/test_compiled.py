@@ -390,7 +390,8 @@ def test_a_notebook_that_changes_its_loop_again_and_again_leaves_no_library_behi
     shutil.copy(kept / f"{key_of(kept)}.so", tmp_path / GIVEN)
     program = (str(Path(__file__).with_name("standin_compilers_worker.py")),)
     notebook: Any = loop_of(libraries, 0.25, kind=Notebook, program=program, python=sys.executable)
-    (worker,) = (one for one in psutil.Process().children() if str(libraries) in one.cmdline())
+    alive = (one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE)
+    (worker,) = (one for one in alive if str(libraries) in one.cmdline())
     held = []
     for number in range(LOOPS):
         deadline = time.monotonic() + 30

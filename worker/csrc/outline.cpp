@@ -240,7 +240,7 @@ Outline::Use Outline::note_use(uint64_t id, const wire::Slot& offset, const Layo
   place.is_written = place.is_written || writes;
   Use use{number, static_cast<int64_t>(offset.last), std::nullopt};
   words_.push_back({Kind::kUsed, false, number});
-  const bool may_move = place.is_given && !writes && is_apart(*layout, Gaps::kAny);
+  const bool may_move = place.is_given && is_apart(*layout, Gaps::kAny);
   if (offset.varies || (may_move && changes(offset))) {
     use.window = add_window(number, layout);
     words_.push_back({Kind::kWindow, false, *use.window});
@@ -294,16 +294,35 @@ void Outline::note_guard(const Plan& plan, const Bound& bound, size_t item) {
   guards_.push_back({calls_, bound.argument, item, from_either_end ? -bound.end : 0, bound.end - 1, has_other ? std::optional(bound.other) : std::nullopt});
 }
 
-// Storages that are never looked at as a whole are rows of elements. What nothing writes to may be looked at elsewhere another time.
+// Storages that are never looked at as a whole are rows of elements. What nothing writes to may be looked at elsewhere another time, and so may
+// what is written to and looked at nowhere else.
 void Outline::complete(Layouts& layouts) {
-  for (const auto& [word, number] : std::exchange(fixed_, {})) words_[word].may_change = places_[number].is_given && !places_[number].is_written;
-  for (auto& place : places_) {
-    if (place.is_windowed && place.is_written) throw NotCompiled("it writes to a storage, and looks at another part of it from time to time");
+  for (const auto& [word, number] : fixed_) {
+    const auto is_of_it = [number = number](const auto& other) { return other.second == number; };
+    const Place& place = places_[number];
+    words_[word].may_change = place.is_given && (!place.is_written || (!place.is_windowed && std::count_if(fixed_.begin(), fixed_.end(), is_of_it) == 1));
+  }
+  fixed_.clear();
+  for (size_t number = 0; number < places_.size(); ++number) {
+    Place& place = places_[number];
+    if (place.is_windowed && place.is_written) settle_written(number);
     if (place.layout || !place.has_dtype) continue;
     const auto item = static_cast<int64_t>(c10::elementSize(place.dtype));
     if (place.bytes % item != 0) throw NotCompiled("a storage holds a part of an element");
     place.layout = layouts.intern({static_cast<uint8_t>(place.dtype), 0, {place.bytes / item}, {1}});
   }
+}
+
+// Its window takes the write.
+void Outline::settle_written(uint64_t number) {
+  Place& place = places_[number];
+  const auto is_its = [&](const Window& window) { return window.place == number; };
+  const auto window = std::find_if(windows_.begin(), windows_.end(), is_its);
+  if (place.is_input || std::find_if(window + 1, windows_.end(), is_its) != windows_.end()) {
+    throw NotCompiled("it writes to a storage, and looks at another part of it from time to time");
+  }
+  window->is_output = !place.is_freed;
+  place.is_written = false;
 }
 
 int64_t Outline::made_bytes() const {
@@ -325,7 +344,10 @@ std::vector<uint8_t> Outline::description(const std::vector<wire::Step*>& path, 
   out.varint(numbers_);
   out.varint(draws_.size());
   out.varint(windows_.size());
-  for (const auto& window : windows_) wire::put_geometry(out, static_cast<uint8_t>(window.layout->dtype), 0, window.layout->sizes, window.layout->strides);
+  for (const auto& window : windows_) {
+    out.u8(window.is_output);
+    wire::put_geometry(out, static_cast<uint8_t>(window.layout->dtype), 0, window.layout->sizes, window.layout->strides);
+  }
   out.varint(places_.size());
   for (const auto& place : places_) {
     out.u8(static_cast<uint8_t>((place.is_input ? 1 : 0) | (place.is_output() ? 2 : 0) | (place.layout ? 4 : 0)));
@@ -402,7 +424,7 @@ Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& bin
     }
   }
   for (size_t window = 0; window < windows_.size(); ++window) {
-    const auto& [place, layout] = windows_[window];
+    const auto& [place, layout, is_output] = windows_[window];
     if (static_cast<uint64_t>(binding.offsets[window]) > static_cast<uint64_t>(places_[place].bytes / layout->item_bytes - layout->span)) return Misfit::kOther;
   }
   auto sorted = binding.ids;

@@ -59,11 +59,12 @@ class Outline {
     int64_t bytes = 0;           // of that
   };
 
-  // A tensor over what is there before, and stays as it is, that lies elsewhere from time to time, as a batch of a data set. The library takes it by
-  // itself.
+  // A tensor over what is there before that lies elsewhere from time to time, as a batch of a data set. The library takes it by itself. One that is
+  // written to is all that the segment looks at of its storage.
   struct Window {
     uint64_t place;
     LayoutRef layout;
+    bool is_output = false;  // the library gives what it holds at the end
   };
 
   // Of the words that the steps came with last; nothing of it is carried out yet. A number that changes, or a tensor that lies elsewhere, in one of
@@ -130,6 +131,7 @@ class Outline {
   void note_values(size_t index, const wire::Step& step, const LayoutRef& layout, uint64_t place);
   uint64_t add_place(uint64_t id);
   void complete(Layouts& layouts);
+  void settle_written(uint64_t number);
 
   std::vector<Place> places_;
   std::vector<Word> words_;                  // of all steps, in order

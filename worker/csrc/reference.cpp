@@ -64,8 +64,7 @@ class Again {
     drawn_.assign(input, input + static_cast<std::ptrdiff_t>(coming_.outline.draws().size()));
     input += static_cast<std::ptrdiff_t>(coming_.outline.draws().size());
     for (size_t index = 0; index < coming_.binding.offsets.size(); ++index) {
-      const auto& [place, layout] = coming_.outline.windows()[index];
-      view(storages_.at(coming_.binding.ids[place]), *layout, coming_.binding.offsets[index]).copy_(*input++);
+      windowed(index).copy_(*input++);
     }
   }
 
@@ -103,6 +102,9 @@ class Again {
     for (size_t number = 0; number < places().size(); ++number) {
       if (places()[number].is_output()) results.push_back(whole(number));
     }
+    for (size_t window = 0; window < coming_.binding.offsets.size(); ++window) {
+      if (coming_.outline.windows()[window].is_output) results.push_back(windowed(window));
+    }
     return results;
   }
 
@@ -125,6 +127,11 @@ class Again {
   }
 
   at::Tensor whole(size_t number) { return view(storages_.at(coming_.binding.ids[number]), *places()[number].layout, 0); }
+
+  at::Tensor windowed(size_t window) {
+    const auto& [place, layout, is_output] = coming_.outline.windows()[window];
+    return view(storages_.at(coming_.binding.ids[place]), *layout, coming_.binding.offsets[window]);
+  }
 
   // In this precision.
   at::Tensor view(Entry& entry, const Layout& layout, int64_t offset) {

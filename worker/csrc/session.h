@@ -196,6 +196,7 @@ class Session {
   bool fits(Candidate& candidate, Binding& binding);
   at::Tensor drawn(const Outline::Draw& draw, const std::pair<uint64_t, uint64_t>& seed_and_counter) const;
   std::vector<at::Tensor> library_inputs(const Candidate& candidate, const Binding& binding);
+  const at::Tensor& windowed(const Candidate& candidate, const Binding& binding, size_t window);
   bool are_results(const Candidate& candidate, const std::vector<at::Tensor>& results) const;
   bool serve(Candidate& candidate, const Binding& binding);
   void settle_layouts(const Candidate& candidate, std::vector<at::Tensor>& results);

@@ -289,10 +289,14 @@ std::vector<at::Tensor> Session::library_inputs(const Candidate& candidate, cons
   }
   for (size_t index = 0; index < binding.draws.size(); ++index) inputs.push_back(drawn(candidate.outline().draws()[index], binding.draws[index]));
   for (size_t index = 0; index < binding.offsets.size(); ++index) {
-    const auto& [place, layout] = candidate.outline().windows()[index];
-    inputs.push_back(storages_.at(binding.ids[place]).view(device_, *layout, binding.offsets[index]));
+    inputs.push_back(windowed(candidate, binding, index));
   }
   return inputs;
+}
+
+const at::Tensor& Session::windowed(const Candidate& candidate, const Binding& binding, size_t window) {
+  const auto& [place, layout, is_output] = candidate.outline().windows()[window];
+  return storages_.at(binding.ids[place]).view(device_, *layout, binding.offsets[window]);
 }
 
 void Session::bar(Candidate& candidate, const std::string& why) {
@@ -303,11 +307,16 @@ void Session::bar(Candidate& candidate, const std::string& why) {
 // Whether the results are what the segment makes, by their geometry.
 bool Session::are_results(const Candidate& candidate, const std::vector<at::Tensor>& results) const {
   size_t next = 0;
-  for (const auto& place : candidate.outline().places()) {
-    if (!place.is_output()) continue;
+  const auto is_next = [&](const Layout& layout) {
     if (next == results.size()) return false;
     const auto& result = results[next++];
-    if (!result.defined() || !result.device().is_cpu() || result.scalar_type() != place.dtype || result.sizes() != c10::IntArrayRef(place.layout->sizes)) return false;
+    return result.defined() && result.device().is_cpu() && result.scalar_type() == layout.dtype && result.sizes() == c10::IntArrayRef(layout.sizes);
+  };
+  for (const auto& place : candidate.outline().places()) {
+    if (place.is_output() && !is_next(*place.layout)) return false;
+  }
+  for (const auto& window : candidate.outline().windows()) {
+    if (window.is_output && !is_next(*window.layout)) return false;
   }
   return next == results.size();
 }
@@ -372,6 +381,12 @@ void Session::take_results(const Candidate& candidate, const Binding& binding, c
     entry.replace(c10::Storage(nullptr));
     entry.adopt(*result++, 0);
   }
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  for (size_t window = 0; window < candidate.outline().windows().size(); ++window) {
+    if (!candidate.outline().windows()[window].is_output) continue;
+    storages_.at(binding.ids[candidate.outline().windows()[window].place]).touch(device_);
+    windowed(candidate, binding, window).copy_(*result++);
+  }
   sequence_ += candidate.outline().calls();
 }
 
@@ -416,6 +431,9 @@ std::string Session::difference(Candidate& candidate, const Binding& binding, co
   const auto& places = candidate.outline().places();
   for (size_t number = 0; number < places.size(); ++number) {
     if (places[number].is_output()) expected.push_back(storages_.at(binding.ids[number]).view(device_, *places[number].layout, 0));
+  }
+  for (size_t window = 0; window < binding.offsets.size(); ++window) {
+    if (candidate.outline().windows()[window].is_output) expected.push_back(windowed(candidate, binding, window));
   }
   Proof proof({candidate.outline(), binding, path_, plans_, device_}, candidate.library(), inputs, std::move(expected));
   for (const auto& results : found) {

@@ -60,6 +60,14 @@ class Place:
     """Of all its elements; None where no call uses it."""
 
 
+class Window(NamedTuple):
+    """A tensor over a storage that is there before, which lies elsewhere from time to time."""
+
+    is_output: bool
+    """It is written to, and all that the segment looks at of its storage."""
+    geometry: Geometry
+
+
 @dataclass(frozen=True)
 class Call:
     """A call of an operator, such as ``aten::add`` with the overload ``Tensor``."""
@@ -74,8 +82,8 @@ class Call:
 @dataclass(frozen=True)
 class Description:
     """A segment. Its library takes the inputs in their order, behind them one tensor of the changing numbers if there are any, what is
-    drawn for it, and the windows; it gives the outputs, and behind them, where calls have guards, how many numbers do not lie where these
-    say."""
+    drawn for it, and the windows; it gives the outputs, windows among them last, and behind them, where calls have guards, how many numbers
+    do not lie where these say."""
 
     numbers: int
     """How many numbers change from time to time."""
@@ -83,8 +91,7 @@ class Description:
     calls: tuple[Call, ...]
     draws: int = 0
     """How many calls are given what they draw."""
-    windows: tuple[Geometry, ...] = ()
-    """Tensors over storages that are there before and stay as they are, which lie elsewhere from time to time."""
+    windows: tuple[Window, ...] = ()
 
     @property
     def tells_astray(self) -> bool:
@@ -106,7 +113,7 @@ def form_of(description: Description) -> bytes:
         )
         for call in description.calls
     ]
-    windows = [_form(window) for window in description.windows]
+    windows = [(window.is_output, _form(window.geometry)) for window in description.windows]
     return repr((description.numbers, description.draws, windows, places, calls)).encode()
 
 
@@ -126,7 +133,7 @@ def read(body: bytes) -> Description:
     reader = Reader(body)
     numbers = reader.bounded(NUMBERS_MAX, "the number of changing numbers")
     draws = reader.bounded(CALLS_MAX, "the number of draws")
-    windows = tuple(_geometry(reader) for _ in range(reader.count(WINDOWS_MAX, "the number of windows")))
+    windows = tuple(Window(bool(reader.u8()), _geometry(reader)) for _ in range(reader.count(WINDOWS_MAX, "the number of windows")))
     places = tuple(_place(reader) for _ in range(reader.count(PLACES_MAX, "the number of storages")))
     calls = tuple(_call(reader, len(places), numbers, draws, len(windows)) for _ in range(reader.count(CALLS_MAX, "the number of calls")))
     if not reader.done():

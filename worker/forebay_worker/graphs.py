@@ -55,9 +55,10 @@ class Target:
 
     place: int
     geometry: Geometry
-    offset: int | None
-    """None of a window."""
+    offset: int
+    """Nothing of a window."""
     node: Node
+    window: int | None = None
 
 
 class Hyperslab(NamedTuple):
@@ -124,7 +125,7 @@ class _Builder:
             inputs.append(empty(drawn))
             self._draws[number] = self._placeholder(f"draw_{number}", inputs[-1])
         for number, window in enumerate(self._description.windows):
-            inputs.append(empty(window))
+            inputs.append(empty(window.geometry))
             self._windows.append(self._placeholder(f"window_{number}", inputs[-1]))
         for call in self._description.calls:
             try:
@@ -132,6 +133,7 @@ class _Builder:
             except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError, IndexError) as error:
                 raise Unsupported(f"{call.operator}: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
         outputs = [self._value(number) for number, place in enumerate(self._description.places) if place.is_output]
+        outputs += [value for value, window in zip(self._windows, self._description.windows, strict=True) if window.is_output]
         self._graph.output((*self._own(outputs), *self._all_astray()))
         return SegmentGraph(GraphModule(torch.nn.Module(), self._graph), inputs)
 
@@ -227,17 +229,19 @@ class _Builder:
 
     def _write(self, target: Target, value: Node) -> None:
         """The storage gets a new value: the old one, but for what the tensor covers."""
-        if target.offset is None:
-            raise Unsupported("a write to what lies elsewhere from time to time")
         base, wanted = _geometry(self._description.places[target.place]), target.geometry
         value = self._as(value, base.dtype)
         if tuple(value.meta["val"].shape) != wanted.sizes:
             value = self.call(ATEN.expand.default, value, list(wanted.sizes))
+        if target.window is not None:
+            self._windows[target.window] = value
+            return
         if base.sizes != wanted.sizes or not _same_strides(base, wanted) or target.offset != 0:
-            value = self._put(target, _slab(base, wanted, target.offset), base, value)
+            value = self._put(target, base, value)
         self._values[target.place] = value
 
-    def _put(self, target: Target, slab: Hyperslab, base: Geometry, value: Node) -> Node:
+    def _put(self, target: Target, base: Geometry, value: Node) -> Node:
+        slab = _slab(base, target.geometry, target.offset)
         if _count(slab.sizes) != _count(target.geometry.sizes):
             raise Unsupported("a write to elements that share their place")
         rest = [dim for dim in range(len(target.geometry.sizes)) if dim not in slab.dims]
@@ -529,7 +533,7 @@ class _Builder:
         if source.geometry is None or offset.kind not in (WordKind.CONSTANT, WordKind.WINDOW):
             raise Unsupported("a tensor without a place")
         if offset.kind == WordKind.WINDOW:
-            return Target(storage.value, source.geometry, None, self._windows[offset.value])
+            return Target(storage.value, source.geometry, 0, self._windows[offset.value], offset.value)
         return Target(storage.value, source.geometry, offset.value, self._look(storage.value, source.geometry, offset.value))
 
     def _scalar_tensor(self, source: Argument, words: Iterator[Word]) -> Any:
