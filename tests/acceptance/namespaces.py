@@ -92,18 +92,22 @@ class NetworkHost:
     def __init__(self, name: str, address: str, folder: Path, prefix: Sequence[str]) -> None:
         self.name, self.address, self.folder, self._prefix = name, address, folder, prefix
         folder.mkdir(mode=0o755)
-        self._systemctl = folder / "systemctl"
+        self.lay()
+        self.turn_on()
+
+    def lay(self) -> None:
+        """Writes what is there before it is turned on for the first time."""
+        self._systemctl = self.folder / "systemctl"
         script = Path(__file__).with_name("systemctl.py")
         self._systemctl.write_text(f'#!/bin/sh\nexec {sys.executable} {script} "$@"\n')
         self._systemctl.chmod(0o755)
-        self.turn_on()
 
     def turn_on(self) -> None:
         """With what it has written before, and without a cable; ``systemctl default`` starts what is enabled there."""
         apart = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
         laid = ["sh", "-euc", LAID, "sh", str(self.folder), self.name, self.address, str(self._systemctl)]
         self.process = _held([*self._prefix, *apart, *laid])
-        self.pid = _first_child(self.process.pid)
+        self.pid = first_child(self.process.pid)
 
     def begin_loopback(self) -> None:
         """For a host that is plugged into nothing."""
@@ -154,7 +158,7 @@ def _end(process: subprocess.Popen[str], pid: int) -> None:
         process.stdout.close()
 
 
-def _first_child(pid: int) -> int:
+def first_child(pid: int) -> int:
     """Of ``unshare --fork``."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:

@@ -21,8 +21,8 @@ from forebay_admin.host import answers as questions
 from forebay_admin.host.answers import Answers
 from forebay_admin.host.layout import LISTENERS, Layout
 from forebay_admin.host.records import RecordCount
+from forebay_admin.host.units import TARGET
 
-TARGET = "forebay.target"
 STARTED = ("proxy", "hub", "billing", "pool", "dashboards")
 """In this order: billing's database is brought up to date before the pool tells it of usage."""
 OPERATORS = ("hub.toml", "pool.toml", "billing.toml", "dashboards.toml", "jupyterhub_config.py")
@@ -131,7 +131,7 @@ class Host:
 
     def stop(self) -> None:
         """Raises SystemdError."""
-        systemd.call("systemctl", "stop", TARGET)
+        systemd.call("systemctl", "stop", TARGET, *(f"forebay-{name}" for name in STARTED))  # units of before end after their target
 
     def start(self) -> None:
         """Each unit once the one before it answers, then what else belongs to it. Raises SystemdError, UpgradeError."""

@@ -19,6 +19,7 @@ DEVICES = "@devices"
 """The groups that open this host's accelerators, looked for whenever a unit or a worker starts (``forebay_service.account``)."""
 ACCOUNTS = ("proxy", *SERVICES, WORKER)
 """Who has a uid of its own: ``forebay-NAME``."""
+TARGET = "forebay.target"
 PRIVILEGED_PORTS = 1024
 HARDENED = {
     "NoNewPrivileges": "yes",
@@ -49,6 +50,8 @@ CLOSED = {
 and ``/dev/nvidia*``, some of which are there only once a driver was used, so that no list would hold."""
 STARTS_WORKERS = {"CapabilityBoundingSet": "CAP_SETGID CAP_SETUID", "RestrictNamespaces": "user"}
 """Of what begins as :func:`starting_workers` says, over the above: what it takes to enter a user namespace."""
+AWAITED = {"Type": "exec"}
+"""Of what runs on: it counts as started once its folders are there, which a unit after it may have among those that it writes to."""
 OUTLIVED = {"RuntimeDirectoryPreserve": "restart", "KillMode": "process"}
 """Workers, and their sockets, outlive a pool that dies, and end by themselves where none comes back. One that is stopped ends them."""
 NO_DEVICES = {"PrivateDevices": "yes", "ProtectClock": "yes"}
@@ -61,9 +64,8 @@ BACKUP_CAPABILITIES = "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER"
 def units(answers: Answers, layout: Layout) -> dict[str, str]:
     """File name → content."""
     found = {f"forebay-{name}.service": text for name, text in _services(answers, layout).items()}
-    wanted = " ".join(found)
-    target = {"Description": "Forebay", "Wants": wanted, "After": wanted}
-    found["forebay.target"] = text({"Unit": target, "Install": {"WantedBy": "multi-user.target"}})
+    target = {"Description": "Forebay", "Wants": " ".join(found)}
+    found[TARGET] = text({"Unit": target, "Install": {"WantedBy": "multi-user.target"}})
     return found | _copies(answers, layout)
 
 
@@ -154,8 +156,9 @@ def _service(name: str, answers: Answers, layout: Layout) -> Settings:
 def _unit(name: str, what: str, after: str, service: Settings) -> str:
     described = what or {"pool": "devices and leases", "billing": "prices and books", "dashboards": "the pages"}[name]
     account = {} if name == "hub" else {"User": f"forebay-{name}", "Group": f"forebay-{name}"}
-    unit = {"Description": f"Forebay: {described}", "PartOf": "forebay.target", "After": f"network-online.target {after}".strip()}
-    return text({"Unit": unit, "Service": {**HARDENED, **account, "Restart": "on-failure", "RestartSec": "2", **service}})
+    # After the target, so that who stops it waits for all that is a part of it.
+    unit = {"Description": f"Forebay: {described}", "PartOf": TARGET, "After": f"network-online.target {TARGET} {after}".strip()}
+    return text({"Unit": unit, "Service": {**HARDENED, **AWAITED, **account, "Restart": "on-failure", "RestartSec": "2", **service}})
 
 
 def _copies(answers: Answers, layout: Layout) -> dict[str, str]:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from forebay_admin.host.layout import Layout
-from forebay_admin.host.units import CLOSED, HARDENED, STARTS_WORKERS, WORKER, Settings, account, service_command, starting_workers, text
+from forebay_admin.host.units import (
+    AWAITED,
+    CLOSED,
+    HARDENED,
+    STARTS_WORKERS,
+    TARGET,
+    WORKER,
+    Settings,
+    account,
+    service_command,
+    starting_workers,
+    text,
+)
 from forebay_admin.node.invitation import Invitation
 
 HEAD, NODE = "forebay-ray", "forebay-node"
@@ -55,7 +67,7 @@ def node_unit(layout: Layout, invitation: Invitation, labels: Mapping[str, str],
 def head_unit(layout: Layout, address: str) -> str:
     """Of the cluster's head, which offers no device."""
     options = ["--head", f"--port={HEAD_PORT}", "--include-dashboard=false", "--num-gpus=0"]
-    return _unit("the head of the cluster of hosts", _service(layout, HEAD, POOL_ACCOUNT, address, options, HEALTH), "forebay.target")
+    return _unit("the head of the cluster of hosts", _service(layout, HEAD, POOL_ACCOUNT, address, options, HEALTH), TARGET)
 
 
 def pool_drop_in(layout: Layout) -> str:
@@ -87,6 +99,7 @@ def _service(layout: Layout, unit: str, account: str, address: str, options: lis
     return {
         **HARDENED,
         **CLOSED,
+        **AWAITED,
         "User": account,
         "Group": account,
         "ExecStart": " ".join(words),
