@@ -4,7 +4,6 @@ image that is built and run."""
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
@@ -12,9 +11,11 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import debian_tree
 import httpx
 import pytest
 import yaml
@@ -202,26 +203,18 @@ def test_containers_are_closed_and_only_the_proxy_is_reached(compose: dict[str, 
 
 
 BUILDAH = ("buildah", "--storage-driver", "vfs")
-BASE_PACKAGES = "ca-certificates,python3,python3-venv"
 BUILD_SECONDS = 900
 
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Object]]:
     """The root of billing's image, and its configuration. The base is Debian, as its own packages lay it."""
-    if os.geteuid() != 0 or None in map(shutil.which, ("buildah", "debootstrap")):
-        pytest.skip("building takes root, buildah and debootstrap (Debian: apt-get install buildah debootstrap)")
+    debian_tree.need("buildah")
     folder = tmp_path_factory.mktemp("image")
     store = ("--root", str(folder / "store"), "--runroot", str(folder / "run"))
 
-    def run(*words: str) -> str:
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-        return done.stdout.strip()
-
-    run("debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", "bookworm", str(folder / "base"))
-    shutil.copy("/etc/ssl/certs/ca-certificates.crt", folder / "base" / "etc" / "ssl" / "certs")  # what this host trusts
-    (folder / "base" / "etc" / "pip.conf").write_text("[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n")
+    run = partial(debian_tree.said, BUILD_SECONDS)
+    debian_tree.lay(folder / "base")
     run("tar", "-C", str(folder / "base"), "-cf", str(folder / "base.tar"), ".")
     (folder / "Containerfile").write_text("FROM scratch\nADD base.tar /\n")
     (folder / ".containerignore").write_text("*\n!base.tar\n")

@@ -1,22 +1,28 @@
-"""``forebay run --image``, and the page's plain ``docker run``: the entry script really runs, an engine is stood in for."""
+"""``forebay run --image``, and the page's plain ``docker run``: the entry script really runs, an engine is stood in for.
+
+At length podman runs both.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import resource
 import shlex
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import requires
 from pathlib import Path
 
+import debian_tree
 import pytest
 from forebay.embedded import EmbeddedPool
 from forebay.toolkit import image
-from installing import Environment
+from installing import SITE, Environment, link
 from packaging.requirements import Requirement
 
 STAND_IN = Path(__file__).with_name("stand_in_engine.py")
@@ -128,16 +134,90 @@ def test_settings_are_files_that_only_their_owner_reads(tmp_path: Path) -> None:
     assert modes["FOREBAY_TOKEN"] == 0o600 and stat.S_IMODE((tmp_path / "settings").stat().st_mode) == 0o700
 
 
-@pytest.mark.full_sweep  # another program that imports PyTorch
-def test_the_page_s_plain_docker_run_computes_too(stock: Path, pool: EmbeddedPool, tmp_path: Path) -> None:
-    """What lays the client with pip needs an index, and is done by the command's own means."""
+def page_s_lines(pool: EmbeddedPool, name: str) -> str:
+    """What the page has typed by hand; what lays the client with pip needs an index, and is done by the command's own means."""
     page = (CHECKOUT / "docs" / "users" / "containers.md").read_text(encoding="utf-8")
     script = "".join(re.findall(r"^```sh\n(.*?)^```", page.partition("\n## With `docker run`\n")[2], re.MULTILINE | re.DOTALL))
     lines = [line for line in script.replace("\\\n", "").splitlines() if not line.startswith("pip ")]
+    return "\n".join(lines).replace("https://hub.example.org/services/pool/", shlex.quote(pool.service.url)).replace("IMAGE", name)
+
+
+@pytest.mark.full_sweep  # another program that imports PyTorch
+def test_the_page_s_plain_docker_run_computes_too(stock: Path, pool: EmbeddedPool, tmp_path: Path) -> None:
     image.lay_client(tmp_path / "client")
     (tmp_path / "train.py").write_text(TRAIN)
-    typed = "\n".join(lines).replace("https://hub.example.org/services/pool/", shlex.quote(pool.service.url)).replace("IMAGE", "stock")
+    typed = page_s_lines(pool, "stock")
     variables = {"STAND_IN": str(stock), "PATH": f"{stock / 'bin'}:/usr/bin:/bin", "TOKEN": pool.service.token}
     done = subprocess.run(["sh", "-euc", typed], cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout.partition(" Forebay")[0]) == (7, "[[5.0, 14.0], [14.0, 50.0]]"), done.stderr
     assert pool.service.token not in (stock / "told.json").read_text()
+
+
+# An engine itself
+
+
+PODMAN = """#!/bin/sh
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin CONTAINERS_CONF={folder}/containers.conf CONTAINERS_STORAGE_CONF={folder}/storage.conf
+cgroups='mount -t tmpfs tmpfs /sys/fs; mkdir /sys/fs/cgroup; mount -t cgroup2 cgroup2 /sys/fs/cgroup'
+exec unshare --mount --cgroup sh -ec "$cgroups"'; exec podman "$@"' sh "$@"
+"""
+"""It sees cgroups of version 2 alone, also where this machine has both."""
+ENGINE = """
+[containers]
+cgroups = "disabled"
+default_ulimits = ["nofile={files}:{files}", "nproc=4096:4096"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "crun"
+"""
+STORAGE = '[storage]\ndriver = "overlay"\ngraphroot = "{folder}/store"\nrunroot = "{folder}/run"\n'
+LIBRARIES = "/usr/local/lib/python3.11/dist-packages"
+"""Where Debian's Python looks for what is no package of Debian's."""
+ENGINE_SECONDS_MAX = 600
+
+
+@pytest.fixture(scope="module")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with podman, which has an image ``stock`` of Debian's own packages. PyTorch is mounted, so that no gigabyte is copied."""
+    debian_tree.need("podman", "crun")
+    folder = tmp_path_factory.mktemp("podman")
+    (folder / "bin").mkdir()
+    engine = folder / "bin" / "podman"
+    engine.write_text(PODMAN.format(folder=folder))
+    engine.chmod(0o755)
+    (folder / "containers.conf").write_text(ENGINE.format(files=resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    (folder / "storage.conf").write_text(STORAGE.format(folder=folder))
+    debian_tree.lay(folder / "tree")
+    debian_tree.said(ENGINE_SECONDS_MAX, "tar", "-C", str(folder / "tree"), "-cf", str(folder / "tree.tar"), ".")
+    debian_tree.said(ENGINE_SECONDS_MAX, str(engine), "import", str(folder / "tree.tar"), "stock")
+    (folder / "environment" / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    link(folder / "environment", below_torch())
+    yield folder
+    subprocess.run([engine, "system", "reset", "--force"], capture_output=True, check=False)
+
+
+@pytest.mark.full_sweep
+@pytest.mark.timeout(2 * ENGINE_SECONDS_MAX)
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="Debian 12 has Python 3.11")
+def test_podman_computes_by_the_command_and_by_the_page_s_plain_line(podman: Path, pool: EmbeddedPool, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    sockets, packages = tempfile.gettempdir(), f"{podman}/environment/lib/python3.11/site-packages"
+    volumes = [f"{sockets}:{sockets}", f"{SITE}:{SITE}:ro", f"{packages}:{LIBRARIES}:ro"]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "SSL_"))}
+    variables |= {"PATH": f"{podman}/bin", "FOREBAY_URL": pool.service.url, "FOREBAY_TOKEN": pool.service.token}
+
+    def run(words: list[str], variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=ENGINE_SECONDS_MAX)
+
+    options = [word for volume in volumes for word in ("--volume", volume)]
+    typed = [f"{sys.prefix}/bin/forebay", "run", "--flavor", "dev.4gb", "--image", "stock", *options, "--", "python3", "train.py"]
+    done = run(typed, variables)
+    assert (done.returncode, done.stdout) == (7, "[[5.0, 14.0], [14.0, 50.0]] Forebay dev.4gb (virtual) /root None\n"), done.stderr
+    assert debian_tree.said(ENGINE_SECONDS_MAX, f"{podman}/bin/podman", "ps", "--all", "--quiet") == "", "nothing stays"
+
+    image.lay_client(tmp_path / "client")
+    more = " ".join(["--network=host", *(f"--volume={volume}" for volume in volumes)])
+    plain = page_s_lines(pool, "stock").replace("docker run", f"{podman}/bin/podman run {more}").replace(" python ", " python3 ")
+    done = run(["sh", "-euc", plain], {"PATH": "/usr/bin:/bin", "TOKEN": pool.service.token})
+    assert (done.returncode, done.stdout.partition(" Forebay")[0]) == (7, "[[5.0, 14.0], [14.0, 50.0]]"), done.stderr
