@@ -104,7 +104,16 @@ def test_sums_are_those_of_the_records_at_every_moment(engines: Engines, usage: 
         if chance.random() < 0.6:
             with writing(engines) as connection:
                 rollups.fold(Books(connection))
+                assert {(one.tenant, one.user_name): one.start_ns for one in connection.execute(select(tables.people))} == latest(kept)
         assert not differing(engines, kept, chance)
+
+
+def latest(records: Sequence[UsageRecord]) -> dict[tuple[str, str], int]:
+    """Where the last month begins in which somebody used something."""
+    found: dict[tuple[str, str], int] = {}
+    for one in records:
+        found[one.tenant, one.user] = max(found.get((one.tenant, one.user), 0), Month.of(one.started_at_ns).start_ns)
+    return found
 
 
 def differing(engines: Engines, kept: Sequence[UsageRecord], chance: random.Random) -> list[object]:
@@ -148,7 +157,7 @@ def test_what_is_folded_in_parts_or_anew_is_the_same_and_nothing_is_left_of_what
     with writing(engines) as connection:
         for one in records:
             usage_writes.correct(Books(connection), one.source, one.id, "test", lambda: LAST_NS, "operator")
-    assert folded(engines) == [[], [], [], []]
+    assert folded(engines) == [[], [], [], [], []]
 
 
 def folded(engines: Engines) -> list[list[tuple[Any, ...]]]:
@@ -158,7 +167,7 @@ def folded(engines: Engines) -> list[list[tuple[Any, ...]]]:
             if not rollups.fold(Books(connection)):
                 break
     with reading(engines) as connection:
-        kept = (tables.hours, tables.all_hours, tables.days, tables.months)
+        kept = (tables.hours, tables.all_hours, tables.days, tables.months, tables.people)
         return [sorted(map(tuple, connection.execute(select(table)))) for table in kept]
 
 

@@ -12,7 +12,7 @@ from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
 from reportlab.pdfbase.cidfonts import UnicodeCIDFont
-from reportlab.pdfbase.pdfmetrics import registerFont
+from reportlab.pdfbase.pdfmetrics import registerFont, stringWidth
 from reportlab.platypus import LongTable, Paragraph, SimpleDocTemplate, Spacer, Table, TableStyle
 
 from forebay_billing.documents.invoices import Sheet
@@ -21,6 +21,17 @@ LATIN, KOREAN, JAPANESE = "Helvetica", "HYGothic-Medium", "HeiseiKakuGo-W5"
 """The last two are in every reader of PDF, and need no font file."""
 HEADERS = ("Line", "Rate/h", "Leases", "Seconds", "Before rounding", "Amount")
 WIDTHS_MM = (60, 24, 14, 30, 28, 24)
+CELL_SIZE, CELL_LEADING, CELL_PADDING = 8, 8 * 1.3, 6
+"""Points, of tables with many rows."""
+ROWS_STYLE = TableStyle(
+    [
+        ("FONT", (0, 0), (-1, -1), LATIN, CELL_SIZE, CELL_LEADING),
+        ("ALIGN", (1, 0), (-1, -1), "RIGHT"),
+        ("VALIGN", (0, 0), (-1, -1), "TOP"),
+        ("LINEBELOW", (0, 0), (-1, 0), 1, colors.black),
+        ("LINEBELOW", (0, 1), (-1, -1), 0.25, colors.grey),
+    ]
+)
 
 for _font in (KOREAN, JAPANESE):
     registerFont(UnicodeCIDFont(_font))
@@ -67,17 +78,23 @@ def _note(sheet: Sheet) -> Paragraph:
 
 
 def _lines(sheet: Sheet) -> LongTable:
-    rows = [_cells(HEADERS), *(_cells((row.label, row.rate, row.leases, row.seconds, row.exact, row.amount)) for row in sheet.rows)]
-    style = [
-        ("VALIGN", (0, 0), (-1, -1), "TOP"),
-        ("LINEBELOW", (0, 0), (-1, 0), 1, colors.black),
-        ("LINEBELOW", (0, 1), (-1, -1), 0.25, colors.grey),
-    ]
-    return LongTable(rows, colWidths=[width * mm for width in WIDTHS_MM], repeatRows=1, style=TableStyle(style))
+    rows = [(row.label, row.rate, row.leases, row.seconds, row.exact, row.amount) for row in sheet.rows]
+    return long_table([HEADERS, *rows], WIDTHS_MM)
 
 
-def _cells(texts: Sequence[str]) -> list[Paragraph]:
-    return [pdf_text(text, 8, right=position > 0) for position, text in enumerate(texts)]
+def long_table(rows: Sequence[Sequence[str]], widths_mm: Sequence[float]) -> LongTable:
+    """Rows of texts, of which the first heads each page; all but the first column stand to the right."""
+    widths = [width * mm for width in widths_mm]
+    cells = [[_cell(text, width, place > 0) for place, (text, width) in enumerate(zip(row, widths, strict=True))] for row in rows]
+    return LongTable(cells, colWidths=widths, repeatRows=1, style=ROWS_STYLE)
+
+
+def _cell(text: str, width: float, right: bool) -> str | Paragraph:
+    """What fits in one line is drawn as it is, which looks the same: a paragraph takes many times as long."""
+    plain = _font_of(text) == LATIN and text == " ".join(text.split())
+    if plain and stringWidth(text, LATIN, CELL_SIZE) <= width - 2 * CELL_PADDING:
+        return text
+    return pdf_text(text, CELL_SIZE, right)
 
 
 def _sums(sheet: Sheet) -> Table:

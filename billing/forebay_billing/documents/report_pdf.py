@@ -14,9 +14,9 @@ from reportlab.graphics.shapes import Drawing
 from reportlab.lib import colors
 from reportlab.lib.pagesizes import A4
 from reportlab.lib.units import mm
-from reportlab.platypus import KeepTogether, LongTable, SimpleDocTemplate, Spacer, TableStyle
+from reportlab.platypus import KeepTogether, LongTable, SimpleDocTemplate, Spacer
 
-from forebay_billing.documents.invoice_pdf import pdf_text
+from forebay_billing.documents.invoice_pdf import long_table, pdf_text
 from forebay_billing.documents.monthly_report import Report
 from forebay_billing.documents.usage import MJ_PER_KWH
 from forebay_billing.model.money import GRAINS_PER_UNIT, decimal_text, nano_of
@@ -95,18 +95,8 @@ def _chart(report: Report, days: Sequence[SummaryRow]) -> Drawing:
 
 
 def _table(name: Text, rows: Sequence[SummaryRow], language: str) -> LongTable:
-    cells = [_cells([column.said(language) for column in (name, *COLUMNS)])]
-    cells += [_cells((_label(row).said(language), str(row.leases), _hours(row), _amount(row))) for row in rows]
-    style = [
-        ("VALIGN", (0, 0), (-1, -1), "TOP"),
-        ("LINEBELOW", (0, 0), (-1, 0), 1, colors.black),
-        ("LINEBELOW", (0, 1), (-1, -1), 0.25, colors.grey),
-    ]
-    return LongTable(cells, colWidths=[width * mm for width in WIDTHS_MM], repeatRows=1, style=TableStyle(style))
-
-
-def _cells(texts: Sequence[str]) -> list[Any]:
-    return [pdf_text(text, 8, right=position > 0) for position, text in enumerate(texts)]
+    cells = [(_label(row).said(language), str(row.leases), _hours(row), _amount(row)) for row in rows]
+    return long_table([[column.said(language) for column in (name, *COLUMNS)], *cells], WIDTHS_MM)
 
 
 def _label(row: SummaryRow) -> Text:

@@ -46,19 +46,20 @@ _NO_ID: ColumnElement[int] = cast(null(), BigInteger)
 
 @dataclass(frozen=True)
 class Kind:
-    """One of the two tables, and what has another place in each."""
+    """One of the two tables, and what has another place in each. ``indexed`` is what its records have indexes of their own for."""
 
     table: Table
     source: FromClause
     own: tuple[ColumnElement[Any], ...]
+    indexed: tuple[ColumnElement[bool], ...] = ()
 
     def rows(self, where: Where, usage: Sequence[ColumnElement[Any]], of_usage: Sequence[ColumnElement[bool]]) -> Select[Any]:
         """Its pieces, with columns of their records beside them."""
-        source = self.source
-        if usage or of_usage:
-            source = source.join(schema.usage, _usage.id == self.table.c.usage_id)
         columns = [self.table.c[name] for name in _SHARED]
-        return select(*columns, *self.own, *usage).select_from(source).where(*where(self.table.c), *of_usage)
+        query = select(*columns, *self.own, *usage).where(*where(self.table.c))
+        if not usage and not of_usage:
+            return query.select_from(self.source)
+        return query.select_from(self.source.join(schema.usage, _usage.id == self.table.c.usage_id)).where(*of_usage, *self.indexed)
 
 
 LEASED = Kind(
@@ -84,6 +85,7 @@ KEPT = Kind(
         literal(0, BigInteger).label("surcharge_nano_per_hour"),
         literal(True).label("is_parked"),
     ),
+    (_usage.parked_bytes.is_not(None),),
 )
 BOTH = (LEASED, KEPT)
 

@@ -10,9 +10,9 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, select
 
 from forebay_billing.reads.invoices import ListedInvoice, count_found, listed
 from forebay_billing.reads.rollups import MONTHS
-from forebay_billing.tables.rollups import months
+from forebay_billing.tables.rollups import people
 
-_months = months.c
+_people = people.c
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Hits:
 
 def hits(connection: Connection, search: str, since_ns: int, limit: int) -> Hits:
     """People are found who used something in the month of ``since_ns`` or later, as far as usage is summed up by month."""
-    words, since = search.casefold().split(), _months.start_ns >= MONTHS.start_of(since_ns)
-    tenants = select(_months.tenant).where(since, *_occur(words, _months.tenant)).distinct()
-    users = select(_months.tenant, _months.user_name).where(since, *_occur(words, _months.user_name + " " + _months.tenant)).distinct()
+    words, since = search.casefold().split(), _people.start_ns >= MONTHS.start_of(since_ns)
+    tenants = select(_people.tenant).where(since, *_occur(words, _people.tenant)).distinct()
+    users = select(_people.tenant, _people.user_name).where(since, *_occur(words, _people.user_name + " " + _people.tenant))
     found_tenants = _first(connection, tenants, ("tenant",), limit)
     found_users = _first(connection, users, ("user_name", "tenant"), limit)
     return Hits(
@@ -50,4 +50,3 @@ def _first(connection: Connection, found: Select[Any], order: Sequence[str], lim
 
 def _occur(words: Sequence[str], text: ColumnElement[str]) -> list[ColumnElement[bool]]:
     return [func.lower(text).contains(word, autoescape=True) for word in words]
-

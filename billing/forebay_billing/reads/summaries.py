@@ -12,7 +12,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, Select, case, func
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.ledger.access import Scope
 from forebay_billing.model.months import Month
-from forebay_billing.reads.rated_rows import CELL, Columns, everything
+from forebay_billing.reads.rated_rows import BOTH, CELL, Columns, Kind, everything
 from forebay_billing.reads.rollups import Key, Sums, costs_by_day, levels_for, measures, sums, sums_of, uncorrected, used_before
 from forebay_billing.reads.usage import Window, visible, within
 from forebay_billing.rules.budgets import DAY_NS, FORECAST_DAYS, SECOND_NS, forecast
@@ -76,18 +76,19 @@ def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[B
         found = _on_days(by, days, sums(connection, scope, window.since_ns, window.until_ns, by))
     else:
         found = {}
-        for row in connection.execute(_of_records(scope, window, by, days)):
+        for row in (row for kind in BOTH for row in connection.execute(_of_records(kind, scope, window, by, days))):
             key = tuple(row[: len(by) + 1])
-            found[key], latest[key] = sums_of(row[len(key) : -1]), row.latest
+            found.setdefault(key, Sums()).add(sums_of(row[len(key) : -1]))
+            latest[key] = max(row.latest, latest.get(key, 0))
     keys = sorted(found, key=lambda key: [(value is not None, value) for value in key])
     rows = [_summary_row(by, days, key, found[key]) for key in keys]
     return _with_cells(connection, rows, [latest[key] for key in keys]) if "cell" in by else rows
 
 
-def _of_records(scope: Scope, window: Window, by: Sequence[By], days: Sequence[tuple[date, int]]) -> Select[Any]:
+def _of_records(kind: Kind, scope: Scope, window: Window, by: Sequence[By], days: Sequence[tuple[date, int]]) -> Select[Any]:
     """What no rollup tells apart; ``latest`` is the record that came last."""
     columns = [_column_of(key) for key in by if key not in ("flavor", "day")]
-    piece = uncorrected(everything, columns, (*visible(scope), *within(window)))
+    piece = uncorrected(everything, columns, (*visible(scope), *within(window)), (kind,))
     keys = [_day_of(piece, days) if key == "day" else piece[_COLUMNS[key]].label(key) for key in by]
     return select(*keys, piece.currency, *measures(piece), func.max(piece.usage_id).label("latest")).group_by(*keys, piece.currency)
 
@@ -156,9 +157,19 @@ def _days(window: Window, zone: tzinfo) -> list[tuple[date, int]]:
 
 
 def _day_of(piece: Columns, days: Sequence[tuple[date, int]]) -> ColumnElement[int]:
-    """The place in ``days`` of the one that a piece began on; one that began after them counts on the last."""
-    ends = [(piece.started_at_ns < literal(end_ns, BigInteger), place) for place, (_, end_ns) in enumerate(days[1:])]
-    return (case(*ends, else_=len(days) - 1) if ends else literal(0)).label("day")
+    """The place in ``days`` of the one that a piece began on; one that began after them counts on the last. Days that are as long as one
+    another are counted: to compare with each midnight takes longer than all else."""
+    last, place = len(days) - 1, 0
+    runs: list[tuple[ColumnElement[bool], ColumnElement[int]]] = []
+    while place < last:
+        start_ns, end = days[place][1], place + 1
+        length_ns = days[end][1] - start_ns
+        while end < last and days[end + 1][1] - days[end][1] == length_ns:
+            end += 1
+        counted = literal(place) + (piece.started_at_ns - literal(start_ns, BigInteger)) // literal(length_ns, BigInteger)
+        runs.append((piece.started_at_ns < literal(days[end][1], BigInteger), counted))
+        place = end
+    return (case(*runs, else_=last) if runs else literal(0)).label("day")
 
 
 def _summary_row(by: Sequence[By], days: Sequence[tuple[date, int]], key: Key, found: Sums) -> SummaryRow:

@@ -1,5 +1,5 @@
-"""The tables of usage summed up: by hour and by day for each tenant, by month for each user, and time and energy by hour for all.
-Projections that can be made anew.
+"""The tables of usage summed up: by hour and by day for each tenant, by month for each user, and time and energy by hour for all; and who
+used anything. Projections that can be made anew.
 
 A record counts where it started, in UTC, with all that it was rated in; what was taken back does not count. ``usage_days`` tells apart the
 days on which the pieces began too, for records that last over midnight.
@@ -21,7 +21,7 @@ MEASURES_OF_ALL = ("pieces", "duration_ns", "told", "energy_mj", "energy_duratio
 """Of them those that are summed over all tenants, whatever they pay in."""
 _NAME = String(NAME_CHARS_MAX)
 
-__all__ = ["MEASURES", "MEASURES_OF_ALL", "all_hours", "days", "hours", "marks", "metadata", "months"]
+__all__ = ["MEASURES", "MEASURES_OF_ALL", "all_hours", "days", "hours", "marks", "metadata", "months", "people"]
 
 
 def _rollup(name: str, more: tuple[Column[Any], ...] = (), index: tuple[str, ...] = ()) -> Table:
@@ -47,6 +47,16 @@ all_hours = Table(
     *(Column(one, BigInteger, nullable=False) for one in MEASURES_OF_ALL),
 )
 months = _rollup("usage_months", (Column("user_name", _NAME, primary_key=True),), ("tenant", "user_name", "start_ns"))
+
+people = Table(
+    "usage_people",
+    metadata,
+    Column("tenant", _NAME, primary_key=True),
+    Column("user_name", _NAME, primary_key=True),
+    Column("start_ns", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Everybody in ``usage_months``, and where the latest month of theirs begins."""
 
 marks = Table(
     "usage_marks",

@@ -56,6 +56,7 @@ KINDS = (
 """Causes of a transaction."""
 _NAME = String(NAME_CHARS_MAX)
 _OPEN = text("closed_by IS NULL")
+_PARKED = text("parked_bytes IS NOT NULL")
 _BELOW_A_MILLI = f"grains > -{GRAINS_PER_MILLI} AND grains < {GRAINS_PER_MILLI}"
 
 metadata = MetaData(
@@ -254,6 +255,8 @@ usage = Table(
     Index(None, "started_at_ns"),
     Index(None, "tenant", "started_at_ns"),
     Index(None, "tenant", "user_name", "started_at_ns"),
+    Index("ix_usage_parked_of_tenant", "tenant", "started_at_ns", sqlite_where=_PARKED, postgresql_where=_PARKED),
+    Index("ix_usage_parked_of_user", "tenant", "user_name", "started_at_ns", sqlite_where=_PARKED, postgresql_where=_PARKED),
     CheckConstraint("duration_ns >= 0", name="duration_not_below_zero"),
     CheckConstraint("devices >= 1 AND share_milli >= 1 AND share_milli <= 1000", name="devices_and_share"),
     sqlite_with_rowid=False,

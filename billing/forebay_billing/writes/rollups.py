@@ -1,4 +1,4 @@
-"""Sums up by hour, day and month what usage was posted and taken back. Runs in the writer's transaction.
+"""Sums up by hour, day and month what usage was posted and taken back, and notes whose it is. Runs in the writer's transaction.
 
 Usage ids and transaction ids only grow, and the writer is one, so marks say how far the sums have come. Ingest does nothing for them. The
 database does all of it: what lies between the marks is summed once by all that any rollup tells apart, in a table of this connection, and
@@ -91,7 +91,7 @@ def fold(books: Books, most: int = FOLDED_MAX) -> int:
 
 def rebuild(books: Books) -> None:
     """Forgets all sums, which are made anew by :func:`fold` from then on."""
-    for table in (rollups.hours, rollups.all_hours, rollups.days, rollups.months):
+    for table in (rollups.hours, rollups.all_hours, rollups.days, rollups.months, rollups.people):
         books.connection.execute(delete(table))
     books.connection.execute(update(rollups.marks).values(usage_id=0, transaction_id=0))
 
@@ -104,10 +104,14 @@ def _add(connection: Connection, found: Select[Any], bounds: dict[str, int], sig
     first, last = connection.execute(select(func.min(_folded.c.hour), func.max(_folded.c.hour))).one()
     if first is None:
         return
-    for target in _targets(first * HOUR_NS, last * HOUR_NS):
+    targets = _targets(first * HOUR_NS, last * HOUR_NS)
+    for target in targets:
         connection.execute(text(_upsert(target, sign)))
         if sign == "-":
-            connection.execute(text(f"DELETE FROM {target.table} WHERE pieces = 0"))  # noqa: S608 - names of ours
+            touched = f"SELECT {target.start} FROM usage_folded"  # noqa: S608 - names of ours
+            connection.execute(text(f"DELETE FROM {target.table} WHERE pieces = 0 AND start_ns IN ({touched})"))  # noqa: S608 - the same
+    for statement in _people_of(targets[-1].start, sign):
+        connection.execute(text(statement))
 
 
 def _targets(first_ns: int, last_ns: int) -> tuple[_Target, ...]:
@@ -143,6 +147,19 @@ def _upsert(target: _Target, sign: str) -> str:
         f"SELECT {selected} FROM usage_folded WHERE true GROUP BY {', '.join(('1', *target.keys))} "
         f"ON CONFLICT ({keys}) DO UPDATE SET {', '.join(f'{name} = {one}' for name, one in added.items())}"
     )
+
+
+def _people_of(months: str, sign: str) -> tuple[str, ...]:
+    """Statements that note who used something, and in which month last. What was taken off may have been all that there was."""
+    if sign == "+":
+        return (
+            f"INSERT INTO usage_people (tenant, user_name, start_ns) SELECT tenant, user_name, MAX({months}) "  # noqa: S608 - names of ours
+            "FROM usage_folded WHERE true GROUP BY tenant, user_name "
+            "ON CONFLICT (tenant, user_name) DO UPDATE SET start_ns = excluded.start_ns WHERE excluded.start_ns > usage_people.start_ns",
+        )
+    whose = "WHERE (tenant, user_name) IN (SELECT tenant, user_name FROM usage_folded)"
+    last = f"SELECT tenant, user_name, MAX(start_ns) FROM usage_months {whose} GROUP BY tenant, user_name"  # noqa: S608 - names of ours
+    return f"DELETE FROM usage_people {whose}", f"INSERT INTO usage_people (tenant, user_name, start_ns) {last}"  # noqa: S608 - the same
 
 
 def _grouped(piece: Columns) -> Select[Any]:
