@@ -26,7 +26,7 @@ from forebay_dashboards.pages.member.shared import NotebookDocument, SharedNoteb
 from forebay_dashboards.pages.member.timeline import MyTimelinePage
 from forebay_dashboards.pages.member.usage import ExportPage, MyUsagePage, NotebookPage, NoticesPage
 from forebay_dashboards.pages.my_tenant import InvoicePage, ReportPage, StatementPage, TenantPage
-from forebay_dashboards.pages.owner.alerts import AlertsPage
+from forebay_dashboards.pages.owner.alerts import TenantAlertsPage
 from forebay_dashboards.pages.owner.bills import BillsPage
 from forebay_dashboards.pages.owner.budgets import BudgetEditPage, BudgetPage, BudgetsPage
 from forebay_dashboards.pages.owner.people import MemberPage, PeoplePage
@@ -35,7 +35,7 @@ from forebay_dashboards.pages.owner.shared import TenantSharedPage
 from forebay_dashboards.pages.search import SearchPage
 from forebay_dashboards.pages.shares import SharesPage
 from forebay_dashboards.pages.suggestions import SuggestionsPage
-from forebay_dashboards.pages.tenants import TenantsPage
+from forebay_dashboards.pages.tenants import OperatorAlertsPage, TenantsPage
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.upstream.billing import Billing
 from forebay_dashboards.upstream.client import Upstream, open_client
@@ -65,7 +65,7 @@ ROUTES = (
     (r"tenant/budgets(?:/(terms))?", BudgetsPage),
     (rf"tenant/budgets/terms/{BUDGET}", BudgetPage),
     (rf"tenant/budgets/terms/{BUDGET}/edit", BudgetEditPage),
-    (r"tenant/alerts", AlertsPage),
+    (r"tenant/alerts", TenantAlertsPage),
     (r"tenant/reports", ReportsPage),
     (r"tenant/bills", BillsPage),
     (r"tenant/shared", TenantSharedPage),
@@ -83,6 +83,7 @@ ROUTES = (
     (rf"operator/tenant/{NAME}(?:/(spend|live|terms|owed|people))?", operator_tenant.OperatorTenantPage),
     (rf"operator/tenant/{NAME}/terms/{TERM}", operator_tenant.TermPage),
     (rf"operator/tenant/{NAME}/terms/{TERM}/edit", operator_tenant.TermEditPage),
+    (r"operator/alerts", OperatorAlertsPage),
     (r"operator/usage(?:/(table))?", spend.SpendPage),
     (r"operator/invoices", spend.InvoicesPage),
     (r"operator/flavors(?:/(table))?", flavors.FlavorsPage),

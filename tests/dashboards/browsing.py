@@ -16,7 +16,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 CONSOLE_PAGES = (
     "usage", "operator", "operator/leases", "operator/leases?q=nobody+has+this", "operator/queue", "operator/sessions",
     "operator/nodes", "operator/timeline", "operator/devices", "operator/tenants", "operator/tenants?q=nobody+has+this",
-    "operator/tenant/acme", "operator/usage", "operator/invoices",
+    "operator/tenant/acme", "operator/usage", "operator/alerts", "operator/invoices",
     "operator/payments", "operator/flavors", "operator/flavors/new", "operator/suggestions", "operator/surcharges",
     "operator/price-list", "operator/plans", "operator/quotas", "operator/shares", "operator/audit", "operator/search?q=acme",
 )  # fmt: skip

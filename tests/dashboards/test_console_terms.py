@@ -180,3 +180,23 @@ def test_a_second_form_opens_beside_the_first_and_what_others_save_disturbs_neit
     page.wait_for_function("window.told")
     page.wait_for_timeout(300)
     assert (page.input_value("#quota-devices"), page.input_value("#tax-label"), focused(page)) == ("9", "still typing", "tax-label")
+
+
+def test_an_operator_says_by_keyboard_where_alerts_of_all_tenants_go(chrome: Browser, cloud: Installation, hub: Hub) -> None:
+    context = chrome.new_context()
+    page = sign_in(context, hub, cloud, "operator", "operator/alerts")
+    for target, taken in (("https://10.0.0.1/hook", False), ("https://alerts.example/hook", True)):
+        page.select_option("#kind", "webhook")
+        page.focus("#target")
+        type_over(page, target)
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".saved" if taken else "#target[aria-invalid]")
+    assert page.input_value("input.told").startswith("whsec_")
+    (row,) = cloud.ask("billing", "operator", "GET", "api/alerts/channels")
+    assert (row["tenant"], row["target"]) == (None, "https://alerts.example/hook"), "of all tenants, not of one"
+    page.focus("button[name=remove]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("section[aria-labelledby=channels] .empty")
+    assert cloud.ask("billing", "operator", "GET", "api/alerts/channels") == []
+    assert [mishap for mishap in mishaps(page) if "400 (Bad Request)" not in mishap] == []
+    context.close()

@@ -63,6 +63,7 @@ PAGES = {
     "operator/quotas": "operator",
     "operator/shares": "operator",
     "operator/payments": "operator",
+    "operator/alerts": "operator",
     "operator/search?q=a": "operator",
     "operator/tenants": "operator",
     "operator/tenants/rows": "operator",
@@ -98,7 +99,7 @@ def visitor(name: str) -> Identity:
 CHANGES = (
     "operator/flavors/dev.1gb/edit", "operator/flavors/new",
     "operator/price-list", "operator/plans", "operator/quotas", "operator/surcharges", "operator/payments",
-    "operator/suggestions",
+    "operator/suggestions", "operator/alerts",
     *(f"operator/tenant/acme/terms/{key}/edit" for key in ("quota", "plan", "currency", "tax", "budget", "credit")),
 )  # fmt: skip
 """Pages that take what an operator changes."""
@@ -195,7 +196,7 @@ def test_the_navigation_shows_only_what_one_may_open(cloud: Installation, name: 
 def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing(cloud: Installation) -> None:
     asked = (
         ("billing", "prices"), ("billing", "plans"), ("billing", "surcharges"), ("pool", "quotas"), ("billing", "budgets"),
-        ("billing", "credits"), ("billing", "tenants"),
+        ("billing", "credits"), ("billing", "tenants"), ("billing", "alerts/channels"),
     )  # fmt: skip
 
     def stands() -> list[list[dict[str, Any]]]:
@@ -213,6 +214,7 @@ def test_an_editor_of_prices_is_refused_to_all_but_operators_and_changes_nothing
         {"model": "null", "currency": "USD", "surcharge": "1"},
         {"id": "1", "choice": "skip", "reason": "a test"},
         {"name": "small.64gb"},
+        {"add": "1", "kind": "webhook", "target": "https://alerts.example/hook"},
         {"weight": "9", "on_exhausted": "wait", "on_parked_full": "stay"},
         {"valid_from": "2999-01", "discount": "5"},
         {"currency": "EUR", "stamp": ""},

@@ -1,4 +1,4 @@
-"""*Operator*: all tenants, with what they used, may use, have ahead and owe."""
+"""*Operator*: all tenants, with what they used, may use, have ahead and owe; and where alerts of their budgets go."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import time
 
 from forebay_service.languages import Text
 
+from forebay_dashboards.access import View
+from forebay_dashboards.pages.owner.alerts import AlertsDesk
 from forebay_dashboards.pages.tables import TableVisit
 from forebay_dashboards.rows import TenantOrder, TenantRows
 from forebay_dashboards.tables.tenants import OURS, TENANTS, arranged, held_by, tenant_rows
@@ -38,3 +40,11 @@ class TenantsPage(TableVisit):
         rows = tenant_rows(found.rows, content, quotas.content or (), leases)
         problems = [section.problem for section in (names, known, quotas) if section.problem]
         self.show_table(part, TENANTS, found, rows, lambda: time.monotonic() - begun, problems)
+
+
+class OperatorAlertsPage(AlertsDesk):
+    """``operator/alerts``: alerts of all tenants' budgets, and where operators have them go, beside what owners chose for their own."""
+
+    view: View = "operator"
+    page = "operator_alerts"
+    template = "operator_alerts.html"

@@ -244,12 +244,12 @@ class Billing:
         """Once, however often it is sent under the same ``key``."""
         await self._upstream.write(_ANYTHING, token, "api/credits", body, "POST", {"Idempotency-Key": key})
 
-    async def channels(self, token: str, tenant: str) -> tuple[Channel, ...]:
-        """Where a tenant's alerts go."""
+    async def channels(self, token: str, tenant: str | None) -> tuple[Channel, ...]:
+        """Where a tenant's alerts go; without one, where operators have those of all go."""
         return await self._upstream.read(_CHANNELS, token, "api/alerts/channels", {"tenant": tenant})
 
     async def add_channel(self, token: str, kind: str, target: str) -> Channel:
-        """Another one, of the token's own tenant; a webhook's with its secret."""
+        """Another one, of the token's own tenant, or of all where the token is an operator's; a webhook's with its secret."""
         return await self._upstream.write(_CHANNEL, token, "api/alerts/channels", {"kind": kind, "target": target}, "POST")
 
     async def retry_channel(self, token: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""*Tenant*: where alerts of budgets go, what was alerted lately, and what did not arrive."""
+"""*Tenant*: where alerts of budgets go, what was alerted lately, and what did not arrive. *Operator* has the same of all tenants."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ ALERTS_SHOWN = 50
 logger = logging.getLogger(__name__)
 
 
-class AlertsPage(PageHandler):
-    """``GET tenant/alerts`` lists channels and alerts, ``POST`` adds, removes or retries a channel."""
+class AlertsDesk(PageHandler):
+    """What both pages share: ``GET`` lists channels and alerts, ``POST`` adds, removes or retries a channel."""
 
-    view: View = "tenant"
-    page = "tenant_alerts"
+    template: str
+
+    @property
+    def whose(self) -> str | None:
+        """The tenant whose alerts it is about; None for all."""
+        return None
 
     async def get(self) -> None:
         await self._show()
@@ -45,7 +49,7 @@ class AlertsPage(PageHandler):
             self.set_status(HTTPStatus.SERVICE_UNAVAILABLE if isinstance(error, UpstreamUnavailable) else HTTPStatus.BAD_REQUEST)
             await self._show(problem=error.text, typed=typed)
             return
-        logger.info("alert channels are changed", extra={"action": "owner_channels_changed", "who": self.visitor.name})
+        logger.info("alert channels are changed", extra={"action": "channels_changed", "who": self.visitor.name, "tenant": self.whose})
         await self._show(saved=saved, made=made)
 
     async def _add(self, typed: dict[str, str]) -> tuple[Channel, Text]:
@@ -67,11 +71,23 @@ class AlertsPage(PageHandler):
     async def _show(
         self, problem: Text | None = None, saved: Text | None = None, typed: dict[str, str] | None = None, made: Channel | None = None
     ) -> None:
-        billing, tenant = self.services.billing, self.visitor.tenant or ""
+        billing, tenant = self.services.billing, self.whose
         channels, alerts = await asyncio.gather(
             attempt(billing.channels(self.token, tenant), Text("Channels of alerts")),
             attempt(billing.alerts(self.token, tenant, self.now_ns - SHOWN_NS), Text("Alerts")),
         )
         typed = typed or {"kind": "email", "target": ""}
         values = {"channels": channels, "alerts": alerts, "shown": ALERTS_SHOWN, "typed": typed, "made": made}
-        self.show("tenant_alerts.html", problem=problem, saved=saved, **values)
+        self.show(self.template, problem=problem, saved=saved, **values)
+
+
+class TenantAlertsPage(AlertsDesk):
+    """``tenant/alerts``: an owner's own tenant."""
+
+    view: View = "tenant"
+    page = "tenant_alerts"
+    template = "tenant_alerts.html"
+
+    @property
+    def whose(self) -> str | None:
+        return self.visitor.tenant or ""
