@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 from hashlib import sha256
 from importlib import resources
 from typing import Any
@@ -11,7 +12,7 @@ from urllib.parse import quote
 from forebay_service import languages
 from forebay_service.languages import Text
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from forebay_dashboards.forms import actions, etags
 from forebay_dashboards.settings import Settings
@@ -57,6 +58,7 @@ def open_environment(settings: Settings) -> Environment:
     environment.install_gettext_callables(  # type: ignore[attr-defined] # the extension adds it
         languages.now_gettext, languages.now_ngettext, newstyle=True, pgettext=languages.now_pgettext
     )
+    environment.globals.update(gettext=_gettext, _=_gettext)
     prefix = settings.prefix
     versions = {name: sha256(static_content(name)).hexdigest()[:12] for name in STATIC_FILES}
 
@@ -114,6 +116,16 @@ def open_environment(settings: Settings) -> Environment:
     return environment
 
 
+def _gettext(message: str, /, **values: object) -> Markup:
+    """A template's text in the reader's language, with values as Jinja's own puts them in; most texts have none, and are many on a page."""
+    return Markup(languages.now_gettext(message)) % values if values else _plain(languages.now_language(), message)  # noqa: S704 - ours
+
+
+@cache
+def _plain(language: str, message: str) -> Markup:
+    return Markup(languages.CATALOGUES[language].gettext(message)) % {}  # noqa: S704 - our own text
+
+
 def _amount(nano: int, currency: str) -> Markup:
     return _figure(money.format_amount(nano, currency), money.format_exact(nano, currency))
 
@@ -140,8 +152,7 @@ def _price(nano_per_hour: int, currency: str) -> Markup:
 
 
 def _when(time_ns: int) -> Markup:
-    text = f"{times.moment(time_ns):%Y-%m-%d %H:%M:%S} UTC"
-    return Markup('<time datetime="{}">{}</time>').format(times.iso(time_ns), text)
+    return Markup(f'<time datetime="{times.iso(time_ns)}">{times.moment(time_ns):%Y-%m-%d %H:%M:%S} UTC</time>')  # noqa: S704 - digits
 
 
 def _length(seconds: int) -> Text:
@@ -152,7 +163,7 @@ def _length(seconds: int) -> Text:
 
 
 def _figure(text: str, exact: str) -> Markup:
-    return Markup('<data value="{}" title="{}">{}</data>').format(str(exact), exact, text)
+    return Markup(f'<data value="{escape(str(exact))}" title="{escape(exact)}">{escape(text)}</data>')  # noqa: S704 - all is escaped
 
 
 def _script_texts() -> dict[str, str]:

@@ -26,6 +26,10 @@ CLOCKS_NS = 60 * 10**9
 """How far the start of a lease and of its usage record may lie apart."""
 LOOK_SECONDS_MIN = 0.03
 LOOK_SECONDS_MAX = 1.0
+LOOK_SECONDS_SOON = 0.15
+"""At most, while leases go on ending."""
+LOOK_REST = 4
+"""So many times as long as a look takes nobody looks again: where many leases end, it reads many records."""
 
 logger = logging.getLogger(__name__)
 
@@ -132,11 +136,13 @@ class DeliveryWatch:
                 self._wake.clear()
                 await self._wake.wait()
                 pause = LOOK_SECONDS_MIN
+            began_ns = self._clock()
             found = await self._look()
+            took_seconds = (self._clock() - began_ns) / 1e9
             self._announce(found)
-            pause = LOOK_SECONDS_MIN if found or self._wake.is_set() else min(pause * 1.5, LOOK_SECONDS_MAX)
+            pause = LOOK_SECONDS_MIN if found else min(pause * 1.5, LOOK_SECONDS_SOON if self._wake.is_set() else LOOK_SECONDS_MAX)
             self._wake.clear()
-            await asyncio.sleep(pause)
+            await asyncio.sleep(max(pause, LOOK_REST * took_seconds))
 
     async def _look(self) -> list[Arrival]:
         since_ns = max(0, (self._deliveries.since_ns or 0) - CLOCKS_NS)
