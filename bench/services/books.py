@@ -3,7 +3,7 @@
 The records are made and written here, many times as fast as billing takes them, through billing's own tables, prices and transactions:
 each lies within one hour, as the pool's do, and so has one segment. Billing's own check finds no difference in them. The same size makes
 the same records, but that the last of them ends now. The first tenth of the year is made here, and the database repeats it for the others.
-Secondary indexes are made last.
+Secondary indexes are made last, and PostgreSQL checks that no record is there twice when all are.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from forebay_billing.ledger.books import Books
@@ -23,10 +25,11 @@ from forebay_billing.model.months import Month
 from forebay_billing.model.types import Posting, priced_model
 from forebay_billing.reads.invoices import Issuer, open_months
 from forebay_billing.tables import bulk, schema
-from forebay_billing.tables.engines import Engines, migrate, open_engines, writing
+from forebay_billing.tables.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.writes import invoices, rollups
 from forebay_billing.writes.usage import seed
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, UniqueConstraint, event, text
+from sqlalchemy.schema import AddConstraint, DropConstraint
 
 TENANTS = 200
 NOTEBOOKS = 5
@@ -34,6 +37,12 @@ NOTEBOOKS = 5
 PARTS = 10
 """Of the year, each of whole hours."""
 BATCH = 20_000
+IN_A_HURRY = (
+    *("fsync=off", "synchronous_commit=off", "full_page_writes=off", "wal_level=minimal", "max_wal_senders=0", "max_wal_size=8GB"),
+    *("checkpoint_timeout=1h", "autovacuum=off", "shared_buffers=2GB", "work_mem=256MB", "maintenance_work_mem=1GB"),
+    "max_parallel_workers_per_gather=0",
+)
+"""How PostgreSQL runs while books are filled: what is there after a crash is of no use to anybody."""
 FOLDED = 500_000
 """Records that are summed up at a time."""
 BILLION = 10**9
@@ -73,6 +82,8 @@ def fill(url: str, users: int, records: int) -> None:
                 _write_usage(engines, users, records)
         _write_invoices(engines)
         _sum_up(engines)
+        if not known:
+            _tidy(engines)
     finally:
         engines.dispose()
 
@@ -119,12 +130,10 @@ def _repeat(books: Books, part: int, count: int, begin_ns: int) -> None:
     connection, later_ns = books.connection, part * (YEAR_NS // PARTS)
     added = books.take_ids(schema.usage, count) - 1
     lease = f"lease || '-{part}'"
-    changed = {
+    renamed = {
         "id": f"id + {added}", "lease": lease, "record_id": f"{lease} || SUBSTR(record_id, LENGTH(lease) + 1)",
         "span_id": f"span_id || '-{part}'", "started_at_ns": f"started_at_ns + {later_ns}",
     }  # fmt: skip
-    _hurry(connection)
-    _copy(connection, "usage", USAGE, changed, f"id <= {count}")
     months, month = [], Month.of(begin_ns)
     while month.end_ns < begin_ns + YEAR_NS:
         months.append(f"WHEN started_at_ns < {month.end_ns - later_ns} THEN '{month}'")
@@ -144,6 +153,8 @@ def _repeat(books: Books, part: int, count: int, begin_ns: int) -> None:
     ends_ns = {(flavor, CURRENCY): end_ns + later_ns for flavor, end_ns in connection.execute(ends)}
     books.note_rated(ends_ns | {(priced_model(MODEL), CURRENCY): max(ends_ns.values())})
     changed = {"usage_id": f"usage_id + {added}", "transaction_id": str(transaction_id), "period": period}
+    _hurry(connection)
+    _copy(connection, "usage", USAGE, renamed, f"id <= {count}")
     _copy(connection, "segments", SEGMENTS, changed | {"started_at_ns": f"started_at_ns + {later_ns}"}, f"usage_id <= {count}")
 
 
@@ -179,15 +190,17 @@ def _usage_rows(numbers: range, users: int, count: int, begin_ns: int) -> Iterat
 def _write_invoices(engines: Engines) -> None:
     """Of all months that are over, one after another, as billing's own month end would while pages are measured; nine of ten are paid."""
     now_ns, conditions = time.time_ns(), invoices.Conditions(Issuer("Forebay"))
-    for number in range(TENANTS):
-        tenant = f"tenant-{number}"
+    last, tenants = Month.of(Month.of(now_ns).start_ns - 1), [f"tenant-{number}" for number in range(TENANTS)]
+    with reading(engines) as connection:
+        months = sorted((month, tenant) for tenant in tenants for month in open_months(connection, tenant, last))
+    for month, of_month in groupby(months, itemgetter(0)):
         with writing(engines) as connection:
             books = Books(connection)
-            for month in open_months(connection, tenant, Month.of(Month.of(now_ns).start_ns - 1)):
+            for _, tenant in of_month:
                 for made in invoices.finalise(books, tenant, month, conditions, "operator", now_ns):
                     if made.open_minor and made.id % 10:
                         invoices.pay(books, made.name, made.open_minor, "bank", made.name, "operator", now_ns)
-        _tell("tenants' invoices", number + 1, TENANTS)
+        print(f"{month} is invoiced", file=sys.stderr, flush=True)
 
 
 def _sum_up(engines: Engines) -> None:
@@ -207,22 +220,37 @@ def _without_indexes(engines: Engines) -> Iterator[None]:
     """Drops the indexes of usage and segments, and makes them again."""
     tables = (schema.usage, schema.segments)
     indexes = [index for table in tables for index in sorted(table.indexes, key=lambda index: str(index.name))]
+    unique = [one for table in tables for one in table.constraints if isinstance(one, UniqueConstraint)]
+    if engines.writer.dialect.name == "sqlite":  # which cannot drop a constraint
+        unique = []
     with writing(engines) as connection:
         for index in indexes:
             index.drop(connection, checkfirst=True)
+        for constraint in unique:
+            connection.execute(DropConstraint(constraint, isolate_from_table=False))
     yield
     for place, index in enumerate(indexes, 1):
         with writing(engines) as connection:
             index.create(connection)
         _tell("indexes", place, len(indexes))
+    for constraint in unique:
+        with writing(engines) as connection:
+            connection.execute(AddConstraint(constraint, isolate_from_table=False))
     with writing(engines) as connection:
         connection.execute(text("ANALYZE"))
 
 
+def _tidy(engines: Engines) -> None:
+    """What PostgreSQL's autovacuum does, of which nothing is to run beside the pages."""
+    if engines.writer.dialect.name == "postgresql":
+        with engines.writer.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("VACUUM (ANALYZE)"))
+
+
 def _hurry(connection: Connection) -> None:
-    """Until the end of this transaction PostgreSQL neither waits for its disk nor looks up what rows point to: all of it is there."""
+    """Until the end of this transaction PostgreSQL does not look up what rows point to: all of it is there. What else its triggers do, as
+    adding up balances, is to be done before."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SET LOCAL synchronous_commit = off"))
         connection.execute(text("SET LOCAL session_replication_role = replica"))
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -69,8 +69,9 @@ def nothing() -> Iterator[None]:
 
 
 @contextmanager
-def postgresql(binaries: Path, folder: Path) -> Iterator[psutil.Process]:
-    """A durable PostgreSQL as it is installed, on a socket in ``folder``, with what is there already; its first process."""
+def postgresql(binaries: Path, folder: Path, settings: Sequence[str] = ()) -> Iterator[psutil.Process]:
+    """A PostgreSQL on a socket in ``folder``, with what is there already; its first process. It is durable and as it is installed, but for
+    ``settings``, each as ``name=value``."""
     as_owner: list[str] = []
     home = folder / "postgresql"
     home.mkdir(exist_ok=True)
@@ -85,7 +86,8 @@ def postgresql(binaries: Path, folder: Path) -> Iterator[psutil.Process]:
 
     if not (home / "data").exists():
         control("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8")
-    control("pg_ctl", "-l", str(home / "log"), "-o", f"-c listen_addresses='' -c unix_socket_directories={home}", "-w", "start")
+    given = ("listen_addresses=''", f"unix_socket_directories={home}", *settings)
+    control("pg_ctl", "-l", str(home / "log"), "-o", " ".join(f"-c {one}" for one in given), "-w", "start")
     try:
         yield psutil.Process(int((home / "data" / "postmaster.pid").read_text().split()[0]))
     finally:

@@ -80,6 +80,8 @@ class Hub:
         self.servers: set[str] = set()
         """Paths of the servers of jobs; what runs in them is what a test says in its runner's place."""
         self.broken = False
+        self.groups_told = 1
+        """In an answer: one at a time, so that somebody must ask for the next."""
         self._loop = asyncio.new_event_loop()
         ready = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(ready,))
@@ -168,17 +170,17 @@ def directory_routes(hub: Hub) -> list[tuple[str, type[RequestHandler]]]:
 
     class People(RequestHandler):
         def get(self, tenant: str, what: str) -> None:
-            who = PEOPLE[asks(self) or "stranger"]
+            who, found = PEOPLE[asks(self) or "stranger"], groups()
             own = f"tenant-{tenant}" in who.get("groups", ()) and any(scope in str(who["scopes"]) for scope in (TENANT, BILLING))
             if not (own or OPERATE in who["scopes"]):
                 self.set_status(403)
-            elif f"tenant-{tenant}" not in groups():
+            elif f"tenant-{tenant}" not in found:
                 self.set_status(404)
                 self.finish({"error": {"code": "not_found", "message": f"There is no tenant {tenant}."}})
             elif what == "invitations":
                 self.finish({"invitations": []})
             else:
-                members = [{"name": name, "role": role_of(name)} for name in sorted(groups()[f"tenant-{tenant}"])]
+                members = [{"name": name, "role": role_of(name)} for name in sorted(found[f"tenant-{tenant}"])]
                 self.finish({"members": members})
 
     class Audit(RequestHandler):
@@ -186,16 +188,16 @@ def directory_routes(hub: Hub) -> list[tuple[str, type[RequestHandler]]]:
             self.finish({"entries": [], "next": None})
 
     class Groups(RequestHandler):
-        """A group at a time, so that somebody must ask for the next."""
+        """As many groups at a time as ``hub.groups_told`` says."""
 
         def get(self) -> None:
             if asks(self) != "service" or "jupyterhub-pagination" not in self.request.headers["Accept"]:
                 self.set_status(403)
                 return
-            found, offset = sorted(groups().items()), int(self.get_argument("offset"))
-            items = [{"kind": "group", "name": name, "users": users} for name, users in found[offset : offset + 1]]
-            following = {"offset": offset + 1, "limit": 1, "url": "-"} if offset + 1 < len(found) else None
-            self.finish({"items": items, "_pagination": {"offset": offset, "limit": 1, "total": len(found), "next": following}})
+            found, offset, limit = sorted(groups().items()), int(self.get_argument("offset")), hub.groups_told
+            items = [{"kind": "group", "name": name, "users": users} for name, users in found[offset : offset + limit]]
+            following = {"offset": offset + limit, "limit": limit, "url": "-"} if offset + limit < len(found) else None
+            self.finish({"items": items, "_pagination": {"offset": offset, "limit": limit, "total": len(found), "next": following}})
 
     return [
         ("/hub/api/groups", Groups),
