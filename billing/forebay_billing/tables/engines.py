@@ -90,8 +90,8 @@ def _sqlite(url: str, busy_seconds: float, begin: str) -> Engine:
 
 def _postgresql(url: str, busy_seconds: float, options: dict[str, Any]) -> Engine:
     milliseconds = max(1, int(busy_seconds * 1000))
-    # a plan that was kept from when the tables were small would read all of them now
-    session = f"-c lock_timeout={milliseconds} -c timezone=UTC -c plan_cache_mode=force_custom_plan"
+    # a plan that was kept from when the tables were small would read all of them now; and to compile one takes longer than to run it
+    session = f"-c lock_timeout={milliseconds} -c timezone=UTC -c plan_cache_mode=force_custom_plan -c jit=off"
     connect_args = {"connect_timeout": CONNECT_SECONDS_MAX, "options": session}
     engine = create_engine(url, pool_size=READERS_MAX, max_overflow=0, pool_pre_ping=True, connect_args=connect_args)
     return engine.execution_options(**options)
