@@ -81,8 +81,7 @@ def fill(url: str, users: int, records: int) -> None:
             with _without_indexes(engines):
                 _write_usage(engines, users, records)
         _write_invoices(engines)
-        _sum_up(engines)
-        if not known:
+        if _sum_up(engines):
             _tidy(engines)
     finally:
         engines.dispose()
@@ -203,8 +202,8 @@ def _write_invoices(engines: Engines) -> None:
         print(f"{month} is invoiced", file=sys.stderr, flush=True)
 
 
-def _sum_up(engines: Engines) -> None:
-    """In larger steps than the service's; on books of a release before this is what an upgrade does."""
+def _sum_up(engines: Engines) -> int:
+    """In larger steps than the service's; on books of a release before this is what an upgrade does. How many records that were."""
     began, count = time.monotonic(), 0
     while True:
         with writing(engines) as connection:
@@ -212,7 +211,8 @@ def _sum_up(engines: Engines) -> None:
         if not found:
             break
         count += found
-    print(f"{count:,} records are summed up after {time.monotonic() - began:.0f} s", file=sys.stderr)
+        print(f"{count:,} records are summed up after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return count
 
 
 @contextmanager
