@@ -7,11 +7,13 @@ folder in their memory included, and the steps that took the user's thread long.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
+from resource import RUSAGE_THREAD, getrusage
+from threading import get_native_id
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -29,43 +31,69 @@ READ_EVERY = 10
 LOOP_SECONDS_MAX = 900
 UNSETTLED = ("it came once or twice", "no library was made", "is being made", "held against tier 1", "is timed", "had been constant")
 STALL_SECONDS = 0.05
+USER, SERVING = "user", ("user", "forebay-session")
+"""How the names of the user's thread and of the worker's that serves it end."""
+TOLD_SECONDS = 0.002
+"""Of a thread's time in a step that took long."""
 
 
-@dataclass
 class Stalls:
-    """Steps that took the user's thread long."""
+    """Steps that took the user's thread long, and who did what meanwhile."""
 
-    worker: int
-    worked: list[float] = field(default_factory=list)
-    """For how long it and the worker computed meanwhile, where that is long."""
-    waited: list[float] = field(default_factory=list)
-    """What is left of the time in which neither of them was ready and waited for a processor: on a busy machine, chance."""
-
-    def __post_init__(self) -> None:
-        self._tasks = [Path("/proc/thread-self/schedstat"), *Path(f"/proc/{self.worker}/task").glob("*/schedstat")]
+    def __init__(self, worker: int) -> None:
+        self.found: list[dict[str, Any]] = []
+        """Of the kind ``worked``, where the user's thread and the worker's that serves it computed for long, or ``waited``: neither of them
+        was ready and waited for a processor as long as it took, which on a busy machine is chance."""
+        self._tasks = _threads("client", os.getpid()) | _threads("worker", worker)
+        self._collecting, self._collected = 0.0, 0.0
+        gc.callbacks.append(self._note_collection)
         self.begin()
 
-    def _told(self) -> tuple[float, float]:
+    def close(self) -> None:
+        gc.callbacks.remove(self._note_collection)
+
+    def _note_collection(self, phase: str, _: dict[str, int]) -> None:
+        if phase == "start":
+            self._collecting = perf_counter()
+        else:
+            self._collected += perf_counter() - self._collecting
+
+    def _told(self) -> dict[str, tuple[float, float]]:
         """For how long threads ran, and were ready to run while others ran."""
-        ran, ready = 0, 0
-        for task in self._tasks:
+        told = {}
+        for name, task in self._tasks.items():
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that waited for a compiler, say
-                told = task.read_text().split()
-                ran, ready = ran + int(told[0]), ready + int(told[1])
-        return ran / 1e9, ready / 1e9
+                ran, ready, _ = task.read_text().split()
+                told[name] = (int(ran) / 1e9, int(ready) / 1e9)
+        return told
 
     def begin(self) -> None:
+        self._collected = 0.0
+        self._faults = getrusage(RUSAGE_THREAD).ru_minflt
         self._begin, self._before = perf_counter(), self._told()
 
-    def step_ends(self) -> None:
+    def ends(self, step: int, did: str) -> None:
+        """What the user's thread did from the last of these on."""
         took = perf_counter() - self._begin
         if took > STALL_SECONDS:
-            worked, ready = (now - before for now, before in zip(self._told(), self._before, strict=True))
-            if worked > STALL_SECONDS:
-                self.worked.append(worked)
-            elif took - ready > STALL_SECONDS:
-                self.waited.append(took - ready)
+            faults = getrusage(RUSAGE_THREAD).ru_minflt - self._faults
+            spent = {name: (ran - self._before[name][0], ready - self._before[name][1]) for name, (ran, ready) in self._told().items()}
+            serving = [spent[name] for name in spent if name.endswith(SERVING)]
+            worked, ready = sum(ran for ran, _ in serving), sum(ready for _, ready in serving)
+            kind = "worked" if worked > STALL_SECONDS else "waited" if took - ready > STALL_SECONDS else "chance"
+            told = {"kind": kind, "step": step, "did": did, "took": took, "worked": worked, "ready": ready, "collected": self._collected}
+            threads = {name: times for name, times in spent.items() if max(times) > TOLD_SECONDS}
+            self.found.append(told | {"faults": faults, "threads": threads})
         self.begin()
+
+
+def _threads(who: str, pid: int) -> dict[str, Path]:
+    """Of a process, each by a name."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        name = USER if int(task.name) == get_native_id() else (task / "comm").read_text().strip()
+        found[f"{who} {task.name} {name}"] = task / "schedstat"
+    return found
 
 
 class Notebook:
@@ -108,11 +136,12 @@ class Notebook:
             stalls.begin()
             for step in range(STEPS):
                 self.step(number)
-                if number % 2 and step % READ_EVERY == 0:
+                reads = number % 2 == 1 and step % READ_EVERY == 0
+                if reads:
                     self.x[0, 0].item()
-                stalls.step_ends()
+                stalls.ends(step, "read" if reads else "step")
             torch.cuda.synchronize()
-            stalls.step_ends()
+            stalls.ends(STEPS, "synchronize")
             found = self.segment()
             if found["tier"] == 2 or not any(word in found["why"] for word in UNSETTLED):
                 break
@@ -144,9 +173,10 @@ def main() -> None:
         notebook.look_at_data(number)
         stalls = Stalls(int(worker))
         found = notebook.loop(number, stalls)
+        stalls.close()
         held = {"client": holdings(os.getpid(), folder), "worker": holdings(int(worker), folder)}
         tables = {"templates": _C.statistics()["templates"], "alive": _C.memory()["alive"]}
-        print(json.dumps(found | held | tables | {"worked": stalls.worked, "waited": stalls.waited, "error": notebook.error()}), flush=True)
+        print(json.dumps(found | held | tables | {"stalls": stalls.found, "error": notebook.error()}), flush=True)
 
 
 if __name__ == "__main__":

@@ -71,9 +71,9 @@ def train(training: Batches, size: int, seconds: float) -> dict[int, dict[str, A
             return found
 
 
-def held(training: Batches, size: int, found: dict[str, Any]) -> dict[str, Any]:
-    """A step by a library and one by tier 1."""
-    before = training.state()
+def held(training: Batches, size: int, found: dict[str, Any], before: Any) -> dict[str, Any]:
+    """A step by a library and one by tier 1 from that state: not from one that has converged, where Adam makes much of rounding."""
+    training.restore(before)
     weights = training.weights()
     training.step_of(size)
     by_library = training.weights()
@@ -82,7 +82,6 @@ def held(training: Batches, size: int, found: dict[str, Any]) -> dict[str, Any]:
     training.step_of(size)
     by_tier_1 = training.weights()
     torch.use_deterministic_algorithms(False)
-    training.restore(before)
     distances = {"moved": farthest(weights, by_library), "farthest": farthest(by_library, by_tier_1)}
     return {"size": size, "tier": found["tier"], "why": found["why"], "times": found["times"]} | distances
 
@@ -91,11 +90,14 @@ def main() -> None:
     attach(sys.argv[1], sys.argv[2])
     training = Batches()
     first, second, third = training.sizes
+    for _ in range(BLOCK):
+        training.block(second)
+    before = training.state()
     found = train(training, second, float(sys.argv[3]))
     training.be_late()
     found |= train(training, third, float(sys.argv[3]))
     for size in (first, second, third):
-        print(json.dumps(held(training, size, found[size])))
+        print(json.dumps(held(training, size, found[size], before)))
 
 
 if __name__ == "__main__":

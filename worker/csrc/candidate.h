@@ -50,6 +50,8 @@ class Candidate {
   // `is_shared`: it also serves segments that differ from this one in a size; the note says for which, or why it serves this one alone.
   void take(std::shared_ptr<Library> library, std::string note, bool is_shared);
   bool is_shared() const { return shared_; }
+  // What is forgotten gives it away: to close one takes a while.
+  std::shared_ptr<Library> give_library_away() { return std::move(library_); }
   // Its library, which is for several sizes, has a fault: it awaits one of its own.
   void await_own(const std::string& fault);
   // Why it awaits one of its own since it was timed; none where it does not, or was asked before.

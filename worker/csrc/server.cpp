@@ -1,5 +1,6 @@
 #include "server.h"
 
+#include <pthread.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -84,7 +85,10 @@ void Server::carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_se
 
 void Server::start(std::function<void()> work) {
   if (thread_.joinable()) throw std::logic_error("this worker serves a session already");
-  thread_ = std::thread([this, work = std::move(work)] { run(work); });
+  thread_ = std::thread([this, work = std::move(work)] {
+    ::pthread_setname_np(::pthread_self(), "forebay-session");
+    run(work);
+  });
 }
 
 void Server::open(uint64_t epoch, int64_t limit_bytes) { order({Order::Kind::kOpen, epoch, limit_bytes}); }

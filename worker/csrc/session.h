@@ -92,6 +92,7 @@ class Session {
     Kind kind;
     uint64_t number;
     std::string text;  // kSegment: its description; kBarred, kDeclined: why; kKernel: as its client describes it
+    std::shared_ptr<Library> library{};  // kForgotten: that it had, if any; whoever takes the offer closes it
   };
   // Segments may get libraries, once the device has worked so long on one; of a session that has done nothing yet.
   void compile(uint64_t due_ns);
@@ -207,7 +208,7 @@ class Session {
   void end_segment();
   void note_end();
   void drop_candidates();
-  void tell_forgotten(const Candidate& candidate);
+  void tell_forgotten(Candidate& candidate);
   bool make_room_for_candidate();
   wire::Standing standing_of(const wire::Step& end, uint64_t calls) const;
   void allocate(uint64_t id, int64_t bytes);

@@ -103,8 +103,8 @@ void Session::compile(uint64_t due_ns) {
   due_ns_ = due_ns;
 }
 
-void Session::tell_forgotten(const Candidate& candidate) {
-  if (due_ns_) offers_.push_back({Offer::Kind::kForgotten, candidate.number(), ""});
+void Session::tell_forgotten(Candidate& candidate) {
+  if (due_ns_) offers_.push_back({Offer::Kind::kForgotten, candidate.number(), "", candidate.give_library_away()});
 }
 
 void Session::drop_candidates() {
@@ -456,7 +456,7 @@ void Session::end_segment() {
 bool Session::make_room_for_candidate() {
   if (candidates_.size() < kCandidatesMax) return true;
   const auto oldest = std::min_element(candidates_.begin(), candidates_.end(), [](const auto& one, const auto& other) { return one->last_end() < other->last_end(); });
-  const Candidate& candidate = **oldest;
+  Candidate& candidate = **oldest;
   if (ends_ - candidate.last_end() < kEndsKept) return false;
   tell_forgotten(candidate);
   by_end_.erase(candidate.path().back());

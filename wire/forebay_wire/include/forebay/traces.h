@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "wire.h"
@@ -92,7 +93,7 @@ class Traces {
   void clear() {
     root_ = Step();
     here_ = &root_;
-    steps_.clear();
+    forgotten_ = std::exchange(steps_, {});
     words_ = 0;
     cut();
   }
@@ -176,6 +177,7 @@ class Traces {
   }
   // The step comes, with these words.
   void take(Step& step, const Words& words, const Words& freed) {
+    if (!forgotten_.empty()) [[unlikely]] forgotten_.pop_front();
     for (size_t index = 0; index < words.size(); ++index) {
       Slot& slot = step.slots[index];
       if (slot.kind == Word::kStorage) {
@@ -273,6 +275,7 @@ class Traces {
   uint64_t next_storage_ = 1;
   uint64_t next_counter_ = 0;
   std::deque<Step> steps_;
+  std::deque<Step> forgotten_;  // to be freed one by one as others come: to free all takes 20 ms and more, of the user's thread, too
   size_t words_ = 0;
 };
 
