@@ -38,6 +38,8 @@ LOG = BUILD / "setup.log"
 WHEELS = BUILD / "wheels"
 NATIVE_PACKAGES = {"wire": "The command stream", "device": "The virtual device", "worker": "The worker"}
 """Folders with C++ extensions, and what they are to people; all are built on the first."""
+COMPILERS = 2
+"""At a time: each takes a GiB of memory."""
 PURE_PACKAGES = ("service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
 NOTEBOOK_PACKAGES = ("wire", "device")
 LAB = CHECKOUT / "lab"
@@ -150,10 +152,11 @@ def _parts(source: str | Path) -> Iterable[bytes]:
         yield source.read_bytes()
 
 
-def run(*command: str | Path) -> None:
+def run(*command: str | Path, **variables: str) -> None:
     """Runs a command, its output in the log, line by line beside that of others. Raises SetupError with the end of that output."""
     environment = {
         **os.environ,
+        **variables,
         "PIP_CACHE_DIR": str(BUILD / "cache" / "pip"),
         "UV_CACHE_DIR": str(BUILD / "cache" / "uv"),
         "npm_config_cache": str(BUILD / "cache" / "npm"),
@@ -208,18 +211,33 @@ def torch_wheels(torch: str, index: str | None) -> list[Path]:
 
 
 def install_requirements(folder: Path, lock: Path) -> None:
-    """All is compiled at once: accounts other than this one cannot leave bytecode there, and would compile at every start."""
+    """All is compiled at once: accounts other than this one cannot leave bytecode there, and would compile at every start. What the tests
+    need besides is not: they use a small part of it, and leave that part's bytecode."""
     python = folder / "bin" / "python"
-    run(UV, "pip", "install", "--compile-bytecode", "--python", python, "--excludes", EXCLUDED, "-r", lock)
+    compiled = [] if lock.name == DEV_LOCK else ["--compile-bytecode"]
+    run(UV, "pip", "install", *compiled, "--python", python, "--excludes", EXCLUDED, "-r", lock)
     run(UV, "pip", "uninstall", "--python", python, "-r", EXCLUDED)  # of an environment that was made before
 
 
-def build_wheel(package: str) -> None:
-    """A package with a C++ extension, compiled once for both environments."""
+def share_bytecode() -> None:
+    """Gives the services that of the notebooks' modules which are theirs too: uv has linked them, so that it fits their time and size."""
+    (ours,), (theirs,) = (list(folder.glob("lib/python*/site-packages")) for folder in (SERVER, NOTEBOOK))
+    for made in theirs.rglob("__pycache__/*.pyc"):
+        module = made.parents[1] / f"{made.name.partition('.')[0]}.py"
+        place = ours / made.relative_to(theirs)
+        twin = place.parents[1] / module.name
+        if not place.exists() and module.exists() and twin.exists() and module.samefile(twin):
+            place.parent.mkdir(exist_ok=True)
+            os.link(made, place)
+
+
+def build_wheel(package: str, compilers: int) -> None:
+    """A package with a C++ extension, compiled once for both environments, by so many compilers at a time."""
     folder, python = WHEELS / package, SERVER / "bin" / "python"
     for stale in (folder, *(CHECKOUT / package / "build").glob("lib*")):
         shutil.rmtree(stale, ignore_errors=True)
-    run(python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, f"./{package}")
+    jobs = {"MAX_JOBS": os.environ.get("MAX_JOBS", str(compilers))}
+    run(python, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, f"./{package}", **jobs)
     run(python, "-m", "pip", "install", "--no-deps", "--force-reinstall", *folder.glob("*.whl"))
 
 
@@ -277,14 +295,21 @@ Stage = list[list[Step]]
 
 def stages(torch: str, index: str | None, lock: str, npm: bool) -> list[Stage]:
     """What is done to make ``.venv`` and ``.venv/notebook``; a step needs those before it in its lane, and of the stages before its own."""
-    native = {package: native_step(package, torch) for package in NATIVE_PACKAGES}
+    wire, *extensions = (native_step(package, torch, COMPILERS) for package in NATIVE_PACKAGES)
+    if not any(step.done for step in extensions):  # they share the compilers
+        _, *extensions = (native_step(package, torch, COMPILERS // len(extensions)) for package in NATIVE_PACKAGES)
     users = notebook_steps(torch, index)
     return [
         [[torch_step(torch, index)]],
-        [[requirements_step(torch, lock), native["wire"]], [users["torch"], users["requirements"], users["kernel"]]],
+        [[requirements_step(torch, lock), wire], [users["torch"], users["requirements"], users["kernel"]]],
         [
-            [native["device"], native["worker"]],
-            [services_step(), *([grafana_step(), helm_step()] if lock == DEV_LOCK else []), *([lab_step()] if npm else [])],
+            *([step] for step in extensions),
+            [
+                *([bytecode_step(torch)] if lock == DEV_LOCK else []),
+                services_step(),
+                *([grafana_step(), helm_step()] if lock == DEV_LOCK else []),
+                *([lab_step()] if npm else []),
+            ],
         ],
         [[users["device"]]],
     ]
@@ -300,6 +325,12 @@ def requirements_step(torch: str, lock: str) -> Step:
     requirements = CHECKOUT / "requirements" / lock
     title = f"Requirements of the services ({lock})"
     return Step(title, SERVER / "stamps" / lock, (PYTHON, torch, requirements), lambda: install_requirements(SERVER, requirements))
+
+
+def bytecode_step(torch: str) -> Step:
+    """What the tests import of both environments."""
+    locks = tuple(CHECKOUT / "requirements" / name for name in (DEV_LOCK, "notebook.txt"))
+    return Step("Bytecode for the tests", SERVER / "stamps" / "bytecode", (PYTHON, torch, *locks), share_bytecode)
 
 
 def services_step() -> Step:
@@ -321,11 +352,11 @@ def helm_step() -> Step:
     return Step("Helm for the tests", SERVER / "stamps" / "helm", (lock,), lambda: install_helm(lock), (HELM,))
 
 
-def native_step(package: str, torch: str) -> Step:
-    """One C++ extension."""
+def native_step(package: str, torch: str, compilers: int) -> Step:
+    """One C++ extension, compiled by so many compilers at a time."""
     sources = (PYTHON, torch, CHECKOUT / "wire", CHECKOUT / package)
     title = f"{NATIVE_PACKAGES[package]} (C++)"
-    return Step(title, SERVER / "stamps" / package, sources, lambda: build_wheel(package), (WHEELS / package,))
+    return Step(title, SERVER / "stamps" / package, sources, lambda: build_wheel(package, compilers), (WHEELS / package,))
 
 
 def notebook_steps(torch: str, index: str | None) -> dict[str, Step]:
