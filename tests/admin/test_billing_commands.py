@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -59,7 +60,8 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(tmp_path: Path, migrated_books: Path) -> Iterator[Server]:
+    shutil.copy(migrated_books, tmp_path / "billing.sqlite3")
     server = Server(tmp_path)
     Service(server.pool_url.replace("pool", "billing"), "token-of-the-pool").post("api/usage", {"records": [USAGE]})
     yield server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from asyncio import new_event_loop, run_coroutine_threadsafe
 from collections.abc import Iterator
@@ -27,14 +28,14 @@ PEOPLE = {
 
 
 @pytest.fixture
-def billing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def billing(tmp_path: Path, migrated_books: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Billing on the fourth of December, with an hour of acme's in November; the environment is the operator's."""
     loop = new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
 
     async def start() -> Service:
-        url = f"sqlite:///{tmp_path}/billing.sqlite3"
+        url = f"sqlite:///{shutil.copy(migrated_books, tmp_path)}"
         settings = Settings(database_url=url, port=0, hub_api_url="http://127.0.0.1:1", invoice_grace_days=28)
         return Service(settings, TokenAuthenticator(PEOPLE), lambda: Month(2026, 12).start_ns + 3 * 86_400 * 10**9)
 

@@ -199,16 +199,26 @@ def fresh_books(seeded_file: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return open_copy
 
 
+@pytest.fixture(scope="session")
+def make_settings(migrated_file: Path) -> Callable[[Path], Settings]:
+    """Of a service on SQLite, which has the schema already, in this folder."""
+
+    def make(folder: Path) -> Settings:
+        return Settings(
+            database_url=f"sqlite:///{shutil.copy(migrated_file, folder / 'billing.sqlite3')}",
+            port=0,
+            tokens=tuple(CALLERS.values()),
+            tenant_currencies={"tokyo": "JPY"},
+            busy_seconds=0.2,
+        )
+
+    return make
+
+
 @pytest.fixture
-def settings(tmp_path: Path, migrated_file: Path) -> Settings:
-    """Of a service on SQLite, which has the schema already."""
-    return Settings(
-        database_url=f"sqlite:///{shutil.copy(migrated_file, tmp_path / 'billing.sqlite3')}",
-        port=0,
-        tokens=tuple(CALLERS.values()),
-        tenant_currencies={"tokyo": "JPY"},
-        busy_seconds=0.2,
-    )
+def settings(make_settings: Callable[[Path], Settings], tmp_path: Path) -> Settings:
+    """Of the test's service on SQLite."""
+    return make_settings(tmp_path)
 
 
 @pytest.fixture
@@ -231,7 +241,7 @@ def running_anywhere(settings: Settings, clock: Clock, migrated_url: str) -> Ite
         service.stop()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def running_service() -> type[Running]:
     """For tests that run a service of their own."""
     return Running

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import Clock
 from forebay_billing.errors import Forbidden
 from forebay_billing.http.routes import ROUTES
 from forebay_billing.ledger.access import Scope, usage_scope
@@ -149,15 +151,30 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
 }
 
 
-@pytest.fixture
-def filled(running: Any, usage: Callable[..., UsageRecord]) -> Any:
+def fill(running: Any, usage: Callable[..., UsageRecord]) -> None:
     running.post_usage(
         usage("secret-1/1", user="acme-owner"),
         usage("secret-2/1", user="acme-member"),
         usage("secret-3/1", tenant="globex", user="globex-owner"),
         usage("secret-4/1", tenant="globex", user="acme-member"),
     )
+
+
+@pytest.fixture
+def filled(running: Any, usage: Callable[..., UsageRecord]) -> Any:
+    fill(running, usage)
     return running
+
+
+@pytest.fixture(scope="module")
+def asked(
+    make_settings: Callable[[Path], Any], running_service: Any, usage: Callable[..., UsageRecord], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
+    """One service for all requests: who may ask is no matter of what was asked before."""
+    service = running_service(make_settings(tmp_path_factory.mktemp("asked")), Clock())
+    fill(service, usage)
+    yield service
+    service.stop()
 
 
 NOT_THERE = {"contact of acme": {"globex-owner"}, "change the contact of acme": {"globex-owner"}}
@@ -184,10 +201,10 @@ def test_every_method_of_every_endpoint_is_in_the_matrix() -> None:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_each_endpoint_answers_those_who_may_and_refuses_the_others(filled: Any, name: str) -> None:
+def test_each_endpoint_answers_those_who_may_and_refuses_the_others(asked: Any, name: str) -> None:
     method, path, options, allowed = REQUESTS[name]
     for caller in ALL:
-        response = filled.request(caller, method, path, **{key: copy(value) for key, value in options.items()})
+        response = asked.request(caller, method, path, **{key: copy(value) for key, value in options.items()})
         if caller in allowed:
             assert response.status_code not in (401, 403), (caller, response.text)
         elif caller in NOT_THERE.get(name, ()):
@@ -197,7 +214,7 @@ def test_each_endpoint_answers_those_who_may_and_refuses_the_others(filled: Any,
             assert "secret" not in response.text
     for headers in ({}, {"Authorization": "token expired-and-gone"}, {"Authorization": "Basic dTpw"}, {"Authorization": "token"}):
         options = {**REQUESTS[name][2]}
-        response = filled.request(None, method, path, **{**options, "headers": {**options.get("headers", {}), **headers}})
+        response = asked.request(None, method, path, **{**options, "headers": {**options.get("headers", {}), **headers}})
         assert (response.status_code, response.json()["error"]["code"]) == (401, "unauthorized")
 
 

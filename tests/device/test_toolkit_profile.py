@@ -20,10 +20,10 @@ print(sys.argv[1:], __name__, total, beside.NAME)
 ITEM_LINE = 7
 
 
-def profile(run_python: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """``forebay profile`` with the arguments, in an environment without a service."""
+def profile(run_python: Any, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """``forebay profile`` with the arguments, in an environment without a service; a fork, which has the device already, says which."""
     code = "import sys; from forebay.toolkit.command import main; raise SystemExit(main(['profile', *sys.argv[1:]]))"
-    done: subprocess.CompletedProcess[str] = run_python(code, *arguments)
+    done: subprocess.CompletedProcess[str] = run_python(code, *arguments, **variables)
     return done
 
 
@@ -48,30 +48,30 @@ def test_a_script_is_profiled_and_its_slow_line_is_named(tmp_path: Path, run_pyt
     assert leases and sum(wait["ns"] for wait in leases) == found["lease_ns"] > 0
 
 
-def test_a_module_is_profiled_and_top_shortens_the_tables(tmp_path: Path, run_python: Any) -> None:
+def test_a_module_is_profiled_and_top_shortens_the_tables(tmp_path: Path, run_forked: Any) -> None:
     written(tmp_path, SCRIPT)
-    done = profile(run_python, "--top", "1", "-m", "program", "x")
+    done = profile(run_forked, "--top", "1", "-m", "program", "x", FOREBAY_URL="local")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "['x'] __main__ 40.0 beside\n"
     assert "more operators" in done.stderr
 
 
-def test_the_exit_status_of_the_program_is_passed_on(tmp_path: Path, run_python: Any) -> None:
-    done = profile(run_python, written(tmp_path, "raise SystemExit(7)\n"))
+def test_the_exit_status_of_the_program_is_passed_on(tmp_path: Path, run_forked: Any) -> None:
+    done = profile(run_forked, written(tmp_path, "raise SystemExit(7)\n"), FOREBAY_URL="local")
     assert done.returncode == 7
     assert "No device was used." in done.stderr
 
 
-def test_an_error_of_the_program_is_shown_with_its_own_frames_and_then_the_profile(tmp_path: Path, run_python: Any) -> None:
-    done = profile(run_python, written(tmp_path, "import torch\ntorch.ones(3, device='cuda').sum().item()\n1 / 0\n"))
+def test_an_error_of_the_program_is_shown_with_its_own_frames_and_then_the_profile(tmp_path: Path, run_forked: Any) -> None:
+    done = profile(run_forked, written(tmp_path, "import torch\ntorch.ones(3, device='cuda').sum().item()\n1 / 0\n"), FOREBAY_URL="local")
     assert done.returncode == 1
     trace, _, report = done.stderr.partition("ZeroDivisionError: division by zero\n")
     assert trace.count("  File ") == 1 and "program.py" in trace
     assert "program.py:2" in report
 
 
-def test_a_missing_script_is_said(tmp_path: Path, run_python: Any) -> None:
-    done = profile(run_python, "no-such-script.py")
+def test_a_missing_script_is_said(tmp_path: Path, run_forked: Any) -> None:
+    done = profile(run_forked, "no-such-script.py", FOREBAY_URL="local")
     assert done.returncode == 1
     assert done.stderr == "forebay: There is no file no-such-script.py; give a script's path, or -m and a module's name.\n"
 
