@@ -67,21 +67,22 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 		torchrun.py)
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
-	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py)
+	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py gang_memory.py process_groups.py worker_parking.py)
 	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,compiled.py graphs.py random_libraries.py)
 	$(PYTEST) --full-sweep tests/device/test_compiled_training.py tests/device/test_graphed_training.py
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes
-	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_host_as_a_service.py more_hosts.py accounts_of_logins.py starting_and_stopping.py \
-		training_and_the_bill.py unattended_runs.py upgrade.py upgrade_of_hosts.py walks_by_role.py)
+	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_budget_that_is_used_up.py a_host_as_a_service.py more_hosts.py accounts_of_logins.py own_packages.py \
+		processes_that_are_killed.py starting_and_stopping.py training_and_the_bill.py unattended_runs.py upgrade.py upgrade_of_hosts.py walks_by_role.py)
 	$(PYTEST) --full-sweep tests/billing
 	FOREBAY_URL=local $(PYTEST) --full-sweep $(addprefix tests/frameworks/test_,processes.py reference_models.py)
-	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_autoscaling.py pool_groups_progress.py pool_jobs.py pool_on_ray.py pool_openapi.py pool_work.py pool_state_machine_properties.py \
-		queue_properties.py)
-	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,charts_in_browser.py console_accessibility.py jobs_page.py languages_in_browser.py owners_in_browser.py plan_in_browser.py)
-	$(PYTEST) --full-sweep $(addprefix tests/lab/test_,closed_tab.py gallery.py notebook_in_browser.py)
+	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_autoscaling.py pool_evacuation.py pool_groups_progress.py pool_jobs.py pool_moving.py pool_on_ray.py pool_openapi.py pool_restart.py \
+		pool_work.py pool_state_machine_properties.py queue_properties.py)
+	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,charts_in_browser.py console_accessibility.py dashboards_browser.py jobs_page.py languages_in_browser.py owners_in_browser.py plan_in_browser.py)
+	$(PYTEST) --full-sweep $(addprefix tests/lab/test_,closed_tab.py gallery.py kernel_messages.py notebook_in_browser.py)
 	$(PYTEST) --full-sweep --search-seeds tests/simulation
+	$(PYTEST) --full-sweep tests/wire
 	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000
 	PYTHONPATH=bench:tests/billing $(BIN)/python -m simulation.seeds --world money --count 5000
 

@@ -108,10 +108,20 @@ def _postgres_folder() -> Path | None:
     return Path(on_path).parent if on_path else None
 
 
+DATABASES = ("sqlite", "postgresql")
+
+
+def is_for_full_sweep(item: pytest.Item) -> bool:
+    """Marked so; or what is no matter of the database, on another than those of its mark ``databases``."""
+    mark = item.get_closest_marker("databases")
+    given = item.callspec.params.values() if mark and hasattr(item, "callspec") else ()
+    return item.get_closest_marker("full_sweep") is not None or any(one in DATABASES and one not in mark.args for one in given)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--full-sweep"):
         return
-    left = [item for item in items if item.get_closest_marker("full_sweep")]
+    left = [item for item in items if is_for_full_sweep(item)]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 
@@ -181,7 +191,7 @@ def postgres_url(new_postgres_database: Callable[..., str]) -> str:
     return new_postgres_database()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=DATABASES)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of each kind that is supported."""
     if request.param == "sqlite":

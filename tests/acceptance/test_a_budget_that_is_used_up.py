@@ -52,6 +52,7 @@ def until(holds: Any, what: str) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.full_sweep
 def test_work_pauses_within_the_stated_overspend_and_ends_as_if_nothing_had_been(cloud: Any) -> None:
     token, operator = cloud.person("globex-owner").new_token(), cloud.person("operator").new_token()
 

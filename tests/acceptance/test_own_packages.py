@@ -89,6 +89,7 @@ def job(cloud: Any, token: str, file: str, **more: str) -> str:
     return printed
 
 
+@pytest.mark.full_sweep
 def test_a_package_is_ones_own_in_kernels_terminals_and_jobs_and_is_there_after_a_restart(
     cloud: Any, member: Any, home: Path, kernel_type: Callable[..., Any]
 ) -> None:

@@ -16,6 +16,8 @@ from forebay_billing.http.handler import BODY_BYTES_MAX
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Span, UsageRecord
 
+pytestmark = pytest.mark.databases("sqlite")
+
 HOUR_NS = 3600 * 10**9
 NOVEMBER = Month(2026, 11)
 NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9

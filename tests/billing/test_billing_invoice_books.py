@@ -33,6 +33,8 @@ from hypothesis import strategies as st
 from sqlalchemy import insert, text
 from sqlalchemy.exc import DBAPIError
 
+pytestmark = pytest.mark.databases("sqlite")
+
 HOUR_NS = 3600 * 10**9
 NOVEMBER, DECEMBER = Month(2026, 11), Month(2026, 12)
 LATER_NS = DECEMBER.start_ns + 4 * 24 * HOUR_NS
@@ -344,6 +346,7 @@ def test_the_database_refuses_gaps_and_excess(books: Books, billed: Invoice) -> 
         savepoint.rollback()
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_finalisers_at_the_same_time_leave_no_gap_and_make_no_invoice_twice(engines: Engines, usage: Callable[..., UsageRecord]) -> None:
     """Each with connections of its own, as several services would; every third one fails after its invoice was written."""
     tenants = [f"tenant-{n}" for n in range(6)]

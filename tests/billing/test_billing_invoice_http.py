@@ -15,6 +15,8 @@ from forebay_billing.model.months import Month
 from forebay_billing.model.types import PARKED, UsageRecord
 from pypdf import PdfReader
 
+pytestmark = pytest.mark.databases("postgresql")
+
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
 NOVEMBER, DECEMBER = Month(2026, 11), Month(2026, 12)

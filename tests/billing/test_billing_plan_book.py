@@ -14,6 +14,8 @@ from forebay_billing.rules.plans import Plan, Terms, Tier
 from forebay_billing.tables import schema
 from sqlalchemy import select
 
+pytestmark = pytest.mark.databases("sqlite")
+
 NOVEMBER, DECEMBER = Month(2026, 11), Month(2026, 12)
 TERMS = {
     "currency": "USD",

@@ -14,6 +14,8 @@ from forebay_billing.rules.previews import Rated, RatedBytes, preview
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.databases("postgresql")
+
 HOUR_NS = 3600 * 10**9
 OCTOBER = Month(2026, 10)
 PRICE = 2_000_000_000

@@ -15,6 +15,8 @@ from forebay_billing.rules.prices import TIME_NS_MAX, Past, PriceBook
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.databases("sqlite")
+
 NOW_NS = Month(2026, 11).start_ns + 123_456_789
 DECEMBER_NS = Month(2026, 12).start_ns
 LIST = """\

@@ -84,7 +84,7 @@ def summed(
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full_sweep)])
 def test_sums_are_those_of_the_records_at_every_moment(engines: Engines, usage: Make, seed: int) -> None:
     """Late, repeated and corrected records, with the marks anywhere."""
     chance = random.Random(seed)

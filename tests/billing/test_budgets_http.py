@@ -22,6 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
+pytestmark = pytest.mark.databases("sqlite")
+
 SECOND_NS = 10**9
 HOUR_NS = 3_600 * SECOND_NS
 NANO = 10**9

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser
 
 SCREENS = [
     (1440, "light"),
-    (390, "dark"),
+    pytest.param(390, "dark", marks=pytest.mark.full_sweep),
     pytest.param(1440, "dark", marks=pytest.mark.full_sweep),
     pytest.param(390, "light", marks=pytest.mark.full_sweep),
 ]

@@ -71,8 +71,10 @@ def shown(page: Page, cloud: Installation, path: str) -> None:
     page.open(cloud.urls["dashboards"] + path, "document.readyState === 'complete' && document.querySelector('h1') !== null")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [(1440, False), (390, True), *(pytest.param(width, width == 1440, marks=pytest.mark.full_sweep) for width in (1440, 390))],
+)
 def test_nothing_sticks_out_every_field_has_a_name_and_all_can_be_read(page: Page, cloud: Installation, width: int, dark: bool) -> None:
     page.seem(width, 900, dark)
     for path in PAGES:

@@ -14,7 +14,7 @@ import pytest
 from standalone import standalone_worker
 
 STANDIN, HURRIED = (Path(__file__).parents[1] / "worker" / f"{kind}_compilers_worker.py" for kind in ("standin", "hurried"))
-LOOPS, LOOPS_FULL = 40, 1440
+LOOPS, LOOPS_FULL = 20, 1440
 """Of a notebook: a day of one a minute."""
 STALLS_EVERY_MIN = 200
 """Loops for one step of 50 ms: as when all that was known of the loops is forgotten, with their libraries. The first loop begins all."""

@@ -48,7 +48,7 @@ def on_one(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return trained(tmp_path_factory.mktemp("one"), 1)
 
 
-@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.full_sweep)])
 def test_a_training_on_several_devices_gives_what_one_gives(tmp_path: Path, on_one: Any, devices: int) -> None:
     ours = trained(tmp_path, devices)
     for model in MODELS:
@@ -58,7 +58,7 @@ def test_a_training_on_several_devices_gives_what_one_gives(tmp_path: Path, on_o
         assert len(losses) == 11, model
 
 
-@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.full_sweep), 4])
 def test_random_programs_give_what_one_device_gives(tmp_path: Path, devices: int, full_sweep: bool) -> None:
     with running(tmp_path, devices) as reached:
         assert said("random", str(400 if full_sweep else 20), *reached) == []
@@ -117,7 +117,7 @@ def test_batch_norms_and_dropouts_are_divided(tmp_path: Path) -> None:
             assert {"trial"} <= reasons <= {"no_batch", "trial"}, operator
 
 
-@pytest.mark.parametrize("devices", [2, 4])
+@pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.full_sweep)])
 def test_what_is_composed_of_several_calls_is_what_one_device_gives(tmp_path: Path, devices: int) -> None:
     """Masks and draws bit for bit; batch norms of all kinds, with their running statistics, within rounding."""
     one, several = tmp_path / "one", tmp_path / "several"
@@ -144,7 +144,7 @@ def test_a_profile_of_one_device_tells_of_no_gang(tmp_path: Path) -> None:
     ("devices", "optimizer", "layers", "memory_mib"),
     [
         pytest.param(2, "adam", "8 layers", 256, id="with room for copies", marks=pytest.mark.full_sweep),
-        pytest.param(2, "adam", "8 layers", 124, id="with room for one copy and a part of the states"),
+        pytest.param(2, "adam", "8 layers", 124, id="with room for one copy and a part of the states", marks=pytest.mark.full_sweep),
         pytest.param(2, "fused", "8 layers", 84, id="with room for a half of all and two layers", marks=pytest.mark.full_sweep),
         pytest.param(4, "momentum", "15 layers", 64, id="of three times a device's memory"),
     ],

@@ -163,6 +163,7 @@ def test_the_default_environment_that_is_removed_is_there_again_without_packages
     home.run("python", "-c", "import ours_alone", fails=True)
 
 
+@pytest.mark.full_sweep
 def test_commands_of_the_shared_environment_run_in_ones_own(home: Home) -> None:
     """``forebay run``, too, with what it starts beside it."""
     home.make_wheel("ours_alone")

@@ -17,8 +17,8 @@ STEPS = 24
 """Recorded, proved and carried out by turns with tier 1."""
 SERVED = "perceptron:400"
 """And decided upon."""
-PROGRAMS = ("transformer", "failing")
-LONGER = ("recurrent", "accumulation")
+PROGRAMS = ("failing",)
+LONGER = ("transformer", "recurrent", "accumulation")
 SECONDS_MAX = 300
 
 

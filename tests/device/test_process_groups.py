@@ -80,7 +80,7 @@ def undivided() -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.full_sweep), 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.full_sweep)])
 def test_each_collective_gives_what_it_is_by_definition(tmp_path: Path, ranks: int) -> None:
     assert said(tmp_path, ranks, "collectives") == ["right"] * ranks
 
@@ -99,6 +99,7 @@ def test_a_group_without_a_backend_serves_the_device_and_one_with_two_the_host_t
     assert said(tmp_path, 2, "any_backend") == [[[[3.0] * 3], [[3.0] * 3] * 2]] * 2
 
 
+@pytest.mark.full_sweep
 def test_torchrun_runs_a_script_as_it_is(tmp_path: Path, undivided: Any) -> None:
     with workers(tmp_path, 2) as reached:
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(PROGRAMS), "data_parallel"]

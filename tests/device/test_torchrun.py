@@ -251,6 +251,7 @@ def test_other_launchers_than_torchrun_start_ranks_that_are_granted_together(tmp
     assert len(first) == 2 and len(set(first.values())) == 1, leases
 
 
+@pytest.mark.full_sweep
 def test_more_ranks_than_devices_are_refused_at_once_with_the_number_that_would_do(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)

@@ -15,8 +15,8 @@ import pytest
 collect_ignore_glob = [] if os.environ.get("FOREBAY_URL") else ["test_*.py"]
 
 OTHER_DTYPES = re.compile(r"_(float64|bfloat16|int64|bool|complex64)$")
-COSTLY = re.compile(r"_nn_LinearCrossEntropyLoss_")
-"""Takes seconds of a processor for each of its samples."""
+COSTLY = re.compile(r"_nn_(LinearCrossEntropyLoss|Transformer)_")
+"""Take seconds of a processor for each of their samples."""
 
 warnings.simplefilter("ignore")  # PyTorch's databases warn while they are imported
 

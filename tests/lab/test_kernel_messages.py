@@ -263,6 +263,7 @@ PRODUCTS = "x = torch.ones(1200, 1200, device='cuda')\nfor _ in range(40): y = (
 ALONE = r"forebay: \d+ % of the time on 1 of the 2 devices of cuda:0: (.*)"
 
 
+@pytest.mark.full_sweep
 def test_a_cell_says_where_one_of_two_devices_did_most_of_it(cloud: Any, tmp_path: Path) -> None:
     cloud.make_pair()
     with kernel(environment(cloud, tmp_path) | {"FOREBAY_FLAVOR": "pair"}) as found:

@@ -40,7 +40,6 @@ def notebook(request: pytest.FixtureRequest, browser: Any, server: Any) -> Itera
     page.close()
 
 
-@pytest.mark.parametrize("notebook", ["lab", "notebook"], indirect=True)
 def test_a_cell_that_used_the_device_says_below_it_what_that_took_and_cost(notebook: NotebookPage) -> None:
     text = notebook.output(MAKE)
     assert "250000.0" in text
@@ -273,6 +272,7 @@ def test_a_kernel_that_is_restarted_while_it_computes_leaves_no_lease_and_is_fol
     notebook.await_status("resident")
 
 
+@pytest.mark.full_sweep
 def test_a_closed_tab_stops_no_cell_and_leaves_no_lease_behind(browser: Any, server: Any, cloud: Any) -> None:
     server.write("closed.ipynb", *CELLS)
     first = NotebookPage(browser, server, "lab", "closed.ipynb")

@@ -347,7 +347,7 @@ def undisturbed() -> list[str]:
 
 
 @pytest.mark.skipif(not BUILT, reason="the extensions of worker and device are not built")
-@pytest.mark.parametrize("dies", [False, True], ids=["", "its first target is killed half-way"])
+@pytest.mark.parametrize("dies", [False, pytest.param(True, marks=pytest.mark.full_sweep)], ids=["", "its first target is killed half-way"])
 def test_a_program_that_rests_on_a_drained_host_goes_on_elsewhere_with_its_tensors(pool: Make, undisturbed: list[str], dies: bool) -> None:
 
     async def scenario() -> None:

@@ -317,7 +317,7 @@ def kill_at_the_grant(running: Any, times: int) -> list[str]:
     return killed
 
 
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.full_sweep)])
 def test_a_worker_that_dies_before_the_client_is_there_is_replaced_and_nothing_is_lost(
     pool: Make, settings: dict[str, Any], undisturbed: list[str], times: int
 ) -> None:

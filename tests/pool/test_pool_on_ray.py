@@ -336,6 +336,7 @@ def test_workers_on_ray_are_taken_over_by_the_pool_that_leads_next(on_ray: Calla
     asyncio.run(scenario())
 
 
+@pytest.mark.full_sweep
 def test_the_death_of_a_node_is_noticed_and_who_computed_there_starts_again_elsewhere(
     on_ray: Callable[..., Any], cluster: RayCluster
 ) -> None:

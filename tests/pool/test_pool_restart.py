@@ -208,6 +208,7 @@ def undisturbed() -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
+@pytest.mark.databases("sqlite")
 def test_a_training_loop_goes_on_over_a_killed_pool_and_its_lease_is_one_bill(pools: Callable[..., Pools], undisturbed: list[str]) -> None:
     mine, port = pools(), free_port()
     mine.start(port)
@@ -248,6 +249,7 @@ def unwritable(database_url: str) -> Iterator[None]:
     engine.dispose()
 
 
+@pytest.mark.databases("postgresql")
 def test_a_session_whose_first_worker_was_never_written_goes_on_and_that_lease_is_free(pools: Callable[..., Pools]) -> None:
     mine, port = pools(FOREBAY_POOL_WARM_WORKERS="0"), free_port()
     mine.start(port)
@@ -322,6 +324,7 @@ async def _window_is_as_the_records_say(mine: Pools, port: int) -> None:
     assert quota["decayed_device_seconds"] == pytest.approx(quota["used_device_seconds"], rel=0.05, abs=0.2)
 
 
+@pytest.mark.databases("sqlite")
 def test_a_pool_that_starts_again_knows_who_came_first_and_what_was_used(pools: Callable[..., Pools]) -> None:
     mine, port = pools(), free_port()
     mine.start(port)

@@ -36,7 +36,7 @@ FOUND = (
 )
 """Seeds beyond those that found something once."""
 AMNESIA_SEEDS = 60
-FEW_AMNESIA_SEEDS = 20
+FEW_AMNESIA_SEEDS = 10
 """Without --full-sweep."""
 MUTANT_SEEDS = 120
 """A broken state machine must be caught within so many."""

@@ -12,6 +12,8 @@ from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Temp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+EXAMPLES = 10 * settings.get_profile("costly").max_examples
+"""Of what takes a hundredth of a second; more with --full-sweep."""
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 UNSIGNED = st.integers(0, 2**64 - 1)
 FLOATS = st.floats(allow_nan=False)
@@ -233,13 +235,13 @@ def encode(commands: list[stream.Command]) -> bytes:
 
 
 @given(conversations())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_commands_come_out_as_they_went_in(commands: list[stream.Command]) -> None:
     assert stream.CommandReader().read(encode(commands)) == commands
 
 
 @given(REPLIES)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_replies_come_out_as_they_went_in(reply: stream.Reply) -> None:
     assert stream.decode_reply(stream.encode_reply(reply)) == reply
 
@@ -264,7 +266,7 @@ def test_random_bytes_are_read_or_refused(body: bytes) -> None:
 
 
 @given(conversations(), st.data())
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 def test_damaged_commands_are_read_or_refused(commands: list[stream.Command], data: st.DataObject) -> None:
     body = bytearray(encode(commands))
     for _ in range(data.draw(st.integers(1, 4))):

@@ -366,6 +366,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("device", [one] if one else ["cpu:0", "standin:0", *several] if everywhere else ["cpu:0"])
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is tried everywhere is tried in each of its cases on the host, and on the others in one, but with --full-sweep."""
+    if config.getoption("--every-device") or config.getoption("--on-device"):
+        return
+    tried = set()
+    for item in items:
+        everywhere = item.get_closest_marker("everywhere")
+        if everywhere is None or "each case" in everywhere.args or not isinstance(item, pytest.Function):
+            continue
+        device = item.callspec.params["device"]
+        if device != "cpu:0" and (item.path, item.originalname, device) in tried:
+            item.add_marker("full_sweep")
+        tried.add((item.path, item.originalname, device))
+
+
 @pytest.fixture(scope="session")
 def standin_folder() -> Path:
     """Where the stand-in can be imported from."""

@@ -103,7 +103,7 @@ def test_each_device_is_held_to_its_part_and_has_all_of_it_back_while_the_sessio
     assert worker.process.wait(WAIT_SECONDS_MAX) == 0
 
 
-@pytest.mark.parametrize("device", [PAIR, STANDIN_PAIR])
+@pytest.mark.parametrize("device", [pytest.param(PAIR, marks=pytest.mark.full_sweep), STANDIN_PAIR])
 def test_what_one_device_keeps_makes_room_for_a_trial_on_another(start_worker: Callable[..., Any]) -> None:
     """The call has room beside 60 MiB, with 24 MiB of batch and as much of result; its parts have none beside those."""
     client = start_worker().connect()

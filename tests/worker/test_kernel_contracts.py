@@ -381,7 +381,8 @@ OF_NUMBERS = re.compile("holds|below 0|begins")
 """What the sentences have in them that are about numbers in a tensor."""
 
 
-@pytest.mark.everywhere
+@pytest.mark.everywhere("each case")
+@pytest.mark.one_device
 @pytest.mark.parametrize(("op", "values", "sentence"), [case[1:] for case in OFFENCES], ids=[case[0] for case in OFFENCES])
 def test_a_breach_of_contract_fails_the_call_alone(
     worker: FencedWorker, device: str, op: Any, values: tuple[Any, ...], sentence: str

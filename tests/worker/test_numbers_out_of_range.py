@@ -18,7 +18,7 @@ aten = torch.ops.aten
 MANY = 20_000
 """Numbers that the host does not fetch, but has the device look at."""
 
-pytestmark = pytest.mark.everywhere
+pytestmark = pytest.mark.everywhere("each case")
 
 
 def floats(*sizes: int) -> torch.Tensor:

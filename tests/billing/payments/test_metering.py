@@ -17,6 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stripe_emulator import Fault
 
+pytestmark = pytest.mark.databases("sqlite")
+
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
 METER = "forebay_usage_usd"

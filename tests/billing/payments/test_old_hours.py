@@ -12,6 +12,8 @@ from forebay_billing.model.types import UsageRecord
 from forebay_billing.tables.engines import writing
 from forebay_billing.writes import usage as usage_writes
 
+pytestmark = pytest.mark.databases("sqlite")
+
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
 RATE = 2_000_000_000

@@ -14,6 +14,8 @@ from forebay_billing.writes import payment_outbox
 from forebay_billing.writes.payment_orders import CreditNote, order_of, text_of
 from stripe_emulator import Fault
 
+pytestmark = pytest.mark.databases("sqlite")
+
 DAY_NS = 86_400 * 10**9
 STEPS = ("POST /v1/customers$", "POST /v1/invoices$", "POST /v1/invoiceitems", "POST /v1/invoices/.*/finalize")
 
@@ -287,6 +289,7 @@ def _reached(shop: Any, orders: Callable[[], list[Any]]) -> list[str]:
     return names
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_kill_at_any_failpoint_makes_nothing_twice_and_loses_nothing(open_shop: Any, customer: Any, invoice: Any, grant: Any) -> None:
     """One tenant after the other, each killed at another place of the same story."""
     shop = open_shop()

@@ -19,6 +19,8 @@ from pydantic import SecretStr
 from sqlalchemy import text
 from stripe_emulator import Emulator
 
+pytestmark = pytest.mark.databases("sqlite")
+
 SECONDS_MAX = 20
 HOUR_NS = 3600 * 10**9
 

@@ -8,6 +8,8 @@ import pytest
 from forebay_billing.payments.reconciliation import Difference
 from forebay_billing.writes.payment_orders import CreditNote
 
+pytestmark = pytest.mark.databases("sqlite")
+
 
 @pytest.fixture
 def settled(shop: Any, customer: Any, invoice: Any, grant: Any) -> Any:

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 from stripe_emulator import Fault
 
+pytestmark = pytest.mark.databases("sqlite")
+
 
 @pytest.fixture
 def billed(shop: Any, customer: Any, invoice: Any) -> Any:
