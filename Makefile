@@ -65,6 +65,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	@$(SETUP) --dev
 	$(PYTEST) --full-sweep $(addprefix tests/device/test_,operator_sweep.py repeated_operators.py data_parallel.py environments.py model_families.py process_groups.py toolkit_command.py \
 		torchrun.py)
+	$(PYTEST) --full-sweep tests/device/test_toolkit_models.py tests/test_gpu_parts.py
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py gang_memory.py process_groups.py worker_parking.py)
@@ -79,7 +80,8 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	FOREBAY_URL=local $(PYTEST) --full-sweep $(addprefix tests/frameworks/test_,processes.py reference_models.py)
 	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_autoscaling.py pool_evacuation.py pool_groups_progress.py pool_jobs.py pool_moving.py pool_on_ray.py pool_openapi.py pool_restart.py \
 		pool_work.py pool_state_machine_properties.py queue_properties.py)
-	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,charts_in_browser.py console_accessibility.py dashboards_browser.py jobs_page.py languages_in_browser.py owners_in_browser.py plan_in_browser.py)
+	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,charts_in_browser.py console_accessibility.py console_live.py dashboards_browser.py dashboards_tables.py jobs_page.py languages_in_browser.py \
+		owners_in_browser.py plan_in_browser.py)
 	$(PYTEST) --full-sweep $(addprefix tests/lab/test_,closed_tab.py gallery.py kernel_messages.py notebook_in_browser.py)
 	$(PYTEST) --full-sweep --search-seeds tests/simulation
 	$(PYTEST) --full-sweep tests/wire

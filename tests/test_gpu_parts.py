@@ -21,6 +21,8 @@ from gpu.trial import NOT_REHEARSED
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 REHEARSAL_SECONDS_MAX = 280
+LONG = ("fidelity", "speed")
+"""Parts that take as long as all others."""
 SAID = {
     "uuid": "GPU-5b1c9e0e-0f0a-7a1f-8f7c-3d2a4d7e6b51",
     "celsius": "34",
@@ -44,7 +46,7 @@ def written(folder: Path, part: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("part", [pytest.param(part, marks=pytest.mark.full_sweep) if part in LONG else part for part in PARTS])
 def test_each_part_runs_on_the_host_and_gives_all_its_figures(part: str, tmp_path: Path) -> None:
     """What fails here would cost minutes on a GPU. Only what needs one is skipped, and says so."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")} | {"PYTHONPATH": "bench"}

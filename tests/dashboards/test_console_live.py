@@ -61,6 +61,7 @@ def leases(chrome: Browser, busy_cloud: Installation, hub: Hub) -> Iterator[Page
     context.close()
 
 
+@pytest.mark.full_sweep
 @pytest.mark.slow
 def test_a_thousand_live_leases_are_on_the_page_within_a_second_and_take_a_fifth_of_a_core(leases: Page, busy_cloud: Installation) -> None:
     assert busy_cloud.dashboards.process is not None

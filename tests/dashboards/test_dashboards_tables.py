@@ -86,6 +86,7 @@ def test_what_took_long_to_make_is_asked_for_more_seldom() -> None:
     assert (pace_ms(0.001), pace_ms(0.1), pace_ms(60)) == (PACE_MS_MIN, 1000, PACE_MS_MAX)
 
 
+@pytest.mark.full_sweep
 def test_a_hundred_thousand_rows_are_searched_sorted_and_paged_in_a_fraction_of_a_second() -> None:
     pool_copy = pool_copy_of(*(session(n) for n in range(100_000)))
     took = []

@@ -125,7 +125,7 @@ def test_wrong_arguments_higher_order_operators_and_function_transforms_behave_a
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX_FULL)
-@pytest.mark.parametrize("variant", SPARSE_VARIANTS)
+@pytest.mark.parametrize("variant", [pytest.param("samples of its own", marks=pytest.mark.full_sweep), "given"])
 def test_sparse_tensors_give_the_cpu_s_results(variant: str, worker: tuple[str, str], tmp_path: Path, pytestconfig: pytest.Config) -> None:
     """Samples that PyTorch has for the sparse layouts, and dense ones made sparse (with ``--full-sweep`` in all layouts and dtypes)."""
     options, cases_min = SPARSE_VARIANTS[variant]

@@ -103,6 +103,7 @@ def test_a_wrong_name_is_one_sentence(words: list[str], no_service: None, capsys
     assert capsys.readouterr().err == "forebay: There is no model '?'; `forebay models list` shows all.\n"
 
 
+@pytest.mark.full_sweep
 def test_bench_measures_on_the_embedded_pool(no_service: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "bench", "dlrm", "--flavor", "dev.1gb", "--steps", "3", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)

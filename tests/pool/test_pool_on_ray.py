@@ -247,6 +247,7 @@ def others_of(granted: wire.Granted) -> list[psutil.Process]:
     return [process for process, command in running if "--standalone" in command and hosts & set(command)]
 
 
+@pytest.mark.full_sweep
 def test_a_gang_on_two_nodes_holds_what_neither_device_holds_and_ends_with_either(on_ray: Callable[..., Any]) -> None:
     async def scenario() -> None:
         async with on_ray() as running:
@@ -270,6 +271,7 @@ def descends_from(process: psutil.Process, node: Any) -> bool:
     return bool({one.pid for one in process.parents()} & {info.process.pid for infos in node.all_processes.values() for info in infos})
 
 
+@pytest.mark.full_sweep
 def test_a_gang_is_a_placement_group_on_its_nodes_and_nothing_of_a_pool_outlives_it(
     on_ray: Callable[..., Any], cluster: RayCluster
 ) -> None:
@@ -297,6 +299,7 @@ def test_a_gang_is_a_placement_group_on_its_nodes_and_nothing_of_a_pool_outlives
         ray.shutdown()
 
 
+@pytest.mark.full_sweep
 def test_workers_on_ray_are_taken_over_by_the_pool_that_leads_next(on_ray: Callable[..., Any]) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:

@@ -315,7 +315,7 @@ def test_calls_are_told_by_who_carried_them_out(loop: Loop) -> None:
     assert after.alone == before.alone
 
 
-@pytest.mark.parametrize("device", ["cpu:0", "standin:0"])
+@pytest.mark.parametrize("device", ["cpu:0", pytest.param("standin:0", marks=pytest.mark.full_sweep)])
 def test_what_runs_alone_is_told_with_its_reason(loop: Loop) -> None:
     loop.run()
     ours = loop.round()

@@ -47,7 +47,7 @@ def product(client: Any, *views: int, elements: int) -> int:
     return int(fresh)
 
 
-@pytest.mark.parametrize("device", ["cpu:0", "standin:0"])
+@pytest.mark.parametrize("device", ["cpu:0", pytest.param("standin:0", marks=pytest.mark.full_sweep)])
 def test_a_limit_that_a_worker_is_told_holds_until_another_and_never_beyond_what_it_was_given(start_worker: Callable[..., Any]) -> None:
     client = start_worker().connect()
     with client.socket:
