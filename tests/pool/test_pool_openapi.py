@@ -251,7 +251,7 @@ class Siege:
 
         @given(case=cases, parameters=st.none() | known, who=who)
         @settings(
-            max_examples=settings.get_profile("costly").max_examples // 2 if varies else 5,
+            max_examples=settings.get_profile("costly").max_examples if varies else 10,
             deadline=None,
             database=None,
             derandomize=True,
