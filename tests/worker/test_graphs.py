@@ -53,6 +53,7 @@ def many_examples(full_sweep: bool) -> settings:
     return settings(deadline=None, max_examples=PROGRAMS_FULL if full_sweep else PROGRAMS, suppress_health_check=list(HealthCheck))
 
 
+@pytest.mark.timeout(24 * 3600)
 def test_the_graph_of_a_random_program_computes_what_the_program_did(many_examples: settings) -> None:
     @many_examples
     @given(programs())
@@ -67,6 +68,7 @@ def test_the_graph_of_a_random_program_computes_what_the_program_did(many_exampl
 
 
 @pytest.mark.full_sweep
+@pytest.mark.timeout(24 * 3600)
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(lists(50))
 def test_libraries_of_random_programs_compute_what_the_programs_did(many: list[Program]) -> None:
