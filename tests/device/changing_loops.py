@@ -43,7 +43,8 @@ class Stalls:
     def __init__(self, worker: int) -> None:
         self.found: list[dict[str, Any]] = []
         """Of the kind ``worked``, where the user's thread and the worker's that serves it computed for long, or ``waited``: neither of them
-        was ready and waited for a processor as long as it took, which on a busy machine is chance."""
+        was ready and waited for a processor as long as it took, which on a busy machine is chance. A virtual machine's thread seems to run
+        while the host has its processor for others."""
         self._tasks = _threads("client", os.getpid()) | _threads("worker", worker)
         self._collecting, self._collected = 0.0, 0.0
         gc.callbacks.append(self._note_collection)
@@ -69,7 +70,7 @@ class Stalls:
 
     def begin(self) -> None:
         self._collected = 0.0
-        self._faults = getrusage(RUSAGE_THREAD).ru_minflt
+        self._faults, self._stolen = getrusage(RUSAGE_THREAD).ru_minflt, _stolen()
         self._begin, self._before = perf_counter(), self._told()
 
     def ends(self, step: int, did: str) -> None:
@@ -80,11 +81,18 @@ class Stalls:
             spent = {name: (ran - self._before[name][0], ready - self._before[name][1]) for name, (ran, ready) in self._told().items()}
             serving = [spent[name] for name in spent if name.endswith(SERVING)]
             worked, ready = sum(ran for ran, _ in serving), sum(ready for _, ready in serving)
-            kind = "worked" if worked > STALL_SECONDS else "waited" if took - ready > STALL_SECONDS else "chance"
+            stolen = _stolen() - self._stolen
+            kind = "worked" if worked - stolen > STALL_SECONDS else "waited" if took - ready > STALL_SECONDS else "chance"
             told = {"kind": kind, "step": step, "did": did, "took": took, "worked": worked, "ready": ready, "collected": self._collected}
             threads = {name: times for name, times in spent.items() if max(times) > TOLD_SECONDS}
-            self.found.append(told | {"faults": faults, "threads": threads})
+            self.found.append(told | {"faults": faults, "stolen": stolen, "threads": threads})
         self.begin()
+
+
+def _stolen() -> float:
+    """For how long the host had processors of this machine for others, in seconds, all together (proc_stat(5))."""
+    with open("/proc/stat") as file:
+        return int(file.readline().split()[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def _threads(who: str, pid: int) -> dict[str, Path]:
