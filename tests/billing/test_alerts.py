@@ -108,7 +108,7 @@ def serving(
     settings: Any, clock: Any, running_service: Any, post: tuple[Post, int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Any]]:
     """Starts the service with such settings; its loop goes round when the test says so."""
-    monkeypatch.setattr(budget_watch, "STEP_SECONDS", 3600.0)
+    monkeypatch.setattr(budget_watch.BudgetWatch, "start", lambda loop: None)
     started = []
 
     def start(**changes: Any) -> Any:

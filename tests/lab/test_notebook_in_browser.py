@@ -124,6 +124,7 @@ def test_the_panel_says_what_the_selected_cell_takes_if_it_runs_again_and_estima
     present = notebook.panel.locator("input[name=forebay-flavor]:checked").get_attribute("value")
     again = notebook.panel.locator(".forebay-again")
     again.locator("th", has_text=present).wait_for()
+    again.locator("tr", has_text="≈").first.wait_for()  # the pair's, once the panel has heard of it
     here, *others = again.locator("tbody tr").all_inner_texts()
     assert ran and here.startswith(present) and ran.group(1) in here and "≈" not in here and "USD" in here
     assert all(re.search(r"\t.* s\t.*USD$", row.strip()) for row in others) and any("≈" in row for row in others), others
