@@ -251,6 +251,9 @@ def test_a_library_takes_batches_from_where_they_lie(session: Callable[..., Any]
         if isinstance(expected, stream.Done):
             assert not differing(served.outputs(), plain.outputs(), ROUNDING[torch.float32])
     assert served.standing()[0] == 2
+    program.data = dict.fromkeys(program.data, 1 << 40)
+    found = served.round(1.25, fails=True)
+    assert isinstance(found, stream.Refused) and "of a storage of" in found.message, "no library looks behind a storage's end"
 
 
 @pytest.mark.full_sweep

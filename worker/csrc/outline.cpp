@@ -425,7 +425,8 @@ Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& bin
   }
   for (size_t window = 0; window < windows_.size(); ++window) {
     const auto& [place, layout, is_output] = windows_[window];
-    if (static_cast<uint64_t>(binding.offsets[window]) > static_cast<uint64_t>(places_[place].bytes / layout->item_bytes - layout->span)) return Misfit::kOther;
+    const int64_t room = places_[place].bytes / layout->item_bytes - layout->span;  // below 0 where no offset would do
+    if (binding.offsets[window] < 0 || binding.offsets[window] > room) return Misfit::kOther;
   }
   auto sorted = binding.ids;
   std::sort(sorted.begin(), sorted.end());

@@ -382,9 +382,10 @@ void Session::take_results(const Candidate& candidate, const Binding& binding, c
     entry.adopt(*result++, 0);
   }
   const at::AutoDispatchBelowADInplaceOrView guard;
-  for (size_t window = 0; window < candidate.outline().windows().size(); ++window) {
-    if (!candidate.outline().windows()[window].is_output) continue;
-    storages_.at(binding.ids[candidate.outline().windows()[window].place]).touch(device_);
+  const auto& windows = candidate.outline().windows();
+  for (size_t window = 0; window < windows.size(); ++window) {
+    if (!windows[window].is_output) continue;
+    storages_.at(binding.ids[windows[window].place]).touch(device_);
     windowed(candidate, binding, window).copy_(*result++);
   }
   sequence_ += candidate.outline().calls();

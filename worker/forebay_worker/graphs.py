@@ -56,9 +56,10 @@ class Target:
     place: int
     geometry: Geometry
     offset: int
-    """Nothing of a window."""
+    """0 of a window, which lies elsewhere from time to time."""
     node: Node
     window: int | None = None
+    """Its number."""
 
 
 class Hyperslab(NamedTuple):
