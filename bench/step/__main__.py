@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import psutil
@@ -41,6 +41,7 @@ WARM_UP_STEPS = 5
 COMPILE_SECONDS_MAX = 900.0
 COMPILE_AFTER_SECONDS = 1.0
 MEMORY_BYTES = 4 << 30
+REST_SECONDS = 0.05
 PLAIN_MODELS = 5
 """So many are measured in a minute or two; the others are there for what compiling makes of them."""
 
@@ -121,6 +122,13 @@ def compilers_halted() -> Iterator[None]:
         signal_all(signal.SIGCONT)
 
 
+def rested_block_ms(step: Step, count: int, synchronize: Callable[[], None]) -> float:
+    """The same of a block that begins when the threads of what was measured before have gone to sleep: OpenMP's wait by spinning, for
+    some 20 ms by default, and would keep a processor from it."""
+    sleep(REST_SECONDS)
+    return block_ms(step, count, synchronize)
+
+
 def answer(name: str, options: argparse.Namespace) -> None:
     """Says in a line how the model's step stands, and for each line that comes the times of a block in ms: the virtual device's, native,
     and native of what ``torch.compile`` makes."""
@@ -134,7 +142,7 @@ def answer(name: str, options: argparse.Namespace) -> None:
         settled = {} if options.libraries is None else until_settled(steps[0][0], options.steps)
         print(json.dumps({"threads": torch.get_num_threads(), "model": name} | settled), flush=True)
         for _ in sys.stdin:
-            print(json.dumps([block_ms(step, options.steps, synchronize) for step, synchronize in steps]), flush=True)
+            print(json.dumps([rested_block_ms(step, options.steps, synchronize) for step, synchronize in steps]), flush=True)
 
 
 class Runner:

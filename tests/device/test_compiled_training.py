@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -103,3 +104,20 @@ def test_a_notebook_that_changes_its_loop_each_minute_neither_grows_nor_stalls(
     worked, waited = ([stall for stall in stalls if stall["kind"] == kind] for kind in ("worked", "waited"))
     assert len(worked) <= loops // STALLS_EVERY_MIN, f"steps were work for long: {worked}"
     assert len(waited) <= loops // 2, f"the user's thread waited for what is not there in each loop: {waited}"
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one thread is all there is")
+@pytest.mark.parametrize(("threads", "compiled", "different"), [(0, "1", 2), (0, "0", 1), (-1, "1", 1)])
+def test_a_worker_with_all_processors_tries_one_thread_less_where_it_may_compile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int, compiled: str, different: int
+) -> None:
+    """Which shows in how it adds up: other threads take other parts of a sum. Without FOREBAY_COMPILE=1 each sum is the same."""
+    monkeypatch.setenv("FOREBAY_COMPILE", compiled)
+    options = ("--device", "cpu:0", "--threads", str(len(os.sched_getaffinity(0)) + threads), "--libraries", str(tmp_path / "libraries"))
+    with standalone_worker(tmp_path, *options) as (address, ticket):
+        program = [fork_server.programs(), "repeated_sums.py", address, ticket]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=100, cwd=Path(__file__).parent)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["different"] == different
+    assert told["farthest"] < 1e-5

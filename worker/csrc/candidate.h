@@ -42,7 +42,9 @@ class Candidate {
   // Whether its steps are to be held back until the last one, the next time.
   bool is_held() const { return state_ == State::kDescribing || state_ == State::kProving || state_ == State::kWeighing || by_tier_2(); }
   // Whether the library is to carry it out, or its graphs are, the next time.
-  bool by_tier_2() const { return state_ == State::kServing || (is_compared() && is_tier_2s_turn()); }
+  bool by_tier_2() const { return state_ == State::kServing || (is_timed() && is_tier_2s_turn()); }
+  // Whether its library is held against tier 1, or timed.
+  bool is_compared() const { return state_ == State::kProving || is_timed(); }
 
   void describe(Outline outline);
   // While it is awaited: the device worked so long on it. True, once, where that makes it worth a library.
@@ -94,7 +96,7 @@ class Candidate {
   static constexpr double kLighter = 0.95;      // of the processor time that tier 1 takes, at most
   static constexpr double kSlower = 1.02;       // of the time from end to end, at most: a library begins when tier 1 may be half through
 
-  bool is_compared() const { return state_ == State::kWeighing || state_ == State::kTiming; }
+  bool is_timed() const { return state_ == State::kWeighing || state_ == State::kTiming; }
   bool is_tier_2s_turn() const { return comings_ / kTurn % 2 == 1; }
   void note_time(double seconds);
   void forget_times();

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <system_error>
 
+#include <ATen/Parallel.h>
 #include <forebay/bulk.h>
 
 #include "description.h"
@@ -577,6 +578,10 @@ void Session::settings(wire::Reader& in) {
   const uint64_t bits = in.bounded(wire::kSettingsMax, "the settings");
   end_segment();
   wants_libraries_ = bits & wire::kCompiled;
+  if (threads_) at::set_num_threads(threads_->most());
+  threads_.reset();
+  const int threads = at::get_num_threads();
+  if (wants_libraries_ && device_.is_host() && !gang_ && replies_.can_share() && takes_all_processors(threads)) threads_.emplace(threads);
   if (gang_) gang_->settings(bits & ~static_cast<uint64_t>(wire::kCompiled));
   if (device_.is_host()) return;
   drop_graphs();  // they were recorded under others

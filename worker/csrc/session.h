@@ -32,6 +32,7 @@
 #include "process_group.h"
 #include "shared_memory.h"
 #include "storage.h"
+#include "threads.h"
 #include "timing.h"
 
 namespace forebay::worker {
@@ -207,6 +208,7 @@ class Session {
   void bar(Candidate& candidate, const std::string& why);
   void end_segment();
   void note_end();
+  void choose_threads();
   void drop_candidates();
   void tell_forgotten(Candidate& candidate);
   bool make_room_for_candidate();
@@ -334,6 +336,7 @@ class Session {
   uint64_t ends_ = 0;                  // of segments
   Candidate* holding_ = nullptr;       // whose steps, all of `path_`, are held back
   Clock::time_point held_until_{};
+  std::optional<Threads> threads_;     // where kernels take all processors of the host that the program is on, too
   bool planned_ = false;               // a library has carried this segment out
   uint64_t began_ns_ = 0;              // of this segment, as `busy_ns` counts
   uint64_t last_candidate_ = 0;

@@ -1,6 +1,7 @@
 // A session's steps as they come again, and its segments, held back and carried out by libraries (tier 2).
 #include <algorithm>
 
+#include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
@@ -111,6 +112,7 @@ void Session::drop_candidates() {
   for (const auto& candidate : candidates_) tell_forgotten(*candidate);
   candidates_.clear();
   by_end_.clear();
+  if (threads_) threads_->forget();
   path_.clear();
   path_known_ = true;
 }
@@ -446,7 +448,10 @@ std::string Session::difference(Candidate& candidate, const Binding& binding, co
 void Session::end_segment() {
   if (holding_ != nullptr) holding_->strayed();
   release();
-  if (compiles() && path_known_ && !path_.empty()) note_end();
+  if (compiles() && path_known_ && !path_.empty()) {
+    note_end();
+    choose_threads();
+  }
   path_.clear();
   path_known_ = true;
   planned_ = false;
@@ -484,6 +489,17 @@ void Session::note_end() {
   const auto before = std::exchange(candidate_ended_, now);
   candidate.came(now, device_.is_host() ? before : std::nullopt, candidate.by_tier_2() == planned_);
   if (const auto why = candidate.take_declined()) offers_.push_back({Offer::Kind::kDeclined, candidate.number(), *why});
+}
+
+// Of what comes next.
+void Session::choose_threads() {
+  if (!threads_) return;
+  const auto found = by_end_.find(path_.back());
+  const Candidate* candidate = found == by_end_.end() ? nullptr : found->second;
+  const bool is_served = candidate != nullptr && candidate->state() == Candidate::State::kServing;
+  const bool is_compared = candidate != nullptr && candidate->is_compared();
+  const auto by = is_compared ? Threads::By::kCompared : is_served ? Threads::By::kLibrary : Threads::By::kSteps;
+  at::set_num_threads(threads_->ended(*path_.back(), by, Clock::now()));
 }
 
 void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared) {

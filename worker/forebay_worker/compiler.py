@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION_BYTES_MAX = 64 << 20
 SIZE = "--size"
-VERSION = 7
+VERSION = 8
 """Of what this makes of a description; libraries of another one are not found."""
 
 
@@ -127,7 +127,9 @@ def make(library: Path, module: GraphModule, inputs: Sequence[Tensor]) -> None:
     import torch
     from torch._inductor import aot_compile
 
-    options = {"aot_inductor.output_path": str(library), "fallback_random": True, "cpp.cxx": (None, str(_cpp_compiler(library.parent)))}
+    options: dict[str, Any] = {"aot_inductor.output_path": str(library), "fallback_random": True}
+    options["cpp.cxx"] = None, str(_cpp_compiler(library.parent))
+    options["cpp.dynamic_threads"] = torch.get_num_threads() > 1  # a worker may call it with fewer than it is compiled with
     with torch.no_grad():
         aot_compile(module, tuple(inputs), options=options)
     for calls in library.parent.glob("*.wrapper.json"):

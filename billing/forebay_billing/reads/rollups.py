@@ -21,7 +21,6 @@ from sqlalchemy import (
     Table,
     and_,
     case,
-    exists,
     func,
     literal,
     or_,
@@ -180,8 +179,9 @@ def used_before(connection: Connection, scope: Scope, until_ns: int, keys: Seque
     if scope.user is not None or not few or until_ns % DAY_NS or not {*keys} <= {"tenant"}:
         return set(sums(connection, scope, None, until_ns, keys))
     pair, day = _pairs(scope), rollups.days.c
-    before = exists().where(day.tenant == pair.c.tenant, day.currency == pair.c.currency, day.start_ns < until_ns)
-    found = connection.execute(select(*(pair.c[_COLUMNS[key]] for key in keys), pair.c.currency).where(before)).all()
+    # The least of each is looked up in an index; of an EXISTS PostgreSQL makes a join with all days of all tenants
+    first_ns = select(func.min(day.start_ns)).where(day.tenant == pair.c.tenant, day.currency == pair.c.currency).scalar_subquery()
+    found = connection.execute(select(*(pair.c[_COLUMNS[key]] for key in keys), pair.c.currency).where(first_ns < until_ns)).all()
     beyond = _posted_after(marks, scope, 0, until_ns, Wanted(keys, _costs_of_rollup, _costs))
     posted = connection.execute(beyond) if heads != marks else ()
     return {*(tuple(one) for one in found), *(tuple(one[: len(keys) + 1]) for one in posted)}

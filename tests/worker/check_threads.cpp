@@ -1,0 +1,138 @@
+// Which number of threads a loop's segments are given, of times that each number is said to take.
+#include "../../worker/csrc/threads.cpp"
+
+#include <cstdio>
+#include <functional>
+#include <map>
+
+using namespace forebay;
+using namespace forebay::worker;
+using By = Threads::By;
+
+namespace {
+
+int failures = 0;
+
+void check(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "%s\n", what);
+  ++failures;
+}
+
+// A program of segments whose times, in milliseconds, depend on how many threads they are given.
+class Program {
+ public:
+  using Times = std::function<double(int threads)>;
+
+  void come(int segment, const Times& times, int comings = 1, By by = By::kSteps) {
+    for (int coming = 0; coming < comings; ++coming) {
+      count[segment][now_] += 1;
+      clock_ += std::chrono::nanoseconds(static_cast<int64_t>(times(now_) * 1e6));
+      now_ = threads.ended(steps_[segment], by, clock_);
+    }
+  }
+  int now() const { return now_; }
+
+  Threads threads{4};
+  std::map<int, std::map<int, int>> count;  // comings of segments by threads
+
+ private:
+  std::map<int, wire::Step> steps_;
+  Clock::time_point clock_{};
+  int now_ = 4;
+};
+
+double better_with_fewer(int threads) { return threads == 4 ? 2.0 : 1.0; }
+double worse_with_fewer(int threads) { return threads == 4 ? 1.0 : 2.0; }
+double alike(int) { return 1.0; }
+
+void one_segment() {
+  Program program;
+  program.come(1, better_with_fewer, 100);
+  check(program.now() == 3, "a loop is given what it is clearly quicker with");
+  check(program.count[1][4] < 60, "and soon");
+
+  Program slower;
+  slower.come(1, worse_with_fewer, 1000);
+  check(slower.now() == 4, "a loop keeps all where fewer are slower");
+  check(slower.count[1][3] < 50, "and fewer are tried shortly");
+
+  Program same;
+  same.come(1, alike, 1000);
+  check(same.now() == 4, "where both are alike all are taken");
+  check(same.count[1][3] < 100, "after twelve turns");
+
+  Program little;
+  little.come(1, [](int threads) { return threads == 4 ? 1.1 : 1.0; }, 300);
+  check(little.now() == 3, "a tenth is seen, too");
+}
+
+void long_segments() {
+  Program program;
+  program.come(1, [](int threads) { return threads == 4 ? 500.0 : 100.0; }, 100);
+  check(program.count[1][4] == 100, "long segments are not tried");
+}
+
+void several_segments() {
+  Program program;
+  for (int round = 0; round < 500; ++round) {
+    program.come(1, better_with_fewer);
+    program.come(2, worse_with_fewer);
+  }
+  check(program.now() == 3, "after the second segment comes the first, which takes fewer");
+  program.come(1, better_with_fewer);
+  check(program.now() == 4, "after the first comes the second, which takes all");
+}
+
+void what_carries_it_out() {
+  Program program;
+  program.come(1, better_with_fewer, 100);
+  program.come(1, worse_with_fewer, 50, By::kCompared);
+  check(program.now() == 3, "while a library is compared nothing changes");
+  program.come(1, worse_with_fewer, 100, By::kLibrary);
+  check(program.now() == 4, "a library is tried by itself");
+  program.come(1, better_with_fewer, 1, By::kCompared);
+  check(program.now() == 4, "one that is proved again keeps what it has");
+  program.come(1, worse_with_fewer, 300, By::kLibrary);
+  check(program.count[1][3] < 180, "and is not tried again for that");
+
+  Program interrupted;
+  interrupted.come(1, better_with_fewer, 10);
+  interrupted.come(1, better_with_fewer, 100, By::kCompared);
+  check(interrupted.now() == 4, "what was not decided keeps all while it is compared");
+}
+
+void times_change() {
+  Program program;
+  program.come(1, worse_with_fewer, 1000);
+  program.come(1, better_with_fewer, 10'000);
+  check(program.now() == 3, "it is tried again, as what else the host does changes");
+}
+
+void interruptions() {
+  Program program;
+  int coming = 0;
+  program.come(1, [&](int threads) { return ++coming % 97 == 0 ? 5000.0 : better_with_fewer(threads); }, 300);
+  check(program.now() == 3, "pauses between cells do not decide");
+}
+
+void many_segments() {
+  Program program;
+  for (int segment = 0; segment < 5000; ++segment) program.come(segment, alike);
+  program.threads.forget();
+  program.come(1, better_with_fewer, 100);
+  check(program.now() == 3, "after many others a loop is tried as ever");
+}
+
+}  // namespace
+
+int main() {
+  one_segment();
+  long_segments();
+  several_segments();
+  what_carries_it_out();
+  times_change();
+  interruptions();
+  many_segments();
+  return failures == 0 ? 0 : 1;
+}
