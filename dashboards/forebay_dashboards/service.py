@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import secrets
 import signal
@@ -165,6 +166,7 @@ async def serve(settings: Settings) -> None:
     stop = asyncio.Event()
     set_when_asked_to_stop(stop)
     service = Service(settings)
+    gc.freeze()  # what was made so far stays, and is not looked through again at each collection
     await stop.wait()
     await service.close()
 

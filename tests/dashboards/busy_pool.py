@@ -11,6 +11,7 @@ import time
 from collections import deque
 from typing import Any
 
+from forebay_pool.garbage import collect_rarely
 from forebay_pool.model.timeline import Holding, stretches
 from forebay_pool.model.trends import HOUR_NS, KEPT, REACHES, Over, Sample, Trend, folded
 from forebay_pool.views.timeline import Timeline
@@ -234,6 +235,7 @@ def main() -> None:
     parser.add_argument("--leases", type=int, default=1000)
     parser.add_argument("--turnover", type=float, default=40, help="leases a second that close, and as many that open")
     options = parser.parse_args()
+    collect_rarely()  # as the pool does
     asyncio.run(serve(options.port, options.leases, options.turnover))
 
 

@@ -96,6 +96,13 @@ void what_carries_it_out() {
   program.come(1, worse_with_fewer, 300, By::kLibrary);
   check(program.count[1][3] < 180, "and is not tried again for that");
 
+  Program compiled;
+  compiled.come(1, better_with_fewer, 200, By::kStepsBesideCompiler);
+  check(compiled.now() == 3, "beside a compiler one less may be quicker");
+  compiled.come(1, worse_with_fewer, 3, By::kCompared);
+  compiled.come(1, worse_with_fewer, 200, By::kSteps);
+  check(compiled.now() == 4, "and without it again all");
+
   Program interrupted;
   interrupted.come(1, better_with_fewer, 10);
   interrupted.come(1, better_with_fewer, 100, By::kCompared);

@@ -68,6 +68,7 @@ def test_the_graph_of_a_random_program_computes_what_the_program_did(many_exampl
 
 
 @pytest.mark.full_sweep
+@pytest.mark.filterwarnings("ignore")  # of what the compiler imports
 @pytest.mark.timeout(24 * 3600)
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
 @given(lists(50))

@@ -151,7 +151,7 @@ void Candidate::decide() {
   forget_times();
   if (ratio > (weighed ? kLighter : kSlower)) {
     char text[100];
-    std::snprintf(text, sizeof(text), "its %s takes %.2f of the %s of tier 1", what_, ratio, weighed ? "processor time" : "time from end to end");
+    std::snprintf(text, sizeof(text), "its %s takes %.2f of the %s of tier 1", what_, ratio, weighed ? "working time" : "time from end to end");
     if (!is_shared()) return stay(text);
     declined_ = text;
     return await_own("gains too little");

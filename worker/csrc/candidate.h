@@ -43,6 +43,8 @@ class Candidate {
   bool is_held() const { return state_ == State::kDescribing || state_ == State::kProving || state_ == State::kWeighing || by_tier_2(); }
   // Whether the library is to carry it out, or its graphs are, the next time.
   bool by_tier_2() const { return state_ == State::kServing || (is_timed() && is_tier_2s_turn()); }
+  // Whether a compiler may be at work on it.
+  bool is_being_made() const { return state_ == State::kAwaiting && due_; }
   // Whether its library is held against tier 1, or timed.
   bool is_compared() const { return state_ == State::kProving || is_timed(); }
 
@@ -75,7 +77,7 @@ class Candidate {
   void proved();
   // Numbers changed that were constants: it is described anew, so that they may change; twice at most.
   void widen();
-  // While it is weighed: the thread's processor took so long for it, with all its steps there.
+  // While it is weighed: its kernels took so long, with all its steps there.
   void took(double seconds);
   // Whether the coming that ends now is one that a turn's time begins or ends with.
   bool bounds_turn() const { return state_ == State::kTiming && (comings_ % kTurn == 0 || comings_ % kTurn == kTurn - 1); }
@@ -93,7 +95,7 @@ class Candidate {
   static constexpr int kWidenings = 2;
   static constexpr int kStraysMax = 16;
   static constexpr int kRecordingsMax = 8;
-  static constexpr double kLighter = 0.95;      // of the processor time that tier 1 takes, at most
+  static constexpr double kLighter = 0.95;      // of the time that tier 1 takes with all steps there, at most
   static constexpr double kSlower = 1.02;       // of the time from end to end, at most: a library begins when tier 1 may be half through
 
   bool is_timed() const { return state_ == State::kWeighing || state_ == State::kTiming; }

@@ -33,6 +33,12 @@ bool take_astray(const Outline& outline, std::vector<at::Tensor>& results) {
   return is_astray;
 }
 
+// By the time of this thread's processor, which other programs hardly lengthen; where kernels have more threads, which this one waits for, by the clock.
+double kernel_seconds() {
+  if (at::get_num_threads() == 1) return processor_seconds();
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
 size_t calls_in(const std::vector<wire::Step*>& path) {
   return static_cast<size_t>(std::count_if(path.begin(), path.end(), [](const wire::Step* step) { return !wire::is_allocation(step->key); }));
 }
@@ -206,14 +212,14 @@ void Session::complete() {
     return replay();
   }
   const bool proves = candidate.state() == Candidate::State::kProving;
-  const double begin = processor_seconds();
+  const double begin = kernel_seconds();
   if (proves || candidate.by_tier_2()) {
     if (!fits(candidate, binding)) return replay();
     if (proves) return prove(candidate, binding);
     planned_ = serve(candidate, binding);
   }
   if (!planned_) replay();
-  if (planned_ == candidate.by_tier_2()) candidate.took(processor_seconds() - begin);
+  if (planned_ == candidate.by_tier_2()) candidate.took(kernel_seconds() - begin);
 }
 
 void Session::describe(Candidate& candidate) {
@@ -495,10 +501,13 @@ void Session::note_end() {
 void Session::choose_threads() {
   if (!threads_) return;
   const auto found = by_end_.find(path_.back());
-  const Candidate* candidate = found == by_end_.end() ? nullptr : found->second;
-  const bool is_served = candidate != nullptr && candidate->state() == Candidate::State::kServing;
-  const bool is_compared = candidate != nullptr && candidate->is_compared();
-  const auto by = is_compared ? Threads::By::kCompared : is_served ? Threads::By::kLibrary : Threads::By::kSteps;
+  auto by = Threads::By::kSteps;
+  if (found != by_end_.end()) {
+    const Candidate& candidate = *found->second;
+    if (candidate.is_being_made()) by = Threads::By::kStepsBesideCompiler;
+    if (candidate.is_compared()) by = Threads::By::kCompared;
+    if (candidate.state() == Candidate::State::kServing) by = Threads::By::kLibrary;
+  }
   at::set_num_threads(threads_->ended(*path_.back(), by, Clock::now()));
 }
 

@@ -21,8 +21,8 @@ bool takes_all_processors(int threads);
 // end to end is found by turns.
 class Threads {
  public:
-  // What carries a segment out. Its times are others with another one, and no one's while they are compared.
-  enum class By { kSteps, kLibrary, kCompared };
+  // What carries a segment out, and what the host does beside it. Its times are others when that changes, and no one's while two are compared.
+  enum class By { kSteps, kStepsBesideCompiler, kLibrary, kCompared };
 
   explicit Threads(int most) : most_(most) {}
 

@@ -31,14 +31,32 @@ VERSION = 8
 """Of what this makes of a description; libraries of another one are not found."""
 
 
-ENDS_WITH_NO_THREAD = """\
-#if defined(__cplusplus) && !defined(ENDS_WITH_NO_THREAD)
-#define ENDS_WITH_NO_THREAD
-extern "C" __attribute__((weak, visibility("hidden"))) int __cxa_thread_atexit(void (*)(void*), void*, void*) noexcept { return 0; }
+INCLUDED = """\
+#if defined(__cplusplus) && !defined(INCLUDED_BY_FOREBAY)
+#define INCLUDED_BY_FOREBAY
+#define OF_THE_LIBRARY extern "C" __attribute__((weak, visibility("hidden")))
+OF_THE_LIBRARY int __cxa_thread_atexit(void (*)(void*), void*, void*) noexcept { return 0; }
+extern "C" int omp_get_max_threads(void) noexcept;
+extern "C" void __real_GOMP_parallel(void (*)(void*), void*, unsigned, unsigned);
+OF_THE_LIBRARY void __wrap_GOMP_parallel(void (*part)(void*), void* data, unsigned threads, unsigned flags) {
+  const unsigned most = static_cast<unsigned>(omp_get_max_threads());
+  __real_GOMP_parallel(part, data, threads < most ? threads : most, flags);
+}
 #endif
 """
-"""Keeps a library from asking to be told of the ends of threads that called it: until then the system would keep it, though it is closed.
-What it has of a thread is the text of its last error, which is empty."""
+"""At the end of a library's source. It does not ask to be told of the ends of threads that called it, for which the system would keep it,
+though it is closed; what it has of a thread is the text of its last error, which is empty. And its loops take as many threads as the worker
+gives them when it is called, if that is fewer than it was compiled for."""
+CPP_COMPILER = """\
+#!/bin/sh
+case " $* " in
+  *' -shared '*) wrapped=-Wl,--wrap=GOMP_parallel ;;
+  *) wrapped= ;;
+esac
+exec g++ -fno-gnu-unique $wrapped "$@" -include {included}
+"""
+PARALLEL_ELEMENTS_MIN = 16_384
+"""For each thread, of a loop that threads share: Inductor's own 512 take them less time than to meet."""
 
 
 def compile_to(library: Path, body: bytes) -> str | None:
@@ -128,8 +146,7 @@ def make(library: Path, module: GraphModule, inputs: Sequence[Tensor]) -> None:
     from torch._inductor import aot_compile
 
     options: dict[str, Any] = {"aot_inductor.output_path": str(library), "fallback_random": True}
-    options["cpp.cxx"] = None, str(_cpp_compiler(library.parent))
-    options["cpp.dynamic_threads"] = torch.get_num_threads() > 1  # a worker may call it with fewer than it is compiled with
+    options |= {"cpp.cxx": (None, str(_cpp_compiler(library.parent))), "cpp.min_chunk_size": PARALLEL_ELEMENTS_MIN}
     with torch.no_grad():
         aot_compile(module, tuple(inputs), options=options)
     for calls in library.parent.glob("*.wrapper.json"):
@@ -142,9 +159,9 @@ def _cpp_compiler(folder: Path) -> Path:
     that is compiled before must come first."""
     script = Path(os.environ.get("TORCHINDUCTOR_CACHE_DIR", folder), f"version-{VERSION}", "g++")
     script.parent.mkdir(parents=True, exist_ok=True)
-    included = script.with_name("ends_with_no_thread.h")
-    included.write_text(ENDS_WITH_NO_THREAD)
-    script.write_text(f'#!/bin/sh\nexec g++ -fno-gnu-unique "$@" -include {shlex.quote(str(included))}\n')
+    included = script.with_name("included.h")
+    included.write_text(INCLUDED)
+    script.write_text(CPP_COMPILER.format(included=shlex.quote(str(included))))
     script.chmod(0o700)
     return script
 
