@@ -18,17 +18,29 @@ from forebay_billing.ledger.writer import QUEUE_JOBS_MAX, Writer
 from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.tables.engines import Engines, reading
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 
 def path_of(running: Any) -> Path:
     return Path(running.settings.database_url.removeprefix("sqlite:///"))
 
 
-def counts(path: Path) -> list[int]:
+def counted(path: Path, query: str) -> int:
     with sqlite3.connect(path) as connection:
-        tables = ("usage", "transactions", "postings", "seals")
-        return [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]  # noqa: S608 - our tables
+        return int(connection.execute(query).fetchone()[0])
+
+
+def counts(path: Path) -> list[int]:
+    return [counted(path, f"SELECT count(*) FROM {table}") for table in ("usage", "transactions", "postings", "seals")]  # noqa: S608 - ours
+
+
+def bound_disk(running: Any, pages: int) -> None:
+    """From now on the writer's database has room for so many pages. Each of its connections has a bound of its own."""
+
+    def bound(driver: Any, *_: Any) -> None:
+        driver.execute(f"PRAGMA max_page_count = {pages}").close()
+
+    event.listen(running.service.store._engines.writer, "checkout", bound)
 
 
 def assert_unavailable(response: Any) -> None:
@@ -57,21 +69,13 @@ def test_a_locked_database_is_a_503_until_it_is_free(running: Any, usage: Callab
 
 def test_a_full_disk_is_a_503_and_nothing_is_half_written(running: Any, usage: Callable[..., UsageRecord]) -> None:
     assert running.post_usage(usage("a/1")).status_code == 200
-    writer = running.service.store._engines.writer
-    with writer.connect() as connection:
-        driver = connection.connection.dbapi_connection
-        assert driver is not None
-        pages = driver.execute("PRAGMA page_count").fetchone()[0]
-        driver.execute(f"PRAGMA max_page_count = {pages}").close()
+    bound_disk(running, counted(path_of(running), "PRAGMA page_count"))
     long = [usage(f"long-{n}/1", span=Span("s", "cell", "x" * 2000, n)) for n in range(200)]
     response = running.post_usage(*long)
     assert_unavailable(response)
     assert "full" in response.json()["error"]["message"]
     assert counts(path_of(running)) == [1, 1, 2, 1]
-    with writer.connect() as connection:
-        driver = connection.connection.dbapi_connection
-        assert driver is not None
-        driver.execute("PRAGMA max_page_count = 1000000").close()
+    bound_disk(running, 1_000_000)
     assert running.post_usage(*long).json() == {"accepted": 200, "duplicates": 0}
     assert running.get("acme-owner", "/api/statement", month="2026-11").status_code == 200
 

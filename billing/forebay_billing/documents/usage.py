@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from forebay_billing.model.money import decimal_text, decimals_of, exact_text, minor_text, nano_of, nano_text
 from forebay_billing.model.months import Month
-from forebay_billing.model.types import PARKED, Line, ParkedPrice, PriceVersion, Statement, SurchargeVersion
+from forebay_billing.model.types import PARKED, Line, ParkedPrice, PriceVersion, Statement, SurchargeVersion, UsageRecord
 from forebay_billing.reads.parked import ParkedRate
 from forebay_billing.reads.revenue import RevenueHour
 from forebay_billing.reads.standings import Standing
@@ -152,7 +152,7 @@ def _charge_json(charge: Charge) -> dict[str, Any]:
         return _parked_charge_json(charge, charge.parked[0])
     first = charge.rates[0].price
     return {
-        **asdict(charge.record),
+        **_record_json(charge.record),
         "price_nano_per_hour": first.price_nano_per_hour,
         "price_version": first.version,
         "cost_nano": nano_of(charge.cost_grains),
@@ -163,10 +163,14 @@ def _charge_json(charge: Charge) -> dict[str, Any]:
     }
 
 
+def _record_json(record: UsageRecord) -> dict[str, Any]:
+    return {**vars(record), "span": vars(record.span)}  # asdict copies each text
+
+
 def _parked_charge_json(charge: Charge, first: ParkedRate) -> dict[str, Any]:
     record = charge.record
     return {
-        **asdict(record),
+        **_record_json(record),
         "price_nano_per_hour": 0,
         "price_nano_per_gib_hour": 0 if first.price is None else first.price.price_nano_per_gib_hour,
         "price_version": 0 if first.price is None else first.price.version,

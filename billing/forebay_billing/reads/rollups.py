@@ -25,6 +25,7 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    type_coerce,
     union_all,
 )
 
@@ -37,6 +38,7 @@ from forebay_billing.reads.usage import visible
 from forebay_billing.rules.budgets import DAY_NS
 from forebay_billing.rules.rating import HOUR_NS
 from forebay_billing.tables import rollups, schema
+from forebay_billing.tables.prepared import execute
 from forebay_billing.tables.sums import halved
 from forebay_billing.tables.tenants_filter import of_tenants
 
@@ -138,7 +140,7 @@ def sums(connection: Connection, scope: Scope, since_ns: int | None, until_ns: i
     (days since 1970) on which pieces began, and the ``hour`` (Unix time) in which the record did."""
     found: dict[Key, Sums] = {}
     until_ns = FOREVER_NS if until_ns is None else until_ns
-    for rows, sign in _read(connection, scope, since_ns or 0, until_ns, Wanted(keys, _measures_of_rollup, measures)):
+    for rows, sign in _read(connection, scope, since_ns or 0, until_ns, Wanted(tuple(keys), _measures_of_rollup, measures)):
         for row in rows:
             found.setdefault(tuple(row[:-_MEASURED]), Sums()).add(sums_of(row[-_MEASURED:]), sign)
     return {key: one for key, one in found.items() if one.pieces}
@@ -178,13 +180,17 @@ def used_before(connection: Connection, scope: Scope, until_ns: int, keys: Seque
     few = heads.usage_id - marks.usage_id <= BEHIND_MAX and heads.transaction_id == marks.transaction_id
     if scope.user is not None or not few or until_ns % DAY_NS or not {*keys} <= {"tenant"}:
         return set(sums(connection, scope, None, until_ns, keys))
+    found = execute(connection, _used_by_rollup, (tuple(keys),), scope, until_ns).all()
+    wanted = Wanted(tuple(keys), _costs_of_rollup, _costs)
+    posted = execute(connection, _posted_after, (wanted,), scope, 0, until_ns, marks) if heads != marks else ()
+    return {*(tuple(one) for one in found), *(tuple(one[: len(keys) + 1]) for one in posted)}
+
+
+def _used_by_rollup(keys: Sequence[str], scope: Scope, until_ns: int) -> Select[Any]:
     pair, day = _pairs(scope), rollups.days.c
     # The least of each is looked up in an index; of an EXISTS PostgreSQL makes a join with all days of all tenants
     first_ns = select(func.min(day.start_ns)).where(day.tenant == pair.c.tenant, day.currency == pair.c.currency).scalar_subquery()
-    found = connection.execute(select(*(pair.c[_COLUMNS[key]] for key in keys), pair.c.currency).where(first_ns < until_ns)).all()
-    beyond = _posted_after(marks, scope, 0, until_ns, Wanted(keys, _costs_of_rollup, _costs))
-    posted = connection.execute(beyond) if heads != marks else ()
-    return {*(tuple(one) for one in found), *(tuple(one[: len(keys) + 1]) for one in posted)}
+    return select(*(pair.c[_COLUMNS[key]] for key in keys), pair.c.currency).where(first_ns < until_ns)
 
 
 def _pairs(scope: Scope) -> CTE:
@@ -192,7 +198,7 @@ def _pairs(scope: Scope) -> CTE:
     a DISTINCT reads all that there is of each."""
     day, inner, names = rollups.days.c, rollups.days.alias(), _named(scope)
     if names is not None:
-        tenants: CTE = union_all(*(select(literal(name, String).label("tenant")) for name in names)).cte("tenants")
+        tenants: CTE = union_all(*(select(type_coerce(name, String).label("tenant")) for name in names)).cte("tenants")
     else:
         tenants = select(func.min(day.tenant).label("tenant")).cte("tenants", recursive=True)
         following = select(func.min(inner.c.tenant)).where(inner.c.tenant > tenants.c.tenant).scalar_subquery()
@@ -214,7 +220,7 @@ class Wanted:
     """The columns of a sum: ``keys``, with the currency unless sums are of all, and what is measured of rows of a rollup, and of pieces of
     records."""
 
-    keys: Sequence[str]
+    keys: tuple[str, ...]
     of_rollup: Callable[[Columns], tuple[ColumnElement[int], ...]]
     of_pieces: Callable[[Columns], tuple[ColumnElement[int], ...]]
     first_day: int | None = None
@@ -243,13 +249,13 @@ def _read(
     for level, start_ns, end_ns in cover(since_ns, until_ns, levels):
         if level is None:
             for kind in BOTH:
-                yield connection.execute(_of_records(kind, scope, start_ns, end_ns, wanted)), 1
+                yield execute(connection, _of_records, (wanted, kind), scope, start_ns, end_ns), 1
             continue
-        yield connection.execute(_of_rollup(level, scope, start_ns, end_ns, wanted)), 1
+        yield execute(connection, _of_rollup, (wanted, level), scope, start_ns, end_ns), 1
         if heads.usage_id > marks.usage_id:
-            yield connection.execute(_posted_after(marks, scope, start_ns, end_ns, wanted)), 1
+            yield execute(connection, _posted_after, (wanted,), scope, start_ns, end_ns, marks), 1
         if heads.transaction_id > marks.transaction_id:
-            yield connection.execute(_taken_back_after(marks, scope, start_ns, end_ns, wanted)), -1
+            yield execute(connection, _taken_back_after, (wanted,), scope, start_ns, end_ns, marks), -1
 
 
 def cover(since_ns: int, until_ns: int, levels: Sequence[Level]) -> Iterator[tuple[Level | None, int, int]]:
@@ -317,7 +323,7 @@ def original(where: Where, usage: Sequence[ColumnElement[Any]], of_usage: Sequen
     return pieces(lambda piece: (*where(piece), ~piece.reversal), (*_OF_USAGE, *usage), of_usage)
 
 
-def _of_rollup(level: Level, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
+def _of_rollup(wanted: Wanted, level: Level, scope: Scope, start_ns: int, end_ns: int) -> Select[Any]:
     row = level.table.c
     chosen = wanted.columns(row)
     seen = () if level is ALL_HOURS else visible(scope, row)
@@ -360,18 +366,18 @@ def _costs(piece: Columns) -> tuple[ColumnElement[int], ...]:
     return (func.count(), *halved(piece.milli, "milli"), *halved(piece.grains, "grains"))
 
 
-def _of_records(kind: Kind, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
+def _of_records(wanted: Wanted, kind: Kind, scope: Scope, start_ns: int, end_ns: int) -> Select[Any]:
     conditions = (*visible(scope), _usage.started_at_ns >= start_ns, _usage.started_at_ns < end_ns)
     return _grouped(uncorrected(everything, _columns(wanted.keys), conditions, (kind,)), wanted)
 
 
-def _posted_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
+def _posted_after(wanted: Wanted, scope: Scope, start_ns: int, end_ns: int, marks: Marks) -> Select[Any]:
     conditions = _beside(scope, start_ns, end_ns)
     where: Where = lambda piece: (piece.usage_id > marks.usage_id,)  # noqa: E731 - reads better
     return _grouped(uncorrected(where, _columns(wanted.keys), conditions), wanted)
 
 
-def _taken_back_after(marks: Marks, scope: Scope, start_ns: int, end_ns: int, wanted: Wanted) -> Select[Any]:
+def _taken_back_after(wanted: Wanted, scope: Scope, start_ns: int, end_ns: int, marks: Marks) -> Select[Any]:
     after = (_reversals.transaction_id > marks.transaction_id, _reversals.usage_id <= marks.usage_id)
     taken_back = select(_reversals.usage_id).where(*after)
     where: Where = lambda piece: (piece.usage_id.in_(taken_back),)  # noqa: E731 - reads better

@@ -17,6 +17,7 @@ from forebay_billing.reads.rollups import Key, Sums, costs_by_day, levels_for, m
 from forebay_billing.reads.usage import Window, visible, within
 from forebay_billing.rules.budgets import DAY_NS, FORECAST_DAYS, SECOND_NS, forecast
 from forebay_billing.tables import schema
+from forebay_billing.tables.prepared import execute
 
 By = Literal["tenant", "user", "flavor", "kind", "notebook", "cell", "day"]
 KEYS: tuple[By, ...] = ("tenant", "user", "flavor", "kind", "notebook", "cell", "day")
@@ -76,7 +77,8 @@ def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[B
         found = _on_days(by, days, sums(connection, scope, window.since_ns, window.until_ns, by))
     else:
         found = {}
-        for row in (row for kind in BOTH for row in connection.execute(_of_records(kind, scope, window, by, days))):
+        shape = tuple(by), tuple(days)
+        for row in (row for kind in BOTH for row in execute(connection, _of_records, (kind, *shape), scope, window)):
             key = tuple(row[: len(by) + 1])
             found.setdefault(key, Sums()).add(sums_of(row[len(key) : -1]))
             latest[key] = max(row.latest, latest.get(key, 0))
@@ -85,7 +87,7 @@ def summary(connection: Connection, scope: Scope, window: Window, by: Sequence[B
     return _with_cells(connection, rows, [latest[key] for key in keys]) if "cell" in by else rows
 
 
-def _of_records(kind: Kind, scope: Scope, window: Window, by: Sequence[By], days: Sequence[tuple[date, int]]) -> Select[Any]:
+def _of_records(kind: Kind, by: Sequence[By], days: Sequence[tuple[date, int]], scope: Scope, window: Window) -> Select[Any]:
     """What no rollup tells apart; ``latest`` is the record that came last."""
     columns = [_column_of(key) for key in by if key not in ("flavor", "day")]
     piece = uncorrected(everything, columns, (*visible(scope), *within(window)), (kind,))

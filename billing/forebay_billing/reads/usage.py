@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, distinct, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Row, Select, distinct, func, select, tuple_
 
 from forebay_billing.ledger.access import Scope
 from forebay_billing.ledger.books import price_ids, surcharges
@@ -22,6 +22,7 @@ from forebay_billing.rules.previews import Rated, RatedBytes
 from forebay_billing.rules.prices import PriceBook
 from forebay_billing.rules.statements import check_against_ledger, line_of, parked_line_of, statement_of
 from forebay_billing.tables import schema
+from forebay_billing.tables.prepared import execute
 from forebay_billing.tables.sums import halved, joined
 from forebay_billing.tables.tenants_filter import of_tenants
 
@@ -131,17 +132,7 @@ def price_book(connection: Connection) -> PriceBook:
 
 def usage_page(connection: Connection, scope: Scope, window: Window, limit: int, after: tuple[int, int] | None) -> Page:
     """At most ``limit`` charges, newest first, that come after the position ``after``."""
-    query = (
-        select(schema.usage, schema.transactions.c.posted_at_ns.label("corrected_at_ns"))
-        .outerjoin(schema.reversals, _reversals.usage_id == _usage.id)
-        .outerjoin(schema.transactions, schema.transactions.c.id == _reversals.transaction_id)
-        .where(*visible(scope), *within(window))
-        .order_by(_usage.started_at_ns.desc(), _usage.id.desc())
-        .limit(limit + 1)
-    )
-    if after is not None:
-        query = query.where(tuple_(_usage.started_at_ns, _usage.id) < tuple_(*after))
-    rows = connection.execute(query).all()
+    rows = execute(connection, _newest, (), scope, window, limit + 1, *(after or ())).all()
     rates = _rates(connection, [row.id for row in rows[:limit]])
     parked_ids = [row.id for row in rows[:limit] if row.parked_bytes is not None]
     parked = parked_rates(connection, parked_ids) if parked_ids else {}
@@ -150,6 +141,18 @@ def usage_page(connection: Connection, scope: Scope, window: Window, limit: int,
     )
     more = len(rows) > limit
     return Page(charges, (charges[-1].record.started_at_ns, charges[-1].usage_id) if more else None)
+
+
+def _newest(scope: Scope, window: Window, limit: int, *after: int) -> Select[Any]:
+    query = (
+        select(schema.usage, schema.transactions.c.posted_at_ns.label("corrected_at_ns"))
+        .outerjoin(schema.reversals, _reversals.usage_id == _usage.id)
+        .outerjoin(schema.transactions, schema.transactions.c.id == _reversals.transaction_id)
+        .where(*visible(scope), *within(window))
+        .order_by(_usage.started_at_ns.desc(), _usage.id.desc())
+        .limit(limit)
+    )
+    return query.where(tuple_(_usage.started_at_ns, _usage.id) < tuple_(*after)) if after else query
 
 
 def _rates(connection: Connection, usage_ids: Sequence[int]) -> dict[int, list[Rate]]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, func
+from sqlalchemy import BigInteger, ColumnElement, Row, cast, func
 
 _BILLION = 10**9
 
 
 def halved(column: ColumnElement[int], name: str) -> tuple[ColumnElement[int], ColumnElement[int]]:
-    """Sums of the billions and of the rest; :func:`joined` puts them together."""
-    return func.sum(column // _BILLION).label(f"{name}_billions"), func.sum(column % _BILLION).label(f"{name}_rest")
+    """Sums of the billions and of the rest; :func:`joined` puts them together. PostgreSQL's own are decimals, which take longer to read."""
+    billions, rest = (cast(func.sum(half), BigInteger) for half in (column // _BILLION, column % _BILLION))
+    return billions.label(f"{name}_billions"), rest.label(f"{name}_rest")
 
 
 def joined(row: Row[*tuple[Any, ...]], name: str) -> int:

@@ -14,4 +14,5 @@ def of_tenants(column: ColumnElement[Any], tenants: Tenants) -> list[ColumnEleme
     """The condition on the column that has the tenant's name; none for all."""
     if tenants is None:
         return []
-    return [column == tenants if isinstance(tenants, str) else column.in_(list(tenants))]
+    several = isinstance(tenants, Sequence) and not isinstance(tenants, str)
+    return [column.in_(list(tenants)) if several else column == tenants]
