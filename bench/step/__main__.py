@@ -42,6 +42,10 @@ COMPILE_SECONDS_MAX = 900.0
 COMPILE_AFTER_SECONDS = 1.0
 MEMORY_BYTES = 4 << 30
 REST_SECONDS = 0.05
+PAIRS_WHILE_MADE = 20
+PAUSE_SECONDS = 1.0
+STEPS_UNTIL_STEADY = 300
+"""After a library came: with how many threads the step is quicker is found meanwhile."""
 PLAIN_MODELS = 5
 """So many are measured in a minute or two; the others are there for what compiling makes of them."""
 
@@ -83,12 +87,15 @@ def until_settled(step: Step, steps: int) -> dict[str, Any]:
     """Runs blocks until it is known whether a library serves the step: its tier, the reason, and how long that took.
 
     "made s" is how long its compiler took; "while made" what a step takes meanwhile, of what it takes while the compiler is halted, by
-    turns: the median over pairs of blocks.
+    turns: the median over pairs of blocks. After these the steps pause, as a compiler has little of processors that others want.
     """
     begin, made, slowed = perf_counter(), list[float](), list[float]()
     while perf_counter() - begin < COMPILE_SECONDS_MAX:
         ms, segment = block_ms(step, steps, torch.cuda.synchronize), largest_segment()
-        if BEING_MADE in segment["why"]:
+        if BEING_MADE in segment["why"] and len(slowed) >= PAIRS_WHILE_MADE:
+            sleep(PAUSE_SECONDS)
+            made.append(perf_counter() - begin)
+        elif BEING_MADE in segment["why"]:
             with compilers_halted():
                 halted_s, halted_ms = perf_counter(), block_ms(step, steps, torch.cuda.synchronize)
                 halted_s = perf_counter() - halted_s
@@ -98,6 +105,7 @@ def until_settled(step: Step, steps: int) -> dict[str, Any]:
         elif segment["tier"] == 2 or not any(word in segment["why"] for word in UNSETTLED):
             break
     found = {"tier": segment["tier"], "why no higher": segment["why"], "settled s": perf_counter() - begin}
+    block_ms(step, STEPS_UNTIL_STEADY, torch.cuda.synchronize)
     return found | {"made s": made[-1] - made[0] if made else math.nan, "while made": statistics.median(slowed or [math.nan])}
 
 

@@ -8,10 +8,11 @@ namespace forebay::worker {
 
 namespace {
 
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+// The one that so large a part of the others does not reach.
+double quantile_of(std::vector<double> values, double part) {
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(static_cast<double>(values.size()) * part);
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
 }
 
 }  // namespace
@@ -36,6 +37,12 @@ void Candidate::take(std::shared_ptr<Library> library, std::string note, bool is
   note_ = std::move(note);
   shared_ = is_shared;
   timed_ = false;
+  state_ = State::kArrived;
+  why_ = "tier 1 is timed with all threads and with one less, before its library is";
+}
+
+void Candidate::prove(bool with_fewer) {
+  turns_ = with_fewer ? 3 : 2;
   state_ = State::kProving;
   proofs_ = kProofs;
   why_ = "its library is being held against tier 1";
@@ -128,9 +135,9 @@ void Candidate::took(double seconds) {
 // other's.
 void Candidate::note_time(double seconds) {
   if (comings_ % kTurn != 0) seconds_ += seconds;
-  if (comings_ % kTurn == kTurn - 1) times_[is_tier_2s_turn()].push_back(std::exchange(seconds_, 0));
+  if (comings_ % kTurn == kTurn - 1) times_[static_cast<size_t>(turn())].push_back(std::exchange(seconds_, 0));
   ++comings_;
-  if (times_[0].size() >= kTurnsMin && times_[1].size() >= kTurnsMin) decide();
+  if (times_[static_cast<size_t>(turns_ - 1)].size() >= kTurnsMin) decide();
 }
 
 void Candidate::forget_times() {
@@ -146,7 +153,11 @@ void Candidate::strayed() {
 }
 
 void Candidate::decide() {
-  const double ratio = median_of(times_[1]) / median_of(times_[0]);
+  // The median; where threads wait for one from which the program's recording takes a processor, what they take in turns without that
+  const double part = turns_ > 2 ? kUndisturbed : kMiddle;
+  double tier_2 = quantile_of(times_[1], part);
+  if (turns_ > 2) tier_2 = std::min(tier_2, quantile_of(times_[2], part));
+  const double ratio = tier_2 / quantile_of(times_[0], part);
   const bool weighed = state_ == State::kWeighing;
   forget_times();
   if (ratio > (weighed ? kLighter : kSlower)) {

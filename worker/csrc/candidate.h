@@ -22,7 +22,7 @@ namespace forebay::worker {
 class Candidate {
  public:
   // What is to be done with the segment when it comes.
-  enum class State { kDescribing, kAwaiting, kProving, kWeighing, kTiming, kServing, kStaying };
+  enum class State { kDescribing, kAwaiting, kArrived, kProving, kWeighing, kTiming, kServing, kStaying };
 
   Candidate(uint64_t number, std::vector<wire::Step*> path) : number_(number), path_(std::move(path)) {}
 
@@ -43,6 +43,8 @@ class Candidate {
   bool is_held() const { return state_ == State::kDescribing || state_ == State::kProving || state_ == State::kWeighing || by_tier_2(); }
   // Whether the library is to carry it out, or its graphs are, the next time.
   bool by_tier_2() const { return state_ == State::kServing || (is_timed() && is_tier_2s_turn()); }
+  // With how many threads less than all the library is timed the next time; none where it is not.
+  std::optional<int> threads_less() const { return is_timed() && is_tier_2s_turn() ? std::optional(turn() - 1) : std::nullopt; }
   // Whether a compiler may be at work on it.
   bool is_being_made() const { return state_ == State::kAwaiting && due_; }
   // Whether its library is held against tier 1, or timed.
@@ -53,6 +55,9 @@ class Candidate {
   bool is_due(uint64_t took_ns, uint64_t due_ns);
   // `is_shared`: it also serves segments that differ from this one in a size; the note says for which, or why it serves this one alone.
   void take(std::shared_ptr<Library> library, std::string note, bool is_shared);
+  // Its library has arrived, and tier 1 is carried out by as many threads as it is quicker with, if that can be known. The library is timed with all
+  // threads, and `with_fewer` with one less, too.
+  void prove(bool with_fewer);
   bool is_shared() const { return shared_; }
   // What is forgotten gives it away: to close one takes a while.
   std::shared_ptr<Library> give_library_away() { return std::move(library_); }
@@ -95,11 +100,15 @@ class Candidate {
   static constexpr int kWidenings = 2;
   static constexpr int kStraysMax = 16;
   static constexpr int kRecordingsMax = 8;
+  static constexpr double kMiddle = 0.5;
+  static constexpr double kUndisturbed = 0.25;
   static constexpr double kLighter = 0.95;      // of the time that tier 1 takes with all steps there, at most
   static constexpr double kSlower = 1.02;       // of the time from end to end, at most: a library begins when tier 1 may be half through
 
   bool is_timed() const { return state_ == State::kWeighing || state_ == State::kTiming; }
-  bool is_tier_2s_turn() const { return comings_ / kTurn % 2 == 1; }
+  // Whose turn it is: tier 1's, 0, or tier 2's, with all threads or with one less.
+  int turn() const { return comings_ / kTurn % turns_; }
+  bool is_tier_2s_turn() const { return turn() != 0; }
   void note_time(double seconds);
   void forget_times();
   void decide();
@@ -124,6 +133,7 @@ class Candidate {
   bool due_ = false;
   int widenings_ = 0;
   int proofs_ = 0;
+  int turns_ = 2;
   int comings_ = 0;      // that were counted
   double seconds_ = 0;   // of this turn
   int strays_ = 0;
@@ -131,7 +141,7 @@ class Candidate {
   uint64_t last_end_ = 0;
   bool timed_ = false;  // and gained
   std::optional<Clock::time_point> ended_;
-  std::array<std::vector<double>, 2> times_;  // seconds of turns: tier 1, tier 2
+  std::array<std::vector<double>, 3> times_;  // seconds of turns
 };
 
 }  // namespace forebay::worker

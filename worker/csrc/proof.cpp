@@ -1,5 +1,6 @@
 #include "proof.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <random>
@@ -19,7 +20,8 @@ namespace forebay::worker {
 namespace {
 
 constexpr double kDifferenceMax = 1.0 / 32;  // of the largest value; beyond it a result is rounding, or wrong
-constexpr double kErrorTimes = 32;           // of tier 1's error, in a library's: it may add 100,000 numbers one by one, where tier 1 adds them by halves
+constexpr double kErrorTimes = 32;           // of tier 1's error, in a library's, at least
+constexpr double kErrorTimesMax = 1024;
 constexpr double kRoundings = 8;             // and so often the rounding that is allowed without an exact result, since tier 1's may be near it by chance
 constexpr size_t kNearby = 2;
 
@@ -49,6 +51,16 @@ double last_bit_of(c10::ScalarType dtype) {
     default:
       return std::ldexp(1.0, -7);
   }
+}
+
+// A library's error, of tier 1's: one that adds n numbers one by one is off by as much as n times their rounding, one that adds them by halves, as
+// PyTorch does, by as much as its root. No sum is of more than the largest storage holds.
+double error_times(const Outline& outline) {
+  int64_t numbers = 0;
+  for (const auto& place : outline.places()) {
+    if (place.has_dtype) numbers = std::max(numbers, place.bytes / static_cast<int64_t>(c10::elementSize(place.dtype)));
+  }
+  return std::clamp(std::sqrt(static_cast<double>(numbers) / 2), kErrorTimes, kErrorTimesMax);
 }
 
 double largest_of(const at::Tensor& tensor) { return tensor.numel() == 0 ? 0 : tensor.to(at::kDouble).abs().max().item().toDouble(); }
@@ -97,7 +109,7 @@ bool is_within_rounding(const at::Tensor& result, const at::Tensor& expected) {
 }
 
 Reference::Reference(const Coming& coming, const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> results)
-    : results_(std::move(results)), exact_(results_of(coming, inputs, Precision::kDouble)) {
+    : results_(std::move(results)), exact_(results_of(coming, inputs, Precision::kDouble)), error_times_(error_times(coming.outline)) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   for (size_t count = 0; count < kNearby; ++count) nearby_.push_back(results_of(coming, changed(inputs, coming.outline, Change::kLastBit), Precision::kOwn));
 }
@@ -112,7 +124,7 @@ bool Reference::holds(size_t output, const at::Tensor& result) const {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const auto &of_tier_1 = results_[output], &exact = exact_[output];
   if (!c10::isFloatingType(exact.scalar_type()) || result.scalar_type() != of_tier_1.scalar_type() || result.sizes() != exact.sizes()) return false;
-  const double bound = kErrorTimes * error(output) + kRoundings * rounding_of(of_tier_1.scalar_type()) * largest_of(of_tier_1);
+  const double bound = error_times_ * error(output) + kRoundings * rounding_of(of_tier_1.scalar_type()) * largest_of(of_tier_1);
   return std::isfinite(bound) && farthest(result, exact) <= bound;  // not where one is no number
 }
 

@@ -36,6 +36,7 @@ class Reference {
 
   std::vector<at::Tensor> results_;
   std::vector<at::Tensor> exact_;
+  double error_times_;
   std::vector<std::vector<at::Tensor>> nearby_;
 };
 

@@ -33,11 +33,24 @@ bool take_astray(const Outline& outline, std::vector<at::Tensor>& results) {
   return is_astray;
 }
 
-// By the time of this thread's processor, which other programs hardly lengthen; where kernels have more threads, which this one waits for, by the clock.
-double kernel_seconds() {
-  if (at::get_num_threads() == 1) return processor_seconds();
+// By the time of this thread's processor, which other programs hardly lengthen; where kernels may have more threads, which this one waits for, by the
+// clock.
+double kernel_seconds(int threads) {
+  if (threads == 1) return processor_seconds();
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
+
+// While it lives, kernels take so many threads.
+class WithThreads {
+ public:
+  explicit WithThreads(int threads) : before_(at::get_num_threads()) { at::set_num_threads(threads); }
+  ~WithThreads() { at::set_num_threads(before_); }
+  WithThreads(const WithThreads&) = delete;
+  WithThreads& operator=(const WithThreads&) = delete;
+
+ private:
+  const int before_;
+};
 
 size_t calls_in(const std::vector<wire::Step*>& path) {
   return static_cast<size_t>(std::count_if(path.begin(), path.end(), [](const wire::Step* step) { return !wire::is_allocation(step->key); }));
@@ -212,14 +225,17 @@ void Session::complete() {
     return replay();
   }
   const bool proves = candidate.state() == Candidate::State::kProving;
-  const double begin = kernel_seconds();
+  const int threads = threads_ ? threads_->most() : at::get_num_threads();
+  const double begin = kernel_seconds(threads);
   if (proves || candidate.by_tier_2()) {
     if (!fits(candidate, binding)) return replay();
     if (proves) return prove(candidate, binding);
+    std::optional<WithThreads> changed;
+    if (threads_ && candidate.threads_less()) changed.emplace(threads - *candidate.threads_less());
     planned_ = serve(candidate, binding);
   }
   if (!planned_) replay();
-  if (planned_ == candidate.by_tier_2()) candidate.took(kernel_seconds() - begin);
+  if (planned_ == candidate.by_tier_2()) candidate.took(kernel_seconds(threads) - begin);
 }
 
 void Session::describe(Candidate& candidate) {
@@ -497,23 +513,28 @@ void Session::note_end() {
   if (const auto why = candidate.take_declined()) offers_.push_back({Offer::Kind::kDeclined, candidate.number(), *why});
 }
 
-// Of what comes next.
+// Of what comes next. A library is held against tier 1 when that has as many as it is quicker with.
 void Session::choose_threads() {
   if (!threads_) return;
-  const auto found = by_end_.find(path_.back());
+  const wire::Step& end = *path_.back();
+  const auto found = by_end_.find(&end);
+  Candidate* const candidate = found == by_end_.end() ? nullptr : found->second;
   auto by = Threads::By::kSteps;
-  if (found != by_end_.end()) {
-    const Candidate& candidate = *found->second;
-    if (candidate.is_being_made()) by = Threads::By::kStepsBesideCompiler;
-    if (candidate.is_compared()) by = Threads::By::kCompared;
-    if (candidate.state() == Candidate::State::kServing) by = Threads::By::kLibrary;
+  if (candidate != nullptr) {
+    if (candidate->is_being_made()) by = Threads::By::kStepsBesideCompiler;
+    if (candidate->is_compared()) by = Threads::By::kCompared;
+    if (candidate->state() == Candidate::State::kServing) by = Threads::By::kLibrary;
   }
-  at::set_num_threads(threads_->ended(*path_.back(), by, Clock::now()));
+  const std::chrono::nanoseconds worked(replies_.busy_ns());
+  at::set_num_threads(threads_->ended(end, by, Clock::now(), worked));
+  if (candidate != nullptr && candidate->state() == Candidate::State::kArrived && threads_->is_settled(end)) candidate->prove(true);
 }
 
 void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared) {
   for (const auto& candidate : candidates_) {
-    if (candidate->number() == number) candidate->take(library, note, is_shared);
+    if (candidate->number() != number) continue;
+    candidate->take(library, note, is_shared);
+    if (candidate->state() == Candidate::State::kArrived && !threads_) candidate->prove(false);
   }
 }
 
