@@ -58,7 +58,7 @@ void Threads::forget() {
 
 void Threads::Segment::is_by(By by) {
   if (by == By::kCompared) {
-    if (left_ == 0) settle(fewer_);
+    if (!is_settled()) settle(fewer_);
   } else if (by != std::exchange(by_, by)) {
     kept_ = kKept;
     try_again();
@@ -66,7 +66,7 @@ void Threads::Segment::is_by(By by) {
 }
 
 void Threads::Segment::came(double seconds, double waited) {
-  if (left_ > 0) {
+  if (is_settled()) {
     if (--left_ == 0) try_again();
     return;
   }
@@ -82,7 +82,7 @@ void Threads::Segment::came(double seconds, double waited) {
 }
 
 void Threads::Segment::strayed() {
-  if (left_ == 0 && ++wasted_ > kWastedMax) settle(false);
+  if (!is_settled() && ++wasted_ > kWastedMax) settle(false);
 }
 
 bool Threads::Segment::is_pause(double seconds, double waited) {
