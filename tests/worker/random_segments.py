@@ -129,7 +129,7 @@ class Program:
     def run(self, op: torch._ops.OpOverload, *args: Any, guards: tuple[Guard, ...] = ()) -> Any:
         """Runs the operator on the tensors themselves."""
         recording: Any = Encoding(self, op, args, {})  # type: ignore[arg-type] # all that it needs of a client is here
-        named = {argument.name: value for argument, value in zip(op._schema.arguments, recording.values, strict=True)}
+        named = {argument.name: _taken(op, argument, value) for argument, value in zip(op._schema.arguments, recording.values, strict=True)}
         positional = [named.pop(argument.name) for argument in op._schema.arguments if not argument.kwarg_only]
         result = op(*positional, **named)
         self._note_written(recording, op)
@@ -205,6 +205,12 @@ class Program:
         whole = {self.storages.get(one.untyped_storage().data_ptr()): one for one in self.alive}
         windows = [_as(whole[number], geometry, offset) for number, geometry, offset in self.windows if number in self.written]
         return [*(_as(whole[number], place.geometry) for number, place in enumerate(description.places) if place.is_output), *windows]
+
+
+def _taken(op: torch._ops.OpOverload, argument: torch._C.Argument, value: Any) -> Any:
+    """A number in place of a tensor is one for operators that take none there."""
+    is_number = str(argument.type) == "Tensor" and isinstance(value, int | float)
+    return torch.tensor(value) if is_number and not torch._C._should_allow_numbers_as_tensors(op._opname) else value
 
 
 def _as(whole: torch.Tensor, geometry: Geometry | None, offset: int = 0) -> torch.Tensor:

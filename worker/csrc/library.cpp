@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner_cpu.h>
@@ -20,6 +21,14 @@ void keep_freed_memory() {
   mallopt(M_TRIM_THRESHOLD, kKept);
 }
 
+// What is the same by its graph is computed once, and given as one tensor several times.
+void make_apart(std::vector<at::Tensor>& results) {
+  std::unordered_set<const void*> seen;
+  for (auto& result : results) {
+    if (result.defined() && result.storage().nbytes() > 0 && !seen.insert(result.storage().data()).second) result = result.clone();
+  }
+}
+
 }  // namespace
 
 Library::Library(const std::string& path) : runner_(std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(path, 1)) { keep_freed_memory(); }
@@ -28,7 +37,9 @@ Library::~Library() = default;
 
 std::vector<at::Tensor> Library::run(const std::vector<at::Tensor>& inputs) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  return runner_->run(inputs);
+  auto results = runner_->run(inputs);
+  make_apart(results);
+  return results;
 }
 
 bool are_apart(const std::vector<at::Tensor>& tensors) {

@@ -18,7 +18,7 @@ class Library {
   // Throws std::exception where the file cannot be loaded.
   explicit Library(const std::string& path);
   ~Library();
-  // Throws std::exception where the library fails; nothing that was there has changed then.
+  // Results with memory of their own each. Throws std::exception where the library fails; nothing that was there has changed then.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
 
  private:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION_BYTES_MAX = 64 << 20
 SIZE = "--size"
-VERSION = 8
+VERSION = 9
 """Of what this makes of a description; libraries of another one are not found."""
 
 

@@ -21,15 +21,13 @@ from torch.fx import Graph, GraphModule, Node
 
 from forebay_worker import fused_optimizers
 from forebay_worker.descriptions import Call, Description, Guard, Place, Word, WordKind
-from forebay_worker.pure_operators import PURE, own
+from forebay_worker.pure_operators import PURE, overload_alike, own, taking
 
 ATEN = torch.ops.aten
 OWN = "forebay::"
 _NUMBERED = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
 DTYPES = {**dict(enumerate(_NUMBERED)), 11: torch.bool, 15: torch.bfloat16}
 """By PyTorch's ScalarType number."""
-OPTIONS = ("dtype", "layout", "device", "pin_memory")
-"""Arguments that say what kind of tensor is made; one that is there says it itself."""
 INDICES = ("index", "indices", "target")
 """Arguments that lead into others, where they hold whole numbers."""
 ODD_INDICES = (torch.uint8, torch.int8, torch.int16)
@@ -331,27 +329,30 @@ class _Builder:
             return self._dropout(call, arguments)
         if name == "native_batch_norm" and arguments[5]:
             return self._batch_norm(arguments)
-        if name.endswith("_") and not name.endswith("__"):
-            self._write(arguments[0], self._pure(name[:-1], call.overload, arguments))
-            return []
         declared = _overload(call.operator, call.overload)._schema.arguments
-        if declared[-1].is_out and isinstance(arguments[-1], Target):
-            self._write(arguments[-1], self._out(name, declared, arguments))
+        if name.endswith("_") and not name.endswith("__"):
+            self._write(arguments[0], self._pure(name[:-1], overload_alike(name[:-1], declared) or call.overload, arguments))
+            return []
+        told = sum(one.is_out for one in declared)
+        if told and all(isinstance(one, Target) for one in arguments[-told:]):
+            self._out(name, declared[:-told], arguments[:-told], arguments[-told:])
             return []
         if any(argument.alias_info is not None and argument.alias_info.is_write for argument in declared):
             raise Unsupported(f"{call.operator}.{call.overload} writes to an argument")
         found = self._pure(name, call.overload, arguments)
         return found if isinstance(found, list) else [found]
 
-    def _out(self, name: str, declared: list[torch._C.Argument], arguments: list[Any]) -> Any:
+    def _out(self, name: str, declared: Sequence[torch._C.Argument], arguments: list[Any], targets: list[Target]) -> None:
         """What an operator makes that is told where to put it: by the overload that is not."""
-        given = {one.name: value for one, value in zip(declared[:-1], arguments[:-1], strict=True)}
-        for overload in getattr(ATEN, name).overloads():
-            taken = [one.name for one in getattr(getattr(ATEN, name), overload)._schema.arguments]
-            if [one for one in taken if one not in OPTIONS] == [one for one in given if one not in OPTIONS]:
-                options = {"dtype": dtype_of(arguments[-1].geometry.dtype)} | given
-                return self._pure(name, overload, [options.get(one) for one in taken])
-        raise Unsupported(f"aten::{name} writes to an argument")
+        overload = overload_alike(name, declared)
+        if overload is None:
+            raise Unsupported(f"aten::{name} writes to an argument")
+        given = {one.name: value for one, value in zip(declared, arguments, strict=True)}
+        options = {"dtype": dtype_of(targets[0].geometry.dtype)} | given
+        taken = _overload(f"aten::{name}", overload)._schema.arguments
+        results = self._pure(name, overload, [options.get(one.name) for one in taken])
+        for target, result in zip(targets, results if isinstance(results, list) else [results], strict=True):
+            self._write(target, result)
 
     def _dropout(self, call: Call, arguments: list[Any]) -> list[Any]:
         """With the mask that is given; in the order in which PyTorch multiplies."""
@@ -399,11 +400,11 @@ class _Builder:
             return self._with_changing(name, arguments)
         if name not in PURE:
             raise Unsupported(f"aten::{name} is not compiled")
-        if name.startswith("upsample_"):
+        if name.startswith(("upsample_", "_upsample_")):
             _check_scales(name, arguments)
-        if (name in ("fmod", "remainder") or overload == "Tensor_mode") and all(_is_whole(one) for one in arguments[:2]):
+        if (name in ("fmod", "remainder") or overload == "Tensor_mode") and all(_is_whole(one) or one == 0 for one in arguments[:2]):
             raise Unsupported(f"aten::{name} of whole numbers, some of which may be 0")
-        function = getattr(getattr(ATEN, name), overload or "default")
+        function = taking(name, overload, arguments)
         declared = function._schema.arguments
         count = sum(not one.kwarg_only for one in declared)
         options = {one.name: value for one, value in zip(declared[count:], _nodes(arguments[count:]), strict=True)}
@@ -581,7 +582,8 @@ def _is_view(node: Node) -> bool:
 def _check_scales(name: str, arguments: list[Any]) -> None:
     """A library computes places in the smaller picture from them, and looks at these no more. Raises Unsupported where one leads out."""
     large, small = arguments[1], arguments[2] if name.endswith("_backward") else arguments[0].geometry.sizes
-    for inner, outer, scale in zip(small[-2:], large, arguments[-2:], strict=True):
+    sides = len(large)
+    for inner, outer, scale in zip(small[-sides:], large, arguments[-sides:], strict=True):
         if isinstance(scale, Changing) or outer > SCALED_MAX or (scale is not None and int(inner * scale) != outer):
             raise Unsupported(f"aten::{name} is given a scale that is not that of its sizes")
 
