@@ -201,7 +201,7 @@ def test_what_writes_in_place_is_made_of_the_overload_that_takes_the_same(operat
     check(program, description, list(graphs.build(description).module(*program.inputs(description))))
 
 
-@pytest.mark.parametrize("operator", [aten.remainder.Tensor, aten.fmod.Tensor])
+@pytest.mark.parametrize("operator", [aten.remainder.Tensor, aten.fmod.Tensor, aten.floor_divide.default])
 def test_a_number_in_place_of_a_tensor_is_one(operator: torch._ops.OpOverload) -> None:
     """Few operators take numbers where they say tensors."""
     program = Program()
@@ -287,6 +287,7 @@ def test_a_fused_sgd_is_made_of_other_operators(momentum: float, is_first: bool,
 @pytest.mark.parametrize(
     ("operator", "arguments", "why"),
     [
+        (aten.floor_divide.default, (torch.ones(4, dtype=torch.int64), torch.ones(4, dtype=torch.int64)), "by some that may be 0"),
         (aten.special_airy_ai.default, (torch.ones(4, 4),), "aten::special_airy_ai is not compiled"),
         (aten._cummax_helper.default, (*torch.ones(2, 4), torch.ones(4, dtype=torch.int64), 0), "writes to an argument"),
         (aten.upsample_nearest2d.default, (torch.ones(1, 1, 4, 4), [8, 8], 0.01, 2.0), "a scale that is not that of its sizes"),

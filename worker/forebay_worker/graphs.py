@@ -402,8 +402,8 @@ class _Builder:
             raise Unsupported(f"aten::{name} is not compiled")
         if name.startswith(("upsample_", "_upsample_")):
             _check_scales(name, arguments)
-        if (name in ("fmod", "remainder") or overload == "Tensor_mode") and all(_is_whole(one) or one == 0 for one in arguments[:2]):
-            raise Unsupported(f"aten::{name} of whole numbers, some of which may be 0")
+        if (name in ("fmod", "remainder", "floor_divide") or overload == "Tensor_mode") and all(_is_whole(one) or one == 0 for one in arguments[:2]):
+            raise Unsupported(f"aten::{name} of whole numbers by some that may be 0")
         function = taking(name, overload, arguments)
         declared = function._schema.arguments
         count = sum(not one.kwarg_only for one in declared)

@@ -16,7 +16,7 @@ POINTWISE = """
 abs add sub rsub mul div neg reciprocal sqrt rsqrt square exp expm1 log log1p log2 sin cos tan tanh sigmoid erf floor ceil round trunc sign
 relu gelu gelu_backward silu silu_backward elu leaky_relu leaky_relu_backward hardtanh hardtanh_backward softplus
 threshold threshold_backward sigmoid_backward tanh_backward addcmul addcdiv
-lerp pow maximum minimum clamp clamp_min clamp_max where eq ne lt le gt ge logical_and
+lerp pow maximum minimum clamp clamp_min clamp_max where eq ne lt le gt ge floor_divide logical_and
 logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor bitwise_not masked_fill
 isnan isinf isneginf isposinf atan2 fmod remainder hardswish hardswish_backward hardsigmoid hardsigmoid_backward mish mish_backward
 _prelu_kernel _prelu_kernel_backward elu_backward softplus_backward softshrink log_sigmoid_forward log_sigmoid_backward glu glu_backward
@@ -26,7 +26,7 @@ special_i0e special_i1 special_i1e special_erfcx special_ndtri special_log_ndtr 
 """
 COPIES = """
 _to_copy clone cat stack flip repeat roll tril triu constant_pad_nd slice_backward select_backward diagonal_backward unfold_backward
-pixel_shuffle pixel_unshuffle channel_shuffle diag_embed im2col col2im
+pixel_shuffle pixel_unshuffle channel_shuffle diag_embed im2col col2im slice_scatter select_scatter diagonal_scatter
 reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward reflection_pad3d reflection_pad3d_backward
 replication_pad1d replication_pad1d_backward replication_pad2d replication_pad2d_backward replication_pad3d replication_pad3d_backward
 upsample_nearest1d upsample_nearest1d_backward upsample_nearest2d upsample_nearest2d_backward upsample_nearest3d upsample_nearest3d_backward
