@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 aten = torch.ops.aten
 KINDS = {steps.STORAGE: WordKind.USED, steps.NEW: WordKind.MADE}
 FRACTIONS = (0.5, 0.25, -0.75, 1.5, 0.1)
+WHOLE = (8, -12)
 """Numbers that change where a program's do."""
 
 
@@ -144,7 +145,8 @@ class Program:
         self._send(Sent(op, template, told, tuple(number for number, _ in recording.news), ()))
         kinds = steps.word_kinds(template)
         random = stream.Random(0, 0) if draws else None
-        words = [*map(self._word, kinds, steps._words(kinds, stream.Call(0, tuple(recording.bindings), random)))]
+        before = [-1, *kinds]
+        words = [*map(self._word, kinds, steps._words(kinds, stream.Call(0, tuple(recording.bindings), random)), before)]
         self._look_at_data(recording, kinds, words)
         if draws:
             words[-2:] = Word(WordKind.DRAWN, len(self.drawn)), Word(WordKind.IGNORED, 0)
@@ -170,9 +172,11 @@ class Program:
                 words[index + 1] = Word(WordKind.WINDOW, len(self.windows))
                 self.windows.append((words[index].value, geometry_of(tensor), int(tensor.storage_offset())))
 
-    def _word(self, kind: int, word: int) -> Word:
+    def _word(self, kind: int, word: int, before: int) -> Word:
         value = steps.struct.unpack("<d", steps.struct.pack("<Q", word))[0] if kind == steps.BITS else 0.0
-        if self.changing and value in FRACTIONS:
+        if kind == steps.NUMBER and before != steps.STORAGE:
+            value = float(word >> 1 ^ -(word & 1))
+        if self.changing and value in FRACTIONS + WHOLE:
             self.numbers.append(value)
             return Word(WordKind.NUMBER, len(self.numbers) - 1)
         return Word(KINDS.get(kind, WordKind.CONSTANT), word)
@@ -325,6 +329,16 @@ def _copied(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> N
         program.run(aten.zero_.default, target)
     else:
         program.run(aten.copy_.default, target, _other(draw, tensors, target))
+
+
+def _counted(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
+    """With a whole number, of a sum that holds such and of one that does not."""
+    number, counts = draw(st.sampled_from(WHOLE)), program.allocate(4, 4, dtype=torch.int64)
+    program.run(aten.fill_.Scalar, counts, number)
+    program.run(aten.add_.Tensor, counts, number, 1)
+    likely = program.run(aten.mul.Tensor, _any(draw, tensors), 0.125)
+    tensors.append(program.run(aten.add.Tensor, likely, number, 1))
+    tensors.append(program.run(aten.where.self, program.run(aten.gt.Scalar, counts, number), tensors[-1], likely))
 
 
 def _each(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> None:
@@ -489,7 +503,7 @@ def _joined(draw: st.DrawFn, program: Program, tensors: list[torch.Tensor]) -> N
 
 STATEMENTS: tuple[Callable[[st.DrawFn, Program, list[torch.Tensor]], None], ...] = (
     _pointwise, _product, _in_place, _copied, _each, _allocated, _freed, _dropped, _filled, _cast, _normalized, _reduced, _branched,
-    _indexed, _scattered, _told, _joined, _of_data, _kept,
+    _indexed, _scattered, _told, _joined, _of_data, _kept, _counted,
 )  # fmt: skip
 
 

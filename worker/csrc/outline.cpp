@@ -115,6 +115,14 @@ bool draws_values(const Plan& plan) {
   return given == 1 && tensors[plan.mutated.front()]->span >= tensors[plan.mutated.front()]->numel;
 }
 
+// As a library takes it; nothing for a whole number that no binary64 is.
+std::optional<double> number_of(const wire::Slot& slot) {
+  constexpr int64_t kExactMost = int64_t{1} << 53;
+  if (slot.kind == wire::Word::kBits) return wire::bits_value(slot.last);
+  const int64_t whole = wire::zigzag_value(slot.last);
+  return whole >= -kExactMost && whole <= kExactMost ? std::optional(static_cast<double>(whole)) : std::nullopt;
+}
+
 void refuse_kind(const Plan& plan, const wire::Step& step) {
   const auto& name = plan.op.schema().name();
   if (!plan.sparse.empty()) throw NotCompiled(name + " is given sparse tensors");
@@ -200,8 +208,9 @@ bool Outline::changes(const wire::Slot& slot) const {
 }
 
 void Outline::note_number(const wire::Slot& slot) {
-  if (!changes(slot)) return words_.push_back({Kind::kConstant, slot.kind == wire::Word::kBits, slot.last});
-  if (slot.kind != wire::Word::kBits) throw NotCompiled("a whole number changes from time to time");
+  const bool is_truth = slot.kind == wire::Word::kByte;
+  if (!changes(slot)) return words_.push_back({Kind::kConstant, !is_truth, slot.last});
+  if (is_truth) throw NotCompiled("a truth changes from time to time");
   if (numbers_ >= kChangingNumbersMax) throw NotCompiled("more than " + std::to_string(kChangingNumbersMax) + " numbers change");
   words_.push_back({Kind::kNumber, false, numbers_++});
 }
@@ -405,7 +414,8 @@ Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& bin
           if (!bind_id(word->value, slot.last)) return Misfit::kOther;
           break;
         case Kind::kNumber:
-          binding.numbers[word->value] = wire::bits_value(slot.last);
+          if (const auto number = number_of(slot)) binding.numbers[word->value] = *number;
+          else return Misfit::kOther;
           break;
         case Kind::kConstant:
           if (slot.last != word->value && !word->may_change) return Misfit::kOther;

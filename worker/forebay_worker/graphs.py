@@ -402,7 +402,8 @@ class _Builder:
             raise Unsupported(f"aten::{name} is not compiled")
         if name.startswith(("upsample_", "_upsample_")):
             _check_scales(name, arguments)
-        if (name in ("fmod", "remainder", "floor_divide") or overload == "Tensor_mode") and all(_is_whole(one) or one == 0 for one in arguments[:2]):
+        divides = name in ("fmod", "remainder", "floor_divide") or overload == "Tensor_mode"
+        if divides and all(_is_whole(one) or one == 0 for one in arguments[:2]):
             raise Unsupported(f"aten::{name} of whole numbers by some that may be 0")
         function = taking(name, overload, arguments)
         declared = function._schema.arguments
@@ -416,7 +417,7 @@ class _Builder:
         match name, rest:
             case ("mul" | "div", [by]):
                 return self.call(getattr(ATEN, name).Tensor, first, by)
-            case ("lt" | "le" | "gt" | "ge" | "eq" | "ne", [by]) if first.meta["val"].dtype.is_floating_point:
+            case ("lt" | "le" | "gt" | "ge" | "eq" | "ne", [by]) if _is_floating(first) or not _is_floating(by):
                 return self.call(getattr(ATEN, name).Tensor, first, by)
             case ("add" | "sub", [by, 1]):
                 return self.call(getattr(ATEN, name).Tensor, first, by)
@@ -543,13 +544,17 @@ class _Builder:
         dtype = dtype_of(source.dtype)
         value = self._number(next(words), dtype.is_floating_point)
         if isinstance(value, Changing):
+            if dtype == torch.bool:
+                raise Unsupported("a truth changes from time to time")
             return value if source.flag else self.call(ATEN._to_copy.default, value.node, dtype=dtype)
         return value if source.flag else self.call(ATEN.scalar_tensor.default, value, dtype=dtype)
 
     def _number(self, word: Word, is_floating: bool) -> float | Changing:
         if word.kind == WordKind.NUMBER:
             if word.value not in self._changing:
-                self._changing[word.value] = Changing(self.call(ATEN.select.int, self._numbers, 0, word.value))
+                number = self.call(ATEN.select.int, self._numbers, 0, word.value)
+                exact = number if is_floating else self.call(ATEN._to_copy.default, number, dtype=torch.int64)
+                self._changing[word.value] = Changing(exact)
             return self._changing[word.value]
         if is_floating:
             return float(struct.unpack("<d", struct.pack("<Q", word.value))[0])
@@ -588,8 +593,12 @@ def _check_scales(name: str, arguments: list[Any]) -> None:
             raise Unsupported(f"aten::{name} is given a scale that is not that of its sizes")
 
 
+def _is_floating(node: Node) -> bool:
+    return bool(node.meta["val"].dtype.is_floating_point)
+
+
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, Target) and not value.node.meta["val"].dtype.is_floating_point
+    return isinstance(value, Target) and not _is_floating(value.node)
 
 
 def _is_odd(value: Any) -> bool:
