@@ -19,7 +19,7 @@ from torch import nn
 
 BLOCK = 20
 LEARNING_RATE = 1e-4
-SETTLED = ("wrong", "takes", "random", "cannot", "not made", "not compiled", "given", "failed", "whole number", "part of")
+SETTLED = ("wrong", "takes", "random", "cannot", "not made", "not compiled", "given", "failed", "whole number", "truth", "part of")
 """Of reasons why a segment stays at tier 1: those that are for good."""
 
 

@@ -19,6 +19,7 @@ aten = torch.ops.aten
 KINDS = {steps.STORAGE: WordKind.USED, steps.NEW: WordKind.MADE}
 FRACTIONS = (0.5, 0.25, -0.75, 1.5, 0.1)
 WHOLE = (8, -12)
+CHANGING = FRACTIONS + WHOLE
 """Numbers that change where a program's do."""
 
 
@@ -56,7 +57,7 @@ class Program:
     """What ran so far, on tensors of this process."""
 
     changing: bool = False
-    """Whether its numbers with a fraction are such that change."""
+    """Whether those of its numbers that may change do."""
     calls: list[Call] = field(default_factory=list)
     numbers: list[float] = field(default_factory=list)
     storages: dict[int, int] = field(default_factory=dict)
@@ -176,7 +177,7 @@ class Program:
         value = steps.struct.unpack("<d", steps.struct.pack("<Q", word))[0] if kind == steps.BITS else 0.0
         if kind == steps.NUMBER and before != steps.STORAGE:
             value = float(word >> 1 ^ -(word & 1))
-        if self.changing and value in FRACTIONS + WHOLE:
+        if self.changing and value in CHANGING:
             self.numbers.append(value)
             return Word(WordKind.NUMBER, len(self.numbers) - 1)
         return Word(KINDS.get(kind, WordKind.CONSTANT), word)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from conftest import bytes_of
 from forebay_wire import stream
-from random_segments import FRACTIONS, WHOLE, Program, Sent
+from random_segments import CHANGING, Program, Sent
 
 COMPILED = 1 << 11
 UNSETTLED = ("it came once or twice", "no library was made", "is being made", "held against tier 1", "is timed", "had been constant")
@@ -66,7 +66,7 @@ class Rounds:
                 return stream.View(self.ids[one.storage], one.offset + farther)
             if isinstance(one, tuple):
                 return tuple(bound(item) for item in one)  # type: ignore[return-value,misc]
-            if not self.program.changing or one not in FRACTIONS + WHOLE:
+            if not self.program.changing or one not in CHANGING:
                 return one
             return type(one)(one * factor)
 

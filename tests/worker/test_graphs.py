@@ -48,6 +48,10 @@ def check(program: Program, description: Description, results: list[torch.Tensor
             assert torch.equal(result, one)
 
 
+def check_graph(program: Program, description: Description) -> None:
+    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+
+
 @pytest.fixture(scope="module")
 def many_examples(full_sweep: bool) -> settings:
     return settings(deadline=None, max_examples=PROGRAMS_FULL if full_sweep else PROGRAMS, suppress_health_check=list(HealthCheck))
@@ -185,20 +189,18 @@ def test_what_is_told_where_its_results_go_writes_there(
         if isinstance(tensor, torch.Tensor):
             program.given(torch.as_strided(tensor, (tensor.untyped_storage().nbytes() // tensor.itemsize,), (1,), 0))
     program.run(operator, *given, *targets)
-    description = program.description()
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    check_graph(program, program.description())
 
 
 @pytest.mark.parametrize(
-    ("operator", "other"),
-    [(aten.pow_.Scalar, 2), (aten.masked_fill_.Scalar, torch.eye(4) > 0), (aten.remainder_.Tensor, torch.full((4, 4), 3.0))],
+    ("operator", "rest"),
+    [(aten.pow_.Scalar, (2,)), (aten.masked_fill_.Scalar, (torch.eye(4) > 0, 0.5)), (aten.remainder_.Tensor, (torch.full((4, 4), 3.0),))],
 )
-def test_what_writes_in_place_is_made_of_the_overload_that_takes_the_same(operator: torch._ops.OpOverload, other: Any) -> None:
+def test_what_writes_in_place_is_made_of_the_overload_that_takes_the_same(operator: torch._ops.OpOverload, rest: tuple[Any, ...]) -> None:
     program = Program()
-    target, others = program.given(torch.rand(4, 4)), [program.given(other) if isinstance(other, torch.Tensor) else other]
-    program.run(operator, target, *others, *([0.5] if operator is aten.masked_fill_.Scalar else []))
-    description = program.description()
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    others = [program.given(one) if isinstance(one, torch.Tensor) else one for one in rest]
+    program.run(operator, program.given(torch.rand(4, 4)), *others)
+    check_graph(program, program.description())
 
 
 @pytest.mark.parametrize("operator", [aten.remainder.Tensor, aten.fmod.Tensor, aten.floor_divide.default])
@@ -206,8 +208,7 @@ def test_a_number_in_place_of_a_tensor_is_one(operator: torch._ops.OpOverload) -
     """Few operators take numbers where they say tensors."""
     program = Program()
     program.run(operator, program.given(torch.arange(8)), 3)
-    description = program.description()
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    check_graph(program, program.description())
 
 
 def test_indices_of_every_operator_that_a_graph_has_are_held_against_their_bounds() -> None:
@@ -243,7 +244,7 @@ def test_a_fused_adam_is_made_of_other_operators(is_decoupled: bool, options: di
     program.run(operator, *groups, steps, 0.25, 0.9, 0.95, 0.01, 1e-8, *switches, *scales)
     description = program.description()
     assert description.numbers == 1, "the learning rate changes"
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    check_graph(program, description)
 
 
 @pytest.mark.parametrize("mode", [0, 1])
@@ -256,8 +257,7 @@ def test_the_gradient_of_bags_is_made_of_other_operators(mode: int, tells_bags: 
     bags = torch.tensor([0, 0, 2, 2, 2, 3]) if tells_bags else torch.zeros(0, dtype=torch.int64)
     given = [program.given(one.clone()) for one in (torch.rand(4, 3), indices, offsets, bags, sizes, largest)]
     program.run(aten._embedding_bag_backward.default, *given, 5, False, mode, False, None, padding)
-    description = program.description()
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    check_graph(program, program.description())
 
 
 @pytest.mark.parametrize("found", [0.0, 1.0])
@@ -268,8 +268,7 @@ def test_what_scales_gradients_is_made_of_other_operators(found: float, steps: i
     told, factor, scale = (program.given(torch.tensor(one)) for one in (0.0, 0.25, 4.0))
     program.run(aten._amp_foreach_non_finite_check_and_unscale_.default, gradients, told, factor)
     program.run(aten._amp_update_scale_.default, scale, program.given(torch.tensor(steps, dtype=torch.int32)), told, 2.0, 0.5, 2)
-    description = program.description()
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    check_graph(program, program.description())
     assert float(told) == found
 
 
@@ -280,8 +279,7 @@ def test_a_fused_sgd_is_made_of_other_operators(momentum: float, is_first: bool,
     numbers = {"weight_decay": 0.01, "momentum": momentum, "lr": 0.2, "dampening": 0.0 if nesterov else 0.3}
     switches = {"nesterov": nesterov, "maximize": False, "is_first_step": is_first}
     program.run(aten._fused_sgd_.default, parameters, gradients, buffers if momentum else [], *numbers.values(), *switches.values())
-    description = program.description()
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    check_graph(program, program.description())
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,12 @@ import torch
 from compiler_standin import DESCRIBED, REFUSED
 from conftest import StartWorker
 from forebay_wire import stream
-from forebay_worker import descriptions, graphs
+from forebay_worker import descriptions
 from forebay_worker.descriptions import Guard
 from hypothesis import HealthCheck, Phase, given, settings
 from random_segments import Program, programs, reading_and_writing_by_indices
 from segment_rounds import COMPILED, Rounds
-from test_graphs import LAST_BITS, check
+from test_graphs import LAST_BITS, check_graph
 
 aten = torch.ops.aten
 LENGTH = 26
@@ -93,7 +93,7 @@ def test_what_a_worker_describes_is_what_a_random_program_does(session: Callable
         assert not differing(rounds.outputs(), in_full, 0), "what comes again is bit for bit what came in full"
         if why == REFUSED:
             description = descriptions.read((told / str(before)).read_bytes())
-            check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+            check_graph(program, description)
         rounds.close()
 
     run()
@@ -199,7 +199,7 @@ def test_a_segment_that_fills_tensors_with_what_it_draws_is_described(
         program.run(operator, part(whole), *numbers)
     description = described(session(STANDIN), program, tmp_path)
     assert description.draws == 20
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    check_graph(program, description)
 
 
 def test_a_segment_that_draws_permutations_is_described(session: Callable[..., Any], tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_segment_that_draws_permutations_is_described(session: Callable[..., A
         program.run(aten.index_select.default, x, 0, places, guards=(Guard(2, 0, 0, 7, None),))
     description = described(session(STANDIN), program, tmp_path)
     assert (description.draws, sum(len(call.guards) for call in description.calls)) == (10, 10)
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    check_graph(program, description)
 
 
 def reading_batches(writes: bool = False) -> Program:
@@ -241,7 +241,7 @@ def test_tensors_over_data_that_lie_elsewhere_each_time_are_inputs_and_outputs(s
     assert description.windows == program.description().windows
     assert (len(description.windows), sum(place.is_input for place in description.places)) == (19, 1), "the weights alone as a whole"
     assert not description.tells_astray, "labels that are there before are looked at before"
-    check(program, description, list(graphs.build(description).module(*program.inputs(description))))
+    check_graph(program, description)
 
 
 def test_a_segment_that_writes_to_data_of_which_it_reads_other_parts_stays_as_it_is(session: Callable[..., Any]) -> None:
