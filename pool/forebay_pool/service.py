@@ -349,7 +349,7 @@ class Service:
             wanted.chmod(0o1771)
         living = {worker.id for worker in kept.workers}
         for path in wanted.iterdir():
-            if path.stem not in living:
+            if path.name.partition(".")[0] not in living:
                 path.unlink(missing_ok=True)
         return wanted
 

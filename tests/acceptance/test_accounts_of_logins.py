@@ -56,6 +56,15 @@ pathlib.Path("made.txt").write_text("by the job")
 ours = [name for name in ("forebay_pool", "forebay_hub", "forebay_service") if importlib.util.find_spec(name)]
 print("uid", os.getuid(), "home", pathlib.Path.home(), "args", sys.argv[1:], "packages", ours)
 """
+ADDING = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("nccl")
+one = torch.tensor([1.0 + dist.get_rank()], device="cuda")
+dist.all_reduce(one)
+print("sum", one.item())
+dist.destroy_process_group()
+"""
 REFUSALS = {"PermissionError", "FileNotFoundError"}
 """The second is what a hidden process's folder gives."""
 
@@ -82,6 +91,13 @@ class Apart:
             row = found.fetchone()
         books.close()
         return None if row is None else psutil.Process(row[0])
+
+    def order(self, name: str, method: str, end: str = "") -> None:
+        """What the operator asks of the pool about the person's one session."""
+        token = self.cloud.person("operator").new_token()
+        (session,) = [row for row in self.cloud.service("pool/api/sessions", token).json() if row["user"] == name]
+        address = f"{self.cloud.url}/services/pool/api/sessions/{session['session']}{end}"
+        httpx.request(method, address, headers={"Authorization": f"token {token}"}, timeout=30).raise_for_status()
 
     def attempts(self, name: str, paths: list[str]) -> dict[str, str]:
         """What a cell of the person meets that reads these files and folders."""
@@ -260,6 +276,26 @@ def test_the_device_works_over_the_border_of_accounts_and_is_billed(apart: Apart
     assert eventually(billed)
 
 
+def test_tensors_move_from_the_worker_of_one_account_to_that_of_another(
+    apart: Apart, eventually: Callable[[Callable[[], Any]], Any]
+) -> None:
+    kernel = apart.kernels[PEOPLE[0]]
+    kernel.run("import torch\nmoved = torch.full((3,), 7.0, device='cuda:0')\nprint(moved.sum().item())")
+    before = eventually(lambda: apart.worker_of(PEOPLE[0]))
+    uid = before.uids().real
+    apart.order(PEOPLE[0], "POST", "/move")
+    assert kernel.run("print((moved + 1).sum().item())").endswith("24.0\n")
+    after = eventually(lambda: (worker := apart.worker_of(PEOPLE[0])) != before and worker)
+    assert after.uids().real != uid
+
+
+@pytest.mark.full_sweep
+def test_processes_of_one_program_add_up_over_workers_of_several_accounts(apart: Apart) -> None:
+    kernel = apart.kernels[PEOPLE[0]]
+    kernel.run(f"open('adding.py', 'w').write({ADDING!r})")
+    assert kernel.run("!torchrun --nproc-per-node 2 adding.py").count("sum 3.0") == 2
+
+
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.full_sweep)], ids=["the pool", "its keeper too"])
 def test_a_pool_that_is_killed_leaves_its_workers_to_the_next_one_which_may_end_them(
     apart: Apart, whole: bool, kernel_type: Any, eventually: Callable[[Callable[[], Any]], Any]
@@ -276,11 +312,7 @@ def test_a_pool_that_is_killed_leaves_its_workers_to_the_next_one_which_may_end_
     assert kernel.run("print((kept + 1).sum().item())").endswith("24.0\n"), "before it may stand that it waited for the next pool"
     worker = apart.worker_of(PEOPLE[0])  # the same, or where its tensors went from there, since another cell had the device
     suspend(worker.pid)
-    operator = apart.cloud.person("operator")
-    token = operator.new_token()
-    (session,) = [row for row in apart.cloud.service("pool/api/sessions", token).json() if row["user"] == PEOPLE[0]]
-    address = f"{apart.cloud.url}/services/pool/api/sessions/{session['session']}"
-    httpx.delete(address, headers={"Authorization": f"token {token}"}, timeout=30).raise_for_status()
+    apart.order(PEOPLE[0], "DELETE")
     assert psutil.wait_procs([worker], timeout=WORKER_END_SECONDS)[0]
     kernel.close()
     apart.kernels[PEOPLE[0]] = kernel_type(apart.people[PEOPLE[0]], "digits.ipynb")

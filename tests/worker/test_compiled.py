@@ -298,9 +298,18 @@ def test_a_segment_that_comes_again_gets_a_library_which_is_held_against_tier_1_
     assert not list(kept.glob(".making-*")), "what was written on the way is gone"
 
 
-def test_a_library_is_found_again_by_another_worker(loop_of: MakeLoop, kept: Path) -> None:
-    loop = loop_of(kept, 0.25, after=once_made(kept))
-    assert loop.run_until("tier 2|takes")[0] == 2
+def test_a_library_that_gained_serves_another_worker_once_it_is_proved_and_is_timed_later(loop_of: MakeLoop, kept: Path) -> None:
+    loop_of(kept, 0.25, after=once_made(kept)).run_until("tier 2: $")
+    loop, reasons = loop_of(kept, 0.25, after=NEVER), []
+    loop.round()
+    while (found := loop.standing())[0] < 2:
+        loop.round()
+        reasons.append(found[1])
+    assert "its library is being held against tier 1" in reasons
+    assert not any("timed" in reason for reason in reasons)
+    loop.check()
+    loop.run_until("tier 1: its library is timed against tier 1")
+    loop.run_until("tier 2: $")
     loop.check()
 
 

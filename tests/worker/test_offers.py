@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,15 +40,18 @@ class Executor:
     offered: list[tuple[str, int, bytes]] = field(default_factory=list)
     told: list[tuple[int, str]] = field(default_factory=list)
     """For which sizes a segment's library is, why it is for its own alone, or why it has none."""
+    gained: set[int] = field(default_factory=set)
+    """Segments whose library gained before."""
 
     def take_offers(self) -> list[tuple[str, int, bytes]]:
         taken, self.offered = self.offered, []
         return taken
 
-    def give_library(self, number: int, path: str, note: str, is_shared: bool) -> None:
+    def give_library(self, number: int, path: str, note: str, is_shared: bool, gained: bool) -> None:
         assert Path(path).exists()
         assert is_shared == (note == SHARED)
         self.told.append((number, note))
+        self.gained |= {number} if gained else set()
 
     def refuse_library(self, number: int, why: str) -> None:
         self.told.append((number, why))
@@ -65,6 +70,26 @@ class Executor:
         self.told.clear()
 
 
+@contextlib.asynccontextmanager
+async def executor_of(libraries: Path) -> AsyncIterator[Any]:
+    """A worker's."""
+    executor: Any = Executor()
+    executor.compiling = Compiling(executor, "2.13", 1, libraries)
+    working = asyncio.create_task(executor.compiling.run())
+    try:
+        yield executor
+    finally:
+        working.cancel()
+        executor.compiling.close()
+
+
+async def offer_what_gained(executor: Executor) -> None:
+    for number, rows in enumerate((12, 20, 33), 1):
+        executor.say("segment", number, segment(rows))
+    await executor.hears((1, OWN), (2, SHARED), (3, SHARED))
+    assert executor.gained == {2, 3}
+
+
 async def offer(executor: Executor, libraries: Path) -> None:
     executor.say("segment", 1, segment(12))
     executor.say("due", 1)
@@ -77,6 +102,11 @@ async def offer(executor: Executor, libraries: Path) -> None:
     await executor.hears((2, SHARED))
     executor.say("segment", 3, segment(33))
     await executor.hears((3, SHARED))
+    for number in (1, 2, 3):
+        executor.say("gained", number)
+    executor.say("slower", 1)
+    async with executor_of(libraries) as other:
+        await offer_what_gained(other)
     assert len(list(libraries.glob("*.so"))) == 3, "the third is not compiled"
 
     executor.say("segment", 7, segment(33, 8))
@@ -102,6 +132,7 @@ async def offer_again(executor: Executor) -> None:
     for number, sizes in enumerate(((12, 4), (20, 4), (33, 4), (33, 8)), 1):
         executor.say("segment", number, segment(*sizes))
     await executor.hears((1, OWN), (2, OWN), (3, OWN), (4, ALONE))
+    assert not executor.gained, "those that did are others by now"
 
 
 def test_a_second_size_gets_a_library_that_further_ones_share_until_it_is_wrong_or_too_slow(
@@ -110,14 +141,8 @@ def test_a_second_size_gets_a_library_that_further_ones_share_until_it_is_wrong_
     monkeypatch.setattr(offers, "COMPILER", (fork_server.services(), str(Path(__file__).with_name("sized_compiler_standin.py"))))
 
     async def run(again: bool) -> None:
-        executor: Any = Executor()
-        executor.compiling = Compiling(executor, "2.13", 1, tmp_path / "libraries")
-        working = asyncio.create_task(executor.compiling.run())
-        try:
+        async with executor_of(tmp_path / "libraries") as executor:
             await (offer_again(executor) if again else offer(executor, tmp_path / "libraries"))
-        finally:
-            working.cancel()
-            executor.compiling.close()
 
     asyncio.run(run(again=False))
     asyncio.run(run(again=True))

@@ -31,12 +31,17 @@ bool Candidate::is_due(uint64_t took_ns, uint64_t due_ns) {
   return due_ = true;
 }
 
-void Candidate::take(std::shared_ptr<Library> library, std::string note, bool is_shared) {
+void Candidate::take(std::shared_ptr<Library> library, std::string note, bool is_shared, bool gained) {
   if (state_ != State::kAwaiting) return;
   library_ = std::move(library);
   note_ = std::move(note);
   shared_ = is_shared;
-  timed_ = false;
+  arrive();
+  timed_ = trusted_ = gained;
+}
+
+void Candidate::arrive() {
+  timed_ = trusted_ = false;
   state_ = State::kArrived;
   why_ = "tier 1 is timed with all threads and with one less, before its library is";
 }
@@ -121,6 +126,7 @@ void Candidate::came(Clock::time_point now, std::optional<Clock::time_point> oth
   if (before && others) before = std::max(*before, *others);
   if (as_planned) strays_ = 0;
   if (state_ == State::kServing && ++served_ % kProveEvery == 0) {
+    if (trusted_) return arrive();
     state_ = State::kProving;
     proofs_ = 1;
   }
@@ -163,6 +169,7 @@ void Candidate::decide() {
   if (ratio > (weighed ? kLighter : kSlower)) {
     char text[100];
     std::snprintf(text, sizeof(text), "its %s takes %.2f of the %s of tier 1", what_, ratio, weighed ? "working time" : "time from end to end");
+    if (library_ && !is_shared()) verdict_ = false;
     if (!is_shared()) return stay(text);
     declined_ = text;
     return await_own("gains too little");
@@ -172,6 +179,7 @@ void Candidate::decide() {
     return;
   }
   timed_ = true;
+  if (library_) verdict_ = true;
   state_ = State::kServing;
   why_ = note_;
 }

@@ -89,7 +89,7 @@ class Session {
 
   // Tier 2: session_compiled.cpp. What a compiling process is to hear of a segment.
   struct Offer {
-    enum class Kind { kSegment, kDue, kBarred, kDeclined, kForgotten, kKernel };
+    enum class Kind { kSegment, kDue, kBarred, kDeclined, kGained, kSlower, kForgotten, kKernel };
     Kind kind;
     uint64_t number;
     std::string text;  // kSegment: its description; kBarred, kDeclined: why; kKernel: as its client describes it
@@ -100,7 +100,7 @@ class Session {
   std::vector<Offer> take_offers() { return std::exchange(offers_, {}); }
   bool has_offers() const { return !offers_.empty(); }
   // As Candidate::take has it.
-  void take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared);
+  void take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared, bool gained);
   void refuse_library(uint64_t number, const std::string& why);
   // Kernels of programs: session_kernels.cpp. Of a session that has done nothing yet.
   void take_kernels(KernelHost host);
@@ -208,6 +208,7 @@ class Session {
   void bar(Candidate& candidate, const std::string& why);
   void end_segment();
   void note_end();
+  void prove_arrived(Candidate& candidate);
   void choose_threads();
   void drop_candidates();
   void tell_forgotten(Candidate& candidate);

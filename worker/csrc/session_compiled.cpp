@@ -511,9 +511,18 @@ void Session::note_end() {
   const auto before = std::exchange(candidate_ended_, now);
   candidate.came(now, device_.is_host() ? before : std::nullopt, candidate.by_tier_2() == planned_);
   if (const auto why = candidate.take_declined()) offers_.push_back({Offer::Kind::kDeclined, candidate.number(), *why});
+  if (const auto gains = candidate.take_verdict()) offers_.push_back({*gains ? Offer::Kind::kGained : Offer::Kind::kSlower, candidate.number(), ""});
+  prove_arrived(candidate);
 }
 
-// Of what comes next. A library is held against tier 1 when that has as many as it is quicker with.
+// A library is held against tier 1 when that has as many threads as it is quicker with; one that gained in a session before, at once.
+void Session::prove_arrived(Candidate& candidate) {
+  if (candidate.state() != Candidate::State::kArrived) return;
+  if (threads_ && !candidate.gained_before() && !threads_->is_settled(*candidate.path().back())) return;
+  candidate.prove(threads_.has_value());
+}
+
+// Of what comes next.
 void Session::choose_threads() {
   if (!threads_) return;
   const wire::Step& end = *path_.back();
@@ -527,14 +536,13 @@ void Session::choose_threads() {
   }
   const std::chrono::nanoseconds worked(replies_.busy_ns());
   at::set_num_threads(threads_->ended(end, by, Clock::now(), worked));
-  if (candidate != nullptr && candidate->state() == Candidate::State::kArrived && threads_->is_settled(end)) candidate->prove(true);
 }
 
-void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared) {
+void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared, bool gained) {
   for (const auto& candidate : candidates_) {
     if (candidate->number() != number) continue;
-    candidate->take(library, note, is_shared);
-    if (candidate->state() == Candidate::State::kArrived && !threads_) candidate->prove(false);
+    candidate->take(library, note, is_shared, gained);
+    prove_arrived(*candidate);
   }
 }
 

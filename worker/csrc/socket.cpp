@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <system_error>
 
@@ -29,6 +30,13 @@ void prepare_tcp(int socket) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 6);
+}
+
+// Lets every user connect where every user may pass the socket's folder: then clients, and other workers, run under other accounts.
+void open_to_others(const std::string& path) {
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  if ((std::filesystem::status(folder).permissions() & std::filesystem::perms::others_exec) == std::filesystem::perms::none) return;
+  std::filesystem::permissions(path, static_cast<std::filesystem::perms>(0666));
 }
 
 }  // namespace
@@ -61,6 +69,7 @@ void Listener::listen_unix(const std::string& path) {
   if (!descriptor_) throw_errno("a socket");
   if (::bind(get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0) throw_errno("listening at " + address_);
   path_ = path;
+  open_to_others(path);
   if (::listen(get(), kBacklog) != 0) throw_errno("listening at " + address_);
 }
 

@@ -14,7 +14,6 @@ import math
 import os
 import re
 import signal
-import stat
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,8 +117,6 @@ def run(options: argparse.Namespace) -> None:
         compiling = compiling_of(server, devices[0], gang is None and not elsewhere, options)
         if compiling is not None:
             stack.callback(compiling.close)
-        if server.address.startswith("unix:"):
-            open_socket(Path(server.address.removeprefix("unix:")))
         try:
             asyncio.run(serve(server, devices, gang, compiling, options))
         finally:
@@ -228,12 +225,6 @@ def check(options: argparse.Namespace) -> None:
         raise WorkerError(f"--compile-after {options.compile_after}: a number of seconds is needed, 0 for at once")
     if options.memory is not None and options.memory < 1:
         raise WorkerError(f"--memory {options.memory}: at least one byte is needed")
-
-
-def open_socket(path: Path) -> None:
-    """Lets every user connect where every user may pass the socket's folder: then clients run under other uids than this worker."""
-    if path.parent.stat().st_mode & stat.S_IXOTH:
-        path.chmod(0o666)
 
 
 def remove_socket(address: str) -> None:

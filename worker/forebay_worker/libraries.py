@@ -63,6 +63,8 @@ class Found:
     """Where the library is for several."""
     alone: str = ""
     """Why it is not, where others have the same calls."""
+    gained: bool = False
+    """It was quicker for the segment than tier 1, in a session before."""
 
     @property
     def note(self) -> str:
@@ -100,6 +102,7 @@ class Libraries:
     def find(self, key: str) -> Found | None:
         """None where nothing is known."""
         noted = self._noted(key)
+        gained = bool(noted.get("gained"))
         if "shared" in noted:
             key = noted["shared"]
             noted = self._noted(key)
@@ -111,7 +114,7 @@ class Libraries:
         if not _is_own(library) or _hash(library) != noted.get("hash"):
             return None
         os.utime(library)
-        return Found(library, sizes=_sizes(noted), alone=str(noted.get("alone", "")))
+        return Found(library, sizes=_sizes(noted), alone=str(noted.get("alone", "")), gained=gained)
 
     def keep(self, key: str, made: Path, sizes: Sizes | None = None, alone: str = "") -> Path:
         """Moves the library into the folder; those not used for longest make room for it. Which operators of our own it calls is noted:
@@ -127,6 +130,12 @@ class Libraries:
     def share(self, key: str, shared: str) -> None:
         """The segment has the library of another key, which is for several sizes."""
         self._write(key, {"shared": shared})
+
+    def judge(self, key: str, gained: bool) -> None:
+        """Notes whether the segment's library was quicker than tier 1, where that is not known yet."""
+        noted = self._noted(key)
+        if noted and bool(noted.get("gained")) != gained:
+            self._write(key, noted | {"gained": gained})
 
     def forget(self, key: str) -> None:
         """Nothing is known of the segment any more."""

@@ -97,6 +97,8 @@ class Compiling:
                     self._bar(self._segments[number], body.decode())
                 case "declined" if number in self._segments:
                     self._leave_shared(self._segments[number], body.decode())
+                case "gained" | "slower" if number in self._segments:
+                    self._judge(self._segments[number].key, kind == "gained")
                 case "forgotten":
                     self._segments.pop(number, None)
                     self._new = [one for one in self._new if one != number]
@@ -125,9 +127,18 @@ class Compiling:
             self._executor.refuse_library(number, f"libraries cannot be kept: {error.strerror or error}")
 
     def _refuse(self, key: str, reason: str) -> None:
-        """Notes it for those that come later, where notes can be written."""
-        try:
+        with self._noting(key):
             self._libraries.refuse(key, reason)
+
+    def _judge(self, key: str, gained: bool) -> None:
+        with self._noting(key):
+            self._libraries.judge(key, gained)
+
+    @contextlib.contextmanager
+    def _noting(self, key: str) -> Iterator[None]:
+        """For those that come later, where notes can be written."""
+        try:
+            yield
         except OSError as error:
             LOG.warning("segment %s: %s", key, error, extra={"action": "library_unnoted"})
 
@@ -149,7 +160,7 @@ class Compiling:
 
     def _give(self, number: int, library: Path, found: Found) -> None:
         try:
-            self._executor.give_library(number, str(library), found.note, found.sizes is not None)
+            self._executor.give_library(number, str(library), found.note, found.sizes is not None, found.gained)
         except (RuntimeError, OSError) as error:
             self._executor.refuse_library(number, f"its library cannot be loaded: {error}")
 
