@@ -189,19 +189,20 @@ def take_over(place: Place, accounts: Accounts) -> int:
     """
     place.state.chmod(0o710)
     os.chown(place.state, 0, accounts.group)
-    homes, sockets, proxy = (place.state / name for name in ("homes", "sockets", "proxy"))
-    for folder in (homes, sockets, proxy):
+    homes, sockets, libraries, proxy = (place.state / name for name in ("homes", "sockets", "libraries", "proxy"))
+    for folder in (homes, sockets, libraries, proxy):
         folder.mkdir(exist_ok=True)
     homes.chmod(0o711)
     os.chown(proxy, 0, accounts.proxy)
     proxy.chmod(0o750)
-    os.chown(sockets, accounts.services, accounts.workers)
-    sockets.chmod(0o1771)
+    for folder, mode in ((sockets, 0o1771), (libraries, 0o1730)):
+        os.chown(folder, accounts.services, accounts.workers)
+        folder.chmod(mode)
     owners = {place.state / name: accounts.services for name in ("pool", "billing")}
     owners |= {home: accounts.register.of(home.name) for home in homes.iterdir() if home.is_dir() and not home.name.startswith(".")}
     changed = sum(give(folder, uid, past_root=folder.parent == place.state) for folder, uid in owners.items())
     for path in place.state.iterdir():
-        if path not in (*owners, homes, sockets, proxy):
+        if path not in (*owners, homes, sockets, libraries, proxy):
             path.chmod(0o700 if path.is_dir() else 0o600)
     return changed
 

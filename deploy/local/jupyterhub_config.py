@@ -29,6 +29,7 @@ environments = {
     "pool": {
         "FOREBAY_POOL_STATE_DIR": str(place.state / "pool"),
         "FOREBAY_POOL_SOCKET_DIR": str(place.state / "sockets"),
+        "FOREBAY_POOL_LIBRARIES_DIR": str(place.state / "libraries"),
         "FOREBAY_POOL_BILLING_URL": place.service_url("billing"),
     },
     "billing": {"FOREBAY_BILLING_STATE_DIR": str(place.state / "billing")},

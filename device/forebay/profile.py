@@ -87,7 +87,7 @@ class Segment:
     library: bool = False
     """Whether a library serves it."""
     why: str = ""
-    """It has no higher tier, or for which sizes its library is, or why for its own alone. In words."""
+    """It has no higher tier; or what its library takes of tier 1's time, how long it took to make, and for which sizes it is. In words."""
 
     @property
     def tier(self) -> int:

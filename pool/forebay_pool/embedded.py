@@ -46,6 +46,12 @@ def authenticator(token: str) -> TokenAuthenticator:
     return TokenAuthenticator({token: Identity(user_name(), "user", TENANT, frozenset({COMPUTE, OPERATE}))})
 
 
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Ours of this user, by the XDG Base Directory Specification; made by whoever keeps something in it."""
+    given = environ.get("XDG_CACHE_HOME", "")
+    return (Path(given) if Path(given).is_absolute() else Path.home() / ".cache") / "forebay"
+
+
 def cpu_memory_bytes() -> int:
     return int(psutil.virtual_memory().total) // CPU_MEMORY_SHARE
 
@@ -97,7 +103,9 @@ async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) ->
         found = await found_devices(settings, environ)
         devices = (DeviceGroup(kind="cpu", model="cpu-dev", memory=cpu_memory_bytes(), count=1), *found)
         flavors = _flavors_for(found, settings.flavors_file)
-    own = settings.model_copy(update={"devices": devices, "billing_url": None, "resume_seconds": 0.0, "user_kernels": True})
+    libraries = settings.libraries_dir or cache_folder(environ) / "libraries"
+    fixed = {"billing_url": None, "resume_seconds": 0.0, "user_kernels": True}
+    own = settings.model_copy(update=fixed | {"devices": devices, "libraries_dir": libraries})
     return Service(own, authenticator(token), environ, flavors)
 
 

@@ -34,6 +34,7 @@ from forebay_pool.billing.job_notices import JobNotices
 from forebay_pool.billing.outbox import Outbox
 from forebay_pool.errors import BillingUnavailable, StoreUnavailable
 from forebay_pool.hosts.launcher import Launcher, LocalLauncher, WorkerCommand
+from forebay_pool.hosts.library_folders import LibraryFolders, keyed
 from forebay_pool.hosts.probes import Probe, probes_of
 from forebay_pool.hosts.ray_nodes import RayNode, devices_of
 from forebay_pool.http import handler as handler_http
@@ -142,6 +143,7 @@ class Service:
             on_deposed=lambda: self._on_loop(self._depose),
         )
         self.shell = Shell(machine, self.writer, self.metrics, self._break)
+        self.shell.library_folders = self._library_folders()
         for quota in self._quotas:
             self.shell.apply(quota)
         self._collect_state(machine)
@@ -236,18 +238,33 @@ class Service:
 
     def _make_spill_dir(self) -> Path | None:
         """Tensors of every tenant pass through it: it is nobody else's. Raises SettingsError."""
-        folder, account = self.settings.spill_dir, self._worker_account
+        folder = self.settings.spill_dir
+        return None if folder is None else self._make_workers_folder("spill_dir", folder)
+
+    def _library_folders(self) -> LibraryFolders | None:
+        """Workers make each tenant's when they need it. Raises SettingsError."""
+        folder = self.settings.libraries_dir
         if folder is None:
             return None
+        if self._worker_account is None:
+            return LibraryFolders(folder.absolute())
+        try:
+            return keyed(self._make_workers_folder("libraries_dir", folder))
+        except OSError as error:
+            raise SettingsError(f"libraries_dir {folder} cannot be used ({error.strerror or error})") from None
+
+    def _make_workers_folder(self, setting: str, folder: Path) -> Path:
+        """One in which workers make files and folders, and neither list nor remove those of others. Raises SettingsError."""
+        account = self._worker_account
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if account is not None and self.settings.launcher == "local":
                 os.chown(folder, os.getuid(), account.gid)
-                folder.chmod(0o1730)  # workers make files there, and neither list nor remove those of others
+                folder.chmod(0o1730)
         except OSError as error:
             owner = f"uid {os.getuid()}" if account is None else f"{account.groups[0]}, the workers' group"
             why = error.strerror or error
-            raise SettingsError(f"spill_dir {folder} cannot be used ({why}): make it, and give it to {owner}") from None
+            raise SettingsError(f"{setting} {folder} cannot be used ({why}): make it, and give it to {owner}") from None
         return folder.absolute()
 
     def _open_store(self) -> tuple[dict[str, Flavor], Snapshot]:

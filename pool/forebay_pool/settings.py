@@ -153,6 +153,11 @@ class Settings(ServiceSettings):
     worker_start_seconds: Seconds = Field(60.0, description="A worker that takes longer to start, or to take its session, is killed.")
     park_seconds: Seconds = Field(300.0, description="A worker that has not parked its session after so long is killed.")
     spill_dir: Path | None = Field(None, description="Where parked tensors go that host memory has no place for; none: nowhere.")
+    libraries_dir: Path | None = Field(
+        None,
+        description="Where workers keep libraries of compiled segments, each tenant's in a folder of its own;"
+        " none: they go with the worker.",
+    )
     spill_bytes_max: AnyBytes = Field(0, description="Most bytes of parked tensors on the disk of each host.")
     parked_host_bytes_max: AnyBytes = Field(
         2**62,

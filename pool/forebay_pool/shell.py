@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from forebay_wire.messages import Message, Refused
+from forebay_wire.messages import Assign, Message, Refused
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.hosts.launcher import Launcher
+from forebay_pool.hosts.library_folders import LibraryFolders
 from forebay_pool.hosts.probes import Probe
 from forebay_pool.hosts.process_identity import process_space
 from forebay_pool.machine.state_machine import StateMachine
@@ -88,6 +89,8 @@ class Shell:
         """Whether no other pool can lead at this moment: nobody is given up or killed while that is not sure."""
         self.on_scale: Callable[[Scale], None] = lambda scale: None
         """Hears how many nodes there should be, where some come and go."""
+        self.library_folders: LibraryFolders | None = None
+        """Where workers keep libraries; None: nowhere."""
         self._writer = writer
         self._on_broken = on_broken
         self._left = False
@@ -135,7 +138,14 @@ class Shell:
     def _tell_worker(self, instruction: TellWorker) -> None:
         link = self.workers.get(instruction.worker)
         if link is not None:
-            link.send(instruction.message)
+            link.send(self._with_libraries(instruction.message))
+
+    def _with_libraries(self, message: Message) -> Message:
+        """An assignment tells the worker the folder of the session's tenant."""
+        session = self.machine.sessions.get(message.session) if isinstance(message, Assign) else None
+        if session is None or self.library_folders is None:
+            return message
+        return message.model_copy(update={"libraries": self.library_folders.of(session.tenant)})
 
     def _launch(self, instruction: Launch) -> None:
         token = secrets.token_hex(32)

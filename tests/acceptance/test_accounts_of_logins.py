@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,27 @@ import importlib.util, os, pathlib, sys
 pathlib.Path("made.txt").write_text("by the job")
 ours = [name for name in ("forebay_pool", "forebay_hub", "forebay_service") if importlib.util.find_spec(name)]
 print("uid", os.getuid(), "home", pathlib.Path.home(), "args", sys.argv[1:], "packages", ours)
+"""
+LIBRARY_SECONDS_MAX = 500
+TRAINING = """
+import os
+os.environ["FOREBAY_COMPILE"] = "1"
+import torch
+from forebay import _C
+from torch import nn
+torch.manual_seed(0)
+layer = nn.TransformerEncoderLayer(128, 4, 512, 0.0, batch_first=True)
+model = nn.Sequential(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(128, 128)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+x = torch.randn(16, 64, 128).cuda()
+def train(steps):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(x), x).backward()
+        optimizer.step()
+    torch.cuda.synchronize()
+    largest = max(_C.segments(), key=lambda one: one["calls"] * one["times"])
+    return largest["tier"], largest["why"]
 """
 ADDING = """
 import torch
@@ -168,7 +190,8 @@ def test_no_cell_reads_anothers_home_or_what_is_the_hubs_or_a_services(apart: Ap
     one, other = PEOPLE
     files = ["cookie_secret", "hub.sqlite", "logins.json", "uids.json", "log/hub.log", "up.lock"]
     files += ["proxy", "proxy/proxy.toml", "proxy/routes.toml"]
-    files += ["pool", "pool/pool.sqlite", "billing", "billing/billing.sqlite3", "sockets", f"homes/{other}", f"homes/{other}/digits.ipynb"]
+    files += ["pool", "pool/pool.sqlite", "billing", "billing/billing.sqlite3", "sockets", "libraries"]
+    files += [f"homes/{other}", f"homes/{other}/digits.ipynb"]
     paths = [str(state / file) for file in files]
     assert all(Path(path).exists() for path in paths)
     assert set(apart.attempts(one, paths).values()) == {"PermissionError"}
@@ -287,6 +310,23 @@ def test_tensors_move_from_the_worker_of_one_account_to_that_of_another(
     assert kernel.run("print((moved + 1).sum().item())").endswith("24.0\n")
     after = eventually(lambda: (worker := apart.worker_of(PEOPLE[0])) != before and worker)
     assert after.uids().real != uid
+
+
+@pytest.mark.full_sweep
+def test_a_library_of_a_tenants_loop_is_found_by_the_worker_of_another_account(apart: Apart, kernel_type: Any) -> None:
+    apart.kernels[PEOPLE[0]].close()
+    kernel = apart.kernels[PEOPLE[0]] = kernel_type(apart.people[PEOPLE[0]], "digits.ipynb")
+    kernel.run(TRAINING)
+    deadline = time.monotonic() + LIBRARY_SECONDS_MAX
+    while not (said := kernel.run("print(train(100))")).startswith("(2,"):
+        assert time.monotonic() < deadline, said
+    apart.order(PEOPLE[0], "POST", "/move")
+    moved = [kernel.run("print(train(100))").splitlines()[-1] for _ in range(3)]
+    assert moved[-1].startswith("(2,"), moved
+    assert oct((apart.cloud.state / "libraries").stat().st_mode)[-4:] == "1730"
+    (folder,) = (apart.cloud.state / "libraries").glob("[!.]*")
+    assert oct(folder.stat().st_mode)[-4:] == "2770"
+    assert {oct(path.stat().st_mode)[-3:] for path in folder.iterdir()} == {"660"}
 
 
 @pytest.mark.full_sweep

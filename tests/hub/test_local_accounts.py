@@ -130,6 +130,7 @@ def test_an_installation_of_a_version_before_is_taken_over_once(accounts: Any, p
     assert owner(place.state / "pool") == (services, services, 0o700)
     assert owner(place.state / "billing" / "billing.sqlite3")[0] == services
     assert owner(place.state / "sockets") == (services, workers, 0o1771)
+    assert owner(place.state / "libraries") == (services, workers, 0o1730)
     assert owner(place.state / "homes" / "ann") == (ann, ann, 0o700)
     assert owner(place.state / "homes" / "ann" / "work" / "a.ipynb")[0] == ann
     assert owner(secret) == (0, 0, 0o600), "it was linked into a home"

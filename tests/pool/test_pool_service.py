@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import stat
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from forebay_pool.hosts.library_folders import LibraryFolders, keyed
 from forebay_pool.http import handler, links
 from forebay_pool.http.routes import ROUTES
 from forebay_pool.model.events import PricesSet
@@ -617,3 +620,25 @@ def test_stopping_ends_sessions_and_processes_and_writes_what_was_used(pool: Mak
             assert [record["close_reason"] for record in running.records()] == ["released"]
 
     asyncio.run(scenario())
+
+
+def test_workers_are_told_the_folder_of_their_tenants_libraries(pool: Make, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        devices = [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 3}]
+        async with pool(libraries_dir=str(tmp_path / "libraries"), devices=devices) as running:
+            clients = [await running.client(who) for who in ("ada", "ben", "other-ada")]
+            for client in clients:
+                await client.hello()
+                await client.acquire()
+            folders = {path.name: path.parent for path in (tmp_path / "libraries").glob("*/*")}
+            ada, ben, other = (folders[client.session] for client in clients)
+            assert ada == ben != other
+
+    asyncio.run(scenario())
+
+
+def test_names_of_tenants_folders_are_made_with_a_key_that_stays_the_pools(tmp_path: Path) -> None:
+    folders = keyed(tmp_path)
+    assert keyed(tmp_path) == folders
+    assert stat.S_IMODE((tmp_path / ".key").stat().st_mode) == 0o600
+    assert len({folders.of("acme"), folders.of("globex"), LibraryFolders(tmp_path).of("acme")}) == 3

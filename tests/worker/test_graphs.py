@@ -132,7 +132,7 @@ def test_a_library_calls_a_recurrent_layer_by_its_note(tmp_path: Path) -> None:
     made.parent.mkdir()
     graph = graphs.build(description)
     make(made, graph.module, graph.inputs)
-    library = Libraries(tmp_path / "kept").keep("key", made)
+    library = Libraries(tmp_path / "kept").keep("key", made, 1)
     with torch.no_grad():
         check(program, description, torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1).run(program.inputs(description)))
 

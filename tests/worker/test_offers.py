@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from forebay_worker import offers
 from forebay_worker.offers import Compiling
 from sized_compiler_standin import ALONE
 
-SHARED = "its library is for sizes from 2 to 100, and was made of 12 and 20"
+SHARED = "it is for sizes from 2 to 100, and was made of 12 and 20"
 OWN = ""
 
 
@@ -40,18 +41,20 @@ class Executor:
     offered: list[tuple[str, int, bytes]] = field(default_factory=list)
     told: list[tuple[int, str]] = field(default_factory=list)
     """For which sizes a segment's library is, why it is for its own alone, or why it has none."""
-    gained: set[int] = field(default_factory=set)
-    """Segments whose library gained before."""
+    took: dict[int, float] = field(default_factory=dict)
+    """Of tier 1's time, by segments whose library was quicker before."""
 
     def take_offers(self) -> list[tuple[str, int, bytes]]:
         taken, self.offered = self.offered, []
         return taken
 
-    def give_library(self, number: int, path: str, note: str, is_shared: bool, gained: bool) -> None:
+    def give_library(self, number: int, path: str, note: str, is_shared: bool, took: float | None) -> None:
         assert Path(path).exists()
-        assert is_shared == (note == SHARED)
-        self.told.append((number, note))
-        self.gained |= {number} if gained else set()
+        cost, _, sizes = note.partition("; ")
+        assert re.fullmatch(r"it took \d+ s to make", cost)
+        assert is_shared == (sizes == SHARED)
+        self.told.append((number, sizes))
+        self.took |= {} if took is None else {number: took}
 
     def refuse_library(self, number: int, why: str) -> None:
         self.told.append((number, why))
@@ -87,7 +90,7 @@ async def offer_what_gained(executor: Executor) -> None:
     for number, rows in enumerate((12, 20, 33), 1):
         executor.say("segment", number, segment(rows))
     await executor.hears((1, OWN), (2, SHARED), (3, SHARED))
-    assert executor.gained == {2, 3}
+    assert executor.took == {2: 0.5, 3: 0.75}
 
 
 async def offer(executor: Executor, libraries: Path) -> None:
@@ -102,9 +105,8 @@ async def offer(executor: Executor, libraries: Path) -> None:
     await executor.hears((2, SHARED))
     executor.say("segment", 3, segment(33))
     await executor.hears((3, SHARED))
-    for number in (1, 2, 3):
-        executor.say("gained", number)
-    executor.say("slower", 1)
+    for number, takes in ((1, b"0.9"), (2, b"0.5"), (3, b"0.75"), (1, b"")):
+        executor.say("timed", number, takes)
     async with executor_of(libraries) as other:
         await offer_what_gained(other)
     assert len(list(libraries.glob("*.so"))) == 3, "the third is not compiled"
@@ -132,7 +134,7 @@ async def offer_again(executor: Executor) -> None:
     for number, sizes in enumerate(((12, 4), (20, 4), (33, 4), (33, 8)), 1):
         executor.say("segment", number, segment(*sizes))
     await executor.hears((1, OWN), (2, OWN), (3, OWN), (4, ALONE))
-    assert not executor.gained, "those that did are others by now"
+    assert not executor.took, "those that were quicker are others by now"
 
 
 def test_a_second_size_gets_a_library_that_further_ones_share_until_it_is_wrong_or_too_slow(

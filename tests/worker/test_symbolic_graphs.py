@@ -158,13 +158,13 @@ def test_a_library_for_several_sizes_is_found_for_each_until_it_is_barred(tmp_pa
     sizes = Sizes(((2, 40), (42, 64)), (20, 12), (b"one", base64.b64encode(b"other")))
     alone = tmp_path / "alone.so"
     alone.write_bytes(b"a library")
-    libraries.keep("alone", alone, alone="it differs in rows and columns")
-    made = libraries.keep("form", tmp_path / "made.so", sizes)
+    libraries.keep("alone", alone, 1, alone="it differs in rows and columns")
+    made = libraries.keep("form", tmp_path / "made.so", 1, sizes)
     libraries.share("key", "form")
     found = libraries.find("key")
-    assert found is not None and (found.library, found.sizes, found.note) == (made, sizes, str(sizes))
-    assert libraries.find("alone") == Found(libraries.folder / "alone.so", alone="it differs in rows and columns")
+    assert found is not None and (found.library, found.sizes, found.note) == (made, sizes, f"it took 1 s to make; {sizes}")
+    assert libraries.find("alone") == Found(libraries.folder / "alone.so", alone="it differs in rows and columns", made_seconds=1)
     assert 40 in sizes and 41 not in sizes
-    assert str(sizes) == "its library is for some sizes from 2 to 64, and was made of 12 and 20"
+    assert str(sizes) == "it is for some sizes from 2 to 64, and was made of 12 and 20"
     libraries.refuse("form", "its library is wrong")
     assert libraries.find("key") is None, "it may get one of its own"

@@ -32,6 +32,7 @@ MESSAGE_BYTES_MAX = 64 * 1024
 GROUP_HEADER = "Forebay-Group"
 """Of the same request: which one of a torchrun's processes this is, as the JSON of :class:`GroupMember`. Older pools do not look."""
 MEMBERS_MAX = 1024
+PATH_CHARACTERS_MAX = 4096
 """Processes of a group."""
 
 Text = Annotated[str, Field(max_length=2048)]
@@ -552,6 +553,12 @@ class Assign(Message):
     heartbeat_seconds: Annotated[float, Field(gt=0)]
     source: Source | None = None
     """The session comes from another worker: its storages are fetched before :class:`Assigned`."""
+    libraries: Annotated[str, Field(min_length=1, max_length=PATH_CHARACTERS_MAX)] | None = None
+    """The folder of the session's tenant in which libraries of compiled segments are kept; None: they go with the worker."""
+
+    def encode(self) -> str:
+        """Without a field that workers of a former release do not know, where it says nothing."""
+        return self.model_dump_json(exclude={"libraries"} if self.libraries is None else None)
 
 
 class Carry(Message):

@@ -11,7 +11,7 @@ from forebay_wire.vocabulary import Segment, Segments
 COUNTS = 7
 """Whole numbers behind a segment's identity."""
 REASON_BYTES_MAX = 512
-"""Why a segment's tier is not higher, or for which sizes its library is, in UTF-8."""
+"""Why a segment's tier is not higher, or what is said of its library, in UTF-8."""
 
 
 def put_segments(out: Writer, reply: Segments) -> None:

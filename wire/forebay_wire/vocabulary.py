@@ -623,7 +623,7 @@ class Segment:
     tier: int = 0
     """0: it came once; 1: its steps are known; 2: a library carries it out."""
     why: str = ""
-    """The tier is not higher, or for which sizes its library is, or why for its own alone. In words."""
+    """The tier is not higher; or what its library takes of tier 1's time, how long it took to make, and for which sizes it is. In words."""
 
 
 @dataclass(frozen=True)

@@ -31,13 +31,14 @@ bool Candidate::is_due(uint64_t took_ns, uint64_t due_ns) {
   return due_ = true;
 }
 
-void Candidate::take(std::shared_ptr<Library> library, std::string note, bool is_shared, bool gained) {
+void Candidate::take(std::shared_ptr<Library> library, std::string note, bool is_shared, std::optional<double> took) {
   if (state_ != State::kAwaiting) return;
   library_ = std::move(library);
   note_ = std::move(note);
   shared_ = is_shared;
   arrive();
-  timed_ = trusted_ = gained;
+  timed_ = trusted_ = took.has_value();
+  takes_ = took.value_or(0);
 }
 
 void Candidate::arrive() {
@@ -105,10 +106,18 @@ void Candidate::stay(std::string why) {
 void Candidate::proved() {
   if (--proofs_ > 0) return;
   proved_ = true;
-  state_ = timed_ ? State::kServing : State::kWeighing;
-  why_ = timed_ ? note_ : std::string("its ") + what_ + " is timed against tier 1";
   served_ = 0;
   ended_.reset();
+  if (timed_) return serve();
+  state_ = State::kWeighing;
+  why_ = std::string("its ") + what_ + " is timed against tier 1";
+}
+
+void Candidate::serve() {
+  char text[100];
+  std::snprintf(text, sizeof(text), "its %s takes %.2f of the time of tier 1", what_, takes_);
+  why_ = text + (note_.empty() ? "" : "; " + note_);
+  state_ = State::kServing;
 }
 
 void Candidate::widen() {
@@ -169,7 +178,7 @@ void Candidate::decide() {
   if (ratio > (weighed ? kLighter : kSlower)) {
     char text[100];
     std::snprintf(text, sizeof(text), "its %s takes %.2f of the %s of tier 1", what_, ratio, weighed ? "working time" : "time from end to end");
-    if (library_ && !is_shared()) verdict_ = false;
+    if (library_ && !is_shared()) verdict_ = Verdict{};
     if (!is_shared()) return stay(text);
     declined_ = text;
     return await_own("gains too little");
@@ -179,9 +188,9 @@ void Candidate::decide() {
     return;
   }
   timed_ = true;
-  if (library_) verdict_ = true;
-  state_ = State::kServing;
-  why_ = note_;
+  takes_ = ratio;
+  if (library_) verdict_ = Verdict{takes_};
+  serve();
 }
 
 }  // namespace forebay::worker

@@ -53,9 +53,10 @@ class Candidate {
   void describe(Outline outline);
   // While it is awaited: the device worked so long on it. True, once, where that makes it worth a library.
   bool is_due(uint64_t took_ns, uint64_t due_ns);
-  // `is_shared`: it also serves segments that differ from this one in a size; the note says for which, or why it serves this one alone. `gained`: it
-  // was quicker than tier 1 in a session before. Then it serves once it is proved, and is timed after so many comings as it is proved again.
-  void take(std::shared_ptr<Library> library, std::string note, bool is_shared, bool gained);
+  // `is_shared`: it also serves segments that differ from this one in a size; the note says for which, or why it serves this one alone. `took`: of
+  // tier 1's time, in a session before, where it was quicker. Then it serves once it is proved, and is timed after so many comings as it is proved
+  // again.
+  void take(std::shared_ptr<Library> library, std::string note, bool is_shared, std::optional<double> took);
   // Whether its library has arrived, and gained in a session before.
   bool gained_before() const { return state_ == State::kArrived && timed_; }
   // Its library has arrived, and tier 1 is carried out by as many threads as it is quicker with, if that can be known. The library is timed with all
@@ -68,8 +69,11 @@ class Candidate {
   void await_own(const std::string& fault);
   // Why it awaits one of its own since it was timed; none where it does not, or was asked before.
   std::optional<std::string> take_declined() { return std::exchange(declined_, std::nullopt); }
-  // Whether its library is quicker than tier 1, once that was found.
-  std::optional<bool> take_verdict() { return std::exchange(verdict_, std::nullopt); }
+  // What its library takes of tier 1's time, once that was found; where it is not quicker, nothing.
+  struct Verdict {
+    std::optional<double> takes;
+  };
+  std::optional<Verdict> take_verdict() { return std::exchange(verdict_, std::nullopt); }
   // The parts of its steps, recorded as graphs that keep so many bytes of the device.
   void take(std::vector<Part> parts, int64_t bytes);
   std::vector<Part>& parts() { return parts_; }
@@ -115,6 +119,7 @@ class Candidate {
   int turn() const { return comings_ / kTurn % turns_; }
   bool is_tier_2s_turn() const { return turn() != 0; }
   void arrive();
+  void serve();
   void note_time(double seconds);
   void forget_times();
   void decide();
@@ -128,7 +133,7 @@ class Candidate {
   std::string note_;
   bool shared_ = false;
   std::optional<std::string> declined_;
-  std::optional<bool> verdict_;
+  std::optional<Verdict> verdict_;
   std::vector<Part> parts_;
   int64_t graph_bytes_ = 0;
   std::set<size_t> excluded_;
@@ -147,6 +152,7 @@ class Candidate {
   uint64_t served_ = 0;
   uint64_t last_end_ = 0;
   bool timed_ = false;    // and gained
+  double takes_ = 0;      // of tier 1's time, from end to end
   bool trusted_ = false;  // that was in a session before
   std::optional<Clock::time_point> ended_;
   std::array<std::vector<double>, 3> times_;  // seconds of turns

@@ -75,10 +75,8 @@ const char* kind_name(Session::Offer::Kind kind) {
       return "barred";
     case Session::Offer::Kind::kDeclined:
       return "declined";
-    case Session::Offer::Kind::kGained:
-      return "gained";
-    case Session::Offer::Kind::kSlower:
-      return "slower";
+    case Session::Offer::Kind::kTimed:
+      return "timed";
     case Session::Offer::Kind::kForgotten:
       return "forgotten";
     case Session::Offer::Kind::kKernel:
@@ -216,7 +214,7 @@ PYBIND11_MODULE(_executor, module) {
       .def("take_events", &events_of)
       .def("compile", &Server::compile, py::arg("due_seconds"))
       .def("take_offers", &offers_of)
-      .def("give_library", &Server::give_library, py::arg("number"), py::arg("path"), py::arg("note"), py::arg("is_shared"), py::arg("gained"))
+      .def("give_library", &Server::give_library, py::arg("number"), py::arg("path"), py::arg("note"), py::arg("is_shared"), py::arg("took"))
       .def("refuse_library", &Server::refuse_library, py::arg("number"), py::arg("why"))
       .def("take_kernels", &take_kernels, py::arg("refused"), py::arg("bytes_min"), py::arg("too_little"), py::arg("launch"))
       .def("give_kernel", &Server::give_kernel, py::arg("number"), py::arg("name"), py::arg("parameters"))

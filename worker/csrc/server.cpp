@@ -374,12 +374,12 @@ std::vector<Session::Offer> Server::take_offers() {
   return std::exchange(offers_, {});
 }
 
-void Server::give_library(uint64_t number, const std::string& path, const std::string& note, bool is_shared, bool gained) {
+void Server::give_library(uint64_t number, const std::string& path, const std::string& note, bool is_shared, std::optional<double> took) {
   Order given{Order::Kind::kLibrary, number};
   given.library = std::make_shared<Library>(path);
   given.why = note;
   given.is_shared = is_shared;
-  given.gained = gained;
+  given.took = took;
   order(std::move(given));
 }
 
@@ -450,7 +450,7 @@ void Server::obey(const Order& order) {
       return tell({Event::Kind::kRestored});
     case Order::Kind::kLibrary:
       if (!order.library) return session_.refuse_library(order.epoch, order.why);
-      return session_.take_library(order.epoch, order.library, order.why, order.is_shared, order.gained);
+      return session_.take_library(order.epoch, order.library, order.why, order.is_shared, order.took);
     case Order::Kind::kKernel:
       if (client_.get() < 0) return;  // nobody waits for it any more
       return session_.take_kernel(order.epoch, order.why, order.parameters);

@@ -74,7 +74,7 @@ class Server final : private Replies, private GroupHost {
   std::vector<Session::Offer> take_offers();
   // The library of the segment of this number, with what is to be said of it; `is_shared`: it is for several sizes. Loads it at once; throws
   // std::exception where that cannot be.
-  void give_library(uint64_t number, const std::string& path, const std::string& note, bool is_shared, bool gained);
+  void give_library(uint64_t number, const std::string& path, const std::string& note, bool is_shared, std::optional<double> took);
   void refuse_library(uint64_t number, const std::string& why);
 
   // Kernels of programs: session_kernels.cpp. Before `assign`.
@@ -103,7 +103,7 @@ class Server final : private Replies, private GroupHost {
     std::string why{};  // kKernel: its name; kLibrary: why there is none, or what is to be said of it
     std::vector<KernelParameter> parameters{};
     bool is_shared = false;  // kLibrary
-    bool gained = false;     // kLibrary
+    std::optional<double> took{};  // kLibrary
   };
   struct Ended {};       // `end` was called
   struct ClientLost {};  // the connection is over

@@ -89,10 +89,10 @@ class Session {
 
   // Tier 2: session_compiled.cpp. What a compiling process is to hear of a segment.
   struct Offer {
-    enum class Kind { kSegment, kDue, kBarred, kDeclined, kGained, kSlower, kForgotten, kKernel };
+    enum class Kind { kSegment, kDue, kBarred, kDeclined, kTimed, kForgotten, kKernel };
     Kind kind;
     uint64_t number;
-    std::string text;  // kSegment: its description; kBarred, kDeclined: why; kKernel: as its client describes it
+    std::string text;  // kSegment: its description; kBarred, kDeclined: why; kTimed: what its library takes of tier 1's time, nothing where it is not quicker; kKernel: as its client describes it
     std::shared_ptr<Library> library{};  // kForgotten: that it had, if any; whoever takes the offer closes it
   };
   // Segments may get libraries, once the device has worked so long on one; of a session that has done nothing yet.
@@ -100,7 +100,7 @@ class Session {
   std::vector<Offer> take_offers() { return std::exchange(offers_, {}); }
   bool has_offers() const { return !offers_.empty(); }
   // As Candidate::take has it.
-  void take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared, bool gained);
+  void take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared, std::optional<double> took);
   void refuse_library(uint64_t number, const std::string& why);
   // Kernels of programs: session_kernels.cpp. Of a session that has done nothing yet.
   void take_kernels(KernelHost host);

@@ -511,7 +511,7 @@ void Session::note_end() {
   const auto before = std::exchange(candidate_ended_, now);
   candidate.came(now, device_.is_host() ? before : std::nullopt, candidate.by_tier_2() == planned_);
   if (const auto why = candidate.take_declined()) offers_.push_back({Offer::Kind::kDeclined, candidate.number(), *why});
-  if (const auto gains = candidate.take_verdict()) offers_.push_back({*gains ? Offer::Kind::kGained : Offer::Kind::kSlower, candidate.number(), ""});
+  if (const auto verdict = candidate.take_verdict()) offers_.push_back({Offer::Kind::kTimed, candidate.number(), verdict->takes ? std::to_string(*verdict->takes) : ""});
   prove_arrived(candidate);
 }
 
@@ -538,10 +538,10 @@ void Session::choose_threads() {
   at::set_num_threads(threads_->ended(end, by, Clock::now(), worked));
 }
 
-void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared, bool gained) {
+void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared, std::optional<double> took) {
   for (const auto& candidate : candidates_) {
     if (candidate->number() != number) continue;
-    candidate->take(library, note, is_shared, gained);
+    candidate->take(library, note, is_shared, took);
     prove_arrived(*candidate);
   }
 }

@@ -182,7 +182,8 @@ async def serve(
         token = os.environ.pop(TOKEN_VARIABLE)
         worker = Worker(options.worker, devices[0], pytorch.build().version)
         meter = energy.enter_context(EnergyMeter(functools.partial(counters_of, devices, bool(options.other))))
-        link = WorkerLink(worker, server, meter, options.resume_seconds, heard)
+        keep_in = compiling.keep_in if isinstance(compiling, Compiling) else None
+        link = WorkerLink(worker, server, meter, options.resume_seconds, heard, keep_in)
         work = asyncio.ensure_future(link.run(options.pool.split(","), token))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -30,6 +30,9 @@ OWN = "forebay-libraries-"
 """How a worker's own folder begins."""
 LEFT_SECONDS = 24 * 3600.0
 """What was on its way for so long was left by a worker that was killed."""
+OF_OTHERS = stat.S_ISVTX | stat.S_IRWXG | stat.S_IRWXO
+WITHOUT_A_LOOK = stat.S_ISVTX | stat.S_IWGRP | stat.S_IXGRP
+"""How a folder is opened to a group that makes files there, and neither lists nor removes those of others."""
 NEW_SECONDS = 60.0
 """A folder of one that is beginning may not be locked yet."""
 
@@ -50,7 +53,7 @@ class Sizes:
     def __str__(self) -> str:
         some = "some " if len(self.ranges) > 1 else ""
         one, other = sorted(self.made_of)
-        return f"its library is for {some}sizes from {self.ranges[0][0]} to {self.ranges[-1][1]}, and was made of {one} and {other}"
+        return f"it is for {some}sizes from {self.ranges[0][0]} to {self.ranges[-1][1]}, and was made of {one} and {other}"
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,16 @@ class Found:
     """Where the library is for several."""
     alone: str = ""
     """Why it is not, where others have the same calls."""
-    gained: bool = False
-    """It was quicker for the segment than tier 1, in a session before."""
+    made_seconds: float = 0.0
+    """How long its compiler took."""
+    takes: float | None = None
+    """Of tier 1's time, in a session before, where it was quicker."""
 
     @property
     def note(self) -> str:
         """What is said of the library."""
-        return self.alone if self.sizes is None else str(self.sizes)
+        sizes = self.alone if self.sizes is None else str(self.sizes)
+        return "; ".join(filter(None, (f"it took {self.made_seconds:.0f} s to make", sizes)))
 
 
 def key_of(description: bytes, *circumstances: str) -> str:
@@ -87,22 +93,43 @@ def processor() -> str:
 
 
 class Libraries:
-    """A folder of libraries, and of reasons why there are none. Raises OSError where it cannot be made, or is not this user's alone."""
+    """A folder of libraries, and of reasons why there are none: this user's alone. Or, in one to which workers of several accounts write,
+    those of one tenant's workers alone, whatever their accounts: others are of the same group, but do not know its name. Raises OSError
+    where it cannot be made, or is not that."""
 
-    def __init__(self, folder: Path, bytes_max: int = BYTES_MAX) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
-        if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise OSError(f"{folder} can be written to by others than this worker's user")
+    def __init__(self, folder: Path, workshop: Path | None = None, bytes_max: int = BYTES_MAX) -> None:
+        """``workshop``: where libraries are made, this process's alone; None: in the folder."""
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        parent = folder.parent.stat()
+        self._group = parent.st_gid if parent.st_mode & OF_OTHERS == WITHOUT_A_LOOK else None
         self.folder = folder
+        self._make_folder()
+        if not self._is_ours(folder.stat()):
+            raise OSError(f"{folder} can be written to by others than this worker's user")
+        self.workshop = workshop or folder
         self._clear_left()
-        self.compiler_folder = folder / "compiler"
+        self.compiler_folder = self.workshop / "compiler"
         self._bytes_max = bytes_max
+
+    def _make_folder(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            self.folder.mkdir(mode=0o700)
+            if self._group is not None:
+                os.chown(self.folder, -1, self._group)
+                self.folder.chmod(0o2770)
+
+    def _is_ours(self, found: os.stat_result) -> bool:
+        if self._group is None:
+            return found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        return found.st_gid == self._group and not found.st_mode & stat.S_IRWXO
+
+    def _open_to_ours(self, path: Path) -> None:
+        path.chmod(0o600 if self._group is None else 0o660)
 
     def find(self, key: str) -> Found | None:
         """None where nothing is known."""
         noted = self._noted(key)
-        gained = bool(noted.get("gained"))
+        takes = noted.get("takes")
         if "shared" in noted:
             key = noted["shared"]
             noted = self._noted(key)
@@ -111,19 +138,22 @@ class Libraries:
         if "refused" in noted:
             return Found(refused=str(noted["refused"]))
         library = self.folder / (key + SUFFIX)
-        if not _is_own(library) or _hash(library) != noted.get("hash"):
+        if not self._is_library(library) or _hash(library) != noted.get("hash"):
             return None
         os.utime(library)
-        return Found(library, sizes=_sizes(noted), alone=str(noted.get("alone", "")), gained=gained)
+        return Found(library, "", _sizes(noted), str(noted.get("alone", "")), float(noted.get("seconds", 0)), takes)
 
-    def keep(self, key: str, made: Path, sizes: Sizes | None = None, alone: str = "") -> Path:
-        """Moves the library into the folder; those not used for longest make room for it. Which operators of our own it calls is noted:
-        there PyTorch looks for that."""
+    def keep(self, key: str, made: Path, seconds: float, sizes: Sizes | None = None, alone: str = "") -> Path:
+        """Moves the library, which took so long to make, into the folder; those not used for longest make room for it. Which operators of
+        our own it calls is noted: there PyTorch looks for that."""
         library, calls = self.folder / (key + SUFFIX), made.with_suffix(".json")
         called = json.loads(calls.read_text()) if calls.exists() else {}
-        made.chmod(0o600)
-        made.replace(library)
-        self._write(key, called | {"hash": _hash(library), "alone": alone} | _sizes_noted(sizes))
+        temporary = self._temporary(key + SUFFIX)
+        shutil.copyfile(made, temporary)
+        self._open_to_ours(temporary)
+        temporary.replace(library)
+        made.unlink()
+        self._write(key, called | {"hash": _hash(library), "alone": alone, "seconds": seconds} | _sizes_noted(sizes))
         self._make_room()
         return library
 
@@ -131,11 +161,11 @@ class Libraries:
         """The segment has the library of another key, which is for several sizes."""
         self._write(key, {"shared": shared})
 
-    def judge(self, key: str, gained: bool) -> None:
-        """Notes whether the segment's library was quicker than tier 1, where that is not known yet."""
+    def judge(self, key: str, takes: float | None) -> None:
+        """Notes what the segment's library takes of tier 1's time; None where it is not quicker."""
         noted = self._noted(key)
-        if noted and bool(noted.get("gained")) != gained:
-            self._write(key, noted | {"gained": gained})
+        if noted:
+            self._write(key, noted | {"takes": takes})
 
     def forget(self, key: str) -> None:
         """Nothing is known of the segment any more."""
@@ -159,9 +189,19 @@ class Libraries:
         return noted if isinstance(noted, dict) else {}
 
     def _write(self, key: str, noted: dict[str, Any]) -> None:
-        temporary = self.folder / f".{key}.{os.getpid()}"
+        temporary = self._temporary(key)
         temporary.write_text(json.dumps(noted))
+        self._open_to_ours(temporary)
         temporary.replace(self._note(key))
+
+    def _temporary(self, name: str) -> Path:
+        return self.folder / f".{name}.{os.getpid()}"
+
+    def _is_library(self, path: Path) -> bool:
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            return stat.S_ISREG(found.st_mode) and self._is_ours(found)
+        return False
 
     def _make_room(self) -> None:
         total = 0
@@ -229,13 +269,6 @@ def _sizes(noted: dict[str, Any]) -> Sizes | None:
         return None
     one, other = (zlib.decompress(base64.b64decode(described)) for described in noted["described"])
     return Sizes(tuple((first, last) for first, last in noted["sizes"]), (noted["made_of"][0], noted["made_of"][1]), (one, other))
-
-
-def _is_own(path: Path) -> bool:
-    with contextlib.suppress(OSError):
-        found = path.lstat()
-        return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return False
 
 
 def _hash(path: Path) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from forebay_wire import messages
@@ -186,13 +187,20 @@ class WorkerLink:
     """
 
     def __init__(
-        self, worker: Worker, executor: Server, energy: EnergyMeter, resume_seconds: float = 0.0, heard: Callable[[], None] | None = None
+        self,
+        worker: Worker,
+        executor: Server,
+        energy: EnergyMeter,
+        resume_seconds: float = 0.0,
+        heard: Callable[[], None] | None = None,
+        keep_in: Callable[[Path], None] | None = None,
     ) -> None:
-        """``heard`` is called whenever the executor rings."""
+        """``heard`` is called whenever the executor rings; ``keep_in`` before a session, with the folder of its tenant's libraries."""
         self._worker = worker
         self._executor = executor
         self._energy = energy
         self._heard = heard
+        self._keep_in = keep_in
         self._resume_seconds = resume_seconds
         self._heartbeat_seconds = UNASSIGNED_HEARTBEAT_SECONDS
         self._calls = Calls()
@@ -327,6 +335,8 @@ class WorkerLink:
         match message:
             case messages.Assign():
                 self._refuse_second()
+                if message.libraries is not None and self._keep_in is not None:
+                    self._keep_in(Path(message.libraries))
                 source = None if message.source is None else (message.source.address, bytes.fromhex(message.source.ticket))
                 executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds, source)
                 self._heartbeat_seconds = message.heartbeat_seconds

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,14 +62,15 @@ class Offered:
 
 
 class Compiling:
-    """Hears what the executor offers, and gives it libraries. Everything that it writes is in ``folder``, one tenant's; None: in one of
-    its own that goes with it."""
+    """Hears what the executor offers, and gives it libraries. They are kept in ``folder``, one tenant's; None: in one of its own that goes
+    with it, unless it is told another in time."""
 
     def __init__(self, executor: Server, torch_version: str, threads: int, folder: Path | None) -> None:
         self._executor = executor
         self._circumstances = (torch_version, processor(), str(threads), str(compiler.VERSION))
         self._threads = threads
         self._folder = folder
+        self._told: Path | None = None
         self._own: OwnFolder | None = None
         self._segments: dict[int, Offered] = {}
         self._new: list[int] = []
@@ -82,7 +84,16 @@ class Compiling:
         if self._folder is not None:
             return Libraries(self._folder)
         self._own = OwnFolder()
+        if self._told is not None:
+            try:
+                return Libraries(self._told, self._own.path)
+            except OSError as error:  # this host has no such folder, or not for this account; its name is the tenant's secret
+                LOG.warning("no folder keeps this tenant's libraries: %s", error.strerror or "", extra={"action": "libraries_not_kept"})
         return Libraries(self._own.path)
+
+    def keep_in(self, folder: Path) -> None:
+        """To be called before anything is offered. Where it cannot be used, libraries go with the worker."""
+        self._told = folder
 
     def hear(self) -> None:
         """To be called whenever the executor rings."""
@@ -97,8 +108,8 @@ class Compiling:
                     self._bar(self._segments[number], body.decode())
                 case "declined" if number in self._segments:
                     self._leave_shared(self._segments[number], body.decode())
-                case "gained" | "slower" if number in self._segments:
-                    self._judge(self._segments[number].key, kind == "gained")
+                case "timed" if number in self._segments:
+                    self._judge(self._segments[number].key, float(body) if body else None)
                 case "forgotten":
                     self._segments.pop(number, None)
                     self._new = [one for one in self._new if one != number]
@@ -130,9 +141,9 @@ class Compiling:
         with self._noting(key):
             self._libraries.refuse(key, reason)
 
-    def _judge(self, key: str, gained: bool) -> None:
+    def _judge(self, key: str, takes: float | None) -> None:
         with self._noting(key):
-            self._libraries.judge(key, gained)
+            self._libraries.judge(key, takes)
 
     @contextlib.contextmanager
     def _noting(self, key: str) -> Iterator[None]:
@@ -160,7 +171,7 @@ class Compiling:
 
     def _give(self, number: int, library: Path, found: Found) -> None:
         try:
-            self._executor.give_library(number, str(library), found.note, found.sizes is not None, found.gained)
+            self._executor.give_library(number, str(library), found.note, found.sizes is not None, found.takes)
         except (RuntimeError, OSError) as error:
             self._executor.refuse_library(number, f"its library cannot be loaded: {error}")
 
@@ -224,8 +235,9 @@ class Compiling:
     async def _make(self, number: int, segment: Offered) -> None:
         alike = await self._alike(segment)
         with self._folder_for_making() as folder:
-            made = Path(folder, "segment.so")
+            made, begin = Path(folder, "segment.so"), time.monotonic()
             said = await self._ask(str(made), segment.body, [one.body for one in alike], folder)
+            seconds = time.monotonic() - begin
             refused = str(said["refused"]) if "refused" in said else None
             if refused is not None:
                 self._executor.refuse_library(number, refused)
@@ -234,17 +246,17 @@ class Compiling:
                 one, other = said["made_of"]
                 ranges = tuple((first, last) for first, last in said["sizes"])
                 sizes = Sizes(ranges, (one, other), (alike[said["alike"]].body, segment.body))
-                self._libraries.keep(segment.form, made, sizes)
+                self._libraries.keep(segment.form, made, seconds, sizes)
                 self._libraries.share(segment.key, segment.form)
             else:
-                self._libraries.keep(segment.key, made, alone=str(said.get("alone", segment.alone)))
+                self._libraries.keep(segment.key, made, seconds, alone=str(said.get("alone", segment.alone)))
             if refused is None and self._is_there(number, segment):
                 self._look_up(number)
             LOG.info("segment %s: %s", segment.key, refused or "its library is made", extra={"action": "library_made"})
 
     @contextlib.contextmanager
     def _folder_for_making(self) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(prefix=MAKING, dir=self._libraries.folder, ignore_cleanup_errors=True) as folder:
+        with tempfile.TemporaryDirectory(prefix=MAKING, dir=self._libraries.workshop, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
     async def _ask(self, what: str, body: bytes, alike: Sequence[bytes], folder: Path) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class SeveralSizes(graphs.Unsupported):
 
     def __init__(self) -> None:
         super().__init__(
-            "its library is for its own sizes alone: it differs from an earlier segment of the same calls in more than one size, such as "
+            "it is for its own sizes alone: it differs from an earlier segment of the same calls in more than one size, such as "
             "rows and length; a library serves further values of a single size only, so each combination is compiled"
         )
 

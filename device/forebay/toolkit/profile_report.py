@@ -114,7 +114,7 @@ def _segments(profile: Profile, top: int) -> str:
     """What repeats itself between reads and uploads: of a training loop that goes well its step, and little else."""
     head = ["Segment", "Calls", "Times", "Tier", "Words", "Varying", "Makes", "Frees", "Device"]
     if any(segment.why for segment in profile.segments):
-        head.append("Sizes of its library, or why no higher tier")
+        head.append("What its library gains, or why no higher tier")
     rows = [
         [
             segment.identity,

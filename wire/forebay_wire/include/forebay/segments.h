@@ -15,7 +15,7 @@ constexpr size_t kReasonBytesMax = 512;  // of what is said of a segment's tier
 // How a segment is carried out.
 struct Standing {
   uint8_t tier = 0;  // 0: it came once; 1: as steps that are known; 2: by a library
-  std::string why{};  // the tier is not higher, or for which sizes its library is, or why for its own alone; in words
+  std::string why{};  // the tier is not higher; or what its library takes of tier 1's time, what it took to make, and its sizes; in words
 };
 
 // A path of steps from the root of the tree at whose end a segment ended.
