@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from forebay_wire import messages
 
     from forebay.gang_work import GangWork
+    from forebay.profile import Segment
 
 HOUR_NS = 3600 * 10**9
 CELLS_MAX = 50
@@ -76,6 +77,8 @@ class Device:
     devices: int = 1
     """Of its last lease: together they are this one."""
     gang: GangWork | None = None
+    segments: tuple[Segment, ...] = ()
+    """What came again in the last cell, the one with the most calls first; where the program asks that it is compiled."""
     """What they did, of several, in the last cell that is known."""
     leases: dict[int, Running] = field(default_factory=dict)
     """By epoch."""
@@ -141,6 +144,12 @@ class Journal:
                         _add(money, lease.currency, passed * lease.price_nano_per_hour // HOUR_NS)
             return money, device_ns
 
+    def note_segments(self, index: int, segments: tuple[Segment, ...]) -> None:
+        """What came again in the last cell on a device, the one with the most calls first."""
+        with self._lock:
+            self._devices[index].segments = segments
+        self._tell()
+
     def note_gangs(self, entry: Entry, gangs: tuple[GangWork, ...]) -> None:
         """What the devices of those that are several did for an entry."""
         with self._lock:
@@ -192,7 +201,7 @@ class Journal:
                 self._entries_left(lease.entry)
             device.leases.clear()
             self._leave(device)
-            device.session, device.model, device.gang = None, None, None
+            device.session, device.model, device.gang, device.segments = None, None, None, ()
             self._turn(device, "idle")
             self._closed.notify_all()
         self._tell()

@@ -168,7 +168,7 @@ class Profiler:
         finally:
             activities = _C.end_profile()
         wall = time.perf_counter_ns() - self._began
-        segments = [] if failure else [segment for index, came in enumerate(self._came) for segment in _segments(index, came)]
+        segments = [] if failure else [segment for index, came in enumerate(self._came) for segment in segments_since(index, came)]
         gangs = [] if failure else [now.since(before) for now, before in zip(_gangs(), self._gangs, strict=True) if now is not None]
         devices = (_use(index, *pair) for index, pair in enumerate(zip(self._before, after, strict=True)))
         waits = (_wait(activity) for activity in activities if activity["activity"] != RECORD)
@@ -197,15 +197,20 @@ def _settled() -> list[_C.Statistics]:
 
 
 def _comings() -> list[Comings]:
-    return [{segment["identity"]: segment["times"] for segment in _C.segments(index)} for index in range(_C.device_count())]
+    return [comings_of(index) for index in range(_C.device_count())]
+
+
+def comings_of(device: int) -> Comings:
+    """Raises RuntimeError where its session is over."""
+    return {segment["identity"]: segment["times"] for segment in _C.segments(device)}
 
 
 def _gangs() -> list[GangWork | None]:
     return [gang_work.read(index) for index in range(_C.device_count())]
 
 
-def _segments(device: int, came: Comings) -> Iterable[Segment]:
-    """Those of the stretch, before which so many of each had come."""
+def segments_since(device: int, came: Comings) -> Iterable[Segment]:
+    """Those of a stretch, before which so many of each had come. Raises RuntimeError where its session is over."""
     for segment in _C.segments(device):
         before = came.get(segment["identity"], 0)
         if before > segment["times"]:

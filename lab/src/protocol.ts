@@ -56,6 +56,17 @@ export interface Device {
   memory_bytes: number;
   /** Of several devices, where one did most of the last cell alone; absent from kernels of older releases. */
   alone?: Alone | null;
+  /** What came again in the last cell, the one with the most calls first; absent from kernels of older releases. */
+  segments?: Segment[];
+}
+
+export interface Segment {
+  calls: number;
+  times: number;
+  /** 0: call by call as they came; 1: known by the worker; 2: by a compiled library, or by graphs. */
+  tier: number;
+  /** Why no higher tier, or what the library gains, as the worker says it. */
+  why: string;
 }
 
 export interface Alone {

@@ -3,7 +3,7 @@ import React from 'react';
 
 import * as amounts from './amounts';
 import { Link } from './link';
-import { Alone, Device, State } from './protocol';
+import { Alone, Device, Segment, State } from './protocol';
 import { Texts } from './texts';
 import { leftOf, spentBy, stateOf, usedBy } from './view';
 
@@ -58,6 +58,7 @@ function One({ link, device, several, texts }: { link: Link; device: Device; sev
       {device.state === 'resident' && <p className="forebay-hint">{texts.say('resident_hint')}</p>}
       {device.state === 'moving' && <p className="forebay-hint">{texts.say('moving_hint')}</p>}
       {device.alone && <p className="forebay-alone forebay-hint">{aloneOf(device.alone, texts)}</p>}
+      <Segments segments={device.segments ?? []} texts={texts} />
       <dl>
         {flavor !== null && (
           <>
@@ -80,6 +81,20 @@ function One({ link, device, several, texts }: { link: Link; device: Device; sev
         )}
       </dl>
     </>
+  );
+}
+
+/** Of a program that asks to be compiled: how what came again was carried out. */
+function Segments({ segments, texts }: { segments: Segment[]; texts: Texts }): JSX.Element | null {
+  return segments.length === 0 ? null : (
+    <ul className="forebay-segments forebay-hint" aria-label={texts.say('segments')}>
+      {segments.map(({ calls, times, tier, why }, place) => (
+        <li key={place}>
+          {texts.say('segment', { calls, times, tier })}
+          {why && ` (${why})`}
+        </li>
+      ))}
+    </ul>
   );
 }
 

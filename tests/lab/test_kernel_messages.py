@@ -285,3 +285,29 @@ def test_a_cell_says_where_one_of_two_devices_did_most_of_it(cloud: Any, tmp_pat
         assert normed and "native_batch_norm_backward" in normed[1] and "native_batch_norm" in normed[1].split(", ")
         found.say(comm, locale="ko")
         assert "장치 2개 중 1개" in found.run("train(normed, 20)").lines[0]
+
+
+LOOP = """
+import torch
+weight = torch.ones(64, 64, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([weight], 0.1, momentum=0.9)
+def train(steps):
+    for _ in range(steps):
+        loss = ((weight @ weight / 64).relu() + weight.sin() * weight.cos() - weight.exp()).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    loss.item()
+train(10)
+"""
+
+
+def test_a_program_that_asks_to_be_compiled_is_told_the_tier_of_what_came_again(cloud: Any, tmp_path: Path) -> None:
+    with kernel(environment(cloud, tmp_path) | {"FOREBAY_COMPILE": "1"}) as found:
+        found.open(locale="en")
+        found.run(LOOP)
+        shown = found.until(found.run("train(30)"), lambda shown: any(device(state)["segments"] for state in states(shown)))
+        first, *others = device(states(shown)[-1])["segments"]
+        assert first["calls"] > 20 and first["times"] > 10 and first["tier"] == 1
+        assert first["why"] in ("no library was made of it yet", "its library is being made")
+        assert len(others) < 3

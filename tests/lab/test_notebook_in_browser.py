@@ -204,6 +204,22 @@ def test_the_panel_says_where_one_of_two_devices_did_most_and_what_such_a_flavor
         page.close()
 
 
+@pytest.mark.full_sweep
+def test_the_panel_says_how_what_came_again_was_carried_out(browser: Any, server: Any) -> None:
+    begin = "import os; os.environ['FOREBAY_COMPILE'] = '1'\nimport torch; x = torch.ones(64, 64, device='cuda')"
+    work = "for _ in range(30):\n    for _ in range(30): x = (x @ x / 64).relu()\n    x.sum().item()"
+    server.write("compiled.ipynb", begin, work)
+    page = NotebookPage(browser, server, "lab", "compiled.ipynb")
+    try:
+        page.open_panel()
+        for cell in range(2):
+            page.run(cell)
+        first = page.panel.locator(".forebay-segments li").first
+        assert re.fullmatch(r"\d+ . \d+ calls: tier 1 \(.*\)", first.inner_text())
+    finally:
+        page.close()
+
+
 def test_a_session_elsewhere_is_released_after_a_second_press(notebook: NotebookPage, cloud: Any) -> None:
     with cloud.session(process="forgotten.py") as other:
         notebook.open_panel()

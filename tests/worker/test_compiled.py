@@ -237,6 +237,24 @@ class OneLength(Loop):
         assert isinstance(self.client.sync(), stream.Done)
 
 
+@dataclass
+class Fading(Loop):
+    """Whose factor changes from round to round, and then no more."""
+
+    def calls(self) -> list[stream.Call]:
+        constant, self.alpha = self.alpha, self.alpha + 2.0**-self.rounds
+        try:
+            return super().calls()
+        finally:
+            self.alpha = constant
+
+    def round(self) -> None:
+        for call in self.calls():
+            self.client.writer.add(call)
+        self.rounds += 1
+        assert isinstance(self.client.sync(), stream.Done)
+
+
 class RemainderTimes(torch.nn.Module):
     """What a library of such a loop computes, where the factor is 1."""
 
@@ -258,11 +276,13 @@ def loop_of(start_worker: StartWorker) -> Iterator[MakeLoop]:
     """Makes loops on workers that have such a folder of libraries."""
     clients: list[Any] = []
 
-    def make(libraries: Path, alpha: float, after: str = "0", compiled: bool = True, kind: type[Loop] = Loop, **options: Any) -> Loop:
+    def make(
+        libraries: Path, alpha: float, after: str = "0", compiled: bool = True, kind: type[Loop] = Loop, rounds: int = 0, **options: Any
+    ) -> Loop:
         options = {"program": (str(Path(__file__).with_name("hurried_compilers_worker.py")),)} | options
         clients.append(start_worker("--libraries", str(libraries), "--compile-after", after, **options).connect())
         clients[-1].hello()
-        return kind(clients[-1], alpha, compiled)
+        return kind(clients[-1], alpha, compiled, rounds)
 
     yield make
     for client in clients:
@@ -311,6 +331,14 @@ def test_a_library_that_gained_serves_another_worker_once_it_is_proved_and_is_ti
     loop.run_until("tier 1: its library is timed against tier 1")
     loop.run_until("tier 2")
     loop.check()
+
+
+def test_a_loop_whose_numbers_stand_still_has_the_library_of_when_they_changed(loop_of: MakeLoop, tmp_path: Path) -> None:
+    loop_of(tmp_path / "libraries", 0.25, kind=Fading).run_until("tier 2|takes")
+    loop = loop_of(tmp_path / "libraries", 0.25, after=NEVER, kind=Fading, rounds=60)
+    loop.run_until("tier 2|takes")
+    loop.check()
+    assert (tmp_path / "worker-1.log").read_text().count("other numbers changed before") == 1
 
 
 def test_a_loop_of_two_lengths_keeps_the_library_of_one(loop_of: MakeLoop, kept: Path) -> None:

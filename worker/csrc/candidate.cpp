@@ -24,6 +24,13 @@ void Candidate::describe(Outline outline) {
   why_ = "no library was made of it yet";
 }
 
+void Candidate::widen(WordPlaces changing) {
+  if (state_ != State::kAwaiting) return;
+  changing_ = std::move(changing);
+  outline_.reset();
+  state_ = State::kDescribing;
+}
+
 bool Candidate::is_due(uint64_t took_ns, uint64_t due_ns) {
   took_ns_ += took_ns;
   if (due_ || state_ != State::kAwaiting || took_ns_ < due_ns) return false;

@@ -51,6 +51,9 @@ class Candidate {
   bool is_compared() const { return state_ == State::kProving || is_timed(); }
 
   void describe(Outline outline);
+  // Numbers that changed in another session: until it has a library, it is described anew, so that they may.
+  void widen(WordPlaces changing);
+  const WordPlaces& changing() const { return changing_; }
   // While it is awaited: the device worked so long on it. True, once, where that makes it worth a library.
   bool is_due(uint64_t took_ns, uint64_t due_ns);
   // `is_shared`: it also serves segments that differ from this one in a size; the note says for which, or why it serves this one alone. `took`: of
@@ -129,6 +132,7 @@ class Candidate {
   State state_ = State::kDescribing;
   std::string why_ = "it came once or twice";
   std::optional<Outline> outline_;
+  WordPlaces changing_;
   std::shared_ptr<Library> library_;
   std::string note_;
   bool shared_ = false;

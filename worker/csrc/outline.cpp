@@ -133,8 +133,8 @@ void refuse_kind(const Plan& plan, const wire::Step& step) {
 }  // namespace
 
 Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
-                 std::vector<const Outline*> alike)
-    : alike_(std::move(alike)) {
+                 std::vector<const Outline*> alike, const WordPlaces& changing)
+    : alike_(std::move(alike)), changing_(changing) {
   for (size_t index = 0; index < path.size(); ++index) {
     const wire::Step* step = path[index];
     freed_.emplace_back();
@@ -158,6 +158,7 @@ Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::un
   complete(layouts);
   numbers_of_ids_.clear();
   alike_.clear();
+  changing_.clear();
 }
 
 uint64_t Outline::add_place(uint64_t id) {
@@ -176,6 +177,7 @@ void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan,
   std::vector<Use> used(tensors.size());
   size_t tensor = 0, result = 0;
   const size_t drawn_from = step.slots.size() - (plan.random ? 2 : 0);
+  first_word_ = words_.size();
   for (size_t index = 0; index < step.slots.size(); ++index) {
     const auto& slot = step.slots[index];
     if (index == drawn_from && draws_mask(plan)) {
@@ -209,7 +211,8 @@ bool Outline::changes(const wire::Slot& slot) const {
 
 void Outline::note_number(const wire::Slot& slot) {
   const bool is_truth = slot.kind == wire::Word::kByte;
-  if (!changes(slot)) return words_.push_back({Kind::kConstant, !is_truth, slot.last});
+  const bool did_change = !is_truth && changing_.count({calls_, words_.size() - first_word_}) > 0;
+  if (!did_change && !changes(slot)) return words_.push_back({Kind::kConstant, !is_truth, slot.last});
   if (is_truth) throw NotCompiled("a truth changes from time to time");
   if (numbers_ >= kChangingNumbersMax) throw NotCompiled("more than " + std::to_string(kChangingNumbersMax) + " numbers change");
   words_.push_back({Kind::kNumber, false, numbers_++});

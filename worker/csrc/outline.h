@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -23,6 +24,9 @@ namespace forebay::worker {
 struct NotCompiled : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+// Words of calls: which call, and which of its words.
+using WordPlaces = std::set<std::pair<uint64_t, uint64_t>>;
 
 // What one coming of a segment binds.
 struct Binding {
@@ -68,9 +72,10 @@ class Outline {
   };
 
   // Of the words that the steps came with last; nothing of it is carried out yet. A number that changes, or a tensor that lies elsewhere, in one of
-  // `alike`, segments of the same calls in other sizes, is taken as such, whether or not it is: then one library may be for all. Throws NotCompiled.
+  // `alike`, segments of the same calls in other sizes, is taken as such, whether or not it is: then one library may be for all. So are the numbers of
+  // `changing`, which did in another session. Throws NotCompiled.
   Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
-          std::vector<const Outline*> alike);
+          std::vector<const Outline*> alike, const WordPlaces& changing = {});
 
   const std::vector<Place>& places() const { return places_; }
   uint64_t calls() const { return calls_; }
@@ -140,6 +145,8 @@ class Outline {
   std::vector<Guard> guards_;  // in the order of calls
   std::unordered_map<uint64_t, uint64_t> numbers_of_ids_;  // while it is made
   std::vector<const Outline*> alike_;                       // while it is made
+  WordPlaces changing_;                                     // while it is made
+  size_t first_word_ = 0;                                   // of the call at hand; while it is made
   std::vector<Draw> draws_;
   std::vector<Window> windows_;
   std::vector<std::pair<size_t, uint64_t>> fixed_;  // words that are offsets, and the numbers of their storages; while it is made

@@ -389,6 +389,12 @@ void Server::refuse_library(uint64_t number, const std::string& why) {
   order(std::move(refused));
 }
 
+void Server::widen_segment(uint64_t number, const WordPlaces& changing) {
+  Order widened{Order::Kind::kWiden, number};
+  widened.changing = changing;
+  order(std::move(widened));
+}
+
 // Kernels of programs.
 
 void Server::take_kernels(KernelHost host) { session_.take_kernels(std::move(host)); }
@@ -451,6 +457,8 @@ void Server::obey(const Order& order) {
     case Order::Kind::kLibrary:
       if (!order.library) return session_.refuse_library(order.epoch, order.why);
       return session_.take_library(order.epoch, order.library, order.why, order.is_shared, order.took);
+    case Order::Kind::kWiden:
+      return session_.widen_segment(order.epoch, order.changing);
     case Order::Kind::kKernel:
       if (client_.get() < 0) return;  // nobody waits for it any more
       return session_.take_kernel(order.epoch, order.why, order.parameters);

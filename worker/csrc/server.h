@@ -76,6 +76,7 @@ class Server final : private Replies, private GroupHost {
   // std::exception where that cannot be.
   void give_library(uint64_t number, const std::string& path, const std::string& note, bool is_shared, std::optional<double> took);
   void refuse_library(uint64_t number, const std::string& why);
+  void widen_segment(uint64_t number, const WordPlaces& changing);
 
   // Kernels of programs: session_kernels.cpp. Before `assign`.
   void take_kernels(KernelHost host);
@@ -94,9 +95,9 @@ class Server final : private Replies, private GroupHost {
 
  private:
   struct Order {
-    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd, kLibrary, kKernel, kNoKernel };
+    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd, kLibrary, kWiden, kKernel, kNoKernel };
     Kind kind;
-    uint64_t epoch = 0;       // kLibrary, kKernel, kNoKernel: a number
+    uint64_t epoch = 0;       // kLibrary, kWiden, kKernel, kNoKernel: a number
     int64_t limit_bytes = 0;  // kNoKernel: the code of the failure
     ParkingSpace space{};
     std::shared_ptr<Library> library{};  // kLibrary: none where there will be none, and why
@@ -104,6 +105,7 @@ class Server final : private Replies, private GroupHost {
     std::vector<KernelParameter> parameters{};
     bool is_shared = false;  // kLibrary
     std::optional<double> took{};  // kLibrary
+    WordPlaces changing{};         // kWiden
   };
   struct Ended {};       // `end` was called
   struct ClientLost {};  // the connection is over

@@ -102,6 +102,7 @@ class Session {
   // As Candidate::take has it.
   void take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared, std::optional<double> took);
   void refuse_library(uint64_t number, const std::string& why);
+  void widen_segment(uint64_t number, const WordPlaces& changing);
   // Kernels of programs: session_kernels.cpp. Of a session that has done nothing yet.
   void take_kernels(KernelHost host);
   const std::string& no_kernels() const;

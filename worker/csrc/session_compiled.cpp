@@ -244,7 +244,7 @@ void Session::describe(Candidate& candidate) {
     if (other->is_described() && are_alike(path_, other->path(), plans_)) alike.push_back(&other->outline());
   }
   try {
-    Outline outline(path_, plans_, storages_, layouts_, alike);
+    Outline outline(path_, plans_, storages_, layouts_, alike, candidate.changing());
     auto description = outline.description(path_, plans_);
     candidate.describe(std::move(outline));
     offers_.push_back({Offer::Kind::kSegment, candidate.number(), std::string(description.begin(), description.end())});
@@ -543,6 +543,12 @@ void Session::take_library(uint64_t number, std::shared_ptr<Library> library, co
     if (candidate->number() != number) continue;
     candidate->take(library, note, is_shared, took);
     prove_arrived(*candidate);
+  }
+}
+
+void Session::widen_segment(uint64_t number, const WordPlaces& changing) {
+  for (const auto& candidate : candidates_) {
+    if (candidate->number() == number) candidate->widen(changing);
   }
 }
 

@@ -45,6 +45,8 @@ class Server:
         """``note``: what is said of it; ``is_shared``: it is for several sizes; ``took``: of tier 1's time, where it was quicker in a
         session before."""
     def refuse_library(self, number: int, why: str) -> None: ...
+    def widen_segment(self, number: int, changing: set[tuple[int, int]]) -> None:
+        """Has it described anew as one in which these numbers change: of which call, and which of its words."""
     def take_kernels(
         self, refused: str, bytes_min: int, too_little: str, launch: Callable[[int, tuple[int, int, int], bytes], None] | None
     ) -> None:

@@ -117,6 +117,22 @@ def form_of(description: Description) -> bytes:
     return repr((description.numbers, description.draws, windows, places, calls)).encode()
 
 
+def changing_in(description: Description) -> set[tuple[int, int]]:
+    """The numbers that change: of which call, and which of its words."""
+    calls = enumerate(description.calls)
+    return {(number, place) for number, call in calls for place, word in enumerate(call.words) if word.kind == WordKind.NUMBER}
+
+
+def form_without_numbers(description: Description) -> bytes:
+    """The same for segments that differ in constants alone, and in which of their numbers change."""
+    numbers = (WordKind.CONSTANT, WordKind.NUMBER)
+    calls = [
+        (call.operator, call.overload, call.template, [None if word.kind in numbers else tuple(word) for word in call.words], call.guards)
+        for call in description.calls
+    ]
+    return repr((description.draws, description.windows, description.places, calls)).encode()
+
+
 def _form(one: Geometry | Argument | Output | None) -> Any:
     match one:
         case Geometry():

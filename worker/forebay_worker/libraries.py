@@ -161,6 +161,16 @@ class Libraries:
         """The segment has the library of another key, which is for several sizes."""
         self._write(key, {"shared": shared})
 
+    def changing(self, form: str) -> set[tuple[int, int]]:
+        """Which numbers changed in segments of the form that got libraries."""
+        return {(call, word) for call, word in self._noted(form).get("changing", ())}
+
+    def note_changing(self, form: str, changing: set[tuple[int, int]]) -> None:
+        """Those of one that gets a library, beside those that did before."""
+        noted = self.changing(form)
+        if not changing <= noted:
+            self._write(form, {"changing": sorted(changing | noted)})
+
     def judge(self, key: str, takes: float | None) -> None:
         """Notes what the segment's library takes of tier 1's time; None where it is not quicker."""
         noted = self._noted(key)

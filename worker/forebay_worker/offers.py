@@ -59,6 +59,12 @@ class Offered:
     has_own: bool = False
     alone: str = ""
     """Why no library of others is for it, where they have the same calls."""
+    bare_form: str = ""
+    """The same for segments that differ in constants, and in which numbers change; empty until it is asked for."""
+    changing: frozenset[tuple[int, int]] = frozenset()
+    """The numbers that change in it."""
+    was_widened: bool = False
+    """It was described anew, with numbers that changed in other sessions."""
 
 
 class Compiling:
@@ -128,7 +134,8 @@ class Compiling:
         LOG.info("segment %s: %s", segment.key, reason, extra={"action": "library_declined"})
 
     def _know(self, number: int, body: bytes) -> None:
-        self._segments[number] = Offered(key_of(body, *self._circumstances), body)
+        before = self._segments.get(number)
+        self._segments[number] = Offered(key_of(body, *self._circumstances), body, was_widened=before is not None and before.was_widened)
         try:
             if not self._look_up(number):
                 self._new.append(number)
@@ -189,6 +196,8 @@ class Compiling:
             try:
                 if segment is None or segment.has_own or segment.shares:
                     continue  # it was due when it was given one
+                if is_new and await self._widen(number, segment):
+                    continue
                 if not await self._share(number, segment) and not is_new and not self._look_up(number):
                     await self._make(number, segment)
             except OSError as error:
@@ -206,6 +215,28 @@ class Compiling:
             form = await asyncio.to_thread(lambda: descriptions.form_of(descriptions.read(segment.body)))
             segment.form = key_of(form, *self._circumstances, compiler.SIZE)
         return segment.form
+
+    async def _widen(self, number: int, segment: Offered) -> bool:
+        """Whether numbers changed in other sessions' segments that stand still in this one, as Adam's corrections do after some hundreds of
+        steps; then it is offered anew with them. So it has the same library."""
+        from forebay_worker import descriptions  # not needed where nothing is compiled
+
+        if len(segment.body) > ALIKE_BYTES_MAX:
+            return False
+
+        def look() -> tuple[bytes, set[tuple[int, int]]]:
+            description = descriptions.read(segment.body)
+            return descriptions.form_without_numbers(description), descriptions.changing_in(description)
+
+        form, changing = await asyncio.to_thread(look)
+        segment.bare_form, segment.changing = key_of(form, *self._circumstances, "changing"), frozenset(changing)
+        noted = self._libraries.changing(segment.bare_form)
+        if segment.was_widened or noted <= changing or not self._is_there(number, segment):
+            return False
+        segment.was_widened = True
+        self._executor.widen_segment(number, noted | changing)
+        LOG.info("segment %s: other numbers changed before", segment.key, extra={"action": "segment_widened"})
+        return True
 
     async def _share(self, number: int, segment: Offered) -> bool:
         """Whether there is a library of others that differ from it in a size which is for its own size, too; then it has that."""
@@ -250,6 +281,8 @@ class Compiling:
                 self._libraries.share(segment.key, segment.form)
             else:
                 self._libraries.keep(segment.key, made, seconds, alone=str(said.get("alone", segment.alone)))
+            if refused is None and segment.bare_form:
+                self._libraries.note_changing(segment.bare_form, set(segment.changing))
             if refused is None and self._is_there(number, segment):
                 self._look_up(number)
             LOG.info("segment %s: %s", segment.key, refused or "its library is made", extra={"action": "library_made"})

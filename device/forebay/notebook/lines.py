@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from forebay.journal import Entry, Journal
 from forebay.notebook import notice
-from forebay.notebook.gangs import Gangs
+from forebay.notebook.looks import Looks
 from forebay.notebook.output import NOWHERE, Header, Output
 from forebay.notebook.texts import Texts
 from forebay.spans import Work
@@ -46,7 +46,7 @@ class CellLines:
         self._lock = threading.Lock()
         self._header: Header = NOWHERE
         self._shown: dict[str, Shown] = {}
-        self._gangs = Gangs(journal)
+        self._looks = Looks(journal)
         self._late: Entry | None = None
         """Of the last cell, whose work was not done at its end."""
 
@@ -66,7 +66,7 @@ class CellLines:
         if entry is None or not entry.leases:
             return
         if self._journal.settled(work.id, SETTLE_SECONDS):
-            self._gangs.look(entry)
+            self._looks.look(entry)
         else:
             self._late = entry
         if self.quiet:
@@ -82,7 +82,7 @@ class CellLines:
         late = self._late
         if late is not None and not late.open:
             self._late = None
-            self._gangs.look(late)
+            self._looks.look(late)
         with self._lock:
             for shown in self._shown.values():
                 data = notice.used(shown.entry, self._texts)

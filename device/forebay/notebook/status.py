@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from forebay.notebook.texts import Texts
 
 CELLS_SHOWN = 10
+SEGMENT = ("calls", "times", "tier", "why")
 BUDGET = ("left_nano", "limit_nano", "currency", "user")
 
 Snapshot = dict[str, Any]
@@ -65,6 +66,7 @@ def _device(index: int, device: Device, home: Mapping[str, Any] | None, now_ns: 
         "running": [_price(lease) for lease in device.leases.values() if lease.price_nano_per_hour is not None],
         "memory_bytes": _memory_bytes(index) if device.session is not None else 0,
         "alone": _alone(device.gang) if device.gang is not None else None,
+        "segments": [{name: getattr(segment, name) for name in SEGMENT} for segment in device.segments],
     }
 
 
