@@ -58,7 +58,7 @@ class FakeWorker:
             case wire.Assign():
                 if "slow-assign" in os.environ.get("TZ", ""):
                     await asyncio.sleep(0.3)
-                if message.libraries is not None:
+                if message.libraries is not None and Path(message.libraries).parent.is_dir():
                     Path(message.libraries, message.session).mkdir(parents=True)
                 await self.say(wire.Assigned(session=message.session))
             case wire.Open():

@@ -625,6 +625,7 @@ def test_stopping_ends_sessions_and_processes_and_writes_what_was_used(pool: Mak
 def test_workers_are_told_the_folder_of_their_tenants_libraries(pool: Make, tmp_path: Path) -> None:
     async def scenario() -> None:
         devices = [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 3}]
+        (tmp_path / "libraries").mkdir()
         async with pool(libraries_dir=str(tmp_path / "libraries"), devices=devices) as running:
             clients = [await running.client(who) for who in ("ada", "ben", "other-ada")]
             for client in clients:

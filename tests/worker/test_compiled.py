@@ -333,14 +333,6 @@ def test_a_library_that_gained_serves_another_worker_once_it_is_proved_and_is_ti
     loop.check()
 
 
-def test_a_loop_whose_numbers_stand_still_has_the_library_of_when_they_changed(loop_of: MakeLoop, tmp_path: Path) -> None:
-    loop_of(tmp_path / "libraries", 0.25, kind=Fading).run_until("tier 2|takes")
-    loop = loop_of(tmp_path / "libraries", 0.25, after=NEVER, kind=Fading, rounds=60)
-    loop.run_until("tier 2|takes")
-    loop.check()
-    assert (tmp_path / "worker-1.log").read_text().count("other numbers changed before") == 1
-
-
 def test_a_loop_of_two_lengths_keeps_the_library_of_one(loop_of: MakeLoop, kept: Path) -> None:
     """Both begin with the same four calls, so each time it is told on the way which of them comes."""
     loop = loop_of(kept, 0.25, after=once_made(kept), kind=TwoLengths)
@@ -407,6 +399,18 @@ def test_a_length_that_comes_late_is_described_as_one_that_came_early(loop_of: M
         keys.append(known_with(alphas, loop, log))
     assert keys[0] == keys[1]
     assert len(set(keys[0])) == 3
+
+
+def test_a_loop_whose_numbers_stand_still_has_the_library_of_when_they_changed(loop_of: MakeLoop, tmp_path: Path) -> None:
+    (tmp_path / GIVEN).write_bytes(b"what no worker loads")
+    options = {"kind": Fading, "program": (str(Path(__file__).with_name("standin_compilers_worker.py")),), "python": sys.executable}
+    logs = [tmp_path / f"worker-{number}.log" for number in range(2)]
+    loop_of(tmp_path / "libraries", 0.25, **options).run_until("cannot be loaded")
+    key = known_segments(logs[0], 1)[0]
+    loop_of(tmp_path / "libraries", 0.25, after=NEVER, rounds=60, **options).run_until("cannot be loaded")
+    assert key not in known_segments(logs[1], 1), "before it hears which numbers changed"
+    assert logs[1].read_text().count("other numbers changed before") == 1
+    assert f"segment {key}: its library was there" in logs[1].read_text()
 
 
 def test_a_library_is_gone_when_it_is_closed(kept: Path) -> None:

@@ -32,8 +32,8 @@ MESSAGE_BYTES_MAX = 64 * 1024
 GROUP_HEADER = "Forebay-Group"
 """Of the same request: which one of a torchrun's processes this is, as the JSON of :class:`GroupMember`. Older pools do not look."""
 MEMBERS_MAX = 1024
-PATH_CHARACTERS_MAX = 4096
 """Processes of a group."""
+PATH_CHARACTERS_MAX = 4096
 
 Text = Annotated[str, Field(max_length=2048)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
