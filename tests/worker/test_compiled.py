@@ -403,7 +403,7 @@ def test_a_length_that_comes_late_is_described_as_one_that_came_early(loop_of: M
 
 def test_a_loop_whose_numbers_stand_still_has_the_library_of_when_they_changed(loop_of: MakeLoop, tmp_path: Path) -> None:
     (tmp_path / GIVEN).write_bytes(b"what no worker loads")
-    options = {"kind": Fading, "program": (str(Path(__file__).with_name("standin_compilers_worker.py")),), "python": sys.executable}
+    options: Any = {"kind": Fading, "program": (str(Path(__file__).with_name("standin_compilers_worker.py")),)}
     logs = [tmp_path / f"worker-{number}.log" for number in range(2)]
     loop_of(tmp_path / "libraries", 0.25, **options).run_until("cannot be loaded")
     key = known_segments(logs[0], 1)[0]

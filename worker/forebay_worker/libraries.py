@@ -112,11 +112,17 @@ class Libraries:
         self._bytes_max = bytes_max
 
     def _make_folder(self) -> None:
-        with contextlib.suppress(FileExistsError):
-            self.folder.mkdir(mode=0o700)
-            if self._group is not None:
-                os.chown(self.folder, -1, self._group)
-                self.folder.chmod(0o2770)
+        """Whole or not at all, since other workers may look for it."""
+        if self.folder.exists():
+            return
+        made = Path(tempfile.mkdtemp(prefix=".", dir=self.folder.parent))
+        if self._group is not None:
+            os.chown(made, -1, self._group)
+            made.chmod(0o2770)
+        try:
+            made.rename(self.folder)
+        except OSError:  # another worker was first
+            made.rmdir()
 
     def _is_ours(self, found: os.stat_result) -> bool:
         if self._group is None:
