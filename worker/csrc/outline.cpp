@@ -200,19 +200,19 @@ void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan,
   note_checks(plan, tensors, used);
 }
 
-// Whether the next word is one that changes, here or in one of those alike.
+// Whether the next word is one that changes, here, in one of those alike or in another session.
 bool Outline::changes(const wire::Slot& slot) const {
   const auto changes_in = [&](const Outline* other) {
     const Kind kind = other->words_.at(words_.size()).kind;
     return kind == Kind::kNumber || kind == Kind::kWindow;
   };
-  return slot.varies || std::any_of(alike_.begin(), alike_.end(), changes_in);
+  const bool did_change = changing_.count({calls_, words_.size() - first_word_}) > 0;
+  return slot.varies || did_change || std::any_of(alike_.begin(), alike_.end(), changes_in);
 }
 
 void Outline::note_number(const wire::Slot& slot) {
   const bool is_truth = slot.kind == wire::Word::kByte;
-  const bool did_change = !is_truth && changing_.count({calls_, words_.size() - first_word_}) > 0;
-  if (!did_change && !changes(slot)) return words_.push_back({Kind::kConstant, !is_truth, slot.last});
+  if (!changes(slot)) return words_.push_back({Kind::kConstant, !is_truth, slot.last});
   if (is_truth) throw NotCompiled("a truth changes from time to time");
   if (numbers_ >= kChangingNumbersMax) throw NotCompiled("more than " + std::to_string(kChangingNumbersMax) + " numbers change");
   words_.push_back({Kind::kNumber, false, numbers_++});

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,7 @@ class Offered:
     """Why no library of others is for it, where they have the same calls."""
     bare_form: str = ""
     """The same for segments that differ in constants, and in which numbers change; empty until it is asked for."""
-    changing: frozenset[tuple[int, int]] = frozenset()
+    changing: set[tuple[int, int]] = field(default_factory=set)
     """The numbers that change in it."""
     was_widened: bool = False
     """It was described anew, with numbers that changed in other sessions."""
@@ -207,34 +207,37 @@ class Compiling:
         """Whether the executor still has it, as it was."""
         return self._segments.get(number) is segment
 
-    async def _form_of(self, segment: Offered) -> str:
-        """Not told of long ones."""
+    async def _read(self, segment: Offered) -> None:
+        """Its forms, and which numbers change in it; once, and not of long ones."""
         from forebay_worker import descriptions  # not needed where nothing is compiled
 
-        if not segment.form and len(segment.body) <= ALIKE_BYTES_MAX:
-            form = await asyncio.to_thread(lambda: descriptions.form_of(descriptions.read(segment.body)))
-            segment.form = key_of(form, *self._circumstances, compiler.SIZE)
+        if segment.form or len(segment.body) > ALIKE_BYTES_MAX:
+            return
+
+        def look() -> tuple[bytes, bytes, set[tuple[int, int]]]:
+            description = descriptions.read(segment.body)
+            bare_form = descriptions.form_without_numbers(description)
+            return descriptions.form_of(description), bare_form, descriptions.changing_in(description)
+
+        form, bare_form, changing = await asyncio.to_thread(look)
+        segment.form = key_of(form, *self._circumstances, compiler.SIZE)
+        segment.bare_form = key_of(bare_form, *self._circumstances, "changing")
+        segment.changing = changing
+
+    async def _form_of(self, segment: Offered) -> str:
+        """Not told of long ones."""
+        await self._read(segment)
         return segment.form
 
     async def _widen(self, number: int, segment: Offered) -> bool:
         """Whether numbers changed in other sessions' segments that stand still in this one, as Adam's corrections do after some hundreds of
         steps; then it is offered anew with them. So it has the same library."""
-        from forebay_worker import descriptions  # not needed where nothing is compiled
-
-        if len(segment.body) > ALIKE_BYTES_MAX:
-            return False
-
-        def look() -> tuple[bytes, set[tuple[int, int]]]:
-            description = descriptions.read(segment.body)
-            return descriptions.form_without_numbers(description), descriptions.changing_in(description)
-
-        form, changing = await asyncio.to_thread(look)
-        segment.bare_form, segment.changing = key_of(form, *self._circumstances, "changing"), frozenset(changing)
-        noted = self._libraries.changing(segment.bare_form)
-        if segment.was_widened or noted <= changing or not self._is_there(number, segment):
+        await self._read(segment)
+        noted = self._libraries.changing(segment.bare_form) if segment.bare_form else set()
+        if segment.was_widened or noted <= segment.changing or not self._is_there(number, segment):
             return False
         segment.was_widened = True
-        self._executor.widen_segment(number, noted | changing)
+        self._executor.widen_segment(number, noted | segment.changing)
         LOG.info("segment %s: other numbers changed before", segment.key, extra={"action": "segment_widened"})
         return True
 
@@ -282,7 +285,7 @@ class Compiling:
             else:
                 self._libraries.keep(segment.key, made, seconds, alone=str(said.get("alone", segment.alone)))
             if refused is None and segment.bare_form:
-                self._libraries.note_changing(segment.bare_form, set(segment.changing))
+                self._libraries.note_changing(segment.bare_form, segment.changing)
             if refused is None and self._is_there(number, segment):
                 self._look_up(number)
             LOG.info("segment %s: %s", segment.key, refused or "its library is made", extra={"action": "library_made"})
