@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +15,17 @@ from gpu.sizes import Sizes
 from gpu.worker import Session, Worker, session_on, worker_on
 
 NOT_REHEARSED = "not in a rehearsal"
+
+
+def blocks_ms(sides: Sequence[Peer], blocks: int, model: str, steps: int) -> list[list[float]]:
+    """Blocks of a model's steps by turns, each side as often the first one: the one before leaves caches and clocks to the next."""
+    turns = []
+    for number in range(blocks):
+        first = number % len(sides)
+        order = [*range(first, len(sides)), *range(first)]
+        took = {side: sides[side].call("models.block_ms", model=model, steps=steps) for side in order}
+        turns.append([took[side] for side in range(len(sides))])
+    return turns
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,10 @@ RESUME_SECONDS_MAX = 5.0
 RETRY_SECONDS = 0.2
 """Between attempts to make a broken link again."""
 SHAPE_FUNCTIONS = "torch.fx.experimental.symbolic_shapes"
-"""What PyTorch imports, SymPy with it, when a result is first inferred by a kernel for meta tensors that is written in Python: 0.4 s, which
-are spent while the pool finds a device, and not in a step of the program's while it holds one."""
+"""What PyTorch imports, SymPy with it, when a result is first inferred by a kernel for meta tensors that is written in Python. That takes
+0.4 s and more, which are spent while the pool finds a device, if it has none at once, and not in a step of the program's that holds one."""
+AT_ONCE_SECONDS = 0.05
+"""Within that a pool lends a device whose worker has been started."""
 AWAY = messages.Cause(code="pool_away")
 CLOSE_SECONDS_MAX = 2.0
 POOLS_OWN_REQUEST = 0
@@ -292,7 +294,7 @@ class Session:
             if fresh:
                 self._page.asked(request.span)
                 self._send(link, messages.Acquire(request=request.number, span=request.span))
-                importlib.import_module(SHAPE_FUNCTIONS)
+                self._import_what_steps_need(request)
             self._wait(link, request, on_wait)
         except BaseException:
             self._cancel(link, request)
@@ -300,6 +302,12 @@ class Session:
         if request.error is not None:
             raise request.error
         return request.granted
+
+    def _import_what_steps_need(self, request: _Request) -> None:
+        with self._changed:
+            at_once = self._changed.wait_for(lambda: request.settled, AT_ONCE_SECONDS)
+        if not at_once:
+            importlib.import_module(SHAPE_FUNCTIONS)
 
     def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
         line = self._new_line()

@@ -75,6 +75,25 @@ def recurrent() -> tuple[nn.Module, Step]:
     return model, step
 
 
+def layers() -> tuple[nn.Module, Step]:
+    """Recurrent layers, one of them both ways; every fifth step's derivative is taken twice."""
+    model = nn.ModuleList([nn.LSTM(8, 16), nn.GRU(16, 8, bidirectional=True), nn.Linear(16, 4)]).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    inputs, labels = torch.randn(7, 4, 8).cuda(), torch.randint(0, 4, (4,)).cuda()
+
+    def step(number: int) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model[2](model[1](model[0](inputs)[0])[0][-1]), labels)
+        if number % 5 == 4:
+            loss.backward(retain_graph=True)
+        loss.backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+        return loss.detach()
+
+    return model, step
+
+
 def accumulation() -> tuple[nn.Module, Step]:
     """Gradients of two uploaded batches are added; every seventh step something else is computed before."""
     model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(512, 4)).cuda()
@@ -116,7 +135,7 @@ def failing() -> tuple[nn.Module, Step]:
     return model, step
 
 
-PROGRAMS = {made.__name__: made for made in (perceptron, transformer, recurrent, accumulation, failing)}
+PROGRAMS = {made.__name__: made for made in (perceptron, transformer, recurrent, layers, accumulation, failing)}
 
 
 def segments() -> Iterator[dict[str, Any]]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import _ctypes
 import asyncio
 import ctypes
+import fcntl
 import os
 import re
 import shutil
+import socket
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,6 +38,7 @@ NEVER = "1e9"
 BEING_MADE = "library is being made"
 LOOPS, AT_ONCE = 24, 8
 ROWS = (512, 384, 448, 320, 20)
+GATHERING_SECONDS = 0.03
 
 
 @dataclass
@@ -294,6 +298,12 @@ def once_made(kept: Path) -> str:
     return NEVER if any(kept.glob("*.so")) else "0"
 
 
+def unread_by(peer: socket.socket) -> int:
+    """Bytes that were sent, and not taken."""
+    answer = fcntl.ioctl(peer, termios.TIOCOUTQ, bytes(4))
+    return int.from_bytes(answer, sys.byteorder)
+
+
 def key_of(libraries: Path) -> str:
     """Of the one library there is."""
     (found,) = libraries.glob("*.so")
@@ -528,6 +538,26 @@ def test_steps_that_are_held_back_are_carried_out_when_nothing_comes(loop_of: Ma
     loop.client.send(stream.Follow(2))
     x.mul_(0.5).add_(loop.y, alpha=0.25)
     torch.testing.assert_close(loop.client.download(loop.places[0], geometry_of(x)), x)
+
+
+def test_steps_are_left_unread_while_they_are_gathered(loop_of: MakeLoop, kept: Path) -> None:
+    """Whoever sends them has no worker to wake up for each."""
+    loop = loop_of(kept, 0.25, after=once_made(kept))
+    loop.run_until("tier 2")
+    left = 0
+    for _ in range(30):
+        for steps, pause in ((1, 0.3), (1, 0.2), (STEPS - 3, 0.5)):
+            loop.client.send(stream.Follow(steps))
+            time.sleep(pause * GATHERING_SECONDS)
+            if pause == 0.2:
+                left = left + 1 if unread_by(loop.client.socket) else 0
+        loop.client.send(stream.Follow(1))
+        assert isinstance(loop.client.sync(), stream.Done)
+        if left == 5:
+            break
+    assert left == 5
+    loop.check()
+    assert loop.standing()[0] == 2
 
 
 class Ringing:

@@ -116,7 +116,7 @@ void Candidate::proved() {
   served_ = 0;
   ended_.reset();
   if (timed_) return serve();
-  state_ = State::kWeighing;
+  state_ = library_ ? State::kWeighing : State::kTiming;  // a graph is always lighter to hand over
   why_ = std::string("its ") + what_ + " is timed against tier 1";
 }
 
@@ -149,6 +149,13 @@ void Candidate::came(Clock::time_point now, std::optional<Clock::time_point> oth
   if (state_ == State::kTiming && as_planned && before) note_time(std::chrono::duration<double>(now - *before).count());
 }
 
+void Candidate::gathered(Clock::duration took) { gathered_ = {took, gathered_[0]}; }
+
+Clock::duration Candidate::gathering() const {
+  const auto shorter = std::min(gathered_[0], gathered_[1]);
+  return shorter < kGatheringMin ? Clock::duration{} : shorter;
+}
+
 void Candidate::took(double seconds) {
   if (state_ == State::kWeighing) note_time(seconds);
 }
@@ -159,7 +166,21 @@ void Candidate::note_time(double seconds) {
   if (comings_ % kTurn != 0) seconds_ += seconds;
   if (comings_ % kTurn == kTurn - 1) times_[static_cast<size_t>(turn())].push_back(std::exchange(seconds_, 0));
   ++comings_;
-  if (times_[static_cast<size_t>(turns_ - 1)].size() >= kTurnsMin) decide();
+  if (comings_ % (kTurn * turns_) != 0) return;
+  const size_t turns = times_[0].size();
+  if (turns >= kTurnsMin || (turns >= kTurnsFew && is_clear())) decide();
+}
+
+// Whether tier 2 is quicker in each of its turns, or slower.
+bool Candidate::is_clear() const {
+  const auto [shortest, longest] = std::minmax_element(times_[0].begin(), times_[0].end());
+  bool is_slower = true;
+  for (int kind = 1; kind < turns_; ++kind) {
+    const auto [least, most] = std::minmax_element(times_[static_cast<size_t>(kind)].begin(), times_[static_cast<size_t>(kind)].end());
+    if (*most * kClear < *shortest) return true;
+    is_slower = is_slower && *least > *longest * kClear;
+  }
+  return is_slower;
 }
 
 void Candidate::forget_times() {

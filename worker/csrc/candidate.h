@@ -94,6 +94,10 @@ class Candidate {
   void proved();
   // Numbers changed that were constants: it is described anew, so that they may change; twice at most.
   void widen();
+  // Its steps were held back, and all there after so long.
+  void gathered(Clock::duration took);
+  // How long that probably takes, at least; nothing where that is not worth a look.
+  Clock::duration gathering() const;
   // While it is weighed: its kernels took so long, with all its steps there.
   void took(double seconds);
   // Whether the coming that ends now is one that a turn's time begins or ends with.
@@ -107,11 +111,14 @@ class Candidate {
  private:
   static constexpr int kProofs = 3;
   static constexpr int kTurn = 7;               // comings
-  static constexpr size_t kTurnsMin = 12;       // of each, before it is decided
+  static constexpr size_t kTurnsFew = 4;        // of each, before it is decided where all turns of one are that much shorter than any of the other
+  static constexpr double kClear = 1.1;
+  static constexpr size_t kTurnsMin = 12;       // else
   static constexpr uint64_t kProveEvery = 1000;
   static constexpr int kWidenings = 2;
   static constexpr int kStraysMax = 16;
   static constexpr int kRecordingsMax = 8;
+  static constexpr auto kGatheringMin = std::chrono::microseconds(200);
   static constexpr double kMiddle = 0.5;
   static constexpr double kUndisturbed = 0.25;
   static constexpr double kLighter = 0.95;      // of the time that tier 1 takes with all steps there, at most
@@ -125,6 +132,7 @@ class Candidate {
   void serve();
   void note_time(double seconds);
   void forget_times();
+  bool is_clear() const;
   void decide();
 
   uint64_t number_;
@@ -158,6 +166,7 @@ class Candidate {
   bool timed_ = false;    // and gained
   double takes_ = 0;      // of tier 1's time, from end to end
   bool trusted_ = false;  // that was in a session before
+  std::array<Clock::duration, 2> gathered_{};  // the last times
   std::optional<Clock::time_point> ended_;
   std::array<std::vector<double>, 3> times_;  // seconds of turns
 };

@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/Exception.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -236,17 +237,50 @@ Made forward_of(const Layer& layer, int64_t number) {
   return by(layer, layer.direction(number), number == 1);
 }
 
-// What a layer keeps for its derivative, beside the storage of its last result, which has no bytes. oneDNN's workspaces are opaque: they hold for this
-// process and for such a layer alone, and the kernel trusts their size. A storage that was parked, moved, or made by anything else than `forward` has nothing
-// beside it: then the derivative computes the layer again. No accelerator keeps anything: its calls may be recorded, and a graph would hold on to an address.
+// By cuDNN, as natively.
+bool takes_cudnn(const Layer& layer) { return layer.input.is_cuda() && at::cudnn_is_acceptable(layer.input); }
+
+// All directions at once, and what cuDNN keeps for its derivative: its reserve, and the weights as it has them.
+struct MadeByCudnn {
+  Tensor output, h, c, reserve, weights;
+};
+
+// Says nothing: PyTorch would have the weights in one piece, which are the session's, and warns at each call.
+class NoWarning : public c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+MadeByCudnn forward_by_cudnn(const Layer& layer) {
+  static NoWarning nothing;
+  const c10::WarningUtils::WarningHandlerGuard silent(&nothing);
+  const std::optional<Tensor> c = layer.cell == kLstmCell ? std::optional(layer.state[1].contiguous()) : std::nullopt;
+  auto [output, last_h, last_c, reserve, weights] = at::_cudnn_rnn(layer.input.contiguous(), layer.weights, layer.per_direction(), {}, layer.state[0].contiguous(), c, layer.cell,
+                                                                   layer.hidden, 0, 1, false, 0, /*train=*/true, layer.directions == 2, {}, {});
+  return {output, last_h, last_c, reserve, weights};
+}
+
+// Of calls that an accelerator records as a graph, and of those between two such graphs. For one thread, as devices are.
+thread_local uint64_t stretch = 0;
+
+// What a layer keeps for its derivative, beside the storage of its last result, which has no bytes. Workspaces are opaque: they hold for this process and for
+// such a layer alone, and the kernel trusts their size. A storage that was parked, moved, or made by anything else than `forward` has nothing beside it: then
+// the derivative computes the layer again; and where it is recorded apart from the layer, as a graph would hold on to an address.
 struct Reserve {
   using Shape = std::array<int64_t, 8>;
+  enum class By { kSteps, kOneDnn, kCudnn };
 
   Shape shape;
-  bool by_onednn;
+  By by;
+  uint64_t stretch;
   c10::weak_intrusive_ptr<c10::StorageImpl> output;  // that was made with it
   std::vector<Made> directions;                      // without what the session has: output and last states
+  MadeByCudnn all;                                   // likewise
 };
+
+Reserve::By kernel_of(const Layer& layer) {
+  if (takes_cudnn(layer)) return Reserve::By::kCudnn;
+  return takes_onednn(layer) ? Reserve::By::kOneDnn : Reserve::By::kSteps;
+}
 
 Reserve::Shape shape_of(const Layer& layer) {
   const auto& input = layer.input;
@@ -255,23 +289,39 @@ Reserve::Shape shape_of(const Layer& layer) {
 
 void drop_reserve(void* reserve) { delete static_cast<Reserve*>(reserve); }
 
-Tensor beside_nothing(std::unique_ptr<Reserve> reserve) {
-  c10::DataPtr nothing(nullptr, reserve.release(), &drop_reserve, c10::kCPU);
+Tensor beside_nothing(std::unique_ptr<Reserve> reserve, const Layer& layer) {
+  c10::DataPtr nothing(nullptr, reserve.release(), &drop_reserve, layer.input.device());
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(0), std::move(nothing), nullptr, /*resizable=*/false);
-  return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), c10::DispatchKeySet(c10::DispatchKey::CPU), caffe2::TypeMeta::Make<uint8_t>());
+  const auto key = c10::computeDispatchKey(at::kByte, at::kStrided, layer.input.device());
+  return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), c10::DispatchKeySet(key), caffe2::TypeMeta::Make<uint8_t>());
 }
 
 // Null where nothing was kept for this layer.
-const Reserve* reserve_of(const Layer& layer, TensorList results) {
+Reserve* reserve_of(const Layer& layer, TensorList results) {
   if (!results.back().defined() || !results.back().has_storage()) return nullptr;
-  const auto* found = results.back().storage().data_ptr().cast_context<Reserve>(&drop_reserve);
+  auto* found = results.back().storage().data_ptr().cast_context<Reserve>(&drop_reserve);
   if (found == nullptr || found->output.lock().get() != results[0].storage().unsafeGetStorageImpl()) return nullptr;
-  return found->shape == shape_of(layer) && found->by_onednn == takes_onednn(layer) ? found : nullptr;
+  const bool is_used = found->by == Reserve::By::kCudnn && !found->all.reserve.defined();
+  return !is_used && found->shape == shape_of(layer) && found->by == kernel_of(layer) && found->stretch == stretch ? found : nullptr;
 }
 
 // Whether what the kernels here keep serves the derivative, and their results are PyTorch's to the bit.
 bool can_keep(const Layer& layer) {
-  return layer.input.is_cpu() && (takes_onednn(layer) || layer.cell != kLstmCell || layer.input.scalar_type() == at::kDouble);
+  return takes_cudnn(layer) || (layer.input.is_cpu() && (takes_onednn(layer) || layer.cell != kLstmCell || layer.input.scalar_type() == at::kDouble));
+}
+
+// The results, and behind them what is kept beside the first one.
+std::vector<Tensor> with_reserve(const Layer& layer, std::vector<Tensor> results, std::vector<Made> directions, MadeByCudnn all) {
+  auto output = results[0].storage().getWeakStorageImpl();
+  results.push_back(beside_nothing(std::make_unique<Reserve>(Reserve{shape_of(layer), kernel_of(layer), stretch, std::move(output), std::move(directions), std::move(all)}), layer));
+  return results;
+}
+
+std::vector<Tensor> forward_and_keep_by_cudnn(const Layer& layer) {
+  MadeByCudnn made = forward_by_cudnn(layer);
+  std::vector<Tensor> results{made.output.contiguous(), made.h.contiguous()};
+  if (layer.cell == kLstmCell) results.push_back(made.c.contiguous());
+  return with_reserve(layer, std::move(results), {}, {{}, {}, {}, std::move(made.reserve), std::move(made.weights)});
 }
 
 std::vector<Tensor> forward_and_keep(const Layer& layer) {
@@ -288,14 +338,13 @@ std::vector<Tensor> forward_and_keep(const Layer& layer) {
   std::vector<Tensor> results{both ? at::cat(outputs, 2) : std::move(outputs[0])};
   results.push_back(both ? at::stack(hs) : hs[0].unsqueeze(0));
   if (layer.cell == kLstmCell) results.push_back(both ? at::stack(cs) : cs[0].unsqueeze(0));
-  results.push_back(beside_nothing(std::make_unique<Reserve>(Reserve{shape_of(layer), takes_onednn(layer), results[0].storage().getWeakStorageImpl(), std::move(kept)})));
-  return results;
+  return with_reserve(layer, std::move(results), std::move(kept), {});
 }
 
 std::vector<Tensor> forward(const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional, bool keeps) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const Layer layer(input, state, weights, cell, bidirectional);
-  if (keeps && can_keep(layer)) return forward_and_keep(layer);
+  if (keeps && can_keep(layer)) return takes_cudnn(layer) ? forward_and_keep_by_cudnn(layer) : forward_and_keep(layer);
   std::vector<Tensor> results;
   if (cell == kLstmCell) {
     const auto [output, h, c] = at::lstm(input, state, weights, layer.biases, /*num_layers=*/1, /*dropout=*/0, /*train=*/false, bidirectional, /*batch_first=*/false);
@@ -321,20 +370,19 @@ Made made_of(const Layer& layer, TensorList results, const Reserve* reserve, int
   return made;
 }
 
-// By cuDNN, as natively: all directions at once.
-Gradients backward_by_cudnn(const Layer& layer, const c10::List<std::optional<Tensor>>& gradients) {
+// All directions at once. cuDNN writes to its reserve, so that another derivative of the same results finds none.
+Gradients backward_by_cudnn(const Layer& layer, const c10::List<std::optional<Tensor>>& gradients, TensorList results, Reserve* kept) {
   const Tensor input = layer.input.contiguous(), h = layer.state[0].contiguous();
   const std::optional<Tensor> c = layer.cell == kLstmCell ? std::optional(layer.state[1].contiguous()) : std::nullopt;
   const auto given = [&](size_t place) -> std::optional<Tensor> {
     const std::optional<Tensor> one = place < gradients.size() ? std::optional<Tensor>(gradients.get(place)) : std::nullopt;
     return one && one->defined() ? std::optional(one->contiguous()) : std::nullopt;
   };
-  const bool bidirectional = layer.directions == 2;
-  const auto [output, last_h, last_c, reserve, buffer] =
-      at::_cudnn_rnn(input, layer.weights, layer.per_direction(), {}, h, c, layer.cell, layer.hidden, 0, 1, false, 0, /*train=*/true, bidirectional, {}, {});
+  MadeByCudnn made = kept == nullptr ? forward_by_cudnn(layer) : std::exchange(kept->all, {});
+  if (kept != nullptr) made.output = results[0].contiguous();
   auto [of_input, of_h, of_c, of_weights] =
-      at::_cudnn_rnn_backward(input, layer.weights, layer.per_direction(), buffer, h, c, output, given(0), given(1), given(2), layer.cell, layer.hidden, 0, 1, false, 0, true,
-                              bidirectional, {}, {}, reserve, {true, true, true, true});
+      at::_cudnn_rnn_backward(input, layer.weights, layer.per_direction(), made.weights, h, c, made.output, given(0), given(1), given(2), layer.cell, layer.hidden, 0, 1, false, 0,
+                              true, layer.directions == 2, {}, {}, made.reserve, {true, true, c.has_value(), true});
   Gradients found{of_input, of_h};
   if (layer.cell == kLstmCell) found.push_back(of_c);
   for (const auto& one : of_weights) found.push_back(one.clone());  // parts of one buffer
@@ -359,8 +407,8 @@ Gradients backward(const c10::List<std::optional<Tensor>>& gradients, TensorList
     const std::optional<Tensor> one = gradients.get(place);
     if (one && one->defined()) check_result(layer, *one, place, "gradient");
   }
-  if (input.is_cuda() && at::cudnn_is_acceptable(input)) return backward_by_cudnn(layer, gradients);
-  const Reserve* reserve = reserve_of(layer, results);
+  Reserve* const reserve = reserve_of(layer, results);
+  if (takes_cudnn(layer)) return backward_by_cudnn(layer, gradients, results, reserve);
   std::vector<Outgoing> outgoing;
   for (int64_t number = 0; number < layer.directions; ++number) {
     const auto by = takes_onednn(layer) ? backward_by_onednn : backward_by_steps;
@@ -377,6 +425,8 @@ Gradients backward(const c10::List<std::optional<Tensor>>& gradients, TensorList
 }
 
 }  // namespace
+
+void part_reserves() { ++stretch; }
 
 bool keeps_beside(const c10::Storage& storage) { return storage && storage.data_ptr().get_deleter() == &drop_reserve; }
 

@@ -9,5 +9,7 @@ namespace forebay::worker {
 void define_recurrent_layers();
 // Whether a layer has left something for its derivative beside the storage, which has no bytes of its own.
 bool keeps_beside(const c10::Storage& storage);
+// What this thread's layers have left so far is for nothing that comes from now on: a recording begins or ends.
+void part_reserves();
 
 }  // namespace forebay::worker

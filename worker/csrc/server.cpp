@@ -34,6 +34,13 @@ uint64_t nanoseconds(Clock::duration duration) {
 
 uint64_t bytes(int64_t count) { return static_cast<uint64_t>(count); }
 
+// None where that is past.
+timespec time_until(Clock::time_point time) {
+  const auto left = std::max(Clock::duration{}, time - Clock::now());
+  const auto whole = std::chrono::floor<std::chrono::seconds>(left);
+  return {whole.count(), std::chrono::nanoseconds(left - whole).count()};
+}
+
 Clock::duration seconds(double value) {
   const auto most = std::chrono::duration<double>(kForGood);
   return std::chrono::duration_cast<Clock::duration>(std::min(std::chrono::duration<double>(value), most));
@@ -275,6 +282,8 @@ void Server::mark(uint64_t epoch) {
 }
 
 void Server::receive() {
+  // A client whose steps lie unread sends more of them at once, and has nobody to wake.
+  if (const auto quiet_until = session_.quiet_until(); quiet_until && Clock::now() < *quiet_until) return wait(0, *quiet_until);
   auto arrival = Inbox::Arrival::kNothing;
   const auto look = [&] {
     arrival = inbox_.receive(client_.get());
@@ -571,10 +580,11 @@ std::optional<Clock::time_point> Server::waiting_check() {
   return now + idle_release_;
 }
 
-void Server::wait(short events) {
+void Server::wait(short events, std::optional<Clock::time_point> at_most) {
   rest();
   const auto held_until = session_.held_until();
-  const auto until = held_until ? held_until : idle_check();
+  auto until = held_until ? held_until : idle_check();
+  if (at_most) until = std::min(until.value_or(*at_most), *at_most);
   std::vector<pollfd> polled{{client_.get(), static_cast<short>(events | POLLRDHUP), 0}};
   session_.watch_others(polled);
   poll(polled, until);
@@ -590,12 +600,8 @@ void Server::wait(short events) {
 
 void Server::poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until) {
   polled.push_back({orders_bell_.get(), POLLIN, 0});
-  int timeout_ms = -1;
-  if (until) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*until - Clock::now()).count();
-    timeout_ms = static_cast<int>(std::clamp<int64_t>(left, 0, std::numeric_limits<int>::max()));
-  }
-  ::poll(polled.data(), polled.size(), timeout_ms);
+  const timespec left = until ? time_until(*until) : timespec{};
+  ::ppoll(polled.data(), polled.size(), until ? &left : nullptr, nullptr);
   const bool rung = polled.back().revents & POLLIN;
   polled.pop_back();
   if (!rung) return;

@@ -146,7 +146,8 @@ class Server final : private Replies, private GroupHost {
   void hand_over_offers();
 
   // Sleeps until an order, or `events` at the client's socket, or the lease's idleness; obeys. Throws ClientLost, Ended.
-  void wait(short events);
+  // For the client, and for orders; `at_most` until then.
+  void wait(short events, std::optional<Clock::time_point> at_most = std::nullopt);
   void poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until);
   bool is_busy();
   std::optional<Clock::time_point> idle_check();

@@ -110,6 +110,8 @@ class Session {
   void refuse_kernel(uint64_t number, wire::FailureCode code, const std::string& why);
   // Until when steps are held back, if any are; then they are to be carried out.
   std::optional<Clock::time_point> held_until() const;
+  // Until when those that are still to come need not be read: it took them longer the last times.
+  std::optional<Clock::time_point> quiet_until() const;
   void release_late();
 
   // A WRITE whose payload is still on its way. nullopt: read it into memory first, and execute it.
@@ -337,7 +339,7 @@ class Session {
   std::optional<Clock::time_point> candidate_ended_;  // the last one that came
   uint64_t ends_ = 0;                  // of segments
   Candidate* holding_ = nullptr;       // whose steps, all of `path_`, are held back
-  Clock::time_point held_until_{};
+  Clock::time_point held_since_{};
   std::optional<Threads> threads_;     // where kernels take all processors of the host that the program is on, too
   bool planned_ = false;               // a library has carried this segment out
   uint64_t began_ns_ = 0;              // of this segment, as `busy_ns` counts

@@ -21,6 +21,7 @@ constexpr uint64_t kComingsMin = 2;           // before the one that is describe
 constexpr size_t kCandidatesMax = 64;         // of one session
 constexpr uint64_t kEndsKept = 1024;          // of segments, until a candidate that is none of them makes room for another
 constexpr auto kHoldingMax = std::chrono::milliseconds(50);
+constexpr int kQuietParts = 3, kParts = 4;  // of the time in which steps are gathered, in which they are not read
 const std::string kRunningSegment = "a compiled segment";
 
 // Takes what a library tells behind its results: whether indices that it computed lead nowhere. Throws std::runtime_error where it does not tell.
@@ -40,11 +41,16 @@ double kernel_seconds(int threads) {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
+// Kernels take so many threads from here on. To say so makes PyTorch end threads and start others, and forget kernels that it has prepared.
+void take_threads(int threads) {
+  if (at::get_num_threads() != threads) at::set_num_threads(threads);
+}
+
 // While it lives, kernels take so many threads.
 class WithThreads {
  public:
-  explicit WithThreads(int threads) : before_(at::get_num_threads()) { at::set_num_threads(threads); }
-  ~WithThreads() { at::set_num_threads(before_); }
+  explicit WithThreads(int threads) : before_(at::get_num_threads()) { take_threads(threads); }
+  ~WithThreads() { take_threads(before_); }
   WithThreads(const WithThreads&) = delete;
   WithThreads& operator=(const WithThreads&) = delete;
 
@@ -165,7 +171,7 @@ bool Session::holds_back(const wire::Step& step) {
   if (!compiles() || !path_.empty() || !path_known_ || stopped_ || lost_ || timing_.is_noting()) return false;
   holding_ = going_on(step, true);
   if (holding_ == nullptr) return false;
-  held_until_ = Clock::now() + kHoldingMax;
+  held_since_ = Clock::now();
   return true;
 }
 
@@ -180,7 +186,11 @@ bool Session::note_step(wire::Step* step, bool held) {
 }
 
 std::optional<Clock::time_point> Session::held_until() const {
-  return holding_ == nullptr ? std::nullopt : std::optional(held_until_);
+  return holding_ == nullptr ? std::nullopt : std::optional(held_since_ + kHoldingMax);
+}
+
+std::optional<Clock::time_point> Session::quiet_until() const {
+  return holding_ == nullptr ? std::nullopt : std::optional(held_since_ + holding_->gathering() * kQuietParts / kParts);
 }
 
 void Session::release_late() {
@@ -218,6 +228,7 @@ void Session::replay(size_t begin, size_t end) {
 // All steps of the segment are there, held back.
 void Session::complete() {
   Candidate& candidate = *std::exchange(holding_, nullptr);
+  candidate.gathered(Clock::now() - held_since_);
   if (device_.has_graphs()) return complete_by_graphs(candidate);
   Binding binding;
   if (candidate.state() == Candidate::State::kDescribing) {
@@ -535,7 +546,9 @@ void Session::choose_threads() {
     if (candidate->state() == Candidate::State::kServing) by = Threads::By::kLibrary;
   }
   const std::chrono::nanoseconds worked(replies_.busy_ns());
-  at::set_num_threads(threads_->ended(end, by, Clock::now(), worked));
+  int threads = threads_->ended(end, by, Clock::now(), worked);
+  if (candidate != nullptr && candidate->threads_less() && threads_->expects(end)) threads = threads_->most() - *candidate->threads_less();
+  take_threads(threads);
 }
 
 void Session::take_library(uint64_t number, std::shared_ptr<Library> library, const std::string& note, bool is_shared, std::optional<double> took) {

@@ -7,8 +7,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 
-#include "clock.h"
 #include "proof.h"
+#include "recurrent.h"
 #include "session.h"
 
 namespace forebay::worker {
@@ -22,6 +22,7 @@ const std::string kRunningGraph = "a graph of calls";
 class RecordingScope {
  public:
   RecordingScope(const Device& device, DeviceGraph& graph, const DeviceGraph::Draws& draws) : device_(device), graph_(graph) {
+    part_reserves();
     graph_.begin(draws);
     device_.record_into(&graph_);
   }
@@ -36,6 +37,7 @@ class RecordingScope {
   RecordingScope& operator=(const RecordingScope&) = delete;
   void end() {
     ended_ = true;
+    part_reserves();
     device_.record_into(nullptr);
     graph_.end();
   }
@@ -68,13 +70,8 @@ void Session::complete_by_graphs(Candidate& candidate) {
     default:
       break;
   }
-  const double begin = processor_seconds();
-  if (candidate.by_tier_2()) {
-    planned_ = replay_graphs(candidate);
-  } else {
-    replay();
-  }
-  if (planned_ == candidate.by_tier_2()) candidate.took(processor_seconds() - begin);
+  if (!candidate.by_tier_2()) return replay();
+  planned_ = replay_graphs(candidate);
 }
 
 // Carries the segment out, and records what of it can be.

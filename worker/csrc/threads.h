@@ -32,6 +32,8 @@ class Threads {
   // A segment has come to its end now, which is that step; so long, in all, has the device been at work. Returns how many threads the kernels of
   // what probably follows are to take.
   int ended(const wire::Step& end, By by, Clock::time_point now, std::chrono::nanoseconds worked);
+  // Whether what probably follows is a segment with this end.
+  bool expects(const wire::Step& end) const { return expected_ == &end; }
   // Whether it is known how many the segment with this end is quicker with, or cannot be found.
   bool is_settled(const wire::Step& end) const;
   // The steps are gone.

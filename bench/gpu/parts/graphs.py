@@ -8,7 +8,7 @@ import time
 
 from gpu.figures import LARGE_MODELS, SMALL_MODELS
 from gpu.peer import Peer
-from gpu.trial import NOT_REHEARSED, Trial
+from gpu.trial import NOT_REHEARSED, Trial, blocks_ms
 
 MEMORY_SHARE = 0.3
 """Of the device, for each of two sessions; a native process holds the same models beside them."""
@@ -55,7 +55,7 @@ def step(trial: Trial, sides: tuple[Peer, Peer, Peer], model: str, shown: str, d
     began = time.monotonic()
     standing = until_settled(sides[0], model, steps)
     settled_s = time.monotonic() - began
-    turns = [[peer.call("models.block_ms", model=model, steps=steps) for peer in sides] for _ in range(blocks)]
+    turns = blocks_ms(sides, blocks, model, steps)
     for peer in sides:
         peer.call("models.discard", model=model)
     recorded, plain, native = (statistics.median(side) for side in zip(*turns, strict=True))

@@ -8,7 +8,7 @@ import statistics
 from gpu.figures import LARGE_MODELS, RECURRENT_MODELS, SMALL_MODELS
 from gpu.peer import Peer
 from gpu.pool import pool_on
-from gpu.trial import NOT_REHEARSED, Trial
+from gpu.trial import NOT_REHEARSED, Trial, blocks_ms
 from gpu.worker import Session
 
 MEMORY_SHARE = 0.6
@@ -127,7 +127,7 @@ def step(trial: Trial, session: Session, native: Peer, name: str, model: str, dt
     for peer in sides:
         peer.call("models.make", model=model, dtype=dtype)
         peer.call("models.block_ms", model=model, steps=WARM_UP_STEPS)
-    pairs = [tuple(peer.call("models.block_ms", model=model, steps=steps) for peer in sides) for _ in range(blocks)]
+    pairs = blocks_ms(sides, blocks, model, steps)
     for peer in sides:
         peer.call("models.discard", model=model)
     ratio: float = statistics.median(mine / theirs for mine, theirs in pairs)
