@@ -283,7 +283,7 @@ void Server::mark(uint64_t epoch) {
 
 void Server::receive() {
   // A client whose steps lie unread sends more of them at once, and has nobody to wake.
-  if (const auto quiet_until = session_.quiet_until(); quiet_until && Clock::now() < *quiet_until) return wait(0, *quiet_until);
+  if (const auto quiet_until = session_.quiet_until(); quiet_until && Clock::now() < *quiet_until) rest_until(*quiet_until);
   auto arrival = Inbox::Arrival::kNothing;
   const auto look = [&] {
     arrival = inbox_.receive(client_.get());
@@ -580,11 +580,17 @@ std::optional<Clock::time_point> Server::waiting_check() {
   return now + idle_release_;
 }
 
-void Server::wait(short events, std::optional<Clock::time_point> at_most) {
+// Waits not for what the client sends, but for its end, and for orders.
+void Server::rest_until(Clock::time_point until) {
+  rest();
+  std::vector<pollfd> polled{{client_.get(), POLLRDHUP, 0}};
+  poll(polled, until);
+}
+
+void Server::wait(short events) {
   rest();
   const auto held_until = session_.held_until();
-  auto until = held_until ? held_until : idle_check();
-  if (at_most) until = std::min(until.value_or(*at_most), *at_most);
+  const auto until = held_until ? held_until : idle_check();
   std::vector<pollfd> polled{{client_.get(), static_cast<short>(events | POLLRDHUP), 0}};
   session_.watch_others(polled);
   poll(polled, until);

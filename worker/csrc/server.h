@@ -146,8 +146,8 @@ class Server final : private Replies, private GroupHost {
   void hand_over_offers();
 
   // Sleeps until an order, or `events` at the client's socket, or the lease's idleness; obeys. Throws ClientLost, Ended.
-  // For the client, and for orders; `at_most` until then.
-  void wait(short events, std::optional<Clock::time_point> at_most = std::nullopt);
+  void wait(short events);
+  void rest_until(Clock::time_point until);
   void poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until);
   bool is_busy();
   std::optional<Clock::time_point> idle_check();
