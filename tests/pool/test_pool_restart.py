@@ -132,6 +132,13 @@ class Pools:
         engine.dispose()
         return found
 
+    def one_lease(self) -> tuple[int, str]:
+        """How long the only lease there was lasted, whose records are cut at full hours, and how it ended."""
+        self.until(lambda: self.rows("select id from lease_segments") and not self.rows("select id from open_leases"))
+        rows = self.rows("select lease, duration_ns, close_reason from lease_segments order by started_at_unix_ns")
+        assert len({lease for lease, *_ in rows}) == 1, rows
+        return sum(duration_ns for _, duration_ns, _ in rows), rows[-1][2]
+
     def workers(self) -> list[psutil.Process]:
         """The workers of these pools that live, whoever their parent is."""
         found = []
@@ -229,8 +236,7 @@ def test_a_training_loop_goes_on_over_a_killed_pool_and_its_lease_is_one_bill(po
     took_ns = time.time_ns() - began_ns
     assert [line.split()[0] for line in losses] == [str(step) for step in range(STEPS)]
     assert losses == undisturbed
-    mine.until(lambda: mine.rows("select id from lease_segments") and not mine.rows("select id from open_leases"))
-    ((duration_ns, reason),) = mine.rows("select duration_ns, close_reason from lease_segments")
+    duration_ns, reason = mine.one_lease()
     assert reason in ("drained", "released")
     assert STEPS * 50_000_000 <= duration_ns <= took_ns
     mine.stop()
@@ -418,8 +424,7 @@ def test_the_second_pool_takes_over_within_five_seconds_of_the_firsts_death(
 
     losses = losses_of(training, STEPS // 3, kill)
     assert losses == undisturbed
-    both.until(lambda: both.rows("select id from lease_segments") and not both.rows("select id from open_leases"))
-    ((duration_ns, reason),) = both.rows("select duration_ns, close_reason from lease_segments")
+    duration_ns, reason = both.one_lease()
     assert (reason in ("drained", "released"), duration_ns >= STEPS * 50_000_000) == (True, True)
 
 
@@ -441,8 +446,7 @@ def test_a_pool_that_was_stopped_and_wakes_up_writes_nothing_kills_nobody_and_fo
 
     losses = losses_of(training, STEPS // 3, stop_and_wake)
     assert losses == undisturbed
-    both.until(lambda: both.rows("select id from lease_segments") and not both.rows("select id from open_leases"))
-    assert len(both.rows("select id from lease_segments")) == 1
+    both.one_lease()
     assert role(ports[1]) == "leader"
 
 
@@ -456,7 +460,7 @@ def test_a_leader_that_is_told_to_stop_leaves_its_sessions_to_the_second(replica
         both.until(lambda: role(ports[1]) == "leader", TAKEOVER_SECONDS)
 
     assert losses_of(training, STEPS // 3, hand_over) == undisturbed
-    both.until(lambda: len(both.rows("select id from lease_segments")) == 1)
+    both.one_lease()
 
 
 def test_the_second_pool_knows_who_came_first_and_what_was_used(replicas: tuple[Pools, list[int]]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import shutil
 import stat
@@ -11,8 +13,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from forebay_worker.libraries import MAKING, OWN, Libraries, OwnFolder
+from forebay_worker.libraries import HEAD_BYTES, MAKING, OWN, Libraries, OwnFolder
 
+KEYS = [f"{number:040x}" for number in range(1, 6)]
+HERE = ("2.13.0", "a processor", "1", "9")
 WORKERS = 60703
 """The group of workers; each is of an account of its own."""
 AS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="only root can become others")
@@ -141,3 +145,64 @@ def test_the_folder_is_one_users_alone_and_bounded(tmp_path: Path, monkeypatch: 
     libraries.folder.chmod(0o777)
     with pytest.raises(OSError, match="others"):
         Libraries(libraries.folder)
+
+
+def filled(folder: Path) -> Libraries:
+    """With a library of its own, one that another shares, numbers that change, and a reason why there is none."""
+    libraries = Libraries(folder)
+    for key in KEYS[:2]:
+        (folder / "made.so").write_bytes(f"the library {key}".encode())
+        libraries.keep(key, folder / "made.so", 61)
+    libraries.judge(KEYS[0], 0.71)
+    libraries.share(KEYS[2], KEYS[1])
+    libraries.note_changing(KEYS[3], {(3, 4), (5, 6)})
+    libraries.refuse(KEYS[4], "it cannot be made")
+    return libraries
+
+
+def test_libraries_go_along_to_another_folder_and_nothing_there_is_written_over(tmp_path: Path) -> None:
+    one, other = filled(tmp_path / "one"), Libraries(tmp_path / "other")
+    packed = one.packed([*KEYS, "0" * 40], HERE)
+    assert other.unpack(packed, ("another release", *HERE[1:])) == 0
+    assert list(other.folder.iterdir()) == []
+    other.judge(KEYS[0], 0.5)
+    assert (other.unpack(packed, HERE), other.unpack(packed, HERE)) == (2, 0)
+    mine, theirs = one.find(KEYS[0]), other.find(KEYS[0])
+    assert mine is not None and theirs is not None and theirs == dataclasses.replace(mine, library=theirs.library)
+    shared = other.find(KEYS[2])
+    assert shared is not None and shared.library == other.folder / f"{KEYS[1]}.so"
+    assert other.changing(KEYS[3]) == {(3, 4), (5, 6)}
+    assert other.find(KEYS[4]) is None, "there it may be made"
+    other.judge(KEYS[0], None)
+    other.unpack(packed, HERE)
+    assert (again := other.find(KEYS[0])) is not None and again.takes is None
+
+
+def test_what_goes_along_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = filled(tmp_path / "one"), Libraries(tmp_path / "other")
+    most = len(one.packed(KEYS[:1], HERE)) + HEAD_BYTES
+    monkeypatch.setattr("forebay_worker.libraries.PACKED_BYTES_MAX", most)
+    packed = one.packed(KEYS, HERE)
+    assert len(packed) <= most and other.unpack(packed, HERE) == 1
+
+
+@pytest.mark.parametrize("change", ["content", "key", "shared key", "note", "no JSON", "no notes"])
+def test_what_no_worker_packs_is_refused_and_not_kept(tmp_path: Path, change: str) -> None:
+    other = Libraries(tmp_path / "other")
+    head, _, content = filled(tmp_path / "one").packed(KEYS[:3], HERE).partition(b"\n")
+    told = json.loads(head)
+    match change:
+        case "content":
+            content = content.replace(b"library", b"Library")
+        case "key":
+            told = json.loads(head.replace(KEYS[0].encode(), b"../" + KEYS[0][3:].encode()))
+        case "shared key":
+            told["notes"][KEYS[2]]["shared"] = "/etc/passwd"
+        case "note":
+            told["notes"] = dict.fromkeys(told["notes"], 3)
+        case "no notes":
+            del told["notes"]
+    packed = (b"" if change == "no JSON" else json.dumps(told).encode()) + b"\n" + content
+    with pytest.raises(ValueError):
+        other.unpack(packed, HERE)
+    assert not [path for path in other.folder.iterdir() if path.name.startswith(KEYS[0])] or change == "shared key"

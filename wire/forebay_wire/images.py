@@ -9,6 +9,13 @@ from forebay_wire._stream import Reader, WireError, Writer
 
 
 @dataclass(frozen=True)
+class ImageLibraries:
+    """A part of the libraries that go along; all parts come before the head."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
 class ImageHead:
     sequence: int
     failures: int
@@ -50,8 +57,8 @@ class ImageBytes:
     data: bytes
 
 
-ImageReply = ImageHead | ImageCause | ImageStorages | ImageBytes
-OPCODES = (72, 73, 74, 75)
+ImageReply = ImageLibraries | ImageHead | ImageCause | ImageStorages | ImageBytes
+OPCODES = (72, 73, 74, 75, 82)
 
 
 def put_image_reply(out: Writer, reply: ImageReply) -> None:
@@ -79,6 +86,9 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
         case ImageBytes():
             out.u8(75)
             out.raw(reply.data)
+        case ImageLibraries():
+            out.u8(82)
+            out.raw(reply.data)
 
 
 def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
@@ -100,6 +110,8 @@ def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
             return ImageStorages(tuple(_storage(reader) for _ in range(count)))
         case 75:
             return ImageBytes(reader.raw(reader.left()))
+        case 82:
+            return ImageLibraries(reader.raw(reader.left()))
     raise WireError(f"an unknown reply {opcode}")
 
 

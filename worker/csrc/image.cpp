@@ -56,6 +56,10 @@ void Session::send_image(const Send& send) {
     if (item.has_bytes) head.bytes += item.bytes;
   }
   head.causes = causes.list().size();
+  for (size_t done = 0; done < along_.size(); done += wire::kChunkBytesMax) {
+    const auto* part = reinterpret_cast<const uint8_t*>(along_.data()) + done;
+    send(opcode(wire::Reply::kLibraries), part, std::min(wire::kChunkBytesMax, along_.size() - done));
+  }
   wire::Writer out;
   wire::put_image_head(out, head);
   send(out, nullptr, 0);
@@ -106,6 +110,12 @@ void Session::send_storages(const Send& send, const std::vector<Storages::Item>&
 
 void Session::take_image(wire::Reader& frame) {
   switch (static_cast<wire::Reply>(frame.u8())) {
+    case wire::Reply::kLibraries: {
+      const size_t bytes = frame.left();
+      if (image_ || bytes > wire::kLibrariesBytesMax - along_.size()) throw wire::WireError("libraries behind an image, or too many");
+      along_.append(reinterpret_cast<const char*>(frame.raw(bytes)), bytes);
+      return;
+    }
     case wire::Reply::kImage:
       if (image_) throw wire::WireError("a second image");
       image_ = std::make_unique<Arrival>();

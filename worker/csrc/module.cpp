@@ -81,6 +81,10 @@ const char* kind_name(Session::Offer::Kind kind) {
       return "forgotten";
     case Session::Offer::Kind::kKernel:
       return "kernel";
+    case Session::Offer::Kind::kLeaving:
+      return "leaving";
+    case Session::Offer::Kind::kBrought:
+      return "brought";
   }
   throw std::logic_error("an offer of unknown kind");
 }
@@ -217,6 +221,7 @@ PYBIND11_MODULE(_executor, module) {
       .def("give_library", &Server::give_library, py::arg("number"), py::arg("path"), py::arg("note"), py::arg("is_shared"), py::arg("took"))
       .def("refuse_library", &Server::refuse_library, py::arg("number"), py::arg("why"))
       .def("widen_segment", &Server::widen_segment, py::arg("number"), py::arg("changing"))
+      .def("take_along", [](Server& self, const py::bytes& libraries) { self.take_along(libraries); }, py::arg("libraries"))
       .def("take_kernels", &take_kernels, py::arg("refused"), py::arg("bytes_min"), py::arg("too_little"), py::arg("launch"))
       .def("give_kernel", &Server::give_kernel, py::arg("number"), py::arg("name"), py::arg("parameters"))
       .def("refuse_kernel", [](Server& self, uint64_t number, int code, const std::string& why) { self.refuse_kernel(number, static_cast<wire::FailureCode>(code), why); },

@@ -57,6 +57,8 @@ void Server::hold() {
   const Ticket ticket = fresh_ticket();
   Listener listener(any_port_of(door_address_));
   const auto held = static_cast<uint64_t>(session_.used_bytes());
+  session_.offer_leaving();
+  hand_over_offers();  // before it is told where the session is
   tell({Event::Kind::kLeft, 0, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket)});
   while (true) {
     Door door(listener, ticket, wire::Command::kFetch);
@@ -98,6 +100,8 @@ void Server::fetch(const ImageSource& source) {
   }
   client_ = Descriptor();
   inbox_ = Inbox();
+  session_.offer_brought();
+  hand_over_offers();
 }
 
 void Server::fetch_frame() {

@@ -270,7 +270,7 @@ void Server::step(wire::Reader& frame) {
   } else {
     session_.execute(frame);
   }
-  if (session_.has_offers()) hand_over_offers();
+  hand_over_offers();
   commands_.store(commands_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
@@ -416,7 +416,14 @@ void Server::refuse_kernel(uint64_t number, wire::FailureCode code, const std::s
   order({Order::Kind::kNoKernel, number, static_cast<int64_t>(code), {}, {}, why});
 }
 
+void Server::take_along(std::string libraries) {
+  Order along{Order::Kind::kAlong};
+  along.why = std::move(libraries);
+  order(std::move(along));
+}
+
 void Server::hand_over_offers() {
+  if (!session_.has_offers()) return;
   auto offers = session_.take_offers();
   {
     const std::lock_guard guard(mutex_);
@@ -468,6 +475,8 @@ void Server::obey(const Order& order) {
       return session_.take_library(order.epoch, order.library, order.why, order.is_shared, order.took);
     case Order::Kind::kWiden:
       return session_.widen_segment(order.epoch, order.changing);
+    case Order::Kind::kAlong:
+      return session_.take_along(order.why);
     case Order::Kind::kKernel:
       if (client_.get() < 0) return;  // nobody waits for it any more
       return session_.take_kernel(order.epoch, order.why, order.parameters);

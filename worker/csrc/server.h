@@ -77,6 +77,8 @@ class Server final : private Replies, private GroupHost {
   void give_library(uint64_t number, const std::string& path, const std::string& note, bool is_shared, std::optional<double> took);
   void refuse_library(uint64_t number, const std::string& why);
   void widen_segment(uint64_t number, const WordPlaces& changing);
+  // As the session leaves: libraries that go along, of kLibrariesBytesMax at most.
+  void take_along(std::string libraries);
 
   // Kernels of programs: session_kernels.cpp. Before `assign`.
   void take_kernels(KernelHost host);
@@ -95,13 +97,13 @@ class Server final : private Replies, private GroupHost {
 
  private:
   struct Order {
-    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd, kLibrary, kWiden, kKernel, kNoKernel };
+    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd, kLibrary, kWiden, kAlong, kKernel, kNoKernel };
     Kind kind;
     uint64_t epoch = 0;       // kLibrary, kWiden, kKernel, kNoKernel: a number
     int64_t limit_bytes = 0;  // kNoKernel: the code of the failure
     ParkingSpace space{};
     std::shared_ptr<Library> library{};  // kLibrary: none where there will be none, and why
-    std::string why{};  // kKernel: its name; kLibrary: why there is none, or what is to be said of it
+    std::string why{};  // kKernel: its name; kLibrary: why there is none, or what is to be said of it; kAlong: libraries
     std::vector<KernelParameter> parameters{};
     bool is_shared = false;  // kLibrary
     std::optional<double> took{};  // kLibrary

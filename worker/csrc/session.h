@@ -89,10 +89,10 @@ class Session {
 
   // Tier 2: session_compiled.cpp. What a compiling process is to hear of a segment.
   struct Offer {
-    enum class Kind { kSegment, kDue, kBarred, kDeclined, kTimed, kForgotten, kKernel };
+    enum class Kind { kSegment, kDue, kBarred, kDeclined, kTimed, kForgotten, kKernel, kLeaving, kBrought };
     Kind kind;
     uint64_t number;
-    std::string text;  // kSegment: its description; kBarred, kDeclined: why; kTimed: what its library takes of tier 1's time, nothing where it is not quicker; kKernel: as its client describes it
+    std::string text;  // kSegment: its description; kBarred, kDeclined: why; kTimed: what its library takes of tier 1's time, nothing where it is not quicker; kKernel: as its client describes it; kBrought: what came along from another worker
     std::shared_ptr<Library> library{};  // kForgotten: that it had, if any; whoever takes the offer closes it
   };
   // Segments may get libraries, once the device has worked so long on one; of a session that has done nothing yet.
@@ -108,6 +108,11 @@ class Session {
   const std::string& no_kernels() const;
   void take_kernel(uint64_t number, const std::string& name, std::vector<KernelParameter> parameters);
   void refuse_kernel(uint64_t number, wire::FailureCode code, const std::string& why);
+  // The session leaves: whoever makes libraries is to say what goes along, for another worker's compiling process.
+  void offer_leaving();
+  void take_along(std::string libraries) { along_ = std::move(libraries); }
+  // The session has come here, with what went along.
+  void offer_brought();
   // Until when steps are held back, if any are; then they are to be carried out.
   std::optional<Clock::time_point> held_until() const;
   // Until when those that are still to come need not be read: it took them longer the last times.
@@ -345,6 +350,7 @@ class Session {
   uint64_t began_ns_ = 0;              // of this segment, as `busy_ns` counts
   uint64_t last_candidate_ = 0;
   std::vector<Offer> offers_;
+  std::string along_;  // libraries, packed
   uint64_t following_ = 0;
   bool moves_bulk_ = false;
   int64_t given_bytes_ = 0;  // by the pool

@@ -129,6 +129,15 @@ void Session::compile(uint64_t due_ns) {
   due_ns_ = due_ns;
 }
 
+void Session::offer_leaving() {
+  if (due_ns_) offers_.push_back({Offer::Kind::kLeaving, 0, ""});
+}
+
+// Where nothing is compiled they stay as they are, and go along when the session leaves.
+void Session::offer_brought() {
+  if (due_ns_ && !along_.empty()) offers_.push_back({Offer::Kind::kBrought, 0, std::exchange(along_, {})});
+}
+
 void Session::tell_forgotten(Candidate& candidate) {
   if (due_ns_) offers_.push_back({Offer::Kind::kForgotten, candidate.number(), "", candidate.give_library_away()});
 }

@@ -11,7 +11,8 @@ The text is of ``left`` (address and ticket), ``refused`` and ``failed``."""
 
 Offer = tuple[str, int, bytes]
 """Of a segment, by its number: ``segment`` with its description; ``due``; ``barred`` with the reason, or ``declined``, where its library is
-for several sizes and of no use to it; or ``forgotten``.
+for several sizes and of no use to it; or ``forgotten``. Of none: ``leaving``, as the session does, and ``brought``, with what went along
+with one that came.
 Of a kernel: ``kernel``, described."""
 
 class Server:
@@ -47,6 +48,8 @@ class Server:
     def refuse_library(self, number: int, why: str) -> None: ...
     def widen_segment(self, number: int, changing: set[tuple[int, int]]) -> None:
         """Has it described anew as one in which these numbers change: of which call, and which of its words."""
+    def take_along(self, libraries: bytes) -> None:
+        """They go along with a session that leaves."""
     def take_kernels(
         self, refused: str, bytes_min: int, too_little: str, launch: Callable[[int, tuple[int, int, int], bytes], None] | None
     ) -> None:

@@ -8,11 +8,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
 import time
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,10 @@ NOTES_MAX = 4096
 COMPILER_SHARE = 4
 """What a compiler keeps for itself is cleared where it is more than this part of what libraries may take."""
 SUFFIX = ".so"
+PACKED_BYTES_MAX = 64 << 20
+"""Of what goes along with a session, as the executor takes it."""
+HEAD_BYTES = 4096
+KEY = re.compile(r"[0-9a-f]{40}")
 REASON_CHARS_MAX = 400
 MAKING = ".making-"
 """How the folder begins in which a library is made. Names of all that is on its way begin with a dot."""
@@ -154,10 +160,7 @@ class Libraries:
         our own it calls is noted: there PyTorch looks for that."""
         library, calls = self.folder / (key + SUFFIX), made.with_suffix(".json")
         called = json.loads(calls.read_text()) if calls.exists() else {}
-        temporary = self._temporary(key + SUFFIX)
-        shutil.copyfile(made, temporary)
-        self._open_to_ours(temporary)
-        temporary.replace(library)
+        self._put(key, made.read_bytes())
         made.unlink()
         self._write(key, called | {"hash": _hash(library), "alone": alone, "seconds": seconds} | _sizes_noted(sizes))
         self._make_room()
@@ -192,6 +195,55 @@ class Libraries:
         (self.folder / (key + SUFFIX)).unlink(missing_ok=True)
         self._write(key, {"refused": reason[:REASON_CHARS_MAX]})
         self._make_room()
+
+    def packed(self, keys: Iterable[str], circumstances: Sequence[str]) -> bytes:
+        """Libraries and notes of these keys for another folder, of ``PACKED_BYTES_MAX`` at most: a line of JSON, and what it tells of.
+        Reasons why there is no library stay here."""
+        notes: dict[str, dict[str, Any]] = {}
+        sizes: dict[str, int] = {}
+        contents, room = [], PACKED_BYTES_MAX - HEAD_BYTES
+        for key in dict.fromkeys(keys):
+            noted, library = self._noted(key), self.folder / (key + SUFFIX)
+            content = library.read_bytes() if "hash" in noted and self._is_library(library) else b""
+            room -= len(content) + len(json.dumps(noted)) + len(key)
+            if noted and "refused" not in noted and room >= 0:
+                notes[key] = noted
+                sizes[key] = len(content)
+                contents.append(content)
+        head = {"circumstances": key_of(b"", *circumstances), "notes": notes, "sizes": sizes}
+        return json.dumps(head).encode() + b"\n" + b"".join(contents)
+
+    def unpack(self, packed: bytes, circumstances: Sequence[str]) -> int:
+        """Keeps what is not there yet, where circumstances are the same. Returns how many libraries that were. Raises ValueError for what
+        is not from such a folder."""
+        line, _, content = packed.partition(b"\n")
+        head, at, kept = json.loads(line), 0, 0
+        try:
+            if head["circumstances"] != key_of(b"", *circumstances):
+                return 0
+            for key, size in head["sizes"].items():
+                one, at = content[at : at + int(size)], at + int(size)
+                noted = dict(head["notes"][key])
+                if not KEY.fullmatch(key) or not KEY.fullmatch(noted.get("shared", key)) or "refused" in noted:
+                    raise ValueError(f"no note of a library: {key}")
+                if one and hashlib.blake2b(one).hexdigest() != noted["hash"]:
+                    raise ValueError(f"the library {key} is not the one that was kept")
+                if self._noted(key):
+                    continue
+                if one:
+                    self._put(key, one)
+                    kept += 1
+                self._write(key, noted)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no libraries of a worker: {error!r}") from error
+        self._make_room()
+        return kept
+
+    def _put(self, key: str, content: bytes) -> None:
+        temporary = self._temporary(key + SUFFIX)
+        temporary.write_bytes(content)
+        self._open_to_ours(temporary)
+        temporary.replace(self.folder / (key + SUFFIX))
 
     def _note(self, key: str) -> Path:
         return self.folder / f"{key}.json"

@@ -116,10 +116,27 @@ class Compiling:
                     self._leave_shared(self._segments[number], body.decode())
                 case "timed" if number in self._segments:
                     self._judge(self._segments[number].key, float(body) if body else None)
+                case "leaving":
+                    self._executor.take_along(self._packed())
+                case "brought":
+                    self._unpack(body)
                 case "forgotten":
                     self._segments.pop(number, None)
                     self._new = [one for one in self._new if one != number]
                     self._due = [one for one in self._due if one != number]
+
+    def _packed(self) -> bytes:
+        """What another worker needs that has the session next, and not this folder."""
+        of_segments = [(segment.key, segment.shares, segment.bare_form) for segment in self._segments.values()]
+        return self._libraries.packed([key for keys in of_segments for key in keys if key], self._circumstances) if of_segments else b""
+
+    def _unpack(self, packed: bytes) -> None:
+        try:
+            count = self._libraries.unpack(packed, self._circumstances)
+        except (OSError, ValueError) as error:
+            LOG.warning("libraries that came along with the session: %s", error, extra={"action": "libraries_not_kept"})
+        else:
+            LOG.info("%d libraries came along with the session", count, extra={"action": "libraries_brought"})
 
     def _bar(self, segment: Offered, reason: str) -> None:
         """Its library was wrong; that for several sizes goes, and the segment may get one of its own."""

@@ -28,6 +28,7 @@ constexpr size_t kSharedHeaderBytes = 4096;  // before its payload; begins with 
 constexpr size_t kTicketBytes = 32;
 constexpr size_t kStringBytesMax = 4096;
 constexpr size_t kMessageBytesMax = 16384;
+constexpr size_t kLibrariesBytesMax = size_t{64} << 20;  // of those that go along with a session
 constexpr size_t kDimsMax = 64;
 constexpr size_t kItemsMax = 65536;       // of one list
 constexpr size_t kArgumentsMax = 256;     // of one operator
@@ -130,6 +131,7 @@ enum class Reply : uint8_t {
   kDoor = 79,
   kMeeting = 80,  // at a process group's door: before a MEET, and in answer to it
   kMet = 81,
+  kLibraries = 82,  // before an IMAGE
 };
 
 // What members of a process group carry out together.
