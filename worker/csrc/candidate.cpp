@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 
 namespace forebay::worker {
@@ -173,6 +174,9 @@ void Candidate::note_time(double seconds) {
 
 // Whether tier 2 is quicker in each of its turns, or slower.
 bool Candidate::is_clear() const {
+  double sum = 0;
+  for (const auto& times : times_) sum = std::accumulate(times.begin(), times.end(), sum);
+  if (sum < kClearSeconds) return false;
   const auto [shortest, longest] = std::minmax_element(times_[0].begin(), times_[0].end());
   bool is_slower = true;
   for (int kind = 1; kind < turns_; ++kind) {

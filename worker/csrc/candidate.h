@@ -111,8 +111,9 @@ class Candidate {
  private:
   static constexpr int kProofs = 3;
   static constexpr int kTurn = 7;               // comings
-  static constexpr size_t kTurnsFew = 4;        // of each, before it is decided where all turns of one are that much shorter than any of the other
+  static constexpr size_t kTurnsFew = 4;        // of each, before it is decided where all turns of one are that much shorter than any of the other,
   static constexpr double kClear = 1.1;
+  static constexpr double kClearSeconds = 1;    // and took so long in all: what else a host does comes and goes
   static constexpr size_t kTurnsMin = 12;       // else
   static constexpr uint64_t kProveEvery = 1000;
   static constexpr int kWidenings = 2;

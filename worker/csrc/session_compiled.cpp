@@ -133,9 +133,9 @@ void Session::offer_leaving() {
   if (due_ns_) offers_.push_back({Offer::Kind::kLeaving, 0, ""});
 }
 
-// Where nothing is compiled they stay as they are, and go along when the session leaves.
+// Where it leaves again before segments have come here, they go along as they are.
 void Session::offer_brought() {
-  if (due_ns_ && !along_.empty()) offers_.push_back({Offer::Kind::kBrought, 0, std::exchange(along_, {})});
+  if (due_ns_ && !along_.empty()) offers_.push_back({Offer::Kind::kBrought, 0, along_});
 }
 
 void Session::tell_forgotten(Candidate& candidate) {

@@ -116,7 +116,7 @@ class Compiling:
                     self._leave_shared(self._segments[number], body.decode())
                 case "timed" if number in self._segments:
                     self._judge(self._segments[number].key, float(body) if body else None)
-                case "leaving":
+                case "leaving" if self._segments:
                     self._executor.take_along(self._packed())
                 case "brought":
                     self._unpack(body)
@@ -127,8 +127,8 @@ class Compiling:
 
     def _packed(self) -> bytes:
         """What another worker needs that has the session next, and not this folder."""
-        of_segments = [(segment.key, segment.shares, segment.bare_form) for segment in self._segments.values()]
-        return self._libraries.packed([key for keys in of_segments for key in keys if key], self._circumstances) if of_segments else b""
+        keys = [key for one in self._segments.values() for key in (one.key, one.shares, one.bare_form) if key]
+        return self._libraries.packed(keys, self._circumstances)
 
     def _unpack(self, packed: bytes) -> None:
         try:
