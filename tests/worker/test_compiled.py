@@ -582,6 +582,10 @@ def test_a_session_takes_its_libraries_along_to_another_host(
     loop_of: MakeLoop, kept: Path, on_pool: Callable[[Path], OnPool], make_client: Callable[[str], Any], tmp_path: Path
 ) -> None:
     loop_of(kept, 0.25, after=once_made(kept)).run_until("tier 2")
+    deadline = time.monotonic() + 10
+    while (found := Libraries(kept).find(key_of(kept))) is None or found.takes is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     shutil.copytree(kept, tmp_path / "here")
     source = None
     for name, computes in (("here", True), ("between", False), ("there", True)):

@@ -117,7 +117,7 @@ class Compiling:
                 case "timed" if number in self._segments:
                     self._judge(self._segments[number].key, float(body) if body else None)
                 case "leaving" if self._segments:
-                    self._executor.take_along(self._packed())
+                    self._pack()
                 case "brought":
                     self._unpack(body)
                 case "forgotten":
@@ -125,18 +125,24 @@ class Compiling:
                     self._new = [one for one in self._new if one != number]
                     self._due = [one for one in self._due if one != number]
 
-    def _packed(self) -> bytes:
-        """What another worker needs that has the session next, and not this folder."""
+    def _pack(self) -> None:
+        """Has the session take along what its next worker needs, if that does not have this folder."""
         keys = [key for one in self._segments.values() for key in (one.key, one.shares, one.bare_form) if key]
-        return self._libraries.packed(keys, self._circumstances)
+        with self._carrying("leave"):
+            self._executor.take_along(self._libraries.packed(keys, self._circumstances))
 
     def _unpack(self, packed: bytes) -> None:
-        try:
+        with self._carrying("come"):
             count = self._libraries.unpack(packed, self._circumstances)
-        except (OSError, ValueError) as error:
-            LOG.warning("libraries that came along with the session: %s", error, extra={"action": "libraries_not_kept"})
-        else:
             LOG.info("%d libraries came along with the session", count, extra={"action": "libraries_brought"})
+
+    @contextlib.contextmanager
+    def _carrying(self, ways: str) -> Iterator[None]:
+        """A session goes on without them: they can be made again."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            LOG.warning("no libraries %s along with the session: %s", ways, error, extra={"action": "libraries_not_carried"})
 
     def _bar(self, segment: Offered, reason: str) -> None:
         """Its library was wrong; that for several sizes goes, and the segment may get one of its own."""
