@@ -597,7 +597,7 @@ def test_a_session_takes_its_libraries_along_to_another_host(
             if computes:
                 loop = Loop(client, 0.25)
                 loop.run_until("tier 2")
-                assert loop.rounds <= 40, "it gained before"
+                assert loop.rounds <= 200, "it gained before, so it is not timed for some 340"
                 loop.check()
                 client.writer.add(stream.Free(tuple(loop.places)))
             client.send(stream.Leave(client.request()))
