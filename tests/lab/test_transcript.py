@@ -100,15 +100,23 @@ def test_much_output_keeps_its_end_and_progress_bars_keep_their_last_state(noteb
     assert texts(run)[0].endswith("19999 of 20000\nover\n") and len(texts(run)[0]) < 2**18
 
 
+def cells_of(notebook: Kernel) -> list[str]:
+    """Whose runs are kept."""
+    return [head["cell_id"] for head in notebook.request(ask="runs")]
+
+
 def test_what_is_saved_is_kept_no_more_and_what_runs_is(notebook: Kernel, tmp_path: Path) -> None:
     ended = ran(notebook, "print('ended')", "ended")["request"]
     over = tmp_path / "over"
     request = notebook.start(f"import pathlib, time\nwhile not pathlib.Path('{over}').exists(): time.sleep(0.01)", "running")
+    deadline = time.monotonic() + 30
+    while "running" not in cells_of(notebook) and time.monotonic() < deadline:
+        time.sleep(0.01)  # until it has begun
     notebook.request(ask="saved", requests=[ended, request])
-    cells = [head["cell_id"] for head in notebook.request(ask="runs")]
+    cells, found = cells_of(notebook), notebook.request(ask="run", request=ended)
+    over.touch()  # whatever comes next has the kernel
     assert "ended" not in cells and "running" in cells
-    assert notebook.request(ask="run", request=ended) is None
-    over.touch()
+    assert found is None
     notebook.finish(request)
     assert not shown(notebook, request)["running"]
 

@@ -169,22 +169,16 @@ void Candidate::note_time(double seconds) {
   ++comings_;
   if (comings_ % (kTurn * turns_) != 0) return;
   const size_t turns = times_[0].size();
-  if (turns >= kTurnsMin || (turns >= kTurnsFew && is_clear())) decide();
+  if (turns >= kTurnsMin || (turns >= kTurnsFew && is_clearly_slower())) decide();
 }
 
-// Whether tier 2 is quicker in each of its turns, or slower.
-bool Candidate::is_clear() const {
+// Whether tier 2 is slower in each of its turns than tier 1 in any.
+bool Candidate::is_clearly_slower() const {
   double sum = 0;
   for (const auto& times : times_) sum = std::accumulate(times.begin(), times.end(), sum);
   if (sum < kClearSeconds) return false;
-  const auto [shortest, longest] = std::minmax_element(times_[0].begin(), times_[0].end());
-  bool is_slower = true;
-  for (int kind = 1; kind < turns_; ++kind) {
-    const auto [least, most] = std::minmax_element(times_[static_cast<size_t>(kind)].begin(), times_[static_cast<size_t>(kind)].end());
-    if (*most * kClear < *shortest) return true;
-    is_slower = is_slower && *least > *longest * kClear;
-  }
-  return is_slower;
+  const double longest = *std::max_element(times_[0].begin(), times_[0].end());
+  return std::all_of(times_.begin() + 1, times_.begin() + turns_, [&](const auto& times) { return *std::min_element(times.begin(), times.end()) > longest * kClear; });
 }
 
 void Candidate::forget_times() {

@@ -111,9 +111,9 @@ class Candidate {
  private:
   static constexpr int kProofs = 3;
   static constexpr int kTurn = 7;               // comings
-  static constexpr size_t kTurnsFew = 4;        // of each, before it is decided where all turns of one are that much shorter than any of the other,
+  static constexpr size_t kTurnsFew = 4;        // of each, before it is decided where all turns of tier 2 are that much longer than any of tier 1,
   static constexpr double kClear = 1.1;
-  static constexpr double kClearSeconds = 1;    // and took so long in all: what else a host does comes and goes
+  static constexpr double kClearSeconds = 1;    // and all took so long: what else a host does comes and goes
   static constexpr size_t kTurnsMin = 12;       // else
   static constexpr uint64_t kProveEvery = 1000;
   static constexpr int kWidenings = 2;
@@ -133,7 +133,7 @@ class Candidate {
   void serve();
   void note_time(double seconds);
   void forget_times();
-  bool is_clear() const;
+  bool is_clearly_slower() const;
   void decide();
 
   uint64_t number_;
