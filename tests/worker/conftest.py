@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for devices, link_to_pool
 import fork_server
 from devices import TWO_DEVICES, options_of
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
+from link_to_pool import Linked, Pool
 from standin import build
 
 START_SECONDS_MAX = 60
@@ -464,3 +465,47 @@ def client(start_worker: StartWorker) -> Iterator[Client]:
     with client.socket:
         assert isinstance(client.hello(), stream.Welcome)
         yield client
+
+
+@pytest.fixture
+def start_on_pool(
+    socket_folder: Path,
+    make_client: Callable[..., Any],
+    tmp_path: Path,
+    device: str,
+    device_environment: dict[str, str],
+    worker_python: Path,
+) -> Iterator[Callable[..., Linked]]:
+    """Starts workers that call a pool of their own each; the test fails where the stand-in found a mistake."""
+    started: list[subprocess.Popen[str]] = []
+    linked: list[Linked] = []
+    pools: list[Pool] = []
+    ours = device
+
+    def start(*options: str, device: str = ours, spill: Path | None = None) -> Linked:
+        pool, name = Pool(), f"w-{len(started)}"
+        pools.append(pool)
+        command = [str(worker_python), "-m", "forebay_worker", "--pool", pool.url, "--worker", name, *options_of(device)]
+        command += ["--socket-dir", str(socket_folder), "--threads", "1", "--spill-dir", str(spill or tmp_path), *options]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**device_environment, "FOREBAY_WORKER_TOKEN": "t"})
+        started.append(process)
+        linked.append(Linked(pool, process, make_client, spill or tmp_path))
+        return linked[-1]
+
+    yield start
+    for worker in linked:
+        for client in worker.clients:
+            client.socket.close()
+    for process in started:
+        process.kill()
+        process.wait()
+    for pool in pools:
+        pool.stop()
+    said = [read_rest(process) for process in started]
+    assert not any(STANDIN_FINDING in text for text in said), said
+
+
+def read_rest(process: subprocess.Popen[str]) -> str:
+    assert process.stderr
+    with process.stderr:
+        return process.stderr.read()

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
+import secrets
 import socket
+import subprocess
 import threading
 import time
-from typing import TypeVar
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
 
-from forebay_wire import messages
+from forebay_wire import messages, stream
 from forebay_wire.messages import FromWorker
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
 WAIT_SECONDS_MAX = 30
+LIMIT_BYTES = 256 << 20
 QUIET_SECONDS = 0.3
 
 M = TypeVar("M", bound=messages.Message)
@@ -79,3 +85,65 @@ class Pool:
     def stop(self) -> None:
         self.server.shutdown()
         self.thread.join()
+
+
+class Linked:
+    """A worker process, the pool's end of its link, and its client."""
+
+    def __init__(self, pool: Pool, process: subprocess.Popen[str], make_client: Callable[..., Any], spill: Path) -> None:
+        self.pool, self.process, self.spill = pool, process, spill
+        self.ticket = secrets.token_bytes(32)
+        ready = pool.expect(messages.Ready)
+        self.address, self.pid = ready.address, ready.pid
+        self._make_client = make_client
+        self.epoch = 0
+        self.clients: list[Any] = []
+
+    def assign(self, source: messages.Source | None = None, limit_bytes: int = LIMIT_BYTES) -> None:
+        self.pool.send(
+            messages.Assign(
+                session="s-1",
+                ticket=self.ticket.hex(),
+                memory_limit_bytes=limit_bytes,
+                idle_release_seconds=600,
+                heartbeat_seconds=0.2,
+                source=source,
+            )
+        )
+
+    def open(self) -> None:
+        self.epoch += 1
+        self.pool.send(messages.Open(epoch=self.epoch, memory_limit_bytes=LIMIT_BYTES))
+        while self.pool.expect(messages.Heartbeat).epoch != self.epoch:
+            pass
+
+    def client(self) -> Any:
+        client = self._make_client(self.address, self.ticket)
+        self.clients.append(client)
+        assert isinstance(client.hello(), stream.Welcome)
+        return client
+
+    def serve(self) -> Any:
+        """Assigned and opened; its client."""
+        self.assign()
+        self.pool.expect(messages.Assigned)
+        self.open()
+        return self.client()
+
+    def drain(self, client: Any) -> None:
+        client.send(stream.Mark(self.epoch))
+        self.pool.expect(messages.Drained)
+
+    def memory_kib(self) -> int:
+        """Of the worker and of the processes of its session's other devices."""
+        others = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        lines = [line for pid in (self.pid, *others) for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
+        return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
+
+    def spill_files(self) -> list[os.stat_result]:
+        """Files without a name in the spill directory that the process has open."""
+        return [entry.stat() for entry in self.spill_entries()]
+
+    def spill_entries(self) -> list[Path]:
+        entries = Path(f"/proc/{self.pid}/fd").iterdir()
+        return [entry for entry in entries if os.readlink(entry).startswith(f"{self.spill}/") and os.readlink(entry).endswith(" (deleted)")]

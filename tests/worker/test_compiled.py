@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import _ctypes
 import asyncio
-import contextlib
 import ctypes
 import fcntl
 import os
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import termios
 import time
@@ -20,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fork_server
 import psutil
 import pytest
 import torch
@@ -31,7 +28,7 @@ from forebay_wire.stream import Argument, Output, OutputTag, Tag, Template
 from forebay_worker import standalone
 from forebay_worker.libraries import Libraries
 from forebay_worker.link import WorkerLink
-from link_to_pool import Pool
+from link_to_pool import Linked
 from torch._inductor import aot_compile
 
 aten = torch.ops.aten
@@ -544,42 +541,8 @@ def test_steps_that_are_held_back_are_carried_out_when_nothing_comes(loop_of: Ma
     torch.testing.assert_close(loop.client.download(loop.places[0], geometry_of(x)), x)
 
 
-@dataclass
-class OnPool:
-    """A worker that calls a pool, and keeps libraries in a folder; it makes none."""
-
-    pool: Pool
-    process: subprocess.Popen[bytes]
-    ready: messages.Ready
-
-    def assign(self, source: messages.Source | None = None) -> None:
-        limits = {"memory_limit_bytes": 1 << 28, "idle_release_seconds": 600.0, "heartbeat_seconds": 0.2}
-        self.pool.send(messages.Assign(session="s-1", ticket=bytes(range(32)).hex(), source=source, **limits))  # type: ignore[arg-type]
-        self.pool.expect(messages.Assigned)
-        self.pool.send(messages.Open(epoch=1, memory_limit_bytes=1 << 28))
-        while self.pool.expect(messages.Heartbeat).epoch != 1:
-            pass
-
-
-@pytest.fixture
-def on_pool(socket_folder: Path, tmp_path: Path) -> Iterator[Callable[[Path], OnPool]]:
-    with contextlib.ExitStack() as stack:
-
-        def start(libraries: Path) -> OnPool:
-            pool = Pool()
-            stack.callback(pool.stop)
-            command = [fork_server.services(), "-m", "forebay_worker", "--pool", pool.url, "--worker", libraries.name, "--device", "cpu:0"]
-            command += ["--threads", "1", "--socket-dir", str(socket_folder), "--spill-dir", str(tmp_path)]
-            command += ["--libraries", str(libraries), "--compile-after", NEVER]
-            process = subprocess.Popen(command, env={**os.environ, "FOREBAY_WORKER_TOKEN": "t"})
-            stack.callback(lambda: (process.kill(), process.wait()))
-            return OnPool(pool, process, pool.expect(messages.Ready))
-
-        yield start
-
-
 def test_a_session_takes_its_libraries_along_to_another_host(
-    loop_of: MakeLoop, kept: Path, on_pool: Callable[[Path], OnPool], make_client: Callable[[str], Any], tmp_path: Path
+    loop_of: MakeLoop, kept: Path, start_on_pool: Callable[..., Linked], tmp_path: Path
 ) -> None:
     loop_of(kept, 0.25, after=once_made(kept)).run_until("tier 2")
     deadline = time.monotonic() + 10
@@ -589,10 +552,11 @@ def test_a_session_takes_its_libraries_along_to_another_host(
     shutil.copytree(kept, tmp_path / "here")
     source = None
     for name, computes in (("here", True), ("between", False), ("there", True)):
-        worker = on_pool(tmp_path / name)
+        worker = start_on_pool("--libraries", str(tmp_path / name), "--compile-after", NEVER)
         worker.assign(source)
-        client = make_client(worker.ready.address)
-        client.hello()
+        worker.pool.expect(messages.Assigned)
+        worker.open()
+        client = worker.client()
         with client.socket:
             if computes:
                 loop = Loop(client, 0.25)

@@ -13,8 +13,8 @@ import torch
 from devices import PAIR, pair_of
 from forebay_wire import messages, stream
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
-from link_to_pool import WAIT_SECONDS_MAX
-from test_worker_parking import LIMIT_BYTES, park, start_on_pool  # noqa: F401
+from link_to_pool import LIMIT_BYTES, WAIT_SECONDS_MAX
+from test_worker_parking import park
 
 aten = torch.ops.aten
 ROWS = 8
@@ -206,7 +206,7 @@ def test_what_is_written_and_resized_meanwhile_is_whole(loop: Loop) -> None:
     loop.check()
 
 
-def test_a_session_leaves_for_other_numbers_of_devices_with_what_several_hold_and_is_divided_again(start_on_pool: Any) -> None:  # noqa: F811
+def test_a_session_leaves_for_other_numbers_of_devices_with_what_several_hold_and_is_divided_again(start_on_pool: Any) -> None:
     source, loop, workers = None, None, []
     for devices in (PAIR, "cpu:0", f"{PAIR}+cpu:0", f"{PAIR}+{PAIR}", PAIR):
         worker = start_on_pool(device=devices)
@@ -234,7 +234,7 @@ def test_a_session_leaves_for_other_numbers_of_devices_with_what_several_hold_an
         assert worker.process.wait(WAIT_SECONDS_MAX) == 0
 
 
-def test_a_session_that_was_parked_is_divided_again(start_on_pool: Any) -> None:  # noqa: F811
+def test_a_session_that_was_parked_is_divided_again(start_on_pool: Any) -> None:
     worker = start_on_pool(device=PAIR)
     client = worker.serve()
     with client.socket:
@@ -271,7 +271,7 @@ def interrupt(worker: Any, chance: random.Random) -> None:
         worker.pool.send(messages.Open(epoch=worker.epoch, memory_limit_bytes=LIMIT_BYTES))
 
 
-def test_a_session_that_loses_its_lease_at_any_moment_computes_what_it_would_have(start_on_pool: Any, full_sweep: bool) -> None:  # noqa: F811
+def test_a_session_that_loses_its_lease_at_any_moment_computes_what_it_would_have(start_on_pool: Any, full_sweep: bool) -> None:
     for seed in range(40 if full_sweep else 2):
         chance = random.Random(seed)
         worker = start_on_pool(device=chance.choice((PAIR, f"{PAIR}+{PAIR}")))

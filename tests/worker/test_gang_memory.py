@@ -12,8 +12,8 @@ import torch
 from devices import PAIR, STANDIN_PAIR
 from forebay_wire import messages, stream
 from forebay_wire.stream import Argument, FailureCode, Geometry, Output, OutputTag, Tag, Template
-from link_to_pool import WAIT_SECONDS_MAX
-from test_worker_parking import Linked, park, start_on_pool  # noqa: F401
+from link_to_pool import WAIT_SECONDS_MAX, Linked
+from test_worker_parking import park
 
 aten = torch.ops.aten
 MIB = 1 << 20
@@ -74,7 +74,7 @@ def holdings(folder: Path, pid: int, device: int) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("device", [STANDIN_PAIR])
 def test_each_device_is_held_to_its_part_and_has_all_of_it_back_while_the_session_is_parked(
-    start_on_pool: Callable[..., Linked],  # noqa: F811
+    start_on_pool: Callable[..., Linked],
     device_environment: dict[str, str],
     tmp_path: Path,
 ) -> None:

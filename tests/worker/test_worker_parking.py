@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import secrets
 import socket
@@ -15,79 +14,14 @@ from typing import Any
 
 import pytest
 import torch
-from devices import options_of
 from forebay_wire import messages, stream, vocabulary
 from forebay_worker import _executor
 from group_member import OTHER, header, meet, opened
-from link_to_pool import WAIT_SECONDS_MAX, Pool
+from link_to_pool import LIMIT_BYTES, WAIT_SECONDS_MAX, Linked, Pool
 
 assert _executor.TORCH_VERSION, "it defines operators of our own"
-LIMIT_BYTES = 256 << 20
 BIG = 3 << 20
 DISK_FULL_BYTES = 8 << 20
-STANDIN_FINDING = "standin:"
-
-
-class Linked:
-    """A worker process, the pool's end of its link, and its client."""
-
-    def __init__(self, pool: Pool, process: subprocess.Popen[str], make_client: Callable[..., Any], spill: Path) -> None:
-        self.pool, self.process, self.spill = pool, process, spill
-        self.ticket = secrets.token_bytes(32)
-        ready = pool.expect(messages.Ready)
-        self.address, self.pid = ready.address, ready.pid
-        self._make_client = make_client
-        self.epoch = 0
-        self.clients: list[Any] = []
-
-    def assign(self, source: messages.Source | None = None, limit_bytes: int = LIMIT_BYTES) -> None:
-        self.pool.send(
-            messages.Assign(
-                session="s-1",
-                ticket=self.ticket.hex(),
-                memory_limit_bytes=limit_bytes,
-                idle_release_seconds=600,
-                heartbeat_seconds=0.2,
-                source=source,
-            )
-        )
-
-    def open(self) -> None:
-        self.epoch += 1
-        self.pool.send(messages.Open(epoch=self.epoch, memory_limit_bytes=LIMIT_BYTES))
-        while self.pool.expect(messages.Heartbeat).epoch != self.epoch:
-            pass
-
-    def client(self) -> Any:
-        client = self._make_client(self.address, self.ticket)
-        self.clients.append(client)
-        assert isinstance(client.hello(), stream.Welcome)
-        return client
-
-    def serve(self) -> Any:
-        """Assigned and opened; its client."""
-        self.assign()
-        self.pool.expect(messages.Assigned)
-        self.open()
-        return self.client()
-
-    def drain(self, client: Any) -> None:
-        client.send(stream.Mark(self.epoch))
-        self.pool.expect(messages.Drained)
-
-    def memory_kib(self) -> int:
-        """Of the worker and of the processes of its session's other devices."""
-        others = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        lines = [line for pid in (self.pid, *others) for line in Path(f"/proc/{pid}/status").read_text().splitlines()]
-        return sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon"))
-
-    def spill_files(self) -> list[os.stat_result]:
-        """Files without a name in the spill directory that the process has open."""
-        return [entry.stat() for entry in self.spill_entries()]
-
-    def spill_entries(self) -> list[Path]:
-        entries = Path(f"/proc/{self.pid}/fd").iterdir()
-        return [entry for entry in entries if os.readlink(entry).startswith(f"{self.spill}/") and os.readlink(entry).endswith(" (deleted)")]
 
 
 Start = Callable[..., Linked]
@@ -103,50 +37,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("this user may not mount a small file system")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-@pytest.fixture
-def start_on_pool(
-    socket_folder: Path,
-    make_client: Callable[..., Any],
-    tmp_path: Path,
-    device: str,
-    device_environment: dict[str, str],
-    worker_python: Path,
-) -> Iterator[Start]:
-    """Starts workers that call a pool of their own each; the test fails where the stand-in found a mistake."""
-    started: list[subprocess.Popen[str]] = []
-    linked: list[Linked] = []
-    pools: list[Pool] = []
-    ours = device
-
-    def start(*options: str, device: str = ours, spill: Path | None = None) -> Linked:
-        pool, name = Pool(), f"w-{len(started)}"
-        pools.append(pool)
-        command = [str(worker_python), "-m", "forebay_worker", "--pool", pool.url, "--worker", name, *options_of(device)]
-        command += ["--socket-dir", str(socket_folder), "--threads", "1", "--spill-dir", str(spill or tmp_path), *options]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**device_environment, "FOREBAY_WORKER_TOKEN": "t"})
-        started.append(process)
-        linked.append(Linked(pool, process, make_client, spill or tmp_path))
-        return linked[-1]
-
-    yield start
-    for worker in linked:
-        for client in worker.clients:
-            client.socket.close()
-    for process in started:
-        process.kill()
-        process.wait()
-    for pool in pools:
-        pool.stop()
-    said = [read_rest(process) for process in started]
-    assert not any(STANDIN_FINDING in text for text in said), said
-
-
-def read_rest(process: subprocess.Popen[str]) -> str:
-    assert process.stderr
-    with process.stderr:
-        return process.stderr.read()
 
 
 def fill(client: Any) -> dict[int, torch.Tensor]:
