@@ -15,15 +15,19 @@ from gpu.sizes import Sizes
 from gpu.worker import Session, Worker, session_on, worker_on
 
 NOT_REHEARSED = "not in a rehearsal"
+UNCOUNTED = 4
+"""As many times more steps of a block count."""
 
 
 def blocks_ms(sides: Sequence[Peer], blocks: int, model: str, steps: int) -> list[list[float]]:
-    """Blocks of a model's steps by turns, each side as often the first one: the one before leaves caches and clocks to the next."""
+    """Blocks of a model's steps by turns, in all orders, each behind a few steps that do not count: while the others had their turns, a side's caches
+    went cold and its processors slept, which takes the first step a millisecond and more."""
     turns = []
-    for number in range(blocks):
-        first = number % len(sides)
-        order = [*range(first, len(sides)), *range(first)]
-        took = {side: sides[side].call("models.block_ms", model=model, steps=steps) for side in order}
+    for order in itertools.islice(itertools.cycle(itertools.permutations(range(len(sides)))), blocks):
+        took = {}
+        for side in order:
+            sides[side].call("models.block_ms", model=model, steps=max(1, steps // UNCOUNTED))
+            took[side] = sides[side].call("models.block_ms", model=model, steps=steps)
         turns.append([took[side] for side in range(len(sides))])
     return turns
 

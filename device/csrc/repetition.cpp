@@ -72,6 +72,17 @@ std::optional<Repetition> Course::repetition(bool settled, Evidence evidence) co
   return std::nullopt;
 }
 
+std::optional<Repetition> Course::rounds() const {
+  const auto like_beginning = repeated_beginnings();
+  for (size_t period = 1; 2 * period <= size(); ++period) {
+    const size_t repeated = size() - period;
+    if (size() % period != 0 || like_beginning[period] < repeated || repeated < kEvidenceForLibrary.steps) continue;
+    const Repetition found{period, size() - period, 0};
+    if (keeps_storages(period, repeated) && leaves_nothing(found)) return found;
+  }
+  return std::nullopt;
+}
+
 // By how far back: how many of the last steps are those that came so much before them.
 std::vector<size_t> Course::repeated_ends() const {
   return prefix_matches(size(), [this](size_t index) { return moments_[size() - 1 - index].key; });

@@ -48,6 +48,8 @@ class Course {
 
   // The loop that the last steps went round; with `settled`, only one that leaves nothing behind.
   std::optional<Repetition> repetition(bool settled, Evidence evidence = {}) const;
+  // The loop that all steps are rounds of: two at least, and nothing else.
+  std::optional<Repetition> rounds() const;
 
  private:
   struct Moment {

@@ -100,6 +100,7 @@ void Tracer::put_frees(const wire::Words& storages) {
 }
 
 void Tracer::cut() {
+  if (round_.empty()) find_rounds();
   end_segment();
   round_.clear();
 }
@@ -161,6 +162,20 @@ void Tracer::came(wire::Step* step) {
   end_segment();
 }
 
+// At a cut: what lies between two may be rounds of a loop that were too few to be known on the way, as of a program that waits every few steps. For
+// libraries, of which each is made of one round.
+void Tracer::find_rounds() {
+  if (!asks_for_libraries() || path_.empty() || path_.back() == nullptr || path_.back()->came > kSearchesMax) return;
+  if (const auto found = course_.rounds()) end_at_first_round({found->period, found->boundary, found->period});
+}
+
+// When the program comes this way again.
+void Tracer::end_at_first_round(const Repetition& found) {
+  size_t first = found.first;
+  while (first < kSegmentMin) first += found.period;
+  if (path_[first - 1] != nullptr) path_[first - 1]->ends = true;
+}
+
 // Of a loop that was found: the rest of the round that it was found in, and the next one, which is a segment.
 bool Tracer::ends_round(wire::Step* step) {
   if (course_.key(course_.size() - 1) != round_[rounded_]) {
@@ -187,9 +202,7 @@ bool Tracer::finds_loop(const wire::Step* step) {
   if (!found) return false;
   const size_t rounds = (kSegmentMin + found->period - 1) / found->period;
   for (size_t index = 0; index < rounds * found->period; ++index) round_.push_back(course_.key(found->boundary + index % found->period));
-  size_t first = found->first;
-  while (first < kSegmentMin) first += found->period;
-  if (path_[first - 1] != nullptr) path_[first - 1]->ends = true;
+  end_at_first_round(*found);
   rounded_ = (length - found->boundary) % found->period;
   round_is_segment_ = rounded_ == 0;
   return round_is_segment_;

@@ -52,6 +52,8 @@ class Tracer {
   void came(wire::Step* step);
   bool ends_round(wire::Step* step);
   bool finds_loop(const wire::Step* step);
+  void find_rounds();
+  void end_at_first_round(const Repetition& found);
   void end_segment();
   // So long that it is cut anyway.
   bool is_long() const;

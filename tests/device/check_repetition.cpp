@@ -1,5 +1,6 @@
 // Programs that go round in loops, as device/csrc/repetition.h sees them: prints of each the period that is found, and where in a step a round begins.
 #include <cstdio>
+#include <cstdlib>
 #include <vector>
 
 #include "repetition.h"
@@ -12,6 +13,7 @@ namespace {
 
 constexpr size_t kLongest = 32768;
 bool for_libraries = false;
+size_t waits_after = 0;  // steps; 0: never
 
 // A segment's calls, and what they leave alive.
 class Program {
@@ -25,6 +27,13 @@ class Program {
   }
   void begin_step() {
     begins_.push_back(course_.size());
+  }
+  // Where it waits after some steps, it is asked then whether they are rounds.
+  bool end_step() {
+    if (waits_after == 0) return course_.size() <= kLongest;
+    if (begins_.size() < waits_after) return true;
+    found_ = course_.rounds();
+    return false;
   }
   // A call that reads some storages and makes one; 0 bytes: none.
   uint64_t call(uint64_t key, const std::vector<uint64_t>& reads, int64_t bytes) {
@@ -40,14 +49,13 @@ class Program {
     }
     course_.note(call_key(key), words, kinds, base_, alive_);
     const auto sought = forebay::evidence_sought(course_.size(), for_libraries);
-    if (sought && !found_ && course_.size() <= kLongest) found_ = course_.repetition(course_.size() < kLongest, *sought);
+    if (waits_after == 0 && sought && !found_ && course_.size() <= kLongest) found_ = course_.repetition(course_.size() < kLongest, *sought);
     return bytes > 0 ? grow(bytes) : 0;
   }
   void free(int64_t bytes) {
     --alive_.storages;
     alive_.bytes -= bytes;
   }
-  bool goes_on() const { return course_.size() <= kLongest; }
   void tell(const char* name) const {
     if (!found_) return static_cast<void>(std::printf("%s 0 0\n", name));
     size_t offset = found_->boundary;
@@ -84,14 +92,16 @@ struct Network {
     Program program;
     const auto weights = program.make_before(layers, 4096);
     const auto inputs = program.make_before(batches, 1024);
-    for (size_t step = 0; program.goes_on(); ++step) {
+    size_t step = 0;
+    do {
       if (step > 0) free_gradients(program);
       program.begin_step();
       std::vector<uint64_t> gradients(layers, 0);
       for (size_t pass = 0; pass < passes; ++pass) run_pass(program, weights, inputs[step % batches], gradients);
       for (size_t layer = 0; layer < (shared ? 1 : layers); ++layer) program.call(7, {weights[layer], gradients[layer]}, 0);
       if (keeps_loss) program.call(8, {inputs[step % batches]}, 4);
-    }
+      ++step;
+    } while (program.end_step());
     program.tell(name);
   }
 
@@ -128,7 +138,7 @@ void infer(const char* name, size_t layers) {
   Program program;
   const auto weights = program.make_before(layers, 4096);
   const auto token = program.make_before(1, 8);
-  while (program.goes_on()) {
+  do {
     program.begin_step();
     uint64_t hidden = program.call(1, {token[0]}, 512);
     for (const uint64_t weight : weights) {
@@ -139,15 +149,16 @@ void infer(const char* name, size_t layers) {
     }
     program.call(4, {token[0], hidden}, 0);
     program.free(512);
-  }
+  } while (program.end_step());
   program.tell(name);
 }
 
 }  // namespace
 
-// With an argument: as where libraries are asked for.
-int main(int count, char**) {
+// With an argument: as where libraries are asked for; with a number, of programs that wait after so many steps.
+int main(int count, char** words) {
   for_libraries = count > 1;
+  if (for_libraries) waits_after = static_cast<size_t>(std::atoi(words[1]));
   Network{3}.train("few-layers");
   Network{800}.train("layers");
   Network{60, 20}.train("micro-batches");

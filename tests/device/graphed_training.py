@@ -75,10 +75,28 @@ def recurrent() -> tuple[nn.Module, Step]:
     return model, step
 
 
+def waiting() -> tuple[nn.Module, Step]:
+    """A program that waits every fourth step, which is too seldom to be known as a loop on the way."""
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(8, 16).cuda()
+
+    def step(number: int) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        if number % 4 == 3:
+            torch.cuda.synchronize()
+        return loss.detach()
+
+    return model, step
+
+
 def layers() -> tuple[nn.Module, Step]:
     """Recurrent layers, one of them both ways; every fifth step's derivative is taken twice."""
-    model = nn.ModuleList([nn.LSTM(8, 16), nn.GRU(16, 8, bidirectional=True), nn.Linear(16, 4)]).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    model = nn.ModuleList([nn.LSTM(8, 16), nn.GRU(16, 8, bidirectional=True), nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 4))]).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     inputs, labels = torch.randn(7, 4, 8).cuda(), torch.randint(0, 4, (4,)).cuda()
 
     def step(number: int) -> torch.Tensor:
@@ -135,7 +153,7 @@ def failing() -> tuple[nn.Module, Step]:
     return model, step
 
 
-PROGRAMS = {made.__name__: made for made in (perceptron, transformer, recurrent, layers, accumulation, failing)}
+PROGRAMS = {made.__name__: made for made in (perceptron, transformer, recurrent, layers, accumulation, failing, waiting)}
 
 
 def segments() -> Iterator[dict[str, Any]]:

@@ -53,6 +53,13 @@ def test_a_round_of_the_loop_is_the_step_from_where_it_begins(programs: Path, tm
     assert found(programs, tmp_path, source, *options) == {name: (calls, 0) for name, calls in STEPS.items()}
 
 
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_steps_between_two_waits_are_rounds_and_what_one_repeats_within_is_none(programs: Path, tmp_path: Path, steps: int) -> None:
+    long_enough = {name: calls for name, calls in STEPS.items() if (steps - 1) * calls >= 64}
+    told = found(programs, tmp_path, (SOURCES / "repetition.cpp").read_text(), str(steps))
+    assert told == {name: (long_enough.get(name, 0), 0) for name in STEPS}
+
+
 @pytest.mark.parametrize(
     ("rule", "without", "mistaken"),
     [

@@ -40,6 +40,10 @@ BEING_MADE = "library is being made"
 LOOPS, AT_ONCE = 24, 8
 ROWS = (512, 384, 448, 320, 20)
 GATHERING_SECONDS = 0.03
+PAUSE_SECONDS = 0.05
+"""Without a step, in which a segment is held back no longer."""
+STRAYS_MAX = 16
+"""Such in a row that a segment may have."""
 
 
 @dataclass
@@ -539,6 +543,32 @@ def test_steps_that_are_held_back_are_carried_out_when_nothing_comes(loop_of: Ma
     loop.client.send(stream.Follow(2))
     x.mul_(0.5).add_(loop.y, alpha=0.25)
     torch.testing.assert_close(loop.client.download(loop.places[0], geometry_of(x)), x)
+
+
+def in_parts(loop: Loop, pause_seconds: float) -> None:
+    """A round whose program pauses twice."""
+    for steps in (1, STEPS // 2):
+        loop.client.send(stream.Follow(steps))
+        time.sleep(pause_seconds)
+    loop.client.send(stream.Follow(STEPS - 1 - STEPS // 2))
+    assert isinstance(loop.client.sync(), stream.Done)
+
+
+def test_steps_that_come_slowly_are_held_back_while_some_come(loop_of: MakeLoop, kept: Path) -> None:
+    loop = loop_of(kept, 0.25, after=once_made(kept))
+    loop.run_until("tier 2")
+    for _ in range(STRAYS_MAX + 2):
+        in_parts(loop, 0.7 * PAUSE_SECONDS)
+    loop.check()
+    assert loop.standing()[0] == 2
+
+
+def test_a_segment_within_which_its_program_pauses_each_time_stays_at_tier_1(loop_of: MakeLoop, tmp_path: Path) -> None:
+    loop = loop_of(tmp_path / "libraries", 0.25, after=NEVER)
+    loop.round()
+    for _ in range(STRAYS_MAX + 4):
+        in_parts(loop, 1.4 * PAUSE_SECONDS)
+    assert loop.standing() == (1, "its program pauses within it, leaves it, or computes indices that lead nowhere, too often")
 
 
 def test_a_session_takes_its_libraries_along_to_another_host(

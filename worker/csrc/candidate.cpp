@@ -141,7 +141,6 @@ void Candidate::widen() {
 void Candidate::came(Clock::time_point now, std::optional<Clock::time_point> others, bool as_planned) {
   auto before = std::exchange(ended_, now);
   if (before && others) before = std::max(*before, *others);
-  if (as_planned) strays_ = 0;
   if (state_ == State::kServing && ++served_ % kProveEvery == 0) {
     if (trusted_) return arrive();
     state_ = State::kProving;
@@ -150,7 +149,10 @@ void Candidate::came(Clock::time_point now, std::optional<Clock::time_point> oth
   if (state_ == State::kTiming && as_planned && before) note_time(std::chrono::duration<double>(now - *before).count());
 }
 
-void Candidate::gathered(Clock::duration took) { gathered_ = {took, gathered_[0]}; }
+void Candidate::gathered(Clock::duration took) {
+  gathered_ = {took, gathered_[0]};
+  strays_ = 0;
+}
 
 Clock::duration Candidate::gathering() const {
   const auto shorter = std::min(gathered_[0], gathered_[1]);

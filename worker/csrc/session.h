@@ -114,7 +114,7 @@ class Session {
   // The session has come here, with what went along.
   void offer_brought();
   // Until when steps are held back, if any are; then they are to be carried out.
-  std::optional<Clock::time_point> held_until() const;
+  std::optional<Clock::time_point> held_until();
   // Until when those that are still to come need not be read: it took them longer the last times.
   std::optional<Clock::time_point> quiet_until() const;
   void release_late();
@@ -345,6 +345,8 @@ class Session {
   uint64_t ends_ = 0;                  // of segments
   Candidate* holding_ = nullptr;       // whose steps, all of `path_`, are held back
   Clock::time_point held_since_{};
+  Clock::time_point paused_since_{};
+  size_t paused_before_ = 0;           // the step of `path_` that was waited for
   std::optional<Threads> threads_;     // where kernels take all processors of the host that the program is on, too
   bool planned_ = false;               // a library has carried this segment out
   uint64_t began_ns_ = 0;              // of this segment, as `busy_ns` counts

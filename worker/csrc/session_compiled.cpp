@@ -20,7 +20,7 @@ constexpr size_t kCallsMin = 20;
 constexpr uint64_t kComingsMin = 2;           // before the one that is described
 constexpr size_t kCandidatesMax = 64;         // of one session
 constexpr uint64_t kEndsKept = 1024;          // of segments, until a candidate that is none of them makes room for another
-constexpr auto kHoldingMax = std::chrono::milliseconds(50);
+constexpr auto kHoldingMax = std::chrono::milliseconds(50);  // that the program pauses
 constexpr int kQuietParts = 3, kParts = 4;  // of the time in which steps are gathered, in which they are not read
 const std::string kRunningSegment = "a compiled segment";
 
@@ -181,6 +181,7 @@ bool Session::holds_back(const wire::Step& step) {
   holding_ = going_on(step, true);
   if (holding_ == nullptr) return false;
   held_since_ = Clock::now();
+  paused_before_ = 0;
   return true;
 }
 
@@ -194,8 +195,14 @@ bool Session::note_step(wire::Step* step, bool held) {
   return held;
 }
 
-std::optional<Clock::time_point> Session::held_until() const {
-  return holding_ == nullptr ? std::nullopt : std::optional(held_since_ + kHoldingMax);
+// A program pauses from when it is asked first how long to wait for its next step.
+std::optional<Clock::time_point> Session::held_until() {
+  if (holding_ == nullptr) return std::nullopt;
+  if (paused_before_ != path_.size()) {
+    paused_before_ = path_.size();
+    paused_since_ = Clock::now();
+  }
+  return paused_since_ + kHoldingMax;
 }
 
 std::optional<Clock::time_point> Session::quiet_until() const {

@@ -12,7 +12,7 @@ from gpu.trial import NOT_REHEARSED, Trial, blocks_ms
 
 MEMORY_SHARE = 0.3
 """Of the device, for each of two sessions; a native process holds the same models beside them."""
-LARGE_STEPS, LARGE_BLOCKS = 5, 5
+LARGE_STEPS, LARGE_BLOCKS = 5, 6
 SETTLED_SECONDS_MAX = 20.0
 UNSETTLED = ("it came once or twice", "held against", "is timed", "moved", "changed", "could not be recorded")
 """Of reasons why a tier is not higher: those that may change."""
