@@ -19,9 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from forebay_worker import confinement, device_graphs, drivers, offers, pytorch, standalone
+from forebay_worker import WorkerError, confinement, device_graphs, drivers, offers, pytorch, standalone
 from forebay_worker.energy import EnergyMeter, counters_of
-from forebay_worker.errors import WorkerError
 from forebay_worker.gang import TICKET_VARIABLE, Gang
 from forebay_worker.kernels import ON_HOST, Kernels
 from forebay_worker.offers import Compiling

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION_BYTES_MAX = 64 << 20
 SIZE = "--size"
-VERSION = 9
+VERSION = 10
 """Of what this makes of a description; libraries of another one are not found."""
 
 
@@ -145,6 +145,9 @@ def make(library: Path, module: GraphModule, inputs: Sequence[Tensor]) -> None:
     import torch
     from torch._inductor import aot_compile
 
+    from forebay_worker import products
+
+    products.take_quicker(module)
     options: dict[str, Any] = {"aot_inductor.output_path": str(library), "fallback_random": True}
     options |= {"cpp.cxx": (None, str(_cpp_compiler(library.parent))), "cpp.min_chunk_size": PARALLEL_ELEMENTS_MIN}
     with torch.no_grad():

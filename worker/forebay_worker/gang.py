@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from forebay_worker.errors import WorkerError
+from forebay_worker import WorkerError
 from forebay_worker.pytorch import SeenDevice
 
 TICKET_VARIABLE = "FOREBAY_WORKER_TICKET"

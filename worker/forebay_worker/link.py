@@ -21,8 +21,8 @@ from websockets.asyncio.server import broadcast
 from websockets.exceptions import InvalidHandshake, InvalidStatus
 from websockets.frames import Frame, Opcode
 
+from forebay_worker import LinkLost, LinkRefused
 from forebay_worker.energy import EnergyMeter
-from forebay_worker.errors import LinkLost, LinkRefused
 from forebay_worker.pytorch import SeenDevice
 
 if TYPE_CHECKING:

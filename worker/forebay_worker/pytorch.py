@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from forebay_worker.errors import DeviceUnknown, WorkerError
+from forebay_worker import DeviceUnknown, WorkerError
 
 LIBRARIES = ("libtorch_global_deps.so", "libc10.so", "libtorch_cpu.so", "libtorch.so")
 """In the order they need each other."""

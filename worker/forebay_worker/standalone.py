@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from forebay_worker.errors import WorkerError
+from forebay_worker import WorkerError
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Server
