@@ -141,6 +141,7 @@ void Candidate::widen() {
 void Candidate::came(Clock::time_point now, std::optional<Clock::time_point> others, bool as_planned) {
   auto before = std::exchange(ended_, now);
   if (before && others) before = std::max(*before, *others);
+  if (std::exchange(whole_, false) && as_planned) strays_ = 0;
   if (state_ == State::kServing && ++served_ % kProveEvery == 0) {
     if (trusted_) return arrive();
     state_ = State::kProving;
@@ -151,7 +152,7 @@ void Candidate::came(Clock::time_point now, std::optional<Clock::time_point> oth
 
 void Candidate::gathered(Clock::duration took) {
   gathered_ = {took, gathered_[0]};
-  strays_ = 0;
+  whole_ = true;
 }
 
 Clock::duration Candidate::gathering() const {
@@ -192,6 +193,7 @@ void Candidate::forget_times() {
 
 void Candidate::strayed() {
   ended_.reset();
+  whole_ = false;
   if (++strays_ > kStraysMax && state_ != State::kStaying) stay("its program pauses within it, leaves it, or computes indices that lead nowhere, too often");
 }
 

@@ -161,7 +161,8 @@ class Candidate {
   int turns_ = 2;
   int comings_ = 0;      // that were counted
   double seconds_ = 0;   // of this turn
-  int strays_ = 0;
+  int strays_ = 0;       // in a row
+  bool whole_ = false;   // its steps were held back this time until all were there
   uint64_t served_ = 0;
   uint64_t last_end_ = 0;
   bool timed_ = false;    // and gained
