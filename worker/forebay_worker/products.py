@@ -20,6 +20,7 @@ _LIBRARY = torch.library.Library("forebay_products", "DEF")  # type: ignore[no-u
 _LIBRARY.define("linear(Tensor rows, Tensor matrix, Tensor? bias) -> Tensor")  # type: ignore[no-untyped-call]
 OPERATIONS_MIN = 1 << 20
 """Multiplications and additions of a product, from which on it is looked at: 10 µs and less are not worth it."""
+SIZE_MAX = 1024
 QUICKER = 0.9
 """Of the time of PyTorch's own, at most."""
 TIMED_SECONDS = 0.02
@@ -41,11 +42,15 @@ LINEAR = torch.ops.forebay_products.linear.default
 
 
 class Matrix(NamedTuple):
-    """Where its elements lie."""
+    """One to be timed: of its sizes, but no larger than tells which kernel is quicker."""
 
     rows: int
     columns: int
-    strides: tuple[int, int]
+    by_columns: bool
+    """Whether those lie together, and not its rows."""
+
+    def made(self) -> Tensor:
+        return torch.ones(self.columns, self.rows).t() if self.by_columns else torch.ones(self.rows, self.columns)
 
 
 def _geometry(value: Any) -> Matrix | None:
@@ -53,7 +58,7 @@ def _geometry(value: Any) -> Matrix | None:
     if not isinstance(value, Tensor) or value.dim() != 2 or value.dtype != torch.float32 or value.device.type != "cpu":
         return None
     rows, columns, *strides = (one if isinstance(one, int) else one.node.hint for one in (*value.shape, *value.stride()))
-    return Matrix(rows, columns, (strides[0], strides[1]))
+    return Matrix(min(rows, SIZE_MAX), min(columns, SIZE_MAX), strides[0] < strides[1])
 
 
 def take_quicker(module: GraphModule) -> int:
@@ -97,15 +102,11 @@ def _product(node: Node) -> tuple[Node | None, Node, Node] | None:
 def _is_quicker(one: Matrix, other: Matrix, biased: bool) -> bool:
     if 2 * one.rows * one.columns * other.columns < OPERATIONS_MIN:
         return False
-    first, second = (torch.ones(_elements(matrix)).as_strided(matrix[:2], matrix.strides) for matrix in (one, other))
+    first, second = one.made(), other.made()
     bias = torch.ones(other.columns) if biased else None
     return _least_seconds(lambda: _linear(first, second.t(), bias)) <= QUICKER * _least_seconds(
         lambda: torch.mm(first, second) if bias is None else torch.addmm(bias, first, second)
     )
-
-
-def _elements(matrix: Matrix) -> int:
-    return 1 + (matrix.rows - 1) * matrix.strides[0] + (matrix.columns - 1) * matrix.strides[1]
 
 
 def _least_seconds(multiply: Callable[[], Tensor]) -> float:
