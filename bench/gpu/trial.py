@@ -20,7 +20,7 @@ UNCOUNTED = 4
 
 
 def blocks_ms(sides: Sequence[Peer], blocks: int, model: str, steps: int) -> list[list[float]]:
-    """Blocks of a model's steps by turns, in all orders, each behind a few steps that do not count: while the others had their turns, a side's
+    """Blocks of a model's steps by turns, in all orders, each behind a few steps that do not count: while the others had theirs, a side's
     caches went cold and its processors slept, which takes the first step a millisecond and more."""
     turns = []
     for order in itertools.islice(itertools.cycle(itertools.permutations(range(len(sides)))), blocks):
