@@ -166,7 +166,7 @@ void Tracer::came(wire::Step* step) {
 // libraries, of which each is made of one round.
 void Tracer::find_rounds() {
   if (!asks_for_libraries() || path_.empty() || path_.back() == nullptr || path_.back()->came > kSearchesMax) return;
-  if (const auto found = course_.rounds()) end_at_first_round({found->period, found->boundary, found->period});
+  if (const auto found = course_.rounds()) end_at_first_round(*found);
 }
 
 // When the program comes this way again.

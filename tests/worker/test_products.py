@@ -28,9 +28,9 @@ def others(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, gradient: 
     return scaled, added, torch.mm(x.double(), weight.t().double()), torch.addmm(bias[:1], x, weight.t())
 
 
-def inputs(rows: int = ROWS) -> list[torch.Tensor]:
+def inputs() -> list[torch.Tensor]:
     torch.manual_seed(0)
-    return [torch.randn(rows, INNER), torch.randn(COLUMNS, INNER), torch.randn(COLUMNS), torch.randn(rows, COLUMNS)]
+    return [torch.randn(ROWS, INNER), torch.randn(COLUMNS, INNER), torch.randn(COLUMNS), torch.randn(ROWS, COLUMNS)]
 
 
 @pytest.fixture
