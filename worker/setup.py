@@ -11,12 +11,12 @@ from setuptools import setup
 from torch.utils.cpp_extension import CppExtension
 
 HERE = Path(__file__).parent
-SOURCES = sorted(str(path.relative_to(HERE)) for path in HERE.glob("csrc/*.cpp"))
+SOURCES = sorted(str(path.relative_to(HERE)) for path in HERE.glob("csrc/**/*.cpp"))
 
 executor = CppExtension(
     extension_name("forebay_worker", "_executor"),
     SOURCES,
-    include_dirs=[str(forebay_wire.include_dir()), pybind11.get_include()],
+    include_dirs=[str(HERE / "csrc"), str(forebay_wire.include_dir()), pybind11.get_include()],
     extra_compile_args=["-O2", "-g0", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"],
 )
 executor.libraries = ["c10", "torch", "torch_cpu"]  # not torch_python: the executor runs without it

@@ -14,7 +14,7 @@ from forebay import _C
 
 WORTH_TELLING_NS = 10**9
 """Whoever computes for less is not told that one device did it alone."""
-OF_NO_OPERATOR = {Alone.NO_BATCH: "no_batch", Alone.NO_ROOM: "no_room", Alone.TRIAL: "trial", Alone.VALUES: "trial"}
+OF_NO_OPERATOR = {Alone.NO_BATCH: "no_batch", Alone.NO_ROOM: "no_room"}
 """Reasons that concern whatever is called."""
 
 
@@ -81,7 +81,7 @@ class GangWork:
         return round(100 * self.alone_ns / self.ns) if self.ns else 0
 
     def causes(self, most: int) -> list[str]:
-        """What one device did alone, the longest first: operators, and ``no_batch``, ``no_room`` or ``trial``."""
+        """What one device did alone, the longest first: operators, and ``no_batch`` or ``no_room``."""
         ns: Counter[str] = Counter()
         for lone in self.alone:
             ns[OF_NO_OPERATOR.get(lone.reason) or _short(lone.operator)] += lone.work.ns

@@ -72,7 +72,7 @@ export interface Segment {
 export interface Alone {
   devices: number;
   percent: number;
-  /** The longest first: operators, and `no_batch`, `no_room` or `trial`. */
+  /** The longest first: operators, and `no_batch` or `no_room`. */
   causes: string[];
 }
 

@@ -107,24 +107,24 @@ def gang(divided_ns: int, *alone: tuple[str, Alone, int]) -> GangWork:
 
 
 def test_a_line_says_what_one_of_several_devices_did_alone_where_that_was_most_of_a_second_or_more() -> None:
-    norm = ("aten::native_batch_norm", Alone.RESULTS, SECOND)
-    tried = [("aten::mm", Alone.TRIAL, SECOND // 2), ("aten::eq.Scalar", Alone.VALUES, SECOND // 4)]
+    norm = ("aten::native_batch_norm", Alone.NO_RULE, SECOND)
+    first = [("aten::mm", Alone.NO_BATCH, SECOND // 2), ("aten::eq.Scalar", Alone.NO_BATCH, SECOND // 4)]
     few = ("aten::nonzero", Alone.SIZES, SECOND // 4)
-    entry = Entry("c1", 1, "a.ipynb", gangs=(gang(SECOND, norm, *tried, few, ("aten::add.Tensor", Alone.VIEWS, SECOND // 8)),), leases=1)
+    entry = Entry("c1", 1, "a.ipynb", gangs=(gang(SECOND, norm, *first, few, ("aten::add.Tensor", Alone.VIEWS, SECOND // 8)),), leases=1)
     used, alone = notice.used(entry, ENGLISH)["text/plain"].split("\n")
-    assert alone == "forebay: 68 % of the time on 1 of the 4 devices of cuda:0: native_batch_norm, trials of how to divide, nonzero"
+    assert alone == "forebay: 68 % of the time on 1 of the 4 devices of cuda:0: native_batch_norm, no batch of rows came again, nonzero"
     assert notice.used(entry, ENGLISH)["text/html"].count("<div") == 2
     korean = notice.used(entry, Texts("ko"))["text/plain"]
-    assert korean.endswith("cuda:0의 장치 4개 중 1개에서 시간의 68 %: native_batch_norm, 나누는 방법 시험, nonzero")
+    assert korean.endswith("cuda:0의 장치 4개 중 1개에서 시간의 68 %: native_batch_norm, 반복되는 배치가 없음, nonzero")
     for quiet in (gang(SECOND, norm), gang(0, ("aten::mm", Alone.NO_BATCH, SECOND - 1))):
         entry.gangs = (quiet,)
         assert notice.used(entry, ENGLISH)["text/plain"] == used
 
 
 def test_a_stretch_of_several_devices_is_what_came_since_the_look_before() -> None:
-    before, after = gang(5, ("aten::mm", Alone.NO_BATCH, 7)), gang(6, ("aten::mm", Alone.NO_BATCH, 9), ("aten::mm", Alone.RESULTS, 1))
+    before, after = gang(5, ("aten::mm", Alone.NO_BATCH, 7)), gang(6, ("aten::mm", Alone.NO_BATCH, 9), ("aten::mm", Alone.NO_RULE, 1))
     more = GangWork(0, 4, Work(3, 8), Work(0, 0), (LoneWork("aten::mm", Alone.NO_BATCH, Work(4, 9)), after.alone[1]))
-    assert more.since(before).alone == (LoneWork("aten::mm", Alone.NO_BATCH, Work(3, 2)), LoneWork("aten::mm", Alone.RESULTS, Work(1, 1)))
+    assert more.since(before).alone == (LoneWork("aten::mm", Alone.NO_BATCH, Work(3, 2)), LoneWork("aten::mm", Alone.NO_RULE, Work(1, 1)))
     assert more.since(before).divided == Work(2, 3)
     assert before.since(more) is before, "a session that began anew"
 

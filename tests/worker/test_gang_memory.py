@@ -1,4 +1,4 @@
-"""What each device of a session may hold, gives back, and has to spare for a trial."""
+"""What each device of a session may hold, and gives back."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def test_each_device_is_held_to_its_part_and_has_all_of_it_back_while_the_sessio
 
 
 @pytest.mark.parametrize("device", [pytest.param(PAIR, marks=pytest.mark.full_sweep), STANDIN_PAIR])
-def test_what_one_device_keeps_makes_room_for_a_trial_on_another(start_worker: Callable[..., Any]) -> None:
-    """The call has room beside 60 MiB, with 24 MiB of batch and as much of result; its parts have none beside those."""
+def test_what_one_device_keeps_makes_room_for_a_batch_on_another(start_worker: Callable[..., Any]) -> None:
+    """A device has no room beside 60 MiB for 24 MiB of batch and as much of result."""
     client = start_worker().connect()
     with client.socket:
         client.hello()
@@ -120,5 +120,5 @@ def test_what_one_device_keeps_makes_room_for_a_trial_on_another(start_worker: C
             client.send(stream.Free((batch, made)))
         client.send(stream.TellGang(7))
         told = client.reply()
-        assert [one.reason for one in told.alone if one.operator == "aten::mul.Tensor"] == [stream.Alone.NO_BATCH, stream.Alone.TRIAL]
+        assert [one.reason for one in told.alone if one.operator == "aten::mul.Tensor"] == [stream.Alone.NO_BATCH]
         assert told.divided.calls == 3

@@ -637,12 +637,10 @@ class Alone(IntEnum):
 
     NO_BATCH = 0
     NO_ROOM = 1
-    RESULTS = 2
+    NO_RULE = 2
     VIEWS = 3
     SIZES = 4
-    TRIAL = 5
-    VALUES = 6
-    KEPT = 7
+    KEPT = 5
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 
-#include <ATen/Functions.h>
-
 namespace forebay::worker {
 
-ComposedCall::ComposedCall(Gang& gang, const Device& device, Storages& storages, Caller& caller, const Composition& composition, std::vector<wire::Words> words,
+ComposedCall::ComposedCall(Gang& gang, Storages& storages, Caller& caller, const Composition& composition, std::vector<wire::Words> words,
                            const std::vector<uint64_t>& results)
-    : gang_(gang), device_(device), storages_(storages), caller_(caller), composition_(composition), words_(std::move(words)), ids_(composition.ids(results, storages)) {}
+    : gang_(gang), storages_(storages), caller_(caller), composition_(composition), words_(std::move(words)), ids_(composition.ids(results, storages)) {}
 
 // On all devices.
 
@@ -26,7 +24,7 @@ void ComposedCall::carry_out(Shares& shares, const Plan& plan, uint64_t sequence
         if (!settle()) throw CommandError(wire::FailureCode::kOperator, "a call before it failed");
         std::vector<uint64_t> sums;
         for (const size_t made : first->sums) sums.push_back(ids_[made]);
-        shares.sum(sums);
+        shares.merge(sums);
       }
       for (++last; last != steps.end() && !begins_group(last, last - 1);) ++last;
       carry_out(first, last, shares, plan, sequence);
@@ -66,54 +64,6 @@ void ComposedCall::withdraw() {
     for (int place = 1; !storages_.has(id) && place < devices(); ++place) gang_.rank(place).free(id);
   }
   for (const uint64_t id : ids_) storages_.withdraw(id);
-}
-
-// For all devices on this one.
-
-void ComposedCall::rehearse(std::vector<Memory>& memory) {
-  for (size_t made = 0; made < ids_.size(); ++made) {
-    const auto& one = composition_.made[made];
-    for (auto& there : memory) {
-      if (one.from_zeros) there[ids_[made]] = device_.allocate(one.placement.bytes_of(one.bytes, devices()), /*zeroed=*/true);
-    }
-  }
-  for (const auto& step : composition_.steps) {
-    for (const size_t made : step.sums) sum(made, memory);
-    for (int place = 0; place < devices(); ++place) rehearse(step, place, memory[static_cast<size_t>(place)]);
-  }
-}
-
-void ComposedCall::rehearse(const Composition::Step& step, int place, Memory& memory) {
-  Plan& plan = gang_.own_plan(step.definition);
-  struct Drafts {
-    Storages& storages;
-    std::vector<uint64_t> ids;
-    ~Drafts() {
-      for (const uint64_t id : ids) storages.withdraw(id);
-    }
-  } drafts{storages_, {}};
-  for (const auto& [id, storage] : memory) {
-    if (storages_.has(id)) continue;
-    storages_.insert(id, static_cast<int64_t>(storage.nbytes()));
-    drafts.ids.push_back(id);
-  }
-  const Loan loan(storages_, memory);
-  caller_.bind(plan, words_of(step, place));
-  for (const size_t made : step.makes) drafts.ids.push_back(ids_[made]);
-  caller_.run(plan);
-  for (const size_t made : step.makes) memory[ids_[made]] = storages_.at(ids_[made]).touch(device_);
-}
-
-void ComposedCall::sum(size_t made, std::vector<Memory>& memory) const {
-  const auto type = static_cast<c10::ScalarType>(composition_.made[made].placement.dtype);
-  const auto flat = [&](Memory& there) {
-    const auto& storage = there.at(ids_[made]);
-    const auto elements = static_cast<int64_t>(storage.nbytes() / c10::elementSize(type));
-    return at::empty({0}, at::TensorOptions().dtype(type).device(device_.where())).set_(storage, 0, {elements}, {1});
-  };
-  at::Tensor total = flat(memory.front());
-  for (size_t place = 1; place < memory.size(); ++place) total.add_(flat(memory[place]));
-  for (size_t place = 1; place < memory.size(); ++place) flat(memory[place]).copy_(total);
 }
 
 }  // namespace forebay::worker

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include <ATen/core/Reduction.h>
 #include <ATen/core/function_schema.h>
 #include <c10/core/ScalarType.h>
 
@@ -158,11 +159,7 @@ class Composer {
     const auto place = call_.op.schema().argumentIndexWithName(name);
     return place && call_.whole.arguments[static_cast<size_t>(*place)].tag != wire::Tag::kNone;
   }
-  size_t word_of(const char* name) const {
-    const auto& arguments = call_.whole.arguments;
-    return std::accumulate(arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(place_of(name)), size_t{0},
-                           [](size_t sum, const auto& argument) { return sum + words_of(argument); });
-  }
+  size_t word_of(const char* name) const { return worker::word_of(call_.whole, place_of(name)); }
   Source word(const char* name) const {
     return [word = word_of(name)](const Use& use) { return use.words[word]; };
   }
@@ -178,6 +175,10 @@ class Composer {
   }
   // What is no tensor and has no words.
   Given argument(const char* name) const { return {whole(name), {}}; }
+  // All arguments, as each device has them.
+  std::vector<Given> local_arguments() const { return given_as_words(call_.local.arguments); }
+  size_t place_of(const char* name) const { return static_cast<size_t>(call_.op.schema().argumentIndexWithName(name).value()); }
+  Gang::Operator own() const { return {call_.whole.op, call_.op}; }
   // How it is cut; none where it is not in rows.
   std::optional<Rows> rows(const char* name) const {
     size_t tensor = 0;
@@ -254,15 +255,15 @@ class Composer {
   }
   // The call's own draw, in place, into other storage.
   void draw(const View& target) {
-    auto given = arguments();
+    auto given = given_as_words(call_.whole.arguments);
     given.front() = tensor(target);
-    step({call_.whole.op, call_.op}, std::move(given), {same(0)}, /*random=*/true);
+    step(own(), std::move(given), {same(0)}, /*random=*/true);
   }
   // As draw, of a draw that makes its result.
   void draw(const View& like, const View& target) {
-    auto given = arguments();
+    auto given = given_as_words(call_.whole.arguments);
     given.front() = tensor(like);
-    step({call_.whole.op, call_.op}, std::move(given), {made(target)}, /*random=*/true);
+    step(own(), std::move(given), {made(target)}, /*random=*/true);
   }
   // Each device keeps its rows of a copy: all of the target's storage, `rows` of so many bytes a period.
   Composition::Step& keep(const View& copy, const View& target, int64_t period) {
@@ -275,8 +276,6 @@ class Composer {
   }
 
  private:
-  size_t place_of(const char* name) const { return static_cast<size_t>(call_.op.schema().argumentIndexWithName(name).value()); }
-
   static size_t tensors_of(const wire::Argument& argument) {
     return std::accumulate(argument.items.begin(), argument.items.end(), size_t{argument.tag == wire::Tag::kTensor},
                            [](size_t sum, const auto& item) { return sum + tensors_of(item); });
@@ -288,11 +287,11 @@ class Composer {
     return static_cast<size_t>(std::count_if(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(output), [](const auto& one) { return one.tag == wire::OutputTag::kNew; }));
   }
 
-  // Of the call, each with its own words.
-  std::vector<Given> arguments() const {
+  // Arguments of the call, each with its own words.
+  static std::vector<Given> given_as_words(const std::vector<wire::Argument>& arguments) {
     std::vector<Given> given;
     size_t word = 0;
-    for (const auto& argument : call_.whole.arguments) {
+    for (const auto& argument : arguments) {
       given.push_back({argument, {}});
       for (const size_t end = word + words_of(argument); word < end; ++word) given.back().words.push_back([word](const Use& use) { return use.words[word]; });
     }
@@ -321,7 +320,7 @@ bool is_among(const auto& names, const std::string& name) {
 }
 
 // A draw in place: into other storage on each device, which keeps its rows.
-std::optional<Composition> fill(const DividedCall& call, Gang& gang) {
+std::optional<Composition> fill(const DividedCall& call, Gang& gang, const Device&) {
   Composer composer(call, gang);
   const auto rows = composer.rows("self");
   const auto& whole = composer.whole("self").geometry;
@@ -335,7 +334,7 @@ std::optional<Composition> fill(const DividedCall& call, Gang& gang) {
 }
 
 // A draw whose result is as large as what it is given, and depends on nothing else of it.
-std::optional<Composition> draw(const DividedCall& call, Gang& gang) {
+std::optional<Composition> draw(const DividedCall& call, Gang& gang, const Device&) {
   Composer composer(call, gang);
   const auto rows = composer.rows("self");
   if (!rows || call.rows.size() != 1 || call.whole.outputs.size() != 1 || !is_new(call.whole.outputs.front())) return std::nullopt;
@@ -348,10 +347,11 @@ std::optional<Composition> draw(const DividedCall& call, Gang& gang) {
 }
 
 // A dropout: its mask is drawn whole, as a host's PyTorch draws it (a byte for each element alone), or else by a dropout of zeros.
-std::optional<Composition> dropout(const DividedCall& call, Gang& gang, bool mask_alone) {
+std::optional<Composition> dropout(const DividedCall& call, Gang& gang, const Device& device) {
   Composer composer(call, gang);
   const auto rows = composer.rows("input");
-  if (!rows || !is_new(call.whole.outputs[0]) || !is_new(call.whole.outputs[1])) return std::nullopt;
+  const bool mask_alone = device.is_host(), drops = !composer.has("train") || composer.whole("train").flag;
+  if (!rows || !drops || !is_new(call.whole.outputs[0]) || !is_new(call.whole.outputs[1])) return std::nullopt;
   const auto result = composer.result_rows(0, *rows), mask = composer.result_rows(1, *rows, /*from_zeros=*/true);
   if (!result || !mask) return std::nullopt;
   const size_t p = composer.word_of("p");
@@ -421,7 +421,7 @@ void move_statistics(Composer& composer, const Moments& moments, int64_t element
   composer.step("copy_", {tensor(composer.view("running_var")), tensor(variance), flag(false)}, {same(0)}).writes = true;
 }
 
-std::optional<Composition> batch_norm(const DividedCall& call, Gang& gang) {
+std::optional<Composition> batch_norm(const DividedCall& call, Gang& gang, const Device&) {
   Composer composer(call, gang);
   const auto rows = composer.rows("input");
   const auto& outputs = call.whole.outputs;
@@ -447,7 +447,7 @@ std::optional<Composition> batch_norm(const DividedCall& call, Gang& gang) {
 
 // With the whole's mean and scale a device's own sums are its part of the weight's and bias' gradients. The input's is
 // w s (dy - sum(dy)/n - (x - mean) s² sum(dy (x - mean))/n) with s = 1/deviation: the last two terms are a batch norm by given statistics.
-std::optional<Composition> batch_norm_backward(const DividedCall& call, Gang& gang) {
+std::optional<Composition> batch_norm_backward(const DividedCall& call, Gang& gang, const Device&) {
   Composer composer(call, gang);
   const auto rows = composer.rows("input"), gradient_rows = composer.rows("grad_out");
   const auto& outputs = call.whole.outputs;
@@ -490,44 +490,108 @@ std::optional<Composition> batch_norm_backward(const DividedCall& call, Gang& ga
 }
 
 // Whether it is a batch norm whose statistics are those of its rows.
-bool takes_statistics(const DividedCall& call, const std::string& name) {
+bool takes_statistics(const wire::Template& call, const c10::OperatorHandle& op, const std::string& name) {
   if (name.find("batch_norm") == std::string::npos) return false;
   for (const char* flag : {"training", "train"}) {
-    const auto place = call.op.schema().argumentIndexWithName(flag);
-    if (place) return call.whole.arguments[static_cast<size_t>(*place)].flag;
+    const auto place = op.schema().argumentIndexWithName(flag);
+    if (place) return call.arguments[static_cast<size_t>(*place)].flag;
   }
   return false;
 }
 
-// Whether the rows of an input lie apart from its channels.
-bool mixes_rows(const DividedCall& call, Gang& gang) {
-  const auto rows = Composer(call, gang).rows("input");
-  return rows && rows->dimension != 1;
+// Rows lie apart from the channels.
+bool rows_beside_channels(StrategyDraft& draft) {
+  for (const char* name : {"input", "grad_out"}) {
+    if (draft.is_tensor(name)) draft.label(name, all_but({1}, draft.rank(name)));
+  }
+  return true;
+}
+
+// Means that divide by a count of their own.
+
+bool is_mean(const wire::Template& call, const c10::OperatorHandle& op) {
+  const auto place = op.schema().argumentIndexWithName("reduction");
+  return place && call.arguments[static_cast<size_t>(*place)].integer == at::Reduction::Mean;
+}
+
+// A mean over the classes' weights: both sums are made of the devices', and then divided. In half precision the sum could overflow where the mean does not.
+std::optional<Composition> mean_of_classes(const DividedCall& call, Gang& gang, const Device&) {
+  Composer composer(call, gang);
+  const auto& outputs = call.whole.outputs;
+  if (outputs.size() != 2 || !is_new(outputs[0]) || !is_new(outputs[1])) return std::nullopt;
+  const uint8_t dtype = outputs[0].geometry.dtype;
+  if (static_cast<c10::ScalarType>(dtype) == c10::ScalarType::Half) return std::nullopt;
+  auto given = composer.local_arguments();
+  given[composer.place_of("reduction")].argument.integer = at::Reduction::Sum;
+  const View sum = composer.draft(dtype, {}, Sharing::kSum), weight = composer.result(1, Sharing::kSum), mean = composer.result(0, Sharing::kCopies);
+  composer.step(composer.own(), std::move(given), {made(sum), made(weight)});
+  composer.step("div.Tensor", {tensor(sum), tensor(weight)}, {made(mean)}).sums = {*sum.made, *weight.made};
+  return composer.take();
+}
+
+bool rows_beside_classes(StrategyDraft& draft) {
+  const size_t rank = draft.rank("self");
+  if (rank < 2 || draft.rank("target") + 1 != rank) return false;
+  Labels rows = all_but({1}, rank);
+  draft.label("self", rows);
+  rows.erase(rows.begin() + 1);
+  draft.label("target", rows);
+  return true;
+}
+
+// Each device divides by the number of its own elements, which are so many times fewer: so the gradient that comes in is divided as well.
+std::optional<Composition> gradient_of_mean(const DividedCall& call, Gang& gang, const Device&) {
+  Composer composer(call, gang);
+  const auto& outputs = call.whole.outputs;
+  const auto& incoming = composer.whole("grad_output").geometry;
+  const auto rows = composer.rows("self") ? composer.rows("self") : composer.rows("target");
+  if (!rows || elements_of(incoming) != 1 || outputs.size() != 1 || composer.whole("self").geometry.sizes != composer.whole("target").geometry.sizes) return std::nullopt;
+  const View share = composer.draft(incoming.dtype, incoming.sizes, Sharing::kCopies);
+  composer.step("div.Tensor", {tensor(composer.view("grad_output")), wrapped(number(static_cast<double>(composer.devices())))}, {made(share)});
+  auto given = composer.local_arguments();
+  given[composer.place_of("grad_output")] = tensor(share);
+  if (is_new(outputs[0])) {
+    const auto result = composer.result_rows(0, *rows);
+    if (!result) return std::nullopt;
+    composer.step(composer.own(), std::move(given), {made(*result)});
+  } else {
+    composer.step(composer.own(), std::move(given), {same(outputs[0].same)}).writes = true;
+  }
+  return composer.take();
+}
+
+constexpr std::array<std::string_view, 2> kMeansOfClasses{"nll_loss_forward", "nll_loss2d_forward"};
+constexpr std::array<std::string_view, 4> kGradientsOfMeans{"binary_cross_entropy_backward", "huber_loss_backward", "mse_loss_backward", "smooth_l1_loss_backward"};
+
+// Which dimensions of a call may be divided, and what carries it out then.
+struct Recipe {
+  StrategyRule rule = nullptr;
+  std::optional<Composition> (*compose)(const DividedCall& call, Gang& gang, const Device& device) = nullptr;
+};
+
+Recipe recipe_for(const wire::Template& call, const c10::OperatorHandle& op) {
+  const std::string name = name_of(op);
+  if (name == "native_dropout") return {elementwise, dropout};
+  if (is_among(kFills, name)) return {elementwise, fill};
+  if (is_among(kDraws, name)) return {elementwise, draw};
+  if (takes_statistics(call, op, name)) return {rows_beside_channels, name.ends_with("backward") ? batch_norm_backward : batch_norm};
+  if (is_mean(call, op) && is_among(kMeansOfClasses, name)) return {rows_beside_classes, mean_of_classes};
+  if (is_mean(call, op) && is_among(kGradientsOfMeans, name)) return {elementwise, gradient_of_mean};
+  return {};
 }
 
 }  // namespace
 
-std::optional<std::vector<Composition>> compositions_of(const DividedCall& call, Gang& gang) {
-  const std::string name = name_of(call.op);
-  std::vector<Composition> found;
-  const auto add = [&](std::optional<Composition> one) {
-    if (one) found.push_back(std::move(*one));
-  };
-  if (name == "native_dropout") {
-    add(dropout(call, gang, /*mask_alone=*/true));
-    add(dropout(call, gang, /*mask_alone=*/false));
-  } else if (is_among(kFills, name)) {
-    add(fill(call, gang));
-  } else if (is_among(kDraws, name)) {
-    add(draw(call, gang));
-  } else if (takes_statistics(call, name)) {
-    if (!mixes_rows(call, gang)) return std::nullopt;
-    add(name.ends_with("backward") ? batch_norm_backward(call, gang) : batch_norm(call, gang));
-  } else if (!(call.whole.flags & wire::kTemplateRandom)) {
-    return std::nullopt;
-  }
-  return found;
+bool is_composed(const wire::Template& call, const c10::OperatorHandle& op) { return recipe_for(call, op).rule != nullptr; }
+
+std::optional<Strategy> strategy_of_composed(const wire::Template& call, const c10::OperatorHandle& op) {
+  const StrategyRule rule = recipe_for(call, op).rule;
+  StrategyDraft draft(call, op);
+  if (rule == nullptr || !rule(draft)) return std::nullopt;
+  return draft.take();
 }
+
+std::optional<Composition> composition_of(const DividedCall& call, Gang& gang, const Device& device) { return recipe_for(call.whole, call.op).compose(call, gang, device); }
 
 wire::Words Composition::words_of(const Step& step, const Use& use) const {
   wire::Words words;

@@ -1,7 +1,7 @@
 // Calls that mix the rows of a batch, composed of calls that each device carries out on its own rows, and of sums between them: what PyTorch defines them as.
 //
 // Every device makes a draw whole, from the call's own seed and counter, and keeps its rows of it. A batch norm in training normalises by the mean and
-// variance of all rows, which come of those of each device's. Like every way to divide a call these are tried before they are used (trial.h).
+// variance of all rows, which come of those of each device's. A mean that divides by a count of its own is a quotient of two sums.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <forebay/wire.h>
 
+#include "device.h"
 #include "gang.h"
 #include "placement.h"
 #include "storage.h"
+#include "strategies/strategy.h"
 
 namespace forebay::worker {
 
@@ -67,8 +69,11 @@ struct DividedCall {
   std::vector<RowsArgument> rows;
 };
 
-// What may carry out a call that mixes rows or draws numbers, the cheapest first; nothing else may divide it. None where it does neither.
-// Throws wire::WireError as making a plan does.
-std::optional<std::vector<Composition>> compositions_of(const DividedCall& call, Gang& gang);
+// Whether nothing but a composition may divide the call.
+bool is_composed(const wire::Template& call, const c10::OperatorHandle& op);
+// Which dimensions of such a call may be divided; it says nothing of its results. None where no composition serves it.
+std::optional<Strategy> strategy_of_composed(const wire::Template& call, const c10::OperatorHandle& op);
+// None where none serves the call. Throws wire::WireError as making a plan does.
+std::optional<Composition> composition_of(const DividedCall& call, Gang& gang, const Device& device);
 
 }  // namespace forebay::worker

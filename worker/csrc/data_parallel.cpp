@@ -1,16 +1,16 @@
 #include "data_parallel.h"
 
 #include <algorithm>
+#include <map>
 
-#include "trial.h"
+#include "composed_call.h"
+#include "sharding.h"
 
 namespace forebay::worker {
 
 namespace {
 
 constexpr int64_t kCame = 2;         // uploads of a kind, until the next one is taken for a batch
-constexpr uint64_t kTrials = 3;      // of a way, at its first uses
-constexpr uint64_t kTrialsApart = 1000;  // afterwards
 constexpr int64_t kSmallSumBytes = int64_t{1} << 20;  // larger ones may be one owner's (owners.h)
 
 template <class Use>
@@ -44,29 +44,34 @@ void collect(const std::vector<OutputPlan>& outputs, std::vector<const OutputPla
 
 wire::Geometry geometry_of(const Layout& layout) { return {static_cast<uint8_t>(layout.dtype), 0, layout.sizes, layout.strides}; }
 
+// The dimension that lies outermost in memory: the first one as it was uploaded, in whatever order a call takes them.
+size_t outermost(const Layout& view) {
+  return static_cast<size_t>(std::max_element(view.strides.begin(), view.strides.end()) - view.strides.begin());
+}
+
 bool fails_by_value(const Plan& plan) { return !plan.bounds.empty() || plan.partial_writes != PartialWrites::kNone; }
 
 bool may_fail(const Plan& plan) { return plan.new_bytes > 0 || fails_by_value(plan); }
 
-}  // namespace
+using Memory = std::map<uint64_t, c10::Storage>;
 
-std::optional<wire::Words> local_words(const Way& way, const Plan& plan, const wire::Words& words, int place, int64_t devices) {
-  wire::Words result = words;
-  if (way.starts.empty()) return result;
-  bool fits = true;
-  auto start = way.starts.begin();
-  for_each_tensor(plan, words, [&](size_t index, uint64_t) {
-    uint64_t& offset = result[index + 1];
-    if (start->kind == Way::Start::Kind::kPart) offset += static_cast<uint64_t>(place * start->step);
-    if (start->kind == Way::Start::Kind::kRows) {
-      const auto local = local_offset(static_cast<int64_t>(offset) * start->item_bytes, start->period, start->room, devices);
-      fits = fits && local;
-      offset = static_cast<uint64_t>(local.value_or(0) / start->item_bytes);
-    }
-    ++start;
-  });
-  return fits ? std::optional(std::move(result)) : std::nullopt;
-}
+// As long as it lives, storages have other memory than their own.
+class Loan {
+ public:
+  Loan(Storages& storages, const Memory& memory) : storages_(storages), memory_(memory) { exchange(); }
+  ~Loan() { exchange(); }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+
+ private:
+  void exchange() {
+    for (auto& [id, storage] : memory_) storages_.at(id).exchange(storage);
+  }
+  Storages& storages_;
+  Memory memory_;
+};
+
+}  // namespace
 
 size_t DataParallel::KeyHash::operator()(const Key& key) const {
   uint64_t hash = 0xcbf29ce484222325;
@@ -93,10 +98,12 @@ void DataParallel::look(uint64_t number, const Plan& plan, const wire::Words& wo
     const Key kind{number, index, static_cast<uint64_t>(entry.bytes())};
     auto& came = came_.try_emplace(kind, std::make_shared<int64_t>(0)).first->second;
     entry.tell_end(came);
-    if (*came < kCame || view.sizes.empty() || static_cast<int64_t>(words[index + 1]) >= std::max<int64_t>(view.strides[0], 1)) return;
-    const int64_t period = forebay::worker::period_of(geometry_of(view), 0, view.sizes[0], view.item_bytes);
+    if (*came < kCame || view.sizes.empty()) return;
+    const size_t rows = outermost(view);
+    if (static_cast<int64_t>(words[index + 1]) >= std::max<int64_t>(view.strides[rows], 1)) return;
+    const int64_t period = forebay::worker::period_of(geometry_of(view), rows, view.sizes[rows], view.item_bytes);
     const auto local = local_view(geometry_of(view), view.item_bytes, period, devices());
-    if (period == 0 || !local || local->dimension != 0 || period != entry.bytes()) return;
+    if (period == 0 || !local || local->dimension != rows || period != entry.bytes()) return;
     batches_.emplace(id, period);
     on_ = true;
   });
@@ -114,14 +121,14 @@ void DataParallel::place_batches(const std::vector<uint64_t>& ids) {
   }
 }
 
-// No call writes to a sum before it is made, so it may be made at any time: gradients that an optimizer takes one by one come together.
-void DataParallel::sum(std::vector<uint64_t> ids) {
+// No call writes to what is not made yet, so it may be made at any time: gradients that an optimizer takes one by one come together.
+void DataParallel::merge(std::vector<uint64_t> ids) {
   if (ids.empty()) return;
   const std::unordered_set<uint64_t> asked(ids.begin(), ids.end());
   for (const auto& item : storages_.items()) {
-    if (item.bytes < kSmallSumBytes && asked.count(item.id) == 0 && storages_.at(item.id).is_sum()) ids.push_back(item.id);
+    if (item.bytes < kSmallSumBytes && asked.count(item.id) == 0 && storages_.at(item.id).is_partial()) ids.push_back(item.id);
   }
-  shares_.sum(ids);
+  shares_.merge(ids);
 }
 
 // Ways.
@@ -131,6 +138,16 @@ uint64_t DataParallel::number_of(const Placement& placement) {
   if (found != placements_.end()) return static_cast<uint64_t>(found - placements_.begin()) + 1;
   placements_.push_back(placement);
   return placements_.size();
+}
+
+// Which tensors share a storage: what becomes of one then becomes of the other.
+void DataParallel::note_aliases(const Plan& plan, const wire::Words& words, Key& key) {
+  std::vector<std::pair<uint64_t, uint64_t>> storages;
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) { storages.emplace_back(id, storages.size()); });
+  std::sort(storages.begin(), storages.end());
+  for (size_t one = 1; one < storages.size(); ++one) {
+    if (storages[one - 1].first == storages[one].first) key.insert(key.end(), {storages[one - 1].second, storages[one].second});
+  }
 }
 
 std::optional<DataParallel::Key> DataParallel::key_of(uint64_t number, const Plan& plan, const wire::Words& words, bool& has_rows) {
@@ -145,6 +162,7 @@ std::optional<DataParallel::Key> DataParallel::key_of(uint64_t number, const Pla
     has_rows = has_rows || (share != nullptr && share->placement.sharing == Sharing::kRows);
     key.push_back(share == nullptr ? 0 : number_of(share->placement));
   });
+  if (has_rows) note_aliases(plan, words, key);
   for (Share* share : given_) {
     share->used = calls_;
     share->is_lent = share->is_lent || has_rows;
@@ -172,18 +190,17 @@ Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) 
   if (!key || !owners_.have_room(plan.new_bytes)) return nullptr;
   if (!has_rows) return &copies_;
   const auto found = ways_.find(*key);
-  if (found == ways_.end() || found->second.whole || found->second.uses >= found->second.next_trial) return nullptr;
-  if (!to_be_cut(found->second, plan, words).empty() || !composes(found->second, words)) return nullptr;
-  return local_words(found->second, plan, words, 0, devices()) ? &found->second : nullptr;
+  if (found == ways_.end() || found->second.whole || !serves(found->second, plan, words)) return nullptr;
+  return to_be_cut(found->second, plan, words).empty() ? &found->second : nullptr;
 }
 
-void DataParallel::make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids, int64_t times) {
+void DataParallel::make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids) {
   int64_t bytes = plan.new_bytes;
   for (const uint64_t id : ids) {
     const Share* share = storages_.at(id).share();
     if (!plan.mutated.empty() || (share != nullptr && share->placement.sharing == Sharing::kRows)) bytes += storages_.at(id).bytes();
   }
-  owners_.make_room_at(0, times * bytes, ids);
+  owners_.make_room_at(0, bytes, ids);
 }
 
 bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& ids) {
@@ -194,8 +211,7 @@ bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& i
 
 Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {
   const auto ids = Gang::storages_of(plan, words);
-  tried_.reset();
-  whole_.alone = wire::Alone::kResults;
+  whole_.alone = wire::Alone::kNoRule;
   place_batches(ids);
   parts_ = owned_parts(number, plan, words);
   if (!parts_.empty()) {
@@ -204,27 +220,20 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   }
   if (!has_room_for(plan, ids)) return give_up();
   owners_.copy(ids);
-  std::vector<uint64_t> sums;
-  std::copy_if(ids.begin(), ids.end(), std::back_inserter(sums), [&](uint64_t id) { return storages_.at(id).is_sum(); });
-  sum(std::move(sums));
+  std::vector<uint64_t> partial;
+  std::copy_if(ids.begin(), ids.end(), std::back_inserter(partial), [&](uint64_t id) { return storages_.at(id).is_partial(); });
+  merge(std::move(partial));
   bool has_rows = false;
   const auto key = key_of(number, plan, words, has_rows);
   Way* way = &copies_;
   if (has_rows) {
-    way = &ways_[key.value()];
     if (!plan.mutated.empty() && fails_by_value(plan) && !plan.random) return whole_;  // or some devices would write their rows, and others not
-    if (way->uses >= way->next_trial) {
-      const uint64_t uses = way->uses;
-      make_room_for_whole(plan, ids, devices() + 3);
-      *way = tried_way(number, plan, words);
-      way->uses = uses;
-      tried_ = way->is_sure ? wire::Alone::kTrial : wire::Alone::kValues;
-      way->next_trial = !way->is_sure || uses + 1 < kTrials ? uses + 1 : uses + kTrialsApart;
-    }
+    const auto [found, is_new] = ways_.try_emplace(key.value());
+    way = &found->second;
+    if (is_new) *way = way_of(number, plan, words);
     if (way->composition) owners_.make_room(way->composition->bytes(devices()), ids);
-    if (way->whole || !local_words(*way, plan, words, 0, devices()) || !composes(*way, words)) {
-      ++way->uses;
-      make_room_for_whole(plan, ids, 1);
+    if (way->whole || !serves(*way, plan, words)) {
+      make_room_for_whole(plan, ids);
       whole_.alone = way->whole ? way->alone : way->composition ? wire::Alone::kNoRoom : wire::Alone::kViews;
       return whole_;
     }
@@ -236,16 +245,26 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   return *way;
 }
 
-Way DataParallel::tried_way(uint64_t number, Plan& plan, const wire::Words& words) {
-  Way way = whole_;
-  try {
-    Trial trial(gang_, device_, storages_, layouts_, caller_, shares_, number, plan, words);
-    if (auto found = trial.way()) return *found;
-    way.alone = trial.why_none();
-  } catch (const c10::OutOfMemoryError&) {  // there is no room for a trial, but may be for the call
-    way.alone = wire::Alone::kNoRoom;
-  }
-  return way;
+Way DataParallel::way_of(uint64_t number, const Plan& plan, const wire::Words& words) {
+  Sharding sharding(gang_, device_, storages_, number, plan, words);
+  if (auto way = sharding.way()) return *way;
+  Way whole = whole_;
+  whole.alone = sharding.why_none();
+  return whole;
+}
+
+bool DataParallel::serves(const Way& way, const Plan& plan, const wire::Words& words) const {
+  bool fits = local_words(way, plan, words, 0, devices()).has_value() && (!way.zero_word || wire::bits_value(words[*way.zero_word]) == 0);
+  size_t tensor = 0;
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) {
+    const int64_t period = way.fresh.empty() ? 0 : way.fresh[tensor];
+    ++tensor;
+    fits = fits && (period == 0 || storages_.at(id).bytes() % period == 0);
+  });
+  if (!fits || !way.composition) return fits;
+  const auto& composition = *way.composition;
+  if (composition.fits && !composition.fits(words)) return false;
+  return gang_.all_have_room(composition.bytes(devices())) && storages_.size() + composition.made.size() <= wire::kStoragesMax;
 }
 
 std::map<uint64_t, int64_t> DataParallel::to_be_cut(const Way& way, const Plan& plan, const wire::Words& words) {
@@ -269,30 +288,23 @@ void DataParallel::place_untouched(const Way& way, const Plan& plan, const wire:
   });
 }
 
-bool DataParallel::composes(const Way& way, const wire::Words& words) const {
-  if (!way.composition) return true;
-  const auto& composition = *way.composition;
-  if (composition.fits && !composition.fits(words)) return false;
-  return gang_.all_have_room(composition.bytes(devices())) && storages_.size() + composition.made.size() <= wire::kStoragesMax;
-}
-
 void DataParallel::carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence) {
   if (way.whole) return run_whole(plan, words);
   if (way.by_owners) {
     for (const auto& part : parts_) may_fail_ = may_fail_ || (part.place != 0 && may_fail(*part.call.plan));
     return owners_.carry_out(parts_, sequence);
   }
-  ++way.uses;
   if (way.composition) return run_composed(way, plan, words, sequence);
   run_divided(way, number, plan, words, sequence);
 }
 
 void DataParallel::run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence) {
+  place_untouched(way, plan, words);
   std::vector<wire::Words> local;
   for (int place = 0; place < devices(); ++place) local.push_back(local_words(way, plan, words, place, devices()).value());
   std::vector<uint64_t> results;
   for_each_made(plan, words, [&](size_t, uint64_t id) { results.push_back(id); });
-  ComposedCall call(gang_, device_, storages_, caller_, *way.composition, std::move(local), results);
+  ComposedCall call(gang_, storages_, caller_, *way.composition, std::move(local), results);
   may_fail_ = true;
   call.carry_out(shares_, plan, sequence, settle_);
 }
@@ -403,7 +415,7 @@ void DataParallel::gather_to_read(const std::vector<uint64_t>& ids) {
     const Share* share = storages_.at(id).share();
     if (share == nullptr || share->placement.sharing == Sharing::kCopies) continue;
     if (share->placement.sharing == Sharing::kRows) gather({id});
-    else sum({id});
+    else merge({id});
   }
 }
 

@@ -1,10 +1,9 @@
 // Data parallelism, found from the calls: where a batch of rows comes to a program again and again, each device of the gang computes on its part of
 // the rows, and has a copy of all else.
 //
-// How a call is divided is tried, not known by rules: the first times that it comes with such placements it is carried out whole and in parts, on
-// this device, with what it is given then, and its results are held against each other. It is divided where the parts' results are the rows of the
-// whole's, or their sum or mean is the whole's; else it is carried out whole on this device. What is a sum or mean becomes one when a call or
-// the program uses it.
+// How a call is divided is decided by its operator's strategy (strategies/strategy.h), from its template and the placements of what it is given: never
+// by values. A call without one is carried out whole on this device. What is still to be made of the devices' parts, such as a sum, is made
+// when a call or the program uses it.
 #pragma once
 
 #include <cstdint>
@@ -19,45 +18,15 @@
 #include <forebay/gang_work.h>
 
 #include "call.h"
-#include "composition.h"
 #include "gang.h"
 #include "owners.h"
 #include "placement.h"
 #include "plan.h"
 #include "shares.h"
 #include "storage.h"
+#include "way.h"
 
 namespace forebay::worker {
-
-// How the devices carry out a call.
-struct Way {
-  // Where a tensor argument begins: as it is said; in a storage in rows; or in a copy of which each device takes a part.
-  struct Start {
-    enum class Kind { kSame, kRows, kPart } kind = Kind::kSame;
-    int64_t item_bytes = 1;
-    int64_t period = 0;
-    int64_t room = 0;
-    int64_t step = 0;  // kPart: elements from one device's part to the next one's
-  };
-  struct Made {
-    Placement placement;
-    int64_t bytes = 0;  // of the whole
-  };
-  bool whole = false;         // on this device alone
-  bool by_owners = false;     // each part by one device, which need not be this one (owners.h)
-  wire::Alone alone = wire::Alone::kResults;  // why, if it is
-  uint64_t definition = 0;    // of the template of the parts
-  std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
-  std::vector<Made> made;     // the new storages, in order
-  std::vector<int64_t> fresh; // of each tensor argument, the period that it is to have where it is untouched or a copy; 0 for copies
-  std::shared_ptr<const Composition> composition;  // of more calls than one, if it is
-  bool is_sure = true;        // false where the values told nothing, as zeros
-  uint64_t uses = 0;
-  uint64_t next_trial = 0;    // at so many uses
-};
-
-// The words of a way's call on one device; none where a view does not lie in whole rows.
-std::optional<wire::Words> local_words(const Way& way, const Plan& plan, const wire::Words& words, int place, int64_t devices);
 
 class DataParallel {
  public:
@@ -86,12 +55,10 @@ class DataParallel {
   // Templates have new numbers from here on.
   void forget() { ways_.clear(); }
 
-  // Null where something must be moved or tried before: then all must be settled, and it is `prepared`.
+  // Null where something must be moved before, or the call comes with such placements for the first time: then all must be settled, and it is `prepared`.
   Way* known(uint64_t number, Plan& plan, const wire::Words& words);
   // Throws CommandError, what the operator throws, wire::WireError.
   Way& prepared(uint64_t number, Plan& plan, const wire::Words& words);
-  // Why the call that was prepared last was tried; none where it was not.
-  std::optional<wire::Alone> tried() const { return tried_; }
   // Whether all that was sent must be known to be carried out before the call writes to what was there.
   bool must_settle(const Way& way, const Plan& plan) const { return !way.composition && !plan.mutated.empty() && may_fail_; }
   void settled() { may_fail_ = false; }
@@ -114,28 +81,28 @@ class DataParallel {
   };
 
   uint64_t number_of(const Placement& placement);
+  static void note_aliases(const Plan& plan, const wire::Words& words, Key& key);
   // None where something must be moved: sums, and what lies on one device.
   std::optional<Key> key_of(uint64_t number, const Plan& plan, const wire::Words& words, bool& has_rows);
   // Gives untouched storages the placements that the way says.
   void place_untouched(const Way& way, const Plan& plan, const wire::Words& words);
-  // What a trial of a call finds.
-  Way tried_way(uint64_t number, Plan& plan, const wire::Words& words);
+  Way way_of(uint64_t number, const Plan& plan, const wire::Words& words);
+  // Whether a way serves a call with such words, and every device has room for what it makes meanwhile.
+  bool serves(const Way& way, const Plan& plan, const wire::Words& words) const;
   // Copies that a way wants in rows.
   std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
-  // Makes what are sums and means of the devices' parts, and with them, in one exchange, the small ones that were not asked for yet.
-  void sum(std::vector<uint64_t> ids);
+  // Makes what is still to be made of the devices' parts, and with it, in one exchange, the small ones that were not asked for yet.
+  void merge(std::vector<uint64_t> ids);
   // The parts in which owners carry out a call; none where it is not theirs.
   std::vector<Owners::Part> owned_parts(uint64_t number, Plan& plan, const wire::Words& words);
-  // Has this device have room for so many times what a call makes and is given in rows, as far as can be.
-  void make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids, int64_t times);
+  // Has this device have room for what a call makes and is given in rows, as far as can be.
+  void make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids);
   // Whether each device has room for what a call makes and is given, or has by now.
   bool has_room_for(const Plan& plan, const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
   void run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
   void run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence);
-  // Whether a way's composition serves such a call, and every device has room for what it makes meanwhile.
-  bool composes(const Way& way, const wire::Words& words) const;
   // Where memory is short each storage has one home again, and nothing is divided any more.
   Way& give_up();
   void leave();
@@ -161,7 +128,6 @@ class DataParallel {
   std::vector<Owners::Part> parts_;                // of the present call, if it is owned
   std::vector<Share*> given_;                      // to the present call
   uint64_t calls_ = 0;
-  std::optional<wire::Alone> tried_;
 };
 
 }  // namespace forebay::worker

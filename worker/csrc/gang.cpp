@@ -35,6 +35,11 @@ size_t words_of(const wire::Argument& argument) {
   }
 }
 
+size_t word_of(const wire::Template& call, size_t argument) {
+  const auto end = call.arguments.begin() + static_cast<std::ptrdiff_t>(argument);
+  return std::accumulate(call.arguments.begin(), end, size_t{0}, [](size_t sum, const auto& one) { return sum + words_of(one); });
+}
+
 static size_t words_of(const wire::Output& output) {
   if (output.tag == wire::OutputTag::kNew) return 1;
   return std::accumulate(output.items.begin(), output.items.end(), size_t{0}, [](size_t sum, const auto& item) { return sum + words_of(item); });
@@ -173,11 +178,16 @@ std::vector<uint64_t> Gang::storages_of(const Plan& plan, const wire::Words& wor
   return each_once(std::move(ids));
 }
 
-std::vector<uint64_t> Gang::written_of(const Plan& plan, const wire::Words& words) {
-  if (plan.mutated.empty()) return {};
+std::vector<bool> Gang::writes_of(const Plan& plan) {
   std::vector<bool> written;
   size_t tensor = 0;
   collect_written(plan, plan.arguments, tensor, written);
+  return written;
+}
+
+std::vector<uint64_t> Gang::written_of(const Plan& plan, const wire::Words& words) {
+  if (plan.mutated.empty()) return {};
+  const std::vector<bool> written = writes_of(plan);
   std::vector<uint64_t> ids;
   auto is_written = written.begin();
   for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) {

@@ -30,6 +30,8 @@ enum class Homes { kFill, kScatter, kDataParallel };
 
 // How many words a call has for an argument.
 size_t words_of(const wire::Argument& argument);
+// Where the words of an argument begin among those of a call.
+size_t word_of(const wire::Template& call, size_t argument);
 
 class Gang {
  public:
@@ -83,6 +85,8 @@ class Gang {
   static std::vector<uint64_t> storages_of(const Plan& plan, const wire::Words& words);
   // Those of them that the call writes to.
   static std::vector<uint64_t> written_of(const Plan& plan, const wire::Words& words);
+  // Whether the call writes to each tensor argument that has a storage.
+  static std::vector<bool> writes_of(const Plan& plan);
   // Where a call is to be carried out that is given such storages and makes so many bytes more: 0 is this device, others from 1. None where no
   // device has room for it as it is: then, once all is settled, clear_place makes room. Throws CommandError where that cannot be.
   std::optional<int> place_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes);

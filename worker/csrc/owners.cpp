@@ -102,7 +102,7 @@ bool Owners::are_ready(const std::vector<Part>& parts) const {
     return has_room(part.place, part.call.plan->new_bytes) && std::all_of(ids.begin(), ids.end(), [&](uint64_t id) {
       const Entry& entry = storages_.at(id);
       if (is_copies(entry)) return true;
-      if (entry.is_sum() || std::binary_search(shared.begin(), shared.end(), id)) return false;
+      if (entry.is_partial() || std::binary_search(shared.begin(), shared.end(), id)) return false;
       return entry.is_untouched() || entry.home() == part.place;
     });
   });
@@ -110,19 +110,19 @@ bool Owners::are_ready(const std::vector<Part>& parts) const {
 
 void Owners::prepare(const std::vector<Part>& parts) {
   const auto shared = shared_by(parts);
-  std::vector<uint64_t> sums;
+  std::vector<uint64_t> partial;
   for (const uint64_t id : shared) {
-    if (storages_.at(id).is_sum()) sums.push_back(id);
+    if (storages_.at(id).is_partial()) partial.push_back(id);
   }
-  shares_.sum(sums);
+  shares_.merge(partial);
   copy(shared);
   std::vector<std::vector<uint64_t>> given;  // to each part
   size_t most = 0;
   for (const auto& part : parts) {
     const auto& ids = given.emplace_back(Gang::storages_of(*part.call.plan, part.call.words));
-    sums.clear();
-    std::copy_if(ids.begin(), ids.end(), std::back_inserter(sums), [&](uint64_t id) { return storages_.at(id).is_sum(); });
-    shares_.sum_at(sums, part.place);
+    partial.clear();
+    std::copy_if(ids.begin(), ids.end(), std::back_inserter(partial), [&](uint64_t id) { return storages_.at(id).is_partial(); });
+    shares_.merge_at(partial, part.place);
     keep_written(part);
     most = std::max(most, ids.size());
   }
@@ -227,13 +227,13 @@ void Owners::leave_copies(const std::function<bool()>& has_room, const std::vect
   std::vector<std::pair<uint64_t, uint64_t>> shared;  // by their last use
   for (const auto& item : storages_.items()) {
     const Entry& entry = storages_.at(item.id);
-    if ((is_copies(entry) || entry.is_sum()) && !std::binary_search(but.begin(), but.end(), item.id)) shared.emplace_back(entry.share()->used, item.id);
+    if ((is_copies(entry) || entry.is_partial()) && !std::binary_search(but.begin(), but.end(), item.id)) shared.emplace_back(entry.share()->used, item.id);
   }
   std::sort(shared.begin(), shared.end());
   for (const auto& [used, id] : shared) {
     if (has_room()) return;
     const int place = gang_.roomiest();
-    if (storages_.at(id).is_sum()) shares_.sum_at({id}, place);
+    if (storages_.at(id).is_partial()) shares_.merge_at({id}, place);
     else keep(id, place);
   }
 }

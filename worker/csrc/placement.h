@@ -8,18 +8,18 @@
 
 namespace forebay::worker {
 
-// kCopies: all of it. kRows: one of as many equal parts of each `period` of bytes as there are devices, in their order. kSum, kMean: as many
-// bytes as it has, whose sum or mean over the devices is what it holds.
-enum class Sharing : uint8_t { kCopies, kRows, kSum, kMean };
+// kCopies: all of it. kRows: one of as many equal parts of each `period` of bytes as there are devices, in their order. kSum, kMean, kMax, kMin: as
+// many bytes as it has, whose sum, mean, maximum or minimum over the devices, element by element, is what it holds.
+enum class Sharing : uint8_t { kCopies, kRows, kSum, kMean, kMax, kMin };
 
 struct Placement {
   Sharing sharing = Sharing::kCopies;
   int64_t period = 0;  // kRows
-  uint8_t dtype = 0;   // kSum, kMean: of all elements
+  uint8_t dtype = 0;   // of all elements; 0 for kCopies and kRows
 
   bool operator==(const Placement& other) const { return sharing == other.sharing && period == other.period && dtype == other.dtype; }
   // Whether it is still to be made of the devices' parts.
-  bool is_sum() const { return sharing == Sharing::kSum || sharing == Sharing::kMean; }
+  bool is_partial() const { return sharing != Sharing::kCopies && sharing != Sharing::kRows; }
   // Of so many, on each of so many devices.
   int64_t bytes_of(int64_t bytes, int64_t devices) const { return sharing == Sharing::kRows ? bytes / devices : bytes; }
 };

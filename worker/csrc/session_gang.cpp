@@ -106,11 +106,8 @@ void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
   Way* way = data_parallel_->known(number, plan, words_);
   const bool settles = way == nullptr || data_parallel_->must_settle(*way, plan);
   if (settles && !is_settled()) return never_make(plan, stopped_);
-  uint64_t since_ns = work_.clock();
-  if (way == nullptr) {
-    way = &data_parallel_->prepared(number, plan, words_);
-    if (const auto tried = data_parallel_->tried()) since_ns = work_.book(work_.alone(plan.op, *tried), since_ns);
-  }
+  const uint64_t since_ns = work_.clock();
+  if (way == nullptr) way = &data_parallel_->prepared(number, plan, words_);
   if (!data_parallel_->is_on()) {
     carry_out(number, plan, words_, sequence);
     return stopped_ ? never_make(plan, stopped_) : void();

@@ -1,6 +1,8 @@
 #include "shares.h"
 
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
 
 #include "bulk_copy.h"
 
@@ -8,7 +10,14 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr int64_t kBucketBytes = int64_t{64} << 20;  // of sums that are made together
+constexpr int64_t kBucketBytes = int64_t{64} << 20;  // of what is merged together
+
+// One more device's part. NaN stays.
+void add_part(at::Tensor& merged, const at::Tensor& part, Sharing sharing) {
+  if (sharing == Sharing::kMax) at::maximum_out(merged, merged, part);
+  else if (sharing == Sharing::kMin) at::minimum_out(merged, merged, part);
+  else merged.add_(part);
+}
 
 }  // namespace
 
@@ -61,7 +70,7 @@ c10::Storage Shares::whole(uint64_t id, const Allocate& allocate) {
   Entry& entry = storages_.at(id);
   if (entry.share() == nullptr || entry.share()->placement.sharing == Sharing::kCopies) return entry.touch(device_);
   if (entry.share()->placement.sharing != Sharing::kRows) {
-    sum({id});
+    merge({id});
     return entry.memory();
   }
   const int64_t bytes = entry.bytes() / devices(), period = entry.share()->placement.period;
@@ -105,14 +114,14 @@ void Shares::write(uint64_t id, int place, const c10::Storage& memory, int64_t b
   copy.finish();
 }
 
-void Shares::add_up(const std::vector<uint64_t>& ids, const std::function<void(const std::vector<uint64_t>&)>& finish) {
+void Shares::merge_here(const std::vector<uint64_t>& ids, const std::function<void(const std::vector<uint64_t>&)>& finish) {
   std::vector<uint64_t> bucket;
   int64_t bytes = 0;
   for (const uint64_t id : ids) {
     bucket.push_back(id);
     bytes += storages_.at(id).bytes();
     if (bytes < kBucketBytes && id != ids.back()) continue;
-    add_up(bucket);
+    merge_here(bucket);
     finish(bucket);
     bucket.clear();
     bytes = 0;
@@ -120,7 +129,7 @@ void Shares::add_up(const std::vector<uint64_t>& ids, const std::function<void(c
 }
 
 // Each device is asked for all of them at once.
-void Shares::add_up(const std::vector<uint64_t>& bucket) {
+void Shares::merge_here(const std::vector<uint64_t>& bucket) {
   for (int place = 1; place < devices(); ++place) {
     std::vector<c10::Storage> parts;
     std::vector<Rank::Range> ranges;
@@ -131,8 +140,9 @@ void Shares::add_up(const std::vector<uint64_t>& bucket) {
     }
     gang_.rank(place).read(ranges);
     for (size_t index = 0; index < bucket.size(); ++index) {
-      at::Tensor sum = flat(bucket[index]);
-      sum.add_(at::from_blob(ranges[index].target, sum.sizes(), sum.options().device(at::kCPU)).to(device_.where()));
+      at::Tensor merged = flat(bucket[index]);
+      const at::Tensor part = at::from_blob(ranges[index].target, merged.sizes(), merged.options().device(at::kCPU)).to(device_.where());
+      add_part(merged, part, storages_.at(bucket[index]).share()->placement.sharing);
     }
     device_.synchronize();  // before the parts go
   }
@@ -141,8 +151,8 @@ void Shares::add_up(const std::vector<uint64_t>& bucket) {
   }
 }
 
-void Shares::sum(const std::vector<uint64_t>& ids) {
-  add_up(ids, [this](const std::vector<uint64_t>& bucket) {
+void Shares::merge(const std::vector<uint64_t>& ids) {
+  merge_here(ids, [this](const std::vector<uint64_t>& bucket) {
     for (int place = 1; place < devices(); ++place) {
       for (const uint64_t id : bucket) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
       gang_.rank(place).flush();
@@ -152,8 +162,8 @@ void Shares::sum(const std::vector<uint64_t>& ids) {
   });
 }
 
-void Shares::sum_at(const std::vector<uint64_t>& ids, int place) {
-  add_up(ids, [this, place](const std::vector<uint64_t>& bucket) {
+void Shares::merge_at(const std::vector<uint64_t>& ids, int place) {
+  merge_here(ids, [this, place](const std::vector<uint64_t>& bucket) {
     for (const uint64_t id : bucket) {
       if (place != 0) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
     }
@@ -215,7 +225,7 @@ void Shares::spread(const std::vector<uint64_t>& ids) {
   }
 }
 
-// All elements of a sum or mean.
+// All elements of what is still to be made of the devices' parts.
 at::Tensor Shares::flat(uint64_t id) {
   Entry& entry = storages_.at(id);
   const uint8_t dtype = entry.share()->placement.dtype;

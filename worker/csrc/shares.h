@@ -22,9 +22,9 @@ class Shares {
 
   // Has every device hold a copy of what lies whole on one. Throws CommandError where a device has no room.
   void spread(const std::vector<uint64_t>& ids);
-  // Makes what are sums and means of the devices' parts, on all of them; or on one alone, which keeps them.
-  void sum(const std::vector<uint64_t>& ids);
-  void sum_at(const std::vector<uint64_t>& ids, int place);
+  // Makes what is still to be made of the devices' parts, on all of them; or on one alone, which keeps it.
+  void merge(const std::vector<uint64_t>& ids);
+  void merge_at(const std::vector<uint64_t>& ids, int place);
   // Has one device alone keep what all hold copies of. Nothing need be settled before.
   void keep(uint64_t id, int place);
   // A storage that nothing has touched.
@@ -53,9 +53,9 @@ class Shares {
   void send(uint64_t id, int place, const c10::Storage& memory, int64_t bytes);
   void write(uint64_t id, int place, const c10::Storage& memory, int64_t bytes);
   at::Tensor flat(uint64_t id);
-  // In buckets: has this device's part be the sum, or the mean, of all; then does with each bucket what is to be done with it.
-  void add_up(const std::vector<uint64_t>& ids, const std::function<void(const std::vector<uint64_t>&)>& finish);
-  void add_up(const std::vector<uint64_t>& bucket);
+  // In buckets: has this device's part be what all make; then does with each bucket what is to be done with it.
+  void merge_here(const std::vector<uint64_t>& ids, const std::function<void(const std::vector<uint64_t>&)>& finish);
+  void merge_here(const std::vector<uint64_t>& bucket);
   // Memory of this device with the bytes of storages that lie whole on others.
   std::vector<c10::Storage> fetched(const std::vector<uint64_t>& ids);
 

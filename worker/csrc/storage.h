@@ -115,7 +115,7 @@ class Entry {
   bool is_untouched() const { return !share_ && !holds_anything() && !cause_; }
   // Where all devices hold it together; then `memory` is this device's part.
   Share* share() const { return share_.get(); }
-  bool is_sum() const { return share_ && share_->placement.is_sum(); }
+  bool is_partial() const { return share_ && share_->placement.is_partial(); }
   void share_as(std::unique_ptr<Share> share) {
     share_ = std::move(share);
     kept_ = false;

@@ -17,11 +17,9 @@ ANSWERS, UPLOADS, SENDING = ("item", "read", "synchronize", "ask"), ("upload",),
 REASONS = {
     Alone.NO_BATCH: "no batch of rows had come again",
     Alone.NO_ROOM: "a device had no room for a copy",
-    Alone.RESULTS: "the parts' results are not the whole's",
+    Alone.NO_RULE: "no rule divides it",
     Alone.VIEWS: "not given in whole rows",
     Alone.SIZES: "only computing tells the sizes of its results",
-    Alone.TRIAL: "tried, whole and in parts",
-    Alone.VALUES: "tried again, since its values told nothing",
     Alone.KEPT: "one device keeps what it is given",
 }
 """Why calls ran on one device alone."""

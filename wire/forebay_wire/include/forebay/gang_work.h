@@ -13,14 +13,12 @@ namespace forebay::wire {
 enum class Alone : uint8_t {
   kNoBatch = 0,  // no batch of rows came yet
   kNoRoom = 1,   // a device has no room for a copy of what is held
-  kResults = 2,  // the parts' results are not the whole's
+  kNoRule = 2,   // no rule divides it, as a softmax over the rows
   kViews = 3,    // what it is given does not lie in whole rows
   kSizes = 4,    // only carrying it out tells how large its results are
-  kTrial = 5,    // it was tried: carried out whole, and in parts
-  kValues = 6,   // as kTrial; its values told nothing, so its next use is a trial, too
-  kKept = 7,     // one device alone keeps what it is given
+  kKept = 5,     // one device alone keeps what it is given
 };
-constexpr uint8_t kAloneMax = 7;
+constexpr uint8_t kAloneMax = 5;
 
 struct Work {
   uint64_t calls = 0;

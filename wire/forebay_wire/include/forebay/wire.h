@@ -18,7 +18,7 @@
 namespace forebay::wire {
 
 constexpr uint32_t kMagic = 0x59414246;  // "FBAY"
-constexpr uint16_t kVersion = 4;
+constexpr uint16_t kVersion = 5;
 
 constexpr size_t kFrameHeaderBytes = 4;
 constexpr size_t kFrameBytesMax = size_t{16} << 20;

@@ -1,0 +1,115 @@
+// Products of matrices and vectors: labels as in Einstein's summation.
+#include "strategies/strategy.h"
+
+#include <algorithm>
+
+namespace forebay::worker {
+
+namespace {
+
+// What is added to a product is broadcast to it.
+void label_added(StrategyDraft& draft, const Labels& product, const std::vector<int64_t>& sizes) {
+  const auto& own = draft.sizes("self");
+  Labels labels(own.size(), kUncut);
+  for (size_t from_end = 1; from_end <= std::min(own.size(), product.size()); ++from_end) {
+    if (own[own.size() - from_end] == sizes[sizes.size() - from_end]) labels[own.size() - from_end] = product[product.size() - from_end];
+  }
+  draft.label("self", labels);
+}
+
+bool product(StrategyDraft& draft, const char* left, const char* right, const Labels& of_left, const Labels& of_right, const Labels& of_result) {
+  if (!draft.is_tensor(left) || !draft.is_tensor(right)) return false;
+  draft.label(left, of_left);
+  draft.label(right, of_right);
+  draft.label("out", of_result);
+  draft.results(of_result, Merge::kSum);
+  return true;
+}
+
+// A product to which something is added once: parts of the sums over the inner dimension cannot be summed any more.
+bool added_product(StrategyDraft& draft, const char* left, const char* right, const Labels& of_left, const Labels& of_right, const Labels& of_result) {
+  if (!draft.is_tensor("self") || !product(draft, left, right, of_left, of_right, of_result)) return false;
+  draft.results(of_result);
+  std::vector<int64_t> sizes;
+  for (const int label : of_result) {
+    const auto left_place = std::find(of_left.begin(), of_left.end(), label);
+    const auto right_place = std::find(of_right.begin(), of_right.end(), label);
+    sizes.push_back(left_place != of_left.end() ? draft.sizes(left)[static_cast<size_t>(left_place - of_left.begin())]
+                                                : draft.sizes(right)[static_cast<size_t>(right_place - of_right.begin())]);
+  }
+  label_added(draft, of_result, sizes);
+  return true;
+}
+
+bool mm(StrategyDraft& draft) { return product(draft, "self", "mat2", {0, 1}, {1, 2}, {0, 2}); }
+bool bmm(StrategyDraft& draft) { return product(draft, "self", "mat2", {0, 1, 2}, {0, 2, 3}, {0, 1, 3}); }
+bool dot(StrategyDraft& draft) { return product(draft, "self", draft.name() == "dot" ? "tensor" : "other", {0}, {0}, {}); }
+bool addmm(StrategyDraft& draft) { return added_product(draft, "mat1", "mat2", {0, 1}, {1, 2}, {0, 2}); }
+bool addmv(StrategyDraft& draft) { return added_product(draft, "mat", "vec", {0, 1}, {1}, {0}); }
+bool addr(StrategyDraft& draft) { return added_product(draft, "vec1", "vec2", {0}, {1}, {0, 1}); }
+bool baddbmm(StrategyDraft& draft) { return added_product(draft, "batch1", "batch2", {0, 1, 2}, {0, 2, 3}, {0, 1, 3}); }
+bool addbmm(StrategyDraft& draft) { return added_product(draft, "batch1", "batch2", {kUncut, 1, kUncut}, {kUncut, kUncut, 3}, {1, 3}); }
+
+// More rows than these, of either side, have PyTorch compute Euclidean distances by a product of matrices, which rounds otherwise.
+constexpr int64_t kDirectRows = 25;
+
+// Distances between the rows of two matrices of vectors. Batches are divided where both have them alike, and rows where the parts' distances are
+// computed as the whole's are.
+bool cdist(StrategyDraft& draft) {
+  const size_t rank = draft.rank("x1");
+  if (rank < 2 || draft.rank("x2") != rank) return false;
+  Labels first = leading_labels(rank - 1, rank), second = leading_labels(rank - 2, rank), distances = leading_labels(rank - 1, rank);
+  for (size_t dim = 0; dim + 2 < rank; ++dim) {
+    if (draft.sizes("x1")[dim] != draft.sizes("x2")[dim]) return false;
+  }
+  second[rank - 2] = distances[rank - 1] = static_cast<int>(rank);
+  const int64_t rows = draft.sizes("x1")[rank - 2], others = draft.sizes("x2")[rank - 2];
+  if (rows > kDirectRows && others <= kDirectRows) first[rank - 2] = distances[rank - 2] = kUncut;
+  if (others > kDirectRows && rows <= kDirectRows) second[rank - 2] = distances[rank - 1] = kUncut;
+  draft.label("x1", first);
+  draft.label("x2", second);
+  draft.results(distances);
+  return true;
+}
+
+// The gradient of the first vectors is a sum over the second ones.
+bool cdist_backward(StrategyDraft& draft) {
+  const size_t rank = draft.rank("x1");
+  if (rank < 2 || draft.rank("x2") != rank || draft.rank("grad") != rank || draft.rank("cdist") != rank) return false;
+  for (size_t dim = 0; dim + 2 < rank; ++dim) {
+    if (draft.sizes("x1")[dim] != draft.sizes("x2")[dim]) return false;
+  }
+  Labels second = leading_labels(rank - 2, rank);
+  second[rank - 2] = static_cast<int>(rank);
+  draft.label("x1", leading_labels(rank - 1, rank));
+  draft.label("x2", second);
+  Labels distances = leading_labels(rank - 1, rank);
+  distances[rank - 1] = static_cast<int>(rank);
+  draft.label("grad", distances);
+  draft.label("cdist", distances);
+  draft.results(leading_labels(rank - 1, rank), Merge::kSum);
+  return true;
+}
+
+}  // namespace
+
+const StrategyRules& product_rules() {
+  static const StrategyRules rules{
+      {"_addmm_activation", addmm},
+      {"_cdist_backward", cdist_backward},
+      {"_cdist_forward", cdist},
+      {"_int_mm", mm},
+      {"addbmm", addbmm},
+      {"addmm", addmm},
+      {"addmv", addmv},
+      {"addr", addr},
+      {"baddbmm", baddbmm},
+      {"bmm", bmm},
+      {"dot", dot},
+      {"mm", mm},
+      {"vdot", dot},
+  };
+  return rules;
+}
+
+}  // namespace forebay::worker
