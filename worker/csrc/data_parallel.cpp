@@ -206,7 +206,7 @@ void DataParallel::make_room_for_whole(const Plan& plan, const std::vector<uint6
 bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& ids) {
   int64_t bytes = plan.new_bytes;
   for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
-  return owners_.make_room(bytes, ids);
+  return owners_.make_room(bytes, ids, gang_.scratch_of(ids, plan.new_bytes));
 }
 
 Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <string_view>
 
@@ -358,8 +359,8 @@ bool Gang::all_have_room(int64_t bytes) const {
 
 void Gang::demand_room(int64_t bytes) const {
   if (all_have_room(bytes)) return;
-  const int64_t part = part_of(storages_.limit_bytes());
-  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, part, part));
+  const int64_t limit = storages_.limit_bytes();
+  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, storages_.used_bytes() + copied_bytes_, limit) + ". " + fullest());
 }
 
 int Gang::roomiest() const {
@@ -390,7 +391,7 @@ std::vector<int64_t> Gang::used() const {
 }
 
 Gang::Load Gang::load_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const {
-  Load load{std::vector<int64_t>(size(), 0), 0, fresh_bytes};
+  Load load{std::vector<int64_t>(size(), 0), 0, fresh_bytes, scratch_of(ids, fresh_bytes)};
   for (const uint64_t id : ids) {
     const Entry& entry = storages_.at(id);
     if (!entry.holds_anything()) continue;
@@ -408,10 +409,10 @@ int Gang::best_place(const Load& load) {
 std::optional<int> Gang::place_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
   const Load load = load_of(ids, fresh_bytes);
   const int best = best_place(load);
-  if (load.needed(best) <= spare_room(best)) return best;
+  if (load.needed(best) <= spare_room(best, load.scratch_bytes)) return best;
   std::optional<int> next;
   for (int place = 0; place < static_cast<int>(size()); ++place) {
-    if (load.needed(place) <= spare_room(place) && (!next || load.needed(place) < load.needed(*next))) next = place;
+    if (load.needed(place) <= spare_room(place, load.scratch_bytes) && (!next || load.needed(place) < load.needed(*next))) next = place;
   }
   return next;
 }
@@ -422,7 +423,16 @@ int Gang::clear_place(const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
   return best;
 }
 
-void Gang::clear(int place, const std::vector<uint64_t>& ids, int64_t fresh_bytes) { make_room(place, load_of(ids, fresh_bytes).needed(place), ids); }
+void Gang::clear(int place, const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
+  const Load load = load_of(ids, fresh_bytes);
+  make_room(place, load.needed(place), ids, load.scratch_bytes);
+}
+
+int64_t Gang::scratch_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const {
+  int64_t largest = 0;
+  for (const uint64_t id : ids) largest = std::max(largest, storages_.at(id).bytes());
+  return std::min(fresh_bytes + largest, part_of(storages_.limit_bytes()) / 3);
+}
 
 bool Gang::is_gathered(const std::vector<uint64_t>& ids, int place) const {
   return std::all_of(ids.begin(), ids.end(), [&](uint64_t id) {
@@ -431,32 +441,49 @@ bool Gang::is_gathered(const std::vector<uint64_t>& ids, int place) const {
   });
 }
 
-void Gang::relieve(int place, int64_t bytes, const std::vector<uint64_t>& but) {
+void Gang::relieve(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes) {
+  relieve(place, bytes, but, scratch_bytes, std::numeric_limits<int64_t>::max());
+}
+
+void Gang::relieve(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes, int64_t largest_bytes) {
   std::vector<std::pair<int64_t, uint64_t>> others;  // the largest first
   for (const auto& item : storages_.items()) {
     const Entry& entry = storages_.at(item.id);
-    if (entry.share() == nullptr && entry.holds_anything() && entry.home() == place && !std::binary_search(but.begin(), but.end(), item.id)) others.emplace_back(-item.bytes, item.id);
+    const bool is_movable = entry.share() == nullptr && entry.holds_anything() && item.bytes <= largest_bytes;
+    if (is_movable && entry.home() == place && !std::binary_search(but.begin(), but.end(), item.id)) others.emplace_back(-item.bytes, item.id);
   }
   std::sort(others.begin(), others.end());
-  for (const bool spares : {true, false}) {  // room for what operators keep while they run is left where there is enough
-    const auto free = [&](int device) { return spares ? spare_room(device) : room(device); };
+  const int64_t spare_bytes = room(place) - spare_room(place, scratch_bytes);
+  for (const int64_t spare : {spare_bytes, int64_t{0}}) {  // room for what operators keep while they run is left where there is enough
     for (const auto& [minus, id] : others) {
-      if (bytes <= free(place)) return;
+      if (bytes <= room(place) - spare) return;
       const int target = roomiest();
-      if (storages_.at(id).home() != place || target == place || -minus > free(target)) continue;
+      if (storages_.at(id).home() != place || target == place) continue;
+      if (-minus > room(target)) relieve(target, -minus, but, 0, -minus / 2);  // room in pieces on several devices is put together
+      if (-minus > room(target)) continue;
       const bool was_kept = storages_.at(id).is_kept();
       bring(id, target);
       if (was_kept) storages_.at(id).keep();
     }
+    if (bytes <= room(place)) return;
   }
 }
 
-void Gang::make_room(int place, int64_t bytes, const std::vector<uint64_t>& but) {
-  relieve(place, bytes, but);
+void Gang::make_room(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes) {
+  relieve(place, bytes, but, scratch_bytes);
   if (bytes <= room(place)) return;
-  const int64_t part = part_of(storages_.limit_bytes());
-  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, used(place), part) + ". Its " + std::to_string(size()) +
-                                                          " devices hold " + human_bytes(part) + " each, and one call runs on one of them");
+  const int64_t limit = storages_.limit_bytes();
+  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, storages_.used_bytes() + copied_bytes_, limit) + ". " + fullest());
+}
+
+// A call is carried out by one device, or by each on its part: so the virtual device's memory may suffice where a device's does not.
+std::string Gang::fullest() const {
+  int place = 0;
+  for (int other = 1; other < static_cast<int>(size()); ++other) {
+    if (used(other) > used(place)) place = other;
+  }
+  return "It consists of " + std::to_string(size()) + " devices of " + human_bytes(part_of(storages_.limit_bytes())) + ", the fullest of which holds " +
+         human_bytes(used(place)) + "; one call runs within one of them";
 }
 
 // Storages and their homes.

@@ -5,6 +5,7 @@
 // be carried out: so a failure is as precise as on one device.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -93,8 +94,12 @@ class Gang {
   int clear_place(const std::vector<uint64_t>& ids, int64_t fresh_bytes);
   // As clear_place, of a device.
   void clear(int place, const std::vector<uint64_t>& ids, int64_t fresh_bytes);
-  // Moves storages but these from a device to others, the largest first, until it has room for so many bytes and some to spare. All must be settled.
-  void relieve(int place, int64_t bytes, const std::vector<uint64_t>& but);
+  // Moves storages but these from a device to others, the largest first, until it has room for so many bytes and, as far as can be, for so many more
+  // that an operator may keep while it runs. All must be settled.
+  void relieve(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes = 0);
+  // What an operator may keep while it runs beside what it is given and makes: as much as its results and the largest of its arguments, as convolutions
+  // do, up to a third of a device's memory.
+  int64_t scratch_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const;
   // Whether these storages lie on a device, but for those that hold nothing yet. If not, all must be settled before they are gathered there.
   bool is_gathered(const std::vector<uint64_t>& ids, int place) const;
   // Throws CommandError; then they lie where they lay, or where they were wanted.
@@ -157,6 +162,7 @@ class Gang {
     std::vector<int64_t> there;  // at each device
     int64_t bytes;               // given
     int64_t fresh_bytes;
+    int64_t scratch_bytes;
     // At a device, beside what lies there.
     int64_t needed(int place) const { return fresh_bytes + bytes - there[static_cast<size_t>(place)]; }
   };
@@ -165,17 +171,21 @@ class Gang {
     std::unique_ptr<Plan> plan;
   };
 
+  // The end of the message where a call finds no room.
+  std::string fullest() const;
   int64_t used(int place) const;
   std::vector<int64_t> used() const;
   Load load_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const;
   int best_place(const Load& load);
   int64_t room(int place) const { return part_of(storages_.limit_bytes()) - used(place); }
   // As room, without what operators keep for the time that they run, as far as it can be left free.
-  int64_t spare_room(int place) const { return room(place) - part_of(storages_.limit_bytes()) / 8; }
+  int64_t spare_room(int place, int64_t scratch_bytes) const { return room(place) - std::max(scratch_bytes, part_of(storages_.limit_bytes()) / 8); }
+  // Moves storages no larger than so many bytes from a device to others, smaller ones out of their way first.
+  void relieve(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes, int64_t largest_bytes);
   std::vector<std::vector<size_t>> divided(const std::vector<std::vector<int64_t>>& bytes) const;
   int home_for(int64_t bytes, const std::vector<int64_t>& used);
   // As relieve. Throws CommandError where there is no room even so.
-  void make_room(int place, int64_t bytes, const std::vector<uint64_t>& but);
+  void make_room(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes);
   // Says of a failure on the other device `place` which call of the client it was.
   void name_failure(int place, Failure& failure) const;
   const Definition& definition_of(uint64_t op) const { return op < wire::kOperatorsMax ? operators_[op] : own_operators_[op - wire::kOperatorsMax]; }

@@ -207,11 +207,11 @@ void Owners::copy(const std::vector<uint64_t>& ids) {
   for (const uint64_t id : homes) lent_.erase(id);
 }
 
-bool Owners::make_room(int64_t bytes, const std::vector<uint64_t>& but) {
-  if (have_room(bytes)) return true;
-  leave_copies([&] { return have_room(bytes + spare_bytes()); }, but);
+bool Owners::make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes) {
+  if (have_room(bytes, scratch_bytes)) return true;
+  leave_copies([&] { return have_room(bytes + spare_bytes(), scratch_bytes); }, but);
   for (int place = 0; place < devices(); ++place) {
-    if (!has_room(place, bytes)) gang_.relieve(place, bytes, but);
+    if (!gang_.has_room(place, bytes + std::max(spare_bytes(), scratch_bytes))) gang_.relieve(place, bytes, but, scratch_bytes);
   }
   return gang_.all_have_room(bytes);
 }

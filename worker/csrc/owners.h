@@ -40,11 +40,11 @@ class Owners {
   // Has each of these that one device keeps be a copy on all, and more that calls on rows have used, as there is room. All must be settled. Throws CommandError.
   void copy(const std::vector<uint64_t>& ids);
   // Whether each device, or one, has room for so many bytes more and for what operators keep while they run.
-  bool have_room(int64_t bytes) const { return gang_.all_have_room(bytes + spare_bytes()); }
+  bool have_room(int64_t bytes, int64_t scratch_bytes = 0) const { return gang_.all_have_room(bytes + std::max(spare_bytes(), scratch_bytes)); }
   bool has_room(int place, int64_t bytes) const { return gang_.has_room(place, bytes + spare_bytes()); }
-  // Whether each device has room for so many bytes more, once copies but these were left to one device each, those first that were not used for
+  // Whether each device has room for so many bytes more, and as far as can be for `scratch_bytes` beside (Gang::scratch_of), once copies but these were left to one device each, those first that were not used for
   // the longest time, and what full devices keep was moved to others. All must be settled. Throws CommandError.
-  bool make_room(int64_t bytes, const std::vector<uint64_t>& but);
+  bool make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes = 0);
   // As make_room, of one device.
   bool make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but);
 

@@ -176,7 +176,7 @@ bool Sharding::localize(size_t tensor, const Labels& labels) {
   if (cut_.rows != cut_.size) return refuse(wire::Alone::kViews);  // a part would lie in several places
   geometry.sizes[*dim] /= devices();
   start.kind = Way::Start::Kind::kPart;
-  start.step = geometry.sizes[*dim] * geometry.strides[*dim];
+  start.step = wire::elements_of(geometry.sizes).value_or(0) == 0 ? 0 : geometry.sizes[*dim] * geometry.strides[*dim];  // nothing lies behind no elements
   return true;
 }
 
