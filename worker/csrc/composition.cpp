@@ -408,7 +408,9 @@ View moved(Composer& composer, const char* name, const View& now) {
     composer.step("_to_copy", {tensor(now), integer(before.geometry.dtype), none(), none(), none(), flag(false), none()}, {made(next)});
   }
   const View after = composer.draft(before.geometry.dtype, now.geometry.sizes, Sharing::kCopies);
-  composer.step("lerp.Scalar", {tensor(before), tensor(next), scalar(composer.word("momentum"))}, {made(after)});
+  const Source kept = [momentum = composer.word_of("momentum")](const Use& use) { return wire::bits_word(1.0 - wire::bits_value(use.words[momentum])); };
+  composer.step("mul.Tensor", {tensor(before), wrapped(kept)}, {made(after)});  // not by a difference, which is no number where both are infinite
+  composer.step("add_.Tensor", {tensor(after), tensor(next), scalar(composer.word("momentum"))}, {same(0)});
   return after;
 }
 
