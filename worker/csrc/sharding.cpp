@@ -213,9 +213,10 @@ bool Sharding::place_results(const Strategy& strategy) {
 
 bool Sharding::place_result(const ResultStrategy& strategy, wire::Output& output) {
   const auto& sizes = output.geometry.sizes;
+  if (strategy.labels.size() != sizes.size()) return false;
   const auto dim = place_of(strategy.labels, cut_.label);
   if (!dim) return place_merged(strategy.merge, output);
-  return strategy.labels.size() == sizes.size() && sizes[*dim] == cut_.size && place_rows(*dim, output);
+  return sizes[*dim] == cut_.size && place_rows(*dim, output);
 }
 
 bool Sharding::place_rows(size_t dimension, wire::Output& output) {

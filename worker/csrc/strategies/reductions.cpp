@@ -19,9 +19,11 @@ Labels reduced(const std::vector<size_t>& dims, size_t rank, bool keeps) {
   return labels;
 }
 
-// Which dimensions a call reduces: those that it names, or all.
+// Which dimensions a call reduces: those that it names, or all. An empty list has `all` and `any` reduce none, and the others all.
 std::vector<size_t> dims_of(const StrategyDraft& draft, size_t rank) {
   std::vector<size_t> dims;
+  const bool is_truth = draft.name() == "all" || draft.name() == "any";
+  if (is_truth && draft.has("dim") && draft.integers("dim").empty()) return dims;
   for (const int64_t dim : draft.integers("dim")) dims.push_back(StrategyDraft::dimension(dim, rank));
   for (size_t dim = 0; dims.size() < rank && draft.integers("dim").empty(); ++dim) dims.push_back(dim);
   return dims;
