@@ -7,6 +7,7 @@
 #include <ATen/TensorIterator.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/List.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
@@ -160,7 +161,7 @@ int64_t number_of(int64_t size, std::vector<int64_t>& sizes) {
 }
 
 std::vector<int64_t> combination_of(const OperatorInfo& info, const torch::jit::Stack& stack) {
-  std::vector<int64_t> one{static_cast<int64_t>(reinterpret_cast<uintptr_t>(&info))};
+  std::vector<int64_t> one{static_cast<int64_t>(reinterpret_cast<uintptr_t>(&info)), static_cast<int64_t>(c10::get_default_dtype_as_scalartype())};
   std::vector<int64_t> sizes;
   for (const auto& value : stack) {
     const bool is_tensor = value.isTensor() && value.toTensor().defined();

@@ -83,9 +83,10 @@ bool shares(const c10::TensorImpl* written, const c10::IValue& value) {
 
 }  // namespace
 
-uint64_t kind_of(const OperatorInfo& info, const torch::jit::Stack& stack, uint64_t worker) {
+uint64_t kind_of(const OperatorInfo& info, const torch::jit::Stack& stack, at::ScalarType default_dtype, uint64_t worker) {
   Hash hash(worker ^ info.schema_hash);
   hash.add(info.name);
+  if (default_dtype != at::kFloat) hash.add(static_cast<uint64_t>(default_dtype));
   for (const auto& value : stack) add_value(hash, value);
   return hash.value();
 }

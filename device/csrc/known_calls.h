@@ -14,8 +14,9 @@
 
 namespace forebay {
 
-// The operator, with its arguments' types, plain values and numbers of dimensions, and which of their sizes are equal. `worker` stands for the kind of device.
-uint64_t kind_of(const OperatorInfo& info, const torch::jit::Stack& stack, uint64_t worker);
+// The operator, with its arguments' types, plain values and numbers of dimensions, which of their sizes are equal, and the default dtype. `worker` stands
+// for the kind of device.
+uint64_t kind_of(const OperatorInfo& info, const torch::jit::Stack& stack, at::ScalarType default_dtype, uint64_t worker);
 
 // Whether the call writes to memory that another of its tensors, or another element of the same one, refers to as well: its kernel decides.
 bool overlaps(const OperatorInfo& info, const torch::jit::Stack& stack);

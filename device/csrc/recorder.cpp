@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/List.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
@@ -52,12 +53,15 @@ bool is_host_scalar(const at::Tensor& tensor) { return tensor.device().is_cpu() 
 
 // Scanning: the key and the bindings, in one pass over the arguments.
 
+constexpr uint64_t kDefaultDtypeWord = 0xff;  // where an argument's tag stands, and no tag
+
 class Scanner {
  public:
   Scanner(const OperatorInfo& info, Scan& scan) : info_(info), scan_(scan), key_(scan.key) {}
 
   void scan(const Stack& stack) {
     key_.push_back(reinterpret_cast<uintptr_t>(&info_));
+    if (scan_.default_dtype != at::kFloat) [[unlikely]] key_.push_back(kDefaultDtypeWord | static_cast<uint64_t>(scan_.default_dtype) << 8);
     for (size_t index = 0; index < stack.size(); ++index) argument(stack[index], info_.arguments[index]);
   }
 
@@ -403,6 +407,7 @@ void Recorder::record(OperatorInfo& info, Stack& stack) {
   scan.clear();
   scan.device = device_;
   scan.generation = stream_.generation();
+  scan.default_dtype = c10::get_default_dtype_as_scalartype();
   Scanner(info, scan).scan(stack);
   const bool overlapping = info.writes && overlaps(info, stack);
   if (overlapping) [[unlikely]] warn_of_expanded(info, stack);
@@ -521,7 +526,7 @@ Entry* Recorder::find(uint64_t hash, const std::vector<uint64_t>& key) {
 Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Scan& scan, const Prediction& prediction) {
   const uint64_t hash = hash_of(scan.key);
   if (Entry* entry = find(hash, scan.key)) return *entry;
-  const wire::Writer constant = template_of(info, stack, prediction);  // may throw, so before anything is appended
+  const wire::Writer constant = template_of(info, stack, prediction, scan.default_dtype);  // may throw, so before anything is appended
   if (count_ == wire::kTemplatesMax || template_bytes_ > wire::kTemplatesItemsMax) {  // an item takes a byte at least
     stream_.tracer().clear();
     stream_.open_frame();
@@ -536,7 +541,7 @@ Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Sc
   out.varint(operators_.at(&info));
   out.raw(constant.bytes().data(), constant.size());
   template_bytes_ += out.size() - before + scan.words.size();
-  const uint64_t kind = kind_of(info, stack, stream_.kind_of_worker());
+  const uint64_t kind = kind_of(info, stack, scan.default_dtype, stream_.kind_of_worker());
   auto entry = std::make_unique<Entry>(Entry{scan.key, count_++, prediction, new_bytes_of(prediction), kind, false, nullptr});
   auto& slot = entries_[hash];
   entry->next = std::move(slot);

@@ -43,6 +43,7 @@ struct Scan {
   wire::Words words;  // what the call binds
   std::vector<wire::Word> kinds;
   at::Generator random;
+  at::ScalarType default_dtype = at::kFloat;  // PyTorch's, at the call
   c10::DeviceIndex device = 0;  // whose storages these are
   uint64_t generation = 0;      // of its session
 

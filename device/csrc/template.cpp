@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "forebay/default_dtype.h"
 #include "sparse.h"
 #include "storage.h"
 
@@ -190,10 +191,11 @@ int64_t new_bytes_of(const Prediction& prediction) {
   return bytes;
 }
 
-wire::Writer template_of(const OperatorInfo& info, const Stack& stack, const Prediction& prediction) {
+wire::Writer template_of(const OperatorInfo& info, const Stack& stack, const Prediction& prediction, at::ScalarType default_dtype) {
   check_limits(info, stack, prediction);
+  TORCH_CHECK(default_dtype != at::ScalarType::Float4_e2m1fn_x2, "the virtual device computes nothing under the default dtype ", default_dtype);
   wire::Writer out;
-  out.u8(info.random ? wire::kTemplateRandom : 0);
+  out.u8(wire::with_default_dtype(info.random ? wire::kTemplateRandom : 0, static_cast<uint8_t>(default_dtype)));
   out.varint(stack.size());
   for (size_t index = 0; index < stack.size(); ++index) put_argument(out, stack[index], info.arguments[index].kind);
   const auto numbers = tensor_numbers(info, stack);

@@ -18,6 +18,6 @@ uint8_t flags_of(const at::Tensor& tensor);
 int64_t new_bytes_of(const Prediction& prediction);
 
 // All of a template but its operator's number. Throws where the stream cannot carry it.
-wire::Writer template_of(const OperatorInfo& info, const torch::jit::Stack& stack, const Prediction& prediction);
+wire::Writer template_of(const OperatorInfo& info, const torch::jit::Stack& stack, const Prediction& prediction, at::ScalarType default_dtype);
 
 }  // namespace forebay

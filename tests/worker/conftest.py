@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # for devices, link_to_pool
 import fork_server
 from devices import TWO_DEVICES, options_of
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
+from forebay_wire.vocabulary import DEFAULT_DTYPE_SHIFT, FLOAT
 from link_to_pool import Linked, Pool
 from standin import build
 
@@ -42,6 +43,12 @@ DTYPE_OF = {number: dtype for dtype, number in DTYPES.items()}
 def geometry_of(tensor: torch.Tensor) -> Geometry:
     flags = int(tensor.is_conj()) | int(tensor.is_neg()) << 1
     return Geometry(DTYPES[tensor.dtype], tuple(tensor.shape), tuple(tensor.stride()), flags)
+
+
+def default_dtype_flags() -> int:
+    """Of a template whose calls are made as this process is set now."""
+    number = DTYPES[torch.get_default_dtype()]
+    return 0 if number == FLOAT else number << DEFAULT_DTYPE_SHIFT
 
 
 def bytes_of(tensor: torch.Tensor) -> bytes:
@@ -154,7 +161,7 @@ class Client:
         call = Recording(self, op, args, kwargs)
         ours = call.run_here()
         outputs = call.outputs(ours)
-        flags = stream.RANDOM if random else 0
+        flags = default_dtype_flags() | (stream.RANDOM if random else 0)
         number = self.template(Template(self.operator(op), tuple(call.arguments), tuple(outputs), flags))
         self.send(stream.Call(number, tuple(call.bindings), random))
         return call.here, call.there()

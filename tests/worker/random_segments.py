@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from conftest import DTYPE_OF, DTYPES, Recording, geometry_of
+from conftest import DTYPE_OF, DTYPES, Recording, default_dtype_flags, geometry_of
 from forebay_wire import steps, stream
 from forebay_wire.stream import Argument, Geometry, Tag, Template
 from forebay_worker.descriptions import Call, Description, Guard, Place, Window, Word, WordKind
@@ -141,7 +141,7 @@ class Program:
             self.storages[made.untyped_storage().data_ptr()], self.geometries[number] = number, geometry
             self.given(made)
         draws = op in DRAWS
-        template = Template(0, tuple(recording.arguments), tuple(outputs), stream.RANDOM if draws else 0)
+        template = Template(0, tuple(recording.arguments), tuple(outputs), default_dtype_flags() | (stream.RANDOM if draws else 0))
         told = tuple(recording.bindings[: len(recording.bindings) - len(recording.news)])
         self._send(Sent(op, template, told, tuple(number for number, _ in recording.news), ()))
         kinds = steps.word_kinds(template)

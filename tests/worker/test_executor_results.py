@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from conftest import geometry_of
+from conftest import DTYPES, geometry_of
 from forebay_wire import _stream, stream
 from forebay_wire.stream import Argument, FailureCode, Geometry, Output, OutputTag, Tag, Template
+from forebay_wire.vocabulary import DEFAULT_DTYPE_SHIFT
 
 aten = torch.ops.aten
 
@@ -40,6 +42,32 @@ def test_arithmetic_in_every_dtype(client: Any) -> None:
         check(client, aten.div.Tensor, a, b)
         check(client, aten.eq.Tensor, a, b)
         check(client, aten.cumsum.default, a, 0, dtype=torch.float32)
+
+
+@pytest.fixture
+def default_dtypes() -> Iterator[list[torch.dtype]]:
+    """To set one after the other."""
+    yield [torch.float32, torch.float64, torch.float16, torch.float32, torch.bfloat16, torch.float64]
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])  # the stand-in computes after a call, and the default dtype is the whole process's
+def test_each_call_is_computed_under_the_default_dtype_of_its_template(client: Any, device: str, default_dtypes: list[torch.dtype]) -> None:
+    whole = torch.arange(1, 8)
+    for dtype in default_dtypes:
+        torch.set_default_dtype(dtype)
+        for _ in range(2):
+            check(client, aten.div.Tensor, whole, whole + 2)
+            check(client, aten.sqrt.default, whole)
+            check(client, aten.atan2.default, whole, whole + 1)
+            check(client, aten.pow.Tensor_Scalar, whole, -1.5)
+
+
+def test_a_default_dtype_that_is_no_floating_one_ends_the_session(client: Any) -> None:
+    template = Template(client.operator(aten.sqrt.default), (), (), DTYPES[torch.int64] << DEFAULT_DTYPE_SHIFT)
+    client.send(stream.DefineTemplate(template), stream.Sync(client.request()))
+    refused = client.reply()
+    assert isinstance(refused, stream.Refused) and "made under the default dtype 4, which is no floating one" in refused.message
 
 
 def test_scalars_of_every_kind(client: Any) -> None:

@@ -79,6 +79,21 @@ def test_operators_of_lists_take_each_item_where_it_lies(start_worker: Callable[
         check_same(client.run(aten._fused_adamw_.default, *lists[:3], [tensor.abs() for tensor in lists[3]], [], steps, **rates))
 
 
+@pytest.mark.parametrize("device", ["cpu:0,cpu:0"])
+def test_each_device_computes_under_the_default_dtype_of_a_call(start_worker: Callable[..., Any], device: str) -> None:
+    client = start_worker().connect()
+    lists = [torch.arange(1, 9), torch.arange(1, 9)], [torch.arange(2, 10), torch.arange(3, 11)]
+    try:
+        with client.socket:
+            client.hello()
+            for dtype in (torch.float32, torch.float64, torch.float32):
+                torch.set_default_dtype(dtype)
+                check_same(client.run(aten._foreach_div.List, *lists))
+                check_same(client.run(aten.sqrt.default, lists[0][0]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 SQUARE = Geometry(6, (ELEMENTS, ELEMENTS), (ELEMENTS, 1))
 INDEX = Geometry(4, (1,), (1,))
 SQUARE_BYTES = ELEMENTS * ELEMENTS * 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from forebay_worker import _executor, graphs
-from forebay_worker.compiler import compile_to, make
-from forebay_worker.descriptions import Description
+from forebay_worker.compiler import compile_to, default_dtype_of, make
+from forebay_worker.descriptions import Description, form_of
 from forebay_worker.libraries import Libraries
 from forebay_worker.pure_operators import PURE
 from hypothesis import HealthCheck, Phase, given, settings
@@ -115,6 +115,44 @@ def training_a_layer() -> Program:
     program.free(results[-1])
     program.run(aten.add.Tensor, gradients[0], inputs, 0.5)
     return program
+
+
+@pytest.fixture
+def quotients() -> Iterator[Program]:
+    """Of whole numbers, in double precision by default."""
+    torch.set_default_dtype(torch.float64)
+    program = Program()
+    whole = program.given(torch.arange(1, 8))
+    roots = program.run(aten.sqrt.default, program.run(aten.div.Tensor, whole, 3))
+    program.run(aten.add.Tensor, program.run(aten.mul.Tensor, whole, 0.1), roots)
+    torch.set_default_dtype(torch.float32)
+    yield program
+    assert torch.get_default_dtype() == torch.float32
+
+
+def test_a_graph_is_made_under_the_default_dtype_of_its_calls(quotients: Program) -> None:
+    description = quotients.description()
+    with default_dtype_of(description):
+        graph = graphs.build(description)
+        results = list(graph.module(*quotients.inputs(description)))
+    assert all(torch.equal(one, other) for one, other in zip(results, quotients.outputs(description), strict=True))
+    first, *rest = description.calls
+    mixed = replace(description, calls=(replace(first, template=replace(first.template, flags=0)), *rest))
+    with default_dtype_of(mixed), pytest.raises(graphs.Unsupported, match="under several default dtypes"):
+        graphs.build(mixed)
+    assert form_of(mixed) != form_of(description)
+
+
+@pytest.mark.full_sweep
+@pytest.mark.filterwarnings("ignore")  # of what the compiler imports
+def test_a_library_computes_under_the_default_dtype_of_its_calls(quotients: Program, tmp_path: Path) -> None:
+    description, made = quotients.description(), tmp_path / "segment.so"
+    with default_dtype_of(description):
+        graph = graphs.build(description)
+        make(made, graph.module, graph.inputs)
+    results = torch._C._aoti.AOTIModelContainerRunnerCpu(str(made), 1).run(quotients.inputs(description))
+    for one, other in zip(results, quotients.outputs(description), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-15, atol=0)
 
 
 def test_a_recurrent_layer_is_called_as_it_is() -> None:

@@ -12,6 +12,10 @@ from forebay_wire.images import ImageReply
 
 RANDOM = 1
 """Template flag: calls carry a seed and a counter."""
+FLOAT = 6
+"""PyTorch's ScalarType number of float32."""
+DEFAULT_DTYPE_SHIFT = 1
+"""Template flags from this bit on: PyTorch's default dtype that calls are made under, 0 for float32."""
 
 
 def schema_hash(schema: str) -> int:
@@ -125,6 +129,11 @@ class Template:
     arguments: tuple[Argument, ...]
     outputs: tuple[Output, ...]
     flags: int = 0
+
+    @property
+    def default_dtype(self) -> int:
+        """PyTorch's default dtype under which its calls are made, as ScalarType number."""
+        return self.flags >> DEFAULT_DTYPE_SHIFT or FLOAT
 
 
 class Random(NamedTuple):

@@ -8,6 +8,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/DefaultDtype.h>
 
 #include "bounds.h"
 #include "memory.h"
@@ -62,6 +63,22 @@ void store(const at::Tensor& target, const c10::Scalar& value) {
 }
 
 bool is_plain(const at::Tensor& tensor, const Device& device) {
+// Has a call computed under the program's default dtype, which decides what PyTorch makes of whole numbers and of numbers in Python.
+class DefaultDtype {
+ public:
+  explicit DefaultDtype(c10::ScalarType dtype) : differs_(dtype != c10::ScalarType::Float) {
+    if (differs_) [[unlikely]] c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
+  }
+  ~DefaultDtype() {
+    if (differs_) [[unlikely]] c10::set_default_dtype(caffe2::TypeMeta::Make<float>());
+  }
+  DefaultDtype(const DefaultDtype&) = delete;
+  DefaultDtype& operator=(const DefaultDtype&) = delete;
+
+ private:
+  const bool differs_;
+};
+
   const auto* impl = tensor.unsafeGetTensorImpl();
   return tensor.layout() == c10::kStrided && impl->has_storage() && !tensor.is_quantized() && !tensor.is_nested() &&
          !tensor._is_zerotensor() && tensor.device().type() == device.where().type();
@@ -272,6 +289,9 @@ void Caller::execute(Plan& plan) {
   {
     const Running::Call call(running_, plan.op.schema().name());
     plan.op.callBoxed(stack_);
+    const DefaultDtype as_the_programs(plan.default_dtype);
+    const at::AutoGradMode looked_on(plan.keeps_places || at::GradMode::is_enabled());
+    if (plan.keeps_places) stack_[1] = stack_[1].toTensor().detach().set_requires_grad(true);
   }
   rollback.forget();
   check_mutated(plan);

@@ -230,7 +230,7 @@ class Composer {
   Composition::Step& step(const Gang::Operator& op, std::vector<Given> given, const std::vector<Taken>& taken, bool random = false) {
     wire::Template source;
     source.op = op.number;
-    source.flags = random ? wire::kTemplateRandom : 0;
+    source.flags = static_cast<uint8_t>((call_.whole.flags & ~wire::kTemplateRandom) | (random ? wire::kTemplateRandom : 0));
     Composition::Step step;
     for (auto& one : given) {
       source.arguments.push_back(std::move(one.argument));

@@ -4,6 +4,8 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include <forebay/default_dtype.h>
+
 #include "contract.h"
 #include "operators.h"
 #include "ranges.h"
@@ -25,6 +27,7 @@ class Planner {
 
   std::unique_ptr<Plan> make(const wire::Template& source) {
     if (source.flags > wire::kTemplateRandom) refuse("has unknown flags " + std::to_string(source.flags));
+    plan_->default_dtype = default_dtype(source.flags);
     plan_->random = source.flags & wire::kTemplateRandom;
     const auto& arguments = schema_.arguments();
     if (source.arguments.size() != arguments.size()) {
@@ -48,6 +51,13 @@ class Planner {
   [[noreturn]] void misfit(const c10::Argument& argument) const {
     refuse("gives argument " + argument.name() + " a value that is not " + argument.type()->str());
   }
+  c10::ScalarType default_dtype(uint8_t flags) const {
+    const uint8_t number = wire::default_dtype_of(flags);
+    const auto dtype = static_cast<c10::ScalarType>(number);
+    if (!is_supported(number) || !c10::isFloatingType(dtype)) refuse("is made under the default dtype " + std::to_string(number) + ", which is no floating one");
+    return dtype;
+  }
+
 
   void add_argument(const wire::Argument& source, const c10::Argument& argument) {
     const bool writes = (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) || (updates_statistics_ && is_statistic(argument.name()));

@@ -96,6 +96,7 @@ struct Plan {
 
   c10::OperatorHandle op;
   bool random = false;
+  c10::ScalarType default_dtype = c10::ScalarType::Float;  // PyTorch's, as the program had it
   bool tells = false;             // some output is told by the worker: only ASK may use it
   std::vector<ArgumentPlan> arguments;
   std::vector<OutputPlan> outputs;

@@ -13,7 +13,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.fx import GraphModule
 
+    from forebay_worker.descriptions import Description
     from forebay_worker.symbolic_graphs import Alike
 
 DESCRIPTION_BYTES_MAX = 64 << 20
@@ -59,6 +60,21 @@ PARALLEL_ELEMENTS_MIN = 16_384
 """For each thread, of a loop that threads share: Inductor's own 512 take them less time than to meet."""
 
 
+@contextlib.contextmanager
+def default_dtype_of(description: Description) -> Iterator[None]:
+    """PyTorch's default dtype as its calls have it, under which its graph is built and compiled. Raises Unsupported."""
+    import torch
+
+    from forebay_worker import graphs
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(graphs.dtype_of(description.default_dtype))
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def compile_to(library: Path, body: bytes) -> str | None:
     """Why there is no library; None where it was made."""
     import torch
@@ -68,11 +84,14 @@ def compile_to(library: Path, body: bytes) -> str | None:
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     try:
-        graph = graphs.build(descriptions.read(body))
+        description = descriptions.read(body)
+        with default_dtype_of(description):
+            graph = graphs.build(description)
     except (graphs.Unsupported, WireError) as error:
         return str(error)
     try:
-        make(library, graph.module, graph.inputs)
+        with default_dtype_of(description):
+            make(library, graph.module, graph.inputs)
     except Exception as error:  # whatever the compiler trips over, the segment stays as it is
         return f"it cannot be compiled: {type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
     if not library.exists():
@@ -85,23 +104,27 @@ def compile_sized(library: Path, body: bytes, alike: Sequence[bytes]) -> dict[st
     (``made_of``), and for which it is (``sizes``, ranges with their ends). Where there is no such library nothing, or that others differ in
     several sizes (``alone``)."""
     import torch
+    from forebay_wire._stream import WireError
 
-    from forebay_worker import graphs
+    from forebay_worker import descriptions, graphs
     from forebay_worker.symbolic_graphs import SeveralSizes
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     why = {}
     for number, other in enumerate(alike):
         try:
-            pair = _pair(other, body)
-            sized = pair.graph()
+            description = descriptions.read(body)
+            with default_dtype_of(description):
+                pair = _pair(descriptions.read(other), description)
+                sized = pair.graph()
         except SeveralSizes as error:
             why = {"alone": str(error)}
             continue
-        except graphs.Unsupported:
+        except (graphs.Unsupported, WireError):
             continue
         try:
-            make(library, sized.module, sized.inputs)
+            with default_dtype_of(description):
+                make(library, sized.module, sized.inputs)
         except Exception:  # whatever the compiler trips over, the segment may get a library of its own
             return {}
         sizes = sized.sizes()
@@ -120,24 +143,21 @@ def size_of(body: bytes, alike: Sequence[bytes]) -> dict[str, Any]:
     from forebay_worker.symbolic_graphs import SeveralSizes
 
     try:
-        return {"size": _pair(*alike).size_of(graphs.build(descriptions.read(body)))}
+        one, other, description = (descriptions.read(each) for each in (*alike, body))
+        with default_dtype_of(description):
+            return {"size": _pair(one, other).size_of(graphs.build(description))}
     except SeveralSizes as error:
         return {"alone": str(error)}
     except (graphs.Unsupported, WireError) as error:
         return {"refused": str(error)}
 
 
-def _pair(one: bytes, other: bytes) -> Alike:
+def _pair(one: Description, other: Description) -> Alike:
     """Raises Unsupported."""
-    from forebay_wire._stream import WireError
-
-    from forebay_worker import descriptions, graphs
+    from forebay_worker import graphs
     from forebay_worker.symbolic_graphs import Alike
 
-    try:
-        return Alike(graphs.build(descriptions.read(one)), graphs.build(descriptions.read(other)))
-    except WireError as error:
-        raise graphs.Unsupported(str(error)) from error
+    return Alike(graphs.build(one), graphs.build(other))
 
 
 def make(library: Path, module: GraphModule, inputs: Sequence[Tensor]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from forebay_wire._stream import Reader, WireError
 from forebay_wire.steps import word_kinds
 from forebay_wire.stream import Argument, Geometry, Output, Template, get_template
+from forebay_wire.vocabulary import FLOAT
 
 PLACES_MAX = 16_384
 CALLS_MAX = 65_536
@@ -94,6 +95,11 @@ class Description:
     windows: tuple[Window, ...] = ()
 
     @property
+    def default_dtype(self) -> int:
+        """PyTorch's default dtype under which its first call is made."""
+        return next((call.template.default_dtype for call in self.calls), FLOAT)
+
+    @property
     def tells_astray(self) -> bool:
         """Whether something is given behind the outputs."""
         return any(call.guards for call in self.calls)
@@ -106,6 +112,7 @@ def form_of(description: Description) -> bytes:
         (
             call.operator,
             call.overload,
+            call.template.flags,
             [_form(argument) for argument in call.template.arguments],
             [_form(output) for output in call.template.outputs],
             [(int(word.kind), word.kind != WordKind.CONSTANT and word.value) for word in call.words],

@@ -277,6 +277,8 @@ class _Builder:
     # Calls.
 
     def _call(self, call: Call) -> None:
+        if dtype_of(call.template.default_dtype) != torch.get_default_dtype():
+            raise Unsupported("its calls are made under several default dtypes")
         words = iter(call.words)
         schema = _overload(call.operator, call.overload)._schema
         pairs = zip(call.template.arguments, schema.arguments, strict=True)

@@ -200,7 +200,7 @@ enum class OutputTag : uint8_t {
 
 constexpr uint8_t kFlagConj = 1;
 constexpr uint8_t kFlagNeg = 2;
-constexpr uint8_t kTemplateRandom = 1;  // calls carry (seed, counter)
+constexpr uint8_t kTemplateRandom = 1;  // calls carry (seed, counter); the other flags: default_dtype.h
 constexpr uint8_t kSparseCoalesced = 1;  // no place comes twice, and they come in order
 
 // What a peer sent cannot be read as this protocol.
