@@ -69,6 +69,13 @@ bool indices_lead_out(const torch::jit::Stack& stack) {
   return false;
 }
 
+// Numbers are looked at before anything is drawn, so that a draw into most of the device's memory needs no copy of it.
+bool draws_by_numbers(const Plan& plan, std::string_view name) {
+  if (name != "normal" && name != "bernoulli") return false;
+  const auto is_tensor = [](const ArgumentPlan& argument) { return argument.tag == wire::Tag::kTensor || argument.tag == wire::Tag::kScalarTensor; };
+  return std::count_if(plan.arguments.begin(), plan.arguments.end(), is_tensor) == 1;
+}
+
 bool may_fail(PartialWrites writes, const torch::jit::Stack& stack) {
   switch (writes) {
     case PartialWrites::kByIndex:
@@ -88,6 +95,7 @@ void note_partial_writes(Plan& plan) {
   const auto& schema = plan.op.schema();
   if (std::none_of(schema.arguments().begin(), schema.arguments().end(), is_written)) return;
   const auto name = base_name(plan);
+  if (draws_by_numbers(plan, name)) return;
   if (name.starts_with("linalg_") || name.starts_with("_linalg_")) {
     plan.partial_writes = PartialWrites::kByValue;
     return;
