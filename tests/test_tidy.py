@@ -49,6 +49,32 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     assert not long, f"split these into one file a noun: {long}"
 
 
+FACTORIES = frozenset(
+    """
+    arange as_tensor asarray empty empty_permuted empty_strided eye frombuffer from_file full linspace logspace normal ones rand randint
+    randn randperm range scalar_tensor sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor
+    sparse_csr_tensor tensor tril_indices triu_indices zeros
+    """.split()
+)
+
+
+def test_what_runs_in_a_program_s_process_names_the_device_of_each_tensor_that_it_makes() -> None:
+    """A program may have set another default device, or stand within ``torch.device("cuda")``."""
+    unnamed, named = [], 0
+    for path in tracked("device/forebay/*.py"):
+        for node in ast.walk(tree_of(path)):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FACTORIES):
+                continue
+            if not (isinstance(node.func.value, ast.Name) and node.func.value.id == "torch"):
+                continue
+            has_device = any(keyword.arg in ("device", None) for keyword in node.keywords)
+            named += has_device
+            if not has_device:
+                unnamed.append(f"{path.relative_to(ROOT)}:{node.lineno} torch.{node.func.attr}")
+    assert not unnamed, f'give these device="cpu", or what they are for: {unnamed}'
+    assert named >= 5, "the rule looks where tensors are made"
+
+
 def test_every_function_fits_on_a_screen() -> None:
     long = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"

@@ -36,7 +36,7 @@ def _set_from_file(self: torch.UntypedStorage, *arguments: Any) -> torch.Untyped
         read: torch.UntypedStorage = _base._set_from_file(self, *arguments)
         return read
     there: Any = self
-    there.copy_(_base._set_from_file(torch.empty(self.nbytes(), dtype=torch.uint8).untyped_storage(), *arguments))
+    there.copy_(_base._set_from_file(torch.empty(self.nbytes(), dtype=torch.uint8, device="cpu").untyped_storage(), *arguments))
     return self
 
 

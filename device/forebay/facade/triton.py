@@ -118,7 +118,7 @@ def _bits(name: str, kind: str, value: Any) -> int:
         case "fp64" | "f64":
             return int.from_bytes(struct.pack("<d", value), "little")
         case "fp16" | "bf16":
-            narrow = torch.tensor(value, dtype=torch.float16 if kind == "fp16" else torch.bfloat16)
+            narrow = torch.tensor(value, dtype=torch.float16 if kind == "fp16" else torch.bfloat16, device="cpu")
             return int(narrow.view(torch.int16).item()) & 0xFFFF
     if not re.fullmatch(r"[iu]\d+", kind):
         refuse(name, f"{kind} has no meaning apart from a GPU; make descriptors within the kernel (tl.make_tensor_descriptor)")
