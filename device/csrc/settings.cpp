@@ -29,6 +29,7 @@ uint64_t program_settings() {
   const auto& context = at::globalContext();
   const auto is_tf32 = [&](at::Float32Op op) { return context.float32Precision(at::Float32Backend::CUDA, op) == at::Float32Precision::TF32; };
   constexpr auto kReduces = at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK;
+  constexpr auto kWhole = at::CuBLASReductionOption::DisallowReducedPrecisionDisallowSplitK;
   uint64_t bits = 0;
   const auto note = [&](bool set, wire::Settings bit) { bits |= set ? bit : 0; };
   note(is_tf32(at::Float32Op::MATMUL), wire::kTf32Products);
@@ -43,6 +44,8 @@ uint64_t program_settings() {
   note(context.deterministicAlgorithms(), wire::kDeterministic);
   note(context.deterministicAlgorithmsWarnOnly(), wire::kDeterministicWarns);
   note(wants_libraries(), wire::kCompiled);
+  note(context.allowFP16ReductionCuBLAS() == kWhole, wire::kFp16Whole);
+  note(context.allowBF16ReductionCuBLAS() == kWhole, wire::kBf16Whole);
   return bits;
 }
 

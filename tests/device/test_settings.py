@@ -12,7 +12,8 @@ import pytest
 from forebay_wire import _stream, stream
 from standalone import standalone_worker
 
-DEFAULT, TF32_PRODUCTS, TF32_CONVOLUTIONS, TF32_RECURRENT, BENCHMARK, DETERMINISTIC, COMPILED = 0b1011110, 1, 2, 4, 128, 512, 2048
+DEFAULT, TF32_PRODUCTS, TF32_CONVOLUTIONS, TF32_RECURRENT, FP16_REDUCTION, BF16_REDUCTION = 0b1011110, 1, 2, 4, 8, 16
+BENCHMARK, DETERMINISTIC, COMPILED, FP16_WHOLE, BF16_WHOLE = 128, 512, 2048, 4096, 8192
 PROGRAM = """
 import sys
 from operator_sweep import attach
@@ -99,6 +100,23 @@ def test_each_change_is_told_once_before_what_is_computed_under_it(tmp_path: Pat
         DEFAULT | BENCHMARK,
         without | BENCHMARK | DETERMINISTIC,
     ]
+
+
+def test_products_without_split_k_are_told_apart_from_products_without_reduced_sums(tmp_path: Path) -> None:
+    told = settings_of(
+        tmp_path,
+        "null:0",
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False",
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = (False, False)",
+        "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = (False, False)",
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = True",
+    )
+    halves = DEFAULT & ~FP16_REDUCTION
+    assert told == [halves, halves | FP16_WHOLE, halves & ~BF16_REDUCTION | FP16_WHOLE | BF16_WHOLE, DEFAULT & ~BF16_REDUCTION | BF16_WHOLE]
+
+
+def test_a_default_dtype_is_no_setting_and_comes_with_its_calls(tmp_path: Path) -> None:
+    assert settings_of(tmp_path, "null:0", "torch.set_default_dtype(torch.float64)") == []
 
 
 def test_a_worker_on_the_hosts_processor_which_heeds_none_is_told_none(tmp_path: Path) -> None:

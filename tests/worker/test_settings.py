@@ -10,9 +10,14 @@ import pytest
 from forebay_wire import stream
 
 REPORT = """
-import os, sys
+import ctypes, os, sys
 import torch
 from forebay_worker import _executor
+
+def environment(name):
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    return (getenv(name) or b"unset").decode()
 
 def report(bits):
     _executor.apply_settings(bits)
@@ -22,7 +27,9 @@ def report(bits):
         cuda.allow_fp16_reduced_precision_reduction, cuda.allow_bf16_reduced_precision_reduction, cuda.allow_fp16_accumulation,
         cudnn.enabled, cudnn.benchmark, cudnn.deterministic,
         torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.backends.cuda.matmul.allow_tf32, flush=True,
+        torch.backends.cuda.matmul.allow_tf32,
+        cuda.allow_fp16_reduced_precision_reduction_split_k, cuda.allow_bf16_reduced_precision_reduction_split_k,
+        environment(b"CUBLAS_WORKSPACE_CONFIG"), flush=True,
     )
 
 for bits in sys.argv[1:]:
@@ -34,7 +41,7 @@ for bits in sys.argv[1:]:
         sys.exit(f"the process for {bits} failed")
 """
 NAMES = ("ieee", "tf32")
-CASES = (0, *(1 << place for place in range(10)), 0b11000000000, stream.SETTINGS_MAX)
+CASES = (0, *(1 << place for place in range(10)), 0b11000000000, *(1 << place for place in (12, 13)), 0b1000000001000, stream.SETTINGS_MAX)
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +56,15 @@ def reported() -> dict[int, list[str]]:
 def test_each_bit_sets_what_it_stands_for_and_nothing_else(bits: int, reported: dict[int, list[str]]) -> None:
     flags = [str(bool(bits >> place & 1)) for place in range(3, 11)]
     precisions = [NAMES[bits >> place & 1] for place in range(3)]
-    assert reported[bits] == [*precisions, *flags, str(bool(bits & 1))], "and kernels that ask by PyTorch's older names are answered"
+    splits = [str(bool(bits >> reduced & 1 or not bits >> whole & 1)) for reduced, whole in ((3, 12), (4, 13))]
+    workspace = ":4096:8" if bits & 512 else "unset"  # without it PyTorch refuses products by cuBLAS
+    expected = [*precisions, *flags, str(bool(bits & 1)), *splits, workspace]
+    assert reported[bits] == expected, "and kernels that ask by PyTorch's older names are answered"
 
 
 def test_more_settings_than_there_are_end_the_session(client: Any) -> None:
     client.send(stream.Settings(stream.SETTINGS_MAX), stream.Sync(1))
     assert isinstance(client.reply(), stream.Done)
-    client.send_raw(bytes([26, 0x80, 0x20]))
+    client.send_raw(bytes([26, 0x80, 0x80, 1]))
     refused = client.reply()
-    assert isinstance(refused, stream.Refused) and "the settings is 4096" in refused.message
+    assert isinstance(refused, stream.Refused) and "the settings is 16384" in refused.message
