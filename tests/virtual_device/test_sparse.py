@@ -382,6 +382,24 @@ def test_wrong_calls_are_raised_at_once_in_the_cpu_s_words(wrong: Callable[[torc
     assert str(native.value).partition("\n")[0] in str(ours.value)
 
 
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_a_reducing_product_has_the_cpu_s_result_and_gradients_ties_and_empty_rows_among_them(reduce: str) -> None:
+    matrix = torch.tensor([[1.0, 2.0, 0.0], [0.0, 0.0, 0.0], [-1.0, 0.0, 3.0]])
+    other = torch.tensor([[1.0, -2.0], [0.5, -1.0], [-3.0, 0.0]])
+
+    def run(device: str) -> list[torch.Tensor]:
+        sparse, dense = matrix.to_sparse_csr().to(device).requires_grad_(), other.to(device).requires_grad_()
+        with torch.no_grad():
+            plain = torch.sparse.mm(sparse, dense, reduce)
+        result = torch.sparse.mm(sparse, dense, reduce)
+        (result * torch.arange(1.0, 7.0, device=device).reshape(3, 2)).sum().backward()
+        assert sparse.grad is not None and dense.grad is not None
+        return [plain, result.detach(), sparse.grad.to_dense(), dense.grad]
+
+    for there, host in zip(run("cuda"), run("cpu"), strict=True):
+        assert torch.equal(there.cpu(), host)
+
+
 def test_what_no_kernel_does_is_refused_by_name() -> None:
     with pytest.raises(NotImplementedError, match="aten::view is not available on the virtual device, or not for tensors of this layout"):
         MATRIX.to_sparse().cuda().view(-1)

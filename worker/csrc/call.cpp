@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <c10/core/TensorImpl.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/core/TensorImpl.h>
 
 #include "bounds.h"
 #include "memory.h"
@@ -62,7 +63,6 @@ void store(const at::Tensor& target, const c10::Scalar& value) {
   }
 }
 
-bool is_plain(const at::Tensor& tensor, const Device& device) {
 // Has a call computed under the program's default dtype, which decides what PyTorch makes of whole numbers and of numbers in Python.
 class DefaultDtype {
  public:
@@ -79,6 +79,7 @@ class DefaultDtype {
   const bool differs_;
 };
 
+bool is_plain(const at::Tensor& tensor, const Device& device) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   return tensor.layout() == c10::kStrided && impl->has_storage() && !tensor.is_quantized() && !tensor.is_nested() &&
          !tensor._is_zerotensor() && tensor.device().type() == device.where().type();
@@ -288,10 +289,10 @@ void Caller::execute(Plan& plan) {
   Rollback rollback(plan, stack_);
   {
     const Running::Call call(running_, plan.op.schema().name());
-    plan.op.callBoxed(stack_);
     const DefaultDtype as_the_programs(plan.default_dtype);
     const at::AutoGradMode looked_on(plan.keeps_places || at::GradMode::is_enabled());
     if (plan.keeps_places) stack_[1] = stack_[1].toTensor().detach().set_requires_grad(true);
+    plan.op.callBoxed(stack_);
   }
   rollback.forget();
   check_mutated(plan);

@@ -26,9 +26,8 @@ class Planner {
       : schema_(op.schema()), device_(device), layouts_(layouts), plan_(std::make_unique<Plan>(op)) {}
 
   std::unique_ptr<Plan> make(const wire::Template& source) {
-    if (source.flags > wire::kTemplateRandom) refuse("has unknown flags " + std::to_string(source.flags));
-    plan_->default_dtype = default_dtype(source.flags);
     plan_->random = source.flags & wire::kTemplateRandom;
+    plan_->default_dtype = default_dtype(source.flags);
     const auto& arguments = schema_.arguments();
     if (source.arguments.size() != arguments.size()) {
       refuse("has " + std::to_string(source.arguments.size()) + " arguments, its operator takes " + std::to_string(arguments.size()));
@@ -51,13 +50,13 @@ class Planner {
   [[noreturn]] void misfit(const c10::Argument& argument) const {
     refuse("gives argument " + argument.name() + " a value that is not " + argument.type()->str());
   }
+
   c10::ScalarType default_dtype(uint8_t flags) const {
     const uint8_t number = wire::default_dtype_of(flags);
     const auto dtype = static_cast<c10::ScalarType>(number);
     if (!is_supported(number) || !c10::isFloatingType(dtype)) refuse("is made under the default dtype " + std::to_string(number) + ", which is no floating one");
     return dtype;
   }
-
 
   void add_argument(const wire::Argument& source, const c10::Argument& argument) {
     const bool writes = (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) || (updates_statistics_ && is_statistic(argument.name()));
@@ -302,6 +301,7 @@ std::unique_ptr<Plan> make_plan(const wire::Template& source, c10::OperatorHandl
   check_sparse_use(*plan);
   plan->breach = breach_of_contract(*plan);
   note_apart(*plan);
+  plan->keeps_places = plan->op.schema().name() == "aten::_sparse_mm_reduce_impl";
   const bool host_computes = device.is_host() && device.computes();
   note_bounds(*plan, host_computes);
   if (host_computes) note_partial_writes(*plan);
