@@ -124,10 +124,14 @@ class Silence final : public c10::WarningHandler {
 }  // namespace
 
 void refuse(const c10::OperatorHandle& op, torch::jit::Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(op.operator_name().getNamespace() == "aten", op.operator_name(),
+  const auto& name = op.operator_name();
+  TORCH_CHECK_NOT_IMPLEMENTED(name.getNamespace() == "aten" || !op.hasKernelForDispatchKey(c10::DispatchKey::CPU), name,
+                              " has a kernel for the CPU, and none for cuda: register one that is made of PyTorch's operators, as with @torch.library.register_kernel(\"",
+                              name.name, "\", \"cuda\"), or call it with tensors on the CPU: x.cpu()");
+  TORCH_CHECK_NOT_IMPLEMENTED(name.getNamespace() == "aten", name,
                               " is not available on the virtual device: the package that it comes from makes it of kernels for devices of its own, not of PyTorch's operators; "
                               "use what torch has in its place (torch.nn, torch.optim), or run it on the CPU: x.cpu()");
-  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(),
+  TORCH_CHECK_NOT_IMPLEMENTED(false, name,
                               " is not available on the virtual device, or not for tensors of this layout; "
                               "run it on the CPU: x.cpu()");
 }

@@ -119,6 +119,21 @@ def test_an_operator_for_cuda_alone_is_refused_on_the_host_as_everywhere() -> No
         doubled(torch.ones(3))
 
 
+def test_an_operator_for_the_host_alone_says_that_cuda_has_no_kernel_and_takes_one() -> None:
+    name = f"forebay_tests::tripled_{next(_names)}"
+
+    @torch.library.custom_op(name, mutates_args=(), device_types="cpu")
+    def tripled(x: torch.Tensor) -> torch.Tensor:
+        return x * 3
+
+    assert tripled(torch.ones(2)).tolist() == [3.0, 3.0]
+    says = rf'{name} has a kernel for the CPU, and none for cuda: .*register_kernel\("{name}", "cuda"\)'
+    with pytest.raises(NotImplementedError, match=says):
+        tripled(torch.ones(2, device="cuda"))
+    tripled.register_kernel("cuda")(lambda x: x + x + x)
+    assert tripled(torch.ones(2, device="cuda")).tolist() == [3.0, 3.0]
+
+
 def test_triton_op_with_a_body_of_pytorchs_operators_is_one_of_them() -> None:
     @torch.library.triton_op(f"forebay_tests::softened_{next(_names)}", mutates_args=())
     def softened(x: torch.Tensor) -> torch.Tensor:
