@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -183,3 +184,13 @@ def test_a_cache_of_keys_and_values_may_be_offloaded_to_the_host() -> None:
     start = inputs["input_ids"].to("cuda")
     plain = device.generate(start, max_new_tokens=8, pad_token_id=0)
     assert torch.equal(device.generate(start, max_new_tokens=8, pad_token_id=0, cache_implementation="offloaded"), plain)
+
+
+def test_a_model_is_loaded_onto_a_device_of_less_memory_than_transformers_leaves_free(tmp_path: Path) -> None:
+    """It takes all but 1.2 GiB of the device's memory beforehand, which a small flavor does not have."""
+    model, inputs = gpt2()
+    assert torch.cuda.get_device_properties(0).total_memory < 1.2 * 2**30
+    model.save_pretrained(tmp_path)  # type: ignore[operator]
+    loaded: Any = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, device_map="cuda").eval()
+    assert loaded.device.type == "cuda"
+    assert_close(loaded(inputs["input_ids"].to("cuda")).logits.cpu(), model.eval()(inputs["input_ids"]).logits, rtol=1e-4, atol=1e-4)

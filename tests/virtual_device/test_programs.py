@@ -93,6 +93,17 @@ def test_a_program_gives_what_it_gives_on_the_cpu(program: Any) -> None:
         torch.testing.assert_close(one.cpu(), other, rtol=2e-2 if half else 1e-4, atol=2e-2 if half else 1e-4)
 
 
+def test_attention_over_jagged_rows_is_refused_in_words_that_help_and_over_jagged_batches_computed() -> None:
+    rows = torch.nested.nested_tensor([torch.randn(3, 16), torch.randn(5, 16)], layout=torch.jagged, device="cuda")
+    heads = rows.unflatten(-1, (2, 8)).transpose(1, 2)
+    with pytest.raises(RuntimeError, match=r"Attention over jagged tensors is not available .* to_padded_tensor\(\)"):
+        F.scaled_dot_product_attention(heads, heads, heads)
+    made = [torch.randn(2, 3, 4, 8), torch.randn(1, 3, 4, 8)]
+    host, there = (torch.nested.nested_tensor(made, layout=torch.jagged, device=device) for device in ("cpu", "cuda"))
+    expected, actual = (F.scaled_dot_product_attention(batch, batch, batch).values() for batch in (host, there))
+    torch.testing.assert_close(actual.cpu(), expected)
+
+
 def test_a_padded_batch_of_no_rows_or_no_values_is_padding() -> None:
     offsets = torch.tensor([0, 0, 0], device="cuda")
     padded = torch.ops.aten._jagged_to_padded_dense_forward(torch.ones(0, 2, device="cuda"), [offsets], [3], 7.0)

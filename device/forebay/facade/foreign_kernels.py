@@ -1,10 +1,12 @@
-"""Packages that bring CUDA kernels of their own, which no virtual device can run: what they fall back on, or a sentence. And Triton.
+"""Packages that bring CUDA kernels of their own, which no virtual device can run: what they fall back on, or a sentence. Triton, attention
+over jagged tensors, and what transformers does for a GPU's allocator.
 
 Each of them looks for the CUDA runtime and tells people to install it. Here they are met as they are imported.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -19,6 +21,7 @@ _ATTENTION = (
     "its kernels are CUDA code, and the make of the device behind cuda:0 is open; use torch.nn.functional.scaled_dot_product_attention, "
     'or attn_implementation="sdpa" in transformers.'
 )
+_JAGGED = "pad them with to_padded_tensor(), and leave the padding out by attn_mask."
 _QUANTISED = (
     "it is CUDA code, and the make of the device behind cuda:0 is open; of bitsandbytes what it makes of PyTorch's operators runs here, "
     "its 4-bit and 8-bit layers among it."
@@ -77,12 +80,36 @@ def _for_virtual_devices(backends: ModuleType) -> None:
     triton.take_over(backends)
 
 
+def _without_warm_up(models: ModuleType) -> None:
+    """transformers takes memory before it loads a model, all but 1.2 GiB of the device's at most, so that PyTorch's allocator has it.
+    A virtual device's memory is its worker's, and a small flavor has less."""
+    found: Any = models
+    if hasattr(found, "caching_allocator_warmup"):
+        found.caching_allocator_warmup = lambda *model, **how: None
+
+
+def _without_jagged_attention(attention: ModuleType) -> None:
+    """It is made of kernels for GPUs, or of strided nested tensors: PyTorch would ask for contiguous inputs, which would not help."""
+    found: Any = attention
+    theirs = found.jagged_scaled_dot_product_attention
+
+    @functools.wraps(theirs)
+    def attend(query: Any, *others: Any, **options: Any) -> Any:
+        if query.is_cuda and query._ragged_idx != 1:
+            raise NotOnVirtualDevice("Attention over jagged tensors", _JAGGED)
+        return theirs(query, *others, **options)
+
+    found.jagged_scaled_dot_product_attention = attend
+
+
 MENDED: Mapping[str, Callable[[ModuleType], None]] = MappingProxyType(
     {
         "bitsandbytes.cuda_specs": _without_cuda_runtime,
         "bitsandbytes.cextension": _with_sentence,
+        "transformers.modeling_utils": _without_warm_up,
         "triton.backends": _for_virtual_devices,
         "torch._dynamo.variables.builder": compiling.trace_kernels,
+        "torch.nested._internal.sdpa": _without_jagged_attention,
     }
 )
 """Module → what is done to it once it is loaded."""
