@@ -9,6 +9,7 @@
 #include <ATen/core/List.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/Exception.h>
+#include <c10/util/strides.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/Exceptions.h>
 
@@ -297,6 +298,19 @@ bool is_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at:
   return false;
 }
 
+bool shares_memory(const c10::IValue& value, const at::Tensor& written) {
+  if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().is_cuda() || !value.toTensor().has_storage()) return false;
+  return value.toTensor().is_alias_of(written);
+}
+
+// What is read would lie within what has grown.
+bool shares_with_read(const OperatorInfo& info, const torch::jit::Stack& stack, const at::Tensor& written) {
+  for (size_t index = 0; index < stack.size(); ++index) {
+    if (!info.arguments[index].written && shares_memory(stack[index], written)) return true;
+  }
+  return is_read(info, stack, written);
+}
+
 // The same before such a kernel warns of it; also of what is read and given as `out`.
 void refuse_broadcast_in_place(const OperatorInfo& info, const torch::jit::Stack& stack) {
   if (!info.pointwise || !info.writes) return;
@@ -311,18 +325,32 @@ void refuse_broadcast_in_place(const OperatorInfo& info, const torch::jit::Stack
   if (written.front().sizes() != sizes) refuse_growth(written.front(), sizes);
 }
 
-// An elementwise operator lays out the `out` that it resizes as its inputs lie; meta kernels in Python lay it out anew.
-void lay_out_as_inputs(const OperatorInfo& info, const torch::jit::Stack& tried, Growth& growth) {
-  if (growth.written.size() != 1 || !growth.written.front()) return;
+// Whether it lays out what it makes as its inputs lie: also a few that PyTorch does not tag as elementwise, and not a few that it does.
+bool is_elementwise(const OperatorInfo& info, const torch::jit::Stack& stack) {
+  constexpr std::string_view kUntagged[] = {"aten::complex", "aten::floor_divide", "aten::native_dropout_backward", "aten::polar"};
+  if (!info.pointwise) return std::find(std::begin(kUntagged), std::end(kUntagged), info.name) != std::end(kUntagged);
+  if (info.name == "aten::angle") return !stack[0].toTensor().is_complex();
+  return !info.random && !(info.name == "aten::pow" && info.overload == "Scalar");
+}
+
+// How an elementwise operator lays out what it makes of such inputs; nothing where that is no matter of theirs, or they do not make these sizes.
+std::optional<std::vector<int64_t>> strides_of_inputs(const OperatorInfo& info, const torch::jit::Stack& arguments, c10::IntArrayRef sizes) {
   at::TensorIteratorConfig config;
   config.set_check_mem_overlap(false).check_all_same_dtype(false).check_all_same_device(false).declare_static_dtype_and_device(at::kFloat, at::kMeta);
   config.add_owned_output(at::Tensor());
-  for (size_t index = 0; index < tried.size(); ++index) {
-    if (!info.arguments[index].out && tried[index].isTensor() && tried[index].toTensor().defined()) config.add_owned_const_input(tried[index].toTensor());
+  for (size_t index = 0; index < arguments.size(); ++index) {
+    if (!info.arguments[index].out && arguments[index].isTensor() && arguments[index].toTensor().defined()) config.add_owned_const_input(arguments[index].toTensor());
   }
   const auto iterator = config.build();
+  if (iterator.ninputs() == 0 || iterator.output().sizes() != sizes) return std::nullopt;
+  return iterator.output().strides().vec();
+}
+
+// An elementwise operator lays out the `out` that it resizes as its inputs lie; meta kernels in Python lay it out anew.
+void lay_out_as_inputs(const OperatorInfo& info, const torch::jit::Stack& tried, Growth& growth) {
+  if (growth.written.size() != 1 || !growth.written.front()) return;
   auto& out = *growth.written.front();
-  if (iterator.ninputs() > 0 && iterator.output().sizes() == c10::IntArrayRef(out.sizes)) out.strides = iterator.output().strides().vec();
+  if (auto strides = strides_of_inputs(info, tried, out.sizes)) out.strides = *std::move(strides);
 }
 
 // A CPU broadcasts a few operators in place, against PyTorch's rule, which only `out` is free of.
@@ -441,6 +469,36 @@ void keep_channels_last_of_volume(const OperatorInfo& info, const torch::jit::St
   }
 }
 
+// Meta kernels in Python lay out some elementwise results as if all inputs lay together.
+void lay_out_as_inputs(const OperatorInfo& info, const torch::jit::Stack& arguments, Prediction& prediction) {
+  if (!is_elementwise(info, arguments) || info.writes || prediction.results.size() != 1 || prediction.results.front().items.size() != 1) return;
+  auto& item = prediction.results.front().items.front();
+  const auto lies_apart = [](const c10::IValue& value) { return value.isTensor() && value.toTensor().defined() && !value.toTensor().is_contiguous(); };
+  if (!item.defined || std::none_of(arguments.begin(), arguments.end(), lies_apart)) return;
+  if (auto strides = strides_of_inputs(info, arguments, item.sizes)) item.strides = *std::move(strides);
+}
+
+// Whatever the inputs do, these results lie together; meta kernels in Python do not say it.
+void lay_together(const OperatorInfo& info, const torch::jit::Stack& arguments, Prediction& prediction) {
+  const bool powers = info.name == "aten::pow" && info.overload == "Scalar", losses = info.name == "aten::nll_loss2d_forward";
+  const bool draws = info.name == "aten::normal", angles = info.name == "aten::angle" && arguments[0].toTensor().is_complex();
+  const bool as_first = info.name == "aten::huber_loss";  // or as an expanded input would, if it were copied
+  if (info.writes || !(powers || losses || draws || angles || as_first)) return;
+  auto& item = prediction.results.front().items.front();
+  const auto strides = c10::contiguous_strides(item.sizes);
+  item.strides.assign(strides.begin(), strides.end());
+  if (as_first && arguments[0].toTensor().sizes() == c10::IntArrayRef(item.sizes)) item.strides = at::empty_like(arguments[0].toTensor()).strides().vec();
+}
+
+// Every device lays out the vectors of a general matrix by columns; the meta kernel does not say it.
+void keep_columns_together(const OperatorInfo& info, Prediction& prediction) {
+  if (info.name != "aten::linalg_eig" || !info.overload.empty()) return;
+  auto& vectors = prediction.results[1].items.front();
+  const size_t last = vectors.sizes.size() - 1;
+  vectors.strides[last - 1] = 1;
+  vectors.strides[last] = std::max<int64_t>(vectors.sizes[last - 1], 1);
+}
+
 // The loss of one sample without a batch is a number; the meta kernel makes a batch of it.
 void keep_number_of_sample(const OperatorInfo& info, const torch::jit::Stack& stack, Prediction& prediction) {
   if (info.name != "aten::multi_margin_loss" || !info.overload.empty() || stack[1].toTensor().dim() != 0) return;
@@ -477,10 +535,23 @@ bool only_worker_knows(const OperatorInfo& info, const torch::jit::Stack& stack)
 
 }  // namespace
 
+bool part_from_written(const OperatorInfo& info, torch::jit::Stack& stack) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  bool parted = false;
+  for (const auto& written : written_of(info, stack)) {
+    for (size_t index = 0; index < stack.size(); ++index) {
+      if (info.arguments[index].written || !shares_memory(stack[index], written)) continue;
+      stack[index] = stack[index].toTensor().clone();
+      parted = true;
+    }
+  }
+  return parted;
+}
+
 bool grow(const OperatorInfo& info, const torch::jit::Stack& stack, const Growth& growth) {
   const auto tensors = written_of(info, stack);
   for (size_t index = 0; index < tensors.size(); ++index) {
-    if (growth.written[index] && is_read(info, stack, tensors[index])) return false;
+    if (growth.written[index] && shares_with_read(info, stack, tensors[index])) return false;
   }
   for (size_t index = 0; index < tensors.size(); ++index) {
     if (growth.written[index]) take_geometry(tensors[index], *growth.written[index]);
@@ -522,10 +593,11 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   if (info.sparse) check_combination(info, stack);
   if (growth = growth_of(info, stack, trial.arguments); has_grown(growth)) {
     refuse_growth_in_place(info, stack, growth);
-    if (info.pointwise) lay_out_as_inputs(info, trial.arguments, growth);
-    TORCH_CHECK(grow(info, stack, growth), "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
-                "memory location, and the written-to tensor must grow. Please clone() the tensor before performing the operation.");
-    return std::nullopt;
+    if (is_elementwise(info, stack)) lay_out_as_inputs(info, trial.arguments, growth);
+    if (grow(info, stack, growth)) return std::nullopt;
+    auto prediction = only_arguments(info);
+    prediction.read_out = true;
+    return prediction;
   }
   leave_out_unwanted(info, stack, trial.results);
   auto prediction = prediction_of(info, trial.results);
@@ -535,6 +607,9 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
   keep_channels_last(info, stack, prediction);
   keep_channels_last_of_volume(info, stack, prediction);
   keep_number_of_sample(info, stack, prediction);
+  keep_columns_together(info, prediction);
+  lay_out_as_inputs(info, trial.arguments, prediction);
+  lay_together(info, trial.arguments, prediction);
   return prediction;
 }
 

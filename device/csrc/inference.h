@@ -29,6 +29,7 @@ struct Result {
 struct Prediction {
   bool asks = false;  // only the worker can tell
   bool unsized_out = false;  // nobody here can tell what size an `out` would have
+  bool read_out = false;     // an `out` that must grow is read from: its memory must not change before
   std::vector<Result> results;
   uint64_t new_storages = 0;
 };
@@ -44,6 +45,9 @@ std::optional<Prediction> infer(const OperatorInfo& info, const torch::jit::Stac
 
 // Resizes the call's `out` arguments as another one's of the same key. False where `infer` must look at them itself.
 bool grow(const OperatorInfo& info, const torch::jit::Stack& stack, const Growth& growth);
+
+// Has the call read copies of what shares memory with what it writes to. False where it reads nothing such.
+bool part_from_written(const OperatorInfo& info, torch::jit::Stack& stack);
 
 // Throws what the operator throws for numbers that its distribution does not take: those may change from call to call.
 void check_distribution(const OperatorInfo& info, const torch::jit::Stack& stack);

@@ -51,7 +51,8 @@ void check_overlaps(const c10::OperatorHandle& functional, const Stack& inputs, 
   for (const auto& out : outs) {
     at::assert_no_internal_overlap(out.toTensor());
     for (const auto& input : inputs) {
-      if (selects && input.isTensor() && input.toTensor().defined()) at::assert_no_overlap(out.toTensor(), input.toTensor());
+      if (!input.isTensor() || !input.toTensor().defined()) continue;
+      selects ? at::assert_no_overlap(out.toTensor(), input.toTensor()) : at::assert_no_partial_overlap(out.toTensor(), input.toTensor());
     }
   }
 }

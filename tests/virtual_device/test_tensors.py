@@ -232,3 +232,31 @@ def test_storages_can_grow_and_keep_their_bytes() -> None:
     x = torch.arange(4.0, device="cuda")
     x.resize_(6)
     assert x[:4].tolist() == [0.0, 1.0, 2.0, 3.0] and x.shape == (6,)
+
+
+@pytest.mark.parametrize("name", ["maximum", "add", "copysign", "logical_xor"])
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_an_out_that_shares_memory_with_what_is_read_and_must_grow_gets_the_result(name: str) -> None:
+    """Natively elements are read after others were written there."""
+    operator = getattr(torch, name)
+    for _ in range(2):
+        for other in (torch.tensor([1.0, -2.0, 3.0]), torch.tensor([7.0]), torch.tensor(-9.0)):
+            x = torch.tensor(1.5, device="cuda")
+            out = x.detach()
+            expected = operator(torch.tensor(1.5), other)
+            assert operator(x, other.to("cuda"), out=out) is out
+            assert out.shape == expected.shape and out.cpu().tolist() == expected.float().tolist()
+            assert x.item() == out.flatten()[0].item()
+
+
+def test_results_of_permuted_tensors_beside_small_ones_lie_as_the_cpu_s() -> None:
+    def strides(device: str) -> list[tuple[int, ...]]:
+        x = torch.arange(1.0, 61.0, device=device).reshape(3, 4, 5).permute(2, 0, 1)
+        found = []
+        for other in (torch.tensor(-2.0, device=device), torch.full((1,), -2.0, device=device), torch.full((4,), 3.0, device=device), -2.0):
+            for name in ("copysign", "floor_divide", "xlogy", "pow", "true_divide", "where"):
+                arguments = (x > 5, x, other) if name == "where" else (x, other)
+                found.append(getattr(torch, name)(*arguments).stride())
+        return [*found, torch.pow(2.0, x).stride(), torch.complex(x, x).stride(), torch.angle(torch.complex(x, x)).stride()]
+
+    assert strides("cuda") == strides("cpu")
