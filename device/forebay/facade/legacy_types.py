@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,8 +40,32 @@ class _LegacyType(type):
         return torch.empty(tuple(size), dtype=cls.dtype, device="cuda")
 
 
+def _takes_default(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """``torch.set_default_tensor_type``, which knows CUDA's types only in a build with CUDA: a default dtype and a default device."""
+    of_device = False
+
+    @functools.wraps(original)
+    def set_default_tensor_type(t: Any) -> None:
+        nonlocal of_device
+        module, _, name = (t if isinstance(t, str) else str(getattr(t, "__name__", ""))).rpartition(".")
+        if module == "torch.cuda" and name.endswith("Tensor"):
+            if name not in DTYPES or not DTYPES[name].is_floating_point:
+                raise TypeError("only floating-point types are supported as the default type")
+            torch.set_default_dtype(DTYPES[name])
+            torch.set_default_device("cuda")
+            of_device = True
+            return
+        if of_device:
+            torch.set_default_device(None)
+            of_device = False
+        original(t)
+
+    return set_default_tensor_type
+
+
 def install() -> None:
     """Replaces the types, which refuse to make anything in a build without CUDA."""
+    torch.set_default_tensor_type = _takes_default(torch.set_default_tensor_type)
     for name, dtype in DTYPES.items():
         # The dotted name is what Tensor.type(T) looks at.
         setattr(torch.cuda, name, _LegacyType(f"torch.cuda.{name}", (), {"dtype": dtype, "is_cuda": True, "__module__": "torch.cuda"}))
