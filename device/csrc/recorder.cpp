@@ -443,9 +443,9 @@ void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan, bool o
     return record(info, stack);
   }
   if (prediction->unsized_out && record_without_out(info, stack)) return;
-  if (prediction->read_out && part_from_written(info, stack)) return record(info, stack);
-  TORCH_CHECK(!prediction->read_out, info.name, ": some elements of the input tensor and the written-to tensor refer to a single memory location, and the "
-              "written-to tensor must grow. Please clone() the tensor before performing the operation.");
+  if (prediction->read_out && info.pointwise && part_from_written(info, stack)) return record(info, stack);
+  TORCH_CHECK(!prediction->read_out, "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location, and "
+              "the written-to tensor must grow. Please clone() the tensor before performing the operation.");
   if (prediction->asks) return ask(info, stack, scan, *prediction);
   auto lock = stream_.lock_for(scan.generation);
   if (cpu != stream_.worker_is_cpu()) [[unlikely]] {  // the session has moved to a device of another kind
