@@ -52,7 +52,25 @@ def sequences() -> tuple[nn.Module, torch.Tensor]:
     return Sequences(), torch.randn(16, 8, 32)
 
 
-MODELS = {made.__name__: made for made in (perceptron, convolutions, sequences)}
+class Quotients(nn.Module):
+    """A perceptron of whole numbers, which become fractions on the way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(64, 128), nn.Tanh(), nn.Linear(128, 10))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layers((inputs / 3).sin() + inputs * 0.1)
+        return found
+
+
+def doubles() -> tuple[nn.Module, torch.Tensor]:
+    """In double precision by default."""
+    torch.set_default_dtype(torch.float64)
+    return Quotients(), torch.arange(64 * 64).reshape(64, 64) % 13
+
+
+MODELS = {made.__name__: made for made in (perceptron, convolutions, sequences, doubles)}
 
 
 COMPILED = "compiled "

@@ -29,7 +29,7 @@ SECONDS_MAX = 1500
 
 @pytest.mark.full_sweep
 @pytest.mark.timeout(SECONDS_MAX + 200)
-@pytest.mark.parametrize("model", ["perceptron", "convolutions", "sequences", "compiled perceptron"])
+@pytest.mark.parametrize("model", ["perceptron", "convolutions", "sequences", "doubles", "compiled perceptron"])
 def test_a_training_loop_is_served_by_a_library_that_computes_as_tier_1(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
