@@ -1,6 +1,6 @@
 #include "generator.h"
 
-#include <ATen/Functions.h>
+#include <ATen/EmptyTensor.h>
 #include <c10/util/Exception.h>
 
 #include <cstring>
@@ -67,8 +67,8 @@ void VirtualGenerator::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> VirtualGenerator::get_state() const {
-  auto state = at::empty({kStateBytes}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
-  auto* bytes = state.data_ptr<uint8_t>();
+  const auto state = at::detail::empty_cpu({kStateBytes}, at::kByte);  // past the dispatcher, whose modes may give tensors without content
+  auto* bytes = static_cast<uint8_t*>(state.mutable_data_ptr());
   const auto place = state_->get();
   std::memcpy(bytes, &place.seed, sizeof(place.seed));
   std::memcpy(bytes + sizeof(place.seed), &place.counter, sizeof(place.counter));
