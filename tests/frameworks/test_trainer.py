@@ -70,6 +70,7 @@ def test_it_chooses_the_device_and_learns_and_evaluates_as_on_the_cpu(run: Run) 
         {"optim": "adafactor"},
         {"torch_empty_cache_steps": 1, "auto_find_batch_size": True, "tf32": True},
         {"torch_compile": True},
+        {"torch_compile": True, "gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}},
     ],
     ids=lambda options: ", ".join(options.values() if "optim" in options else options),
 )

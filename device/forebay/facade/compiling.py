@@ -5,14 +5,22 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch.utils import _triton
 
+from forebay.errors import NotOnVirtualDevice
+from forebay.facade import regions
+
 _MAKERS_OF_KERNELS = ("inductor", "cudagraphs")
 """Backends that would make code or graphs for a physical GPU; the others run PyTorch's own operators."""
+_INTERPRETERS = ("eager", "eager_noexcept", "eager_debug")
+"""Backends that call the operators of a graph as they stand in it."""
+_OWN_GENERATORS = "graphsafe_rng_functionalization"
+"""The setting of AOTAutograd that :func:`_generators_of_programs` turns off."""
 
 
 def _values(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[Any]:
@@ -32,15 +40,51 @@ def _is_on_device(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> bool:
     return any(isinstance(value, torch.Tensor) and value.device.type == "cuda" for value in _values(graph, inputs))
 
 
+def _refusing(refusal: NotOnVirtualDevice) -> Callable[..., Any]:
+    """A compiled graph that says at its call why there is none: what a backend raises reaches the program in PyTorch's words."""
+
+    def refuse(*args: Any) -> Any:
+        raise refusal
+
+    return refuse
+
+
 def _for_host_alone(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(compile_graph)
     def compile_for_host(self: Any, graph: torch.fx.GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
-        if self.compiler_name in _MAKERS_OF_KERNELS and _is_on_device(graph, inputs):
-            return graph.forward
-        compiled: Callable[..., Any] = compile_graph(self, graph, inputs, **settings)
-        return compiled
+        if not _is_on_device(graph, inputs):
+            return compile_graph(self, graph, inputs, **settings)  # type: ignore[no-any-return]
+        refusal = regions.refusal(graph)
+        if refusal is not None:
+            return _refusing(refusal)
+        with _generators_of_programs():
+            if self.compiler_name in _MAKERS_OF_KERNELS:
+                return _traced(graph, inputs) if regions.needs_tracing(graph) else graph.forward
+            if self.compiler_name in _INTERPRETERS and regions.needs_tracing(graph, regions.TRACED):
+                return _traced(graph, inputs)
+            return compile_graph(self, graph, inputs, **settings)  # type: ignore[no-any-return]
 
     return compile_for_host
+
+
+def _generators_of_programs() -> AbstractContextManager[None]:
+    """Has AOTAutograd draw a checkpoint's numbers from the program's generators, so that seeds count.
+
+    For CUDA graphs it would make generators of its own; nothing captures them here.
+    """
+    from torch._functorch import config
+
+    settings: Any = config
+    return nullcontext() if not hasattr(config, _OWN_GENERATORS) else settings.patch(_OWN_GENERATORS, False)
+
+
+def _traced(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """PyTorch's own operators, in the forward and the backward pass that AOTAutograd makes of a graph."""
+    from torch._dynamo.backends.registry import lookup_backend
+
+    backend: Any = lookup_backend("aot_eager")
+    compiled: Callable[..., Any] = backend(graph, inputs)
+    return compiled
 
 
 def _leave_gpus_alone() -> None:
