@@ -51,11 +51,11 @@ std::string text_of(PyObject* text) {
   return letters != nullptr ? letters : "?";
 }
 
-// As people know it, of which `forebay.places` has the words: a notebook's cell is in a file that its author never sees.
+// As people know it, of which `forebay.spans` has the words: a notebook's cell is in a file that its author never sees.
 std::string text_of(const Line& line) {
   const PyGILState_STATE gil = PyGILState_Ensure();
   std::string text = line.file + ", line " + std::to_string(line.number) + ", in " + line.function;
-  PyObject* module = PyImport_ImportModule("forebay.places");
+  PyObject* module = PyImport_ImportModule("forebay.spans");
   PyObject* place = module == nullptr ? nullptr : PyObject_CallMethod(module, "place", "sis", line.file.c_str(), line.number, line.function.c_str());
   if (place != nullptr) text = text_of(place);
   PyErr_Clear();

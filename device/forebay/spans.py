@@ -174,3 +174,17 @@ def _execution(values: Mapping[str, Any], shell: Any) -> _Execution:
     cell_id = values.get("cell_id")
     count = int(values.get("execution_count", shell.execution_count))
     return _Execution(count, str(values.get("raw_cell") or ""), str(cell_id) if cell_id else None)
+
+
+def place(file: str, line: int, function: str) -> str:
+    """Where a line stands, in words that its author knows: ``train.py, line 12, in fit``, or ``cell [5], line 3``."""
+    shown = shown_file(file)
+    where = f"{shown}, line {line}"
+    return where if function == "<module>" and shown != file else f"{where}, in {function}"
+
+
+def shown_file(file: str) -> str:
+    """``cell [5]`` for the file of a cell, by the execution count that IPython's own tracebacks tell, too; others are what they are."""
+    compiler = getattr(running_shell(), "compile", None)
+    number = getattr(compiler, "_filename_map", {}).get(file)
+    return f"cell [{number}]" if isinstance(number, int) else file

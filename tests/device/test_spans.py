@@ -121,7 +121,7 @@ assert spans.current().kind == "process"
 def test_a_line_of_a_cell_is_told_by_the_cells_number(run_python: Any) -> None:
     code = """
 from IPython.core.interactiveshell import InteractiveShell
-from forebay.places import place, shown_file
+from forebay.spans import place, shown_file
 shell = InteractiveShell.instance()
 shell.run_cell("1 + 1", store_history=True)
 shell.run_cell("def fit(): pass\\nfit()", store_history=True)
