@@ -18,6 +18,7 @@
 #include "known_calls.h"
 #include "process_group.h"
 #include "profile.h"
+#include "publication.h"
 #include "recorder.h"
 #include "registration.h"
 #include "storage.h"
@@ -186,6 +187,14 @@ PYBIND11_MODULE(_C, module) {
   module.def("pin_memory", &forebay::pin_memory, py::arg("address"), py::arg("bytes"));
   module.def("unpin_memory", &forebay::unpin_memory, py::arg("address"));
   module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);
+  module.def("set_memory_fraction", [](double fraction, int64_t bytes, int index) { forebay::set_memory_fraction(stream_of(index).device(), fraction, bytes); },
+             py::arg("fraction"), py::arg("bytes"), device);
+  module.def("memory_fraction", [](int index) { return forebay::memory_fraction(stream_of(index).device()); }, device);
+  module.def("tell_flavor", [](const std::string& name, int64_t bytes, int index) { forebay::tell_flavor(stream_of(index).device(), name, bytes); },
+             py::arg("name"), py::arg("bytes"), device);
+  module.def("held_ns", [](int index) { return forebay::held_ns(stream_of(index).device()); }, device);
+  module.def("lease_is_open", [](int index) { return forebay::lease_is_open(stream_of(index).device()); }, device);
+  module.def("withdraw_publication", &forebay::withdraw_publication);
   module.def("recorded", [] { return forebay::recorded(); });
   module.def("device_times", [] { return py::capsule(&forebay::device_times(), "forebay.device_times"); });
   module.def("begin_profile", &forebay::begin_profile);

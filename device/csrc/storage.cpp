@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "forebay/out_of_memory.h"
+#include "publication.h"
 #include "stream.h"
 
 namespace forebay {
@@ -24,6 +25,8 @@ struct Memory {
   std::atomic<int64_t> peak{0};
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> frees{0};
+  std::atomic<double> fraction{1.0};  // of the flavor's bytes that the program lets itself have
+  std::atomic<int64_t> flavor{0};     // bytes, where there was no lease yet when it was set
 };
 
 std::array<Memory, kDevicesMax> memories;
@@ -31,11 +34,12 @@ std::array<Memory, kDevicesMax> memories;
 Memory& memory_of(c10::DeviceIndex device) { return memories[static_cast<size_t>(device)]; }
 
 void add_allocated(c10::DeviceIndex device, int64_t bytes) {
-  auto& [next_address, allocated, peak, allocations, frees] = memory_of(device);
+  auto& [next_address, allocated, peak, allocations, frees, fraction, flavor] = memory_of(device);
   const int64_t now = allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   int64_t seen = peak.load(std::memory_order_relaxed);
   while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
   }
+  tell_memory(device, now);
 }
 
 void* fake_address(c10::DeviceIndex device, int64_t bytes) {
@@ -47,7 +51,7 @@ void* fake_address(c10::DeviceIndex device, int64_t bytes) {
 void free_handle(void* context) {
   const std::unique_ptr<StorageHandle> handle(static_cast<StorageHandle*>(context));
   auto& memory = memory_of(handle->device);
-  memory.allocated.fetch_sub(handle->bytes, std::memory_order_relaxed);
+  tell_memory(handle->device, memory.allocated.fetch_sub(handle->bytes, std::memory_order_relaxed) - handle->bytes);
   memory.frees.fetch_add(1, std::memory_order_relaxed);
   CommandStream::of(*handle).contents().forget(*handle);
   CommandStream::of(*handle).free(*handle);
@@ -97,10 +101,30 @@ void check_storage_bytes(int64_t bytes) {
                    tib(wire::kStorageBytesMax), " TiB can be");
 }
 
+static void check_fraction(const Memory& memory, int64_t bytes, int64_t limit) {
+  const double fraction = memory.fraction.load(std::memory_order_relaxed);
+  if (fraction >= 1) [[likely]] return;
+  const int64_t flavor = limit == wire::kStorageBytesMax ? memory.flavor.load() : limit;
+  const auto bound = static_cast<int64_t>(fraction * static_cast<double>(flavor));
+  const int64_t used = memory.allocated.load(std::memory_order_relaxed), available = std::max<int64_t>(bound - used, 0);
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= available, "CUDA out of memory. Tried to allocate ", human_bytes(bytes), ": ", human_bytes(used), " are in use, ",
+                   human_bytes(available), " available of ", human_bytes(bound), ", which is the fraction ", fraction, " of this virtual device's ",
+                   human_bytes(flavor), " that torch.cuda.set_per_process_memory_fraction() allows; free tensors, or set a larger fraction");
+}
+
+void set_memory_fraction(c10::DeviceIndex device, double fraction, int64_t flavor_bytes) {
+  TORCH_CHECK(fraction >= 0 && fraction <= 1, "a fraction of a device's memory is a number from 0 to 1, not ", fraction);
+  memory_of(device).flavor.store(flavor_bytes);
+  memory_of(device).fraction.store(fraction);
+}
+
+double memory_fraction(c10::DeviceIndex device) { return memory_of(device).fraction.load(); }
+
 void check_room(c10::DeviceIndex device, int64_t bytes) {
   auto& stream = CommandStream::of(device);
   if (bytes > kTrifleBytes && stream.memory_limit() == wire::kStorageBytesMax) stream.need_lease();
   const int64_t limit = stream.memory_limit(), used = memory_of(device).allocated.load(std::memory_order_relaxed);
+  check_fraction(memory_of(device), bytes, limit);
   TORCH_CHECK_WITH(OutOfMemoryError, bytes <= limit - used, out_of_memory(bytes, used, limit));
 }
 

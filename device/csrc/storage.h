@@ -32,6 +32,10 @@ struct MemoryUse {
 MemoryUse memory_use(c10::DeviceIndex device);
 void reset_peak_memory(c10::DeviceIndex device);
 
+// How much of the flavor's bytes the program lets itself have; what it has already stays.
+void set_memory_fraction(c10::DeviceIndex device, double fraction, int64_t flavor_bytes);
+double memory_fraction(c10::DeviceIndex device);
+
 // Throws OutOfMemoryError for more than any device has: a worker would take it for a broken stream, and not for too much.
 void check_storage_bytes(int64_t bytes);
 

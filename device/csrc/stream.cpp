@@ -121,6 +121,7 @@ struct Streams {
                          stream.mutex_.unlock();
                          stream.forked();
                        }
+                       forked_publication();
                      });
   }
 };
@@ -212,6 +213,7 @@ Welcome CommandStream::be_welcomed() {
 // The session's tensors are gone; what is recorded from now on belongs to the next one.
 void CommandStream::abandon(const std::string& message) {
   lease_open_ = false;
+  tell_lease(device_, false);
   contents_.clear();
   const std::lock_guard lock(mutex_);
   away_ = false;

@@ -21,6 +21,7 @@
 #include "forebay/spin.h"
 #include "forebay/wire.h"
 #include "locations.h"
+#include "publication.h"
 #include "shared_memory.h"
 #include "storage.h"
 #include "tracer.h"
@@ -92,8 +93,12 @@ class CommandStream {
     memory_limit_.store(memory_bytes, std::memory_order_relaxed);
     epoch_.store(epoch, std::memory_order_relaxed);
     lease_open_.store(true, std::memory_order_release);
+    tell_lease(device_, true);
   }
-  void lease_closed() { lease_open_.store(false, std::memory_order_release); }
+  void lease_closed() {
+    lease_open_.store(false, std::memory_order_release);
+    tell_lease(device_, false);
+  }
   bool mark();
 
   // Recording. A command is appended whole while `mutex()` is held.

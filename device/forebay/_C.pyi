@@ -189,6 +189,20 @@ def launch_kernel(
 
 def memory(device: int = 0) -> Memory: ...
 def reset_peak_memory(device: int = 0) -> None: ...
+def set_memory_fraction(fraction: float, bytes: int, device: int = 0) -> None:
+    """How much of a flavor of so many bytes the program lets itself have."""
+
+def memory_fraction(device: int = 0) -> float: ...
+def tell_flavor(name: str, bytes: int, device: int = 0) -> None:
+    """Tells monitors the device's name and size; the first time shows this process to them."""
+
+def held_ns(device: int = 0) -> int:
+    """For which leases were open so far."""
+
+def lease_is_open(device: int = 0) -> bool: ...
+def withdraw_publication() -> None:
+    """Monitors see this process no longer."""
+
 def statistics(device: int = 0) -> Statistics: ...
 def segments(device: int = 0) -> list[Segment]:
     """Those that came to an end in this session, in no particular order; empty without a worker. Waits for all that was recorded before."""

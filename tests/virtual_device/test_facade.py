@@ -64,8 +64,8 @@ def test_return_codes_are_said_in_the_words_of_the_cuda_runtime() -> None:
 def test_refused_functions_are_named_as_programs_call_them() -> None:
     with pytest.raises(RuntimeError, match=r"^torch\.cuda\._sleep is not available .* time\.sleep"):
         torch.cuda._sleep(1000)
-    with pytest.raises(RuntimeError, match=r"set_per_process_memory_fraction .* `%flavor NAME"):
-        torch.cuda.set_per_process_memory_fraction(0.5)
+    with pytest.raises(RuntimeError, match=r"^torch\.cuda\.temperature is not available .* `forebay smi`"):
+        torch.cuda.temperature()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

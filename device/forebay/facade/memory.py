@@ -135,12 +135,6 @@ class CudaRuntime:
         raise AttributeError(name)
 
 
-def _set_fraction(fraction: float, index: int) -> None:
-    if fraction != 1.0:
-        reason = "the limit is the flavor's; choose a smaller one with `%flavor NAME` in a notebook, or FOREBAY_FLAVOR for a program."
-        raise NotOnVirtualDevice("torch.cuda.set_per_process_memory_fraction", reason)
-
-
 def install(devices: VirtualDevices) -> None:
     """Puts the statistics where ``torch.cuda`` and ``torch.accelerator`` look for them."""
     statistics = [Statistics(index) for index in range(_C.device_count())]
@@ -153,8 +147,10 @@ def install(devices: VirtualDevices) -> None:
     core._accelerator_isAllocatorInitialized = lambda: True
     core._accelerator_getMemoryInfo = runtime.cudaMemGetInfo
     core._cuda_getAllocatorBackend = lambda: "forebay"
-    core._cuda_getMemoryFraction = lambda index: 1.0
-    core._cuda_setMemoryFraction = _set_fraction
+    core._cuda_getMemoryFraction = _C.memory_fraction
+    core._cuda_setMemoryFraction = lambda fraction, index: _C.set_memory_fraction(
+        fraction, devices.flavor(index).memory_bytes if fraction < 1 else 0, index
+    )
     core._cudart = runtime
     cuda: Any = torch.cuda
     cuda._cudart = runtime
