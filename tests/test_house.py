@@ -191,7 +191,7 @@ STARTS = {
     "billing": 1,
     "dashboards": 5,
     "device": 18,
-    "frameworks": 1,
+    "frameworks": 2,
     "pool": 11,
     "virtual_device": 0,
     "worker": 22,

@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from forebay import monitors
 from forebay.errors import NotConfigured, PoolUnreachable
 from forebay.service import LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service
 
@@ -110,4 +111,6 @@ def _read(path: Path) -> Service:
 def _environment() -> dict[str, str]:
     """Ours, without what would make the pool a client of a pool, or a service of the JupyterHub that we run in."""
     own = (URL_VARIABLE, TOKEN_VARIABLE)
-    return {name: value for name, value in os.environ.items() if name not in own and not name.startswith("JUPYTERHUB_")}
+    kept = {name: value for name, value in os.environ.items() if name not in own and not name.startswith("JUPYTERHUB_")}
+    monitors.withhold(kept)  # its workers look for GPUs of this host
+    return kept

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from forebay_wire.torch_builds import release, releases_in
 
+from forebay import monitors
 from forebay.errors import ForebayError
 
 BUILT_FOR = re.compile(rb"forebay-built-for-torch=([0-9][^\0]*)")
@@ -50,7 +51,7 @@ def load_late_kernels() -> None:
 
 def gpus_seen() -> int:
     """How many GPUs of this host this build of torch would use. Asks their management library, and starts nothing on them."""
-    if torch.version.cuda is None and torch.version.hip is None:
+    if (torch.version.cuda is None and torch.version.hip is None) or monitors.is_shadowed():
         return 0
     cuda: Any = torch.cuda
     count: int = cuda._device_count_amdsmi() if torch.version.hip else cuda._device_count_nvml()

@@ -157,6 +157,12 @@ class Session:
         """Whether device work was ever sent in this session."""
         return self._link is not None and self._link.worker is not None
 
+    @property
+    def flavor_name(self) -> str:
+        """As it was last told; opens nothing."""
+        link = self._link
+        return "a device" if link is None else link.flavor
+
     def flavor(self) -> messages.Flavor:
         """The session's flavor; opens the session link, but no lease. Raises ForebayError."""
         return self._open()[1].flavor
@@ -551,8 +557,9 @@ class Session:
             current = link.lease is not None and closed.epoch >= link.lease.epoch
             if current:
                 link.lease = None
+            none_is_open = link.lease is None  # nor one that was granted since
             self._changed.notify_all()
-        if current:
+        if none_is_open:
             self._stream.lease_closed()
 
     def _take_refusal(self, link: _Link, refused: messages.Refused) -> None:

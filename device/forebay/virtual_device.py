@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from forebay import _C
+from forebay import _C, monitors
 from forebay.devices import has_group, rank_of, rank_of_group
 from forebay.errors import ForebayError, ForkedProcess
 from forebay.journal import Journal
@@ -45,8 +45,8 @@ SETTLE_SECONDS = 0.1
 class DeviceStream:
     """The command stream of one device, as its session uses it."""
 
-    def __init__(self, index: int) -> None:
-        self._index = index
+    def __init__(self, index: int, name: Callable[[], str]) -> None:
+        self._index, self._name = index, name
 
     def connect(self, address: str, ticket: bytes, /) -> object:
         return _C.connect(address, ticket, self._index)
@@ -55,6 +55,7 @@ class DeviceStream:
         return _C.connected(self._index)
 
     def lease_opened(self, epoch: int, memory_bytes: int, /) -> None:
+        _C.tell_flavor(self._name(), memory_bytes, self._index)
         _C.lease_opened(epoch, memory_bytes, self._index)
 
     def lease_closed(self) -> None:
@@ -102,6 +103,7 @@ class VirtualDevices:
             if presenter_of is not None:
                 self._show(presenter_of(shell))
             self.spans.follow(shell)
+        monitors.show(self.flavor)
         os.register_at_fork(after_in_child=self._forked_child)
         keep_known_calls()
         atexit.register(self.close)
@@ -145,7 +147,9 @@ class VirtualDevices:
 
     def flavor(self, index: int) -> Flavor:
         """The device's size and name. Opens its session link if it is not open, but no lease."""
-        return self.session(index).flavor()
+        flavor = self.session(index).flavor()
+        _C.tell_flavor(device_name(flavor), flavor.memory_bytes, index)
+        return flavor
 
     def choose_flavor(self, index: int, name: str) -> Flavor:
         """Another size for the device, from its next lease on: what is recorded comes first, and is waited for. Raises ForebayError."""
@@ -179,7 +183,7 @@ class VirtualDevices:
                 flavor = self._flavors[index] or os.environ.get(FLAVOR_VARIABLE) or None
                 self._sessions[index] = Session(
                     self._service,
-                    DeviceStream(index),
+                    DeviceStream(index, lambda: name_of_flavor(self._sessions[index].flavor_name)),
                     torch.__version__,
                     flavor,
                     priority=priority_of(),
@@ -191,6 +195,7 @@ class VirtualDevices:
 
     def close(self) -> None:
         """Ends the span, waits within bounds until its work is done, and ends the sessions and the embedded pool."""
+        monitors.leave()
         _C.settle_backwards(BACKWARD_SECONDS)
         self._ended = True
         try:
@@ -199,6 +204,7 @@ class VirtualDevices:
                 session.close()
                 _C.lease_closed(index)
         finally:
+            _C.withdraw_publication()
             if self._embedded is not None:
                 self._embedded.stop()
         if any(thread.daemon and not thread.name.startswith("forebay") for thread in threading.enumerate()):
@@ -230,7 +236,12 @@ class VirtualDevices:
 
 def device_name(flavor: Flavor) -> str:
     """What ``torch.cuda.get_device_name()`` says."""
-    return f"Forebay {flavor.name} (virtual)"
+    return name_of_flavor(flavor.name)
+
+
+def name_of_flavor(name: str) -> str:
+    """What a device of the flavor is called."""
+    return f"Forebay {name} (virtual)"
 
 
 def keep_known_calls() -> None:

@@ -88,7 +88,10 @@ def test_the_last_choice_is_preselected_next_time(cloud: Any, member: Any) -> No
 
 def test_a_notebook_finds_no_gpu_of_the_host(member: Any, open_notebook: Any) -> None:
     kernel = open_notebook(member, "digits.ipynb")
-    assert kernel.run("import glob, subprocess; print(subprocess.run('nvidia-smi', capture_output=True).stdout)") == "b''\n"
+    kernel.run("import glob, subprocess, sys")
+    assert "(virtual)" in kernel.run("print(subprocess.run(['nvidia-smi', '-L'], capture_output=True).stdout)")
+    monitor = "import ctypes; print(hasattr(ctypes.CDLL('libnvidia-ml.so.1'), 'forebay_monitoring'))"
+    assert kernel.run(f"print(subprocess.run([sys.executable, '-c', {monitor!r}], capture_output=True).stdout)") == "b'True\\n'\n"
     readable = "[path for path in glob.glob('/dev/nvidia*') if open(path, 'rb').read(1)]"
     assert kernel.run(f"print({readable})") == "[]\n"
 

@@ -24,6 +24,7 @@ from forebay.facade import (
     profiling,
     refusals,
     replication,
+    sensors,
     storages,
     streams,
 )
@@ -35,6 +36,7 @@ def install(devices: VirtualDevices) -> None:
     of_this_build = dict(vars(torch._C))
     driver.install(devices)
     memory.install(devices)
+    sensors.install()
     streams.install()
     graphs.install()
     storages.install()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid as uuids
+from uuid import UUID
 
 from forebay.virtual_device import VirtualDevices, device_name
 
@@ -39,7 +39,7 @@ class DeviceProperties:
 
     def __init__(self, devices: VirtualDevices, index: int) -> None:
         self._devices, self._index = devices, index
-        self.uuid = uuids.uuid5(uuids.NAMESPACE_URL, f"forebay:cuda:{index}")
+        self.uuid = UUID(f"f04eba00-0000-5000-8000-{index:012X}")  # as csrc/monitoring tells it
 
     @property
     def pci_bus_id(self) -> int:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from forebay import monitors
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import FLAVOR_VARIABLE, LOCAL, URL_VARIABLE, check_url, configured
 from forebay.toolkit import flavor, image
@@ -72,6 +73,7 @@ def environment(arguments: argparse.Namespace, command: str | None = None) -> di
     if arguments.flavor:
         _check_flavor(arguments.flavor)
         found[FLAVOR_VARIABLE] = arguments.flavor
+    monitors.offer(found)
     return found
 
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 
+from forebay import monitors
 from forebay.toolkit.environments import environment
 
 SHOWN = ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH")
@@ -16,6 +17,7 @@ SHOWN = ("JUPYTER_PATH", "JUPYTER_CONFIG_PATH")
 
 if __name__ == "__main__":
     command, variables = sys.argv[1:], dict(os.environ)
+    monitors.offer(variables)
     if command:
         try:
             folder = str(environment.prepare())
