@@ -551,13 +551,14 @@ class Session:
 
     def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:
         with self._changed:
-            if link.draining_epoch is not None and closed.epoch >= link.draining_epoch:
+            drained = link.draining_epoch is not None and closed.epoch >= link.draining_epoch
+            if drained:
                 # What a revoked lease left undone is done under the next one, which the pool acquires by itself.
                 link.draining_epoch = closed.epoch + 1 if closed.reason == "revoked" else None
             current = link.lease is not None and closed.epoch >= link.lease.epoch
             if current:
                 link.lease = None
-            none_is_open = link.lease is None  # nor one that was granted since
+            none_is_open = current or (drained and link.lease is None)  # nor one that was granted since
             self._changed.notify_all()
         if none_is_open:
             self._stream.lease_closed()
