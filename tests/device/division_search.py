@@ -2,8 +2,8 @@
 
 ``division_search.py ADDRESS TICKET COUNT SEED [OPERATOR …]`` holds so many sequences of calls of PyTorch's operators on the virtual device
 against the CPU, element by element, and prints as JSON what differs, how many calls were divided, and of which operators. In a
-sequence one sample of an operator is called with values that change (value_sequences.py): its tensors are uploaded anew each time, as batches are, or
-stay, by chance. The samples' sizes are multiples of 2 and 3, so that devices have equal parts of them.
+sequence one sample of an operator is called with values that change (value_sequences.py): its tensors are uploaded anew each time, as
+batches are, or stay, by chance. The samples' sizes are multiples of 2 and 3, so that devices have equal parts of them.
 """
 
 from __future__ import annotations
@@ -128,8 +128,9 @@ class Samples:
     """Of all operators that give the same each time, made when they are asked for."""
 
     def __init__(self, only: list[str]) -> None:
-        left_out = LEFT_OUT | operator_sweep.RANDOM | operator_sweep.UNINITIALISED | operator_sweep.ON_HOST | operator_sweep.UNDEFINED.keys()
-        left_out |= {op.name for op in op_db if op.name.startswith("sparse.")}  # among their arguments are sparse tensors, which stay on the CPU
+        left_out = LEFT_OUT | operator_sweep.RANDOM | operator_sweep.UNINITIALISED
+        left_out |= operator_sweep.ON_HOST | operator_sweep.UNDEFINED.keys()
+        left_out |= {op.name for op in op_db if op.name.startswith("sparse.")}  # some of their arguments stay on the CPU
         self.ops = [op for op in op_db if op.name not in left_out and (not only or op.name in only)]
         self.made: dict[tuple[int, torch.dtype], list[Any]] = {}
 

@@ -1,4 +1,4 @@
-"""No call is divided by a rule that its values could break: sequences of degenerate and ordinary values, on several devices against the CPU."""
+"""No call is divided by a rule that its values could break: degenerate and ordinary values, on several devices against the CPU."""
 
 from __future__ import annotations
 
