@@ -9,6 +9,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -174,7 +175,8 @@ class Runner:
         if os.getuid() != 0:
             return []
         bounds, ambient = (_capabilities(unit.words(key)) for key in ("CapabilityBoundingSet", "AmbientCapabilities"))
-        private = "no" if self.root.is_relative_to("/tmp") else unit.one("PrivateTmp")
+        needed = (self.root, Path(sys.prefix), Path(sys.executable).resolve())
+        private = "no" if any(place.is_relative_to("/tmp") for place in needed) else unit.one("PrivateTmp")
         seen = [str(self.root), " ".join(map(str, writable)), private, unit.one("ProtectProc")]
         mounts = ["unshare", "--mount", "sh", "-euc", CONFINED, "sh", *seen]
         become = ["--reuid", str(uid), "--regid", str(gid), "--clear-groups"] if uid else []

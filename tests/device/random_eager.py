@@ -178,7 +178,7 @@ def index(program: Program) -> Step:
         lambda x, device: x[one].index_select(0, torch.tensor(places, dtype=torch.int64, device=device)),
         lambda x, device: x[one].__setitem__(torch.tensor(places, dtype=torch.int64, device=device), 2),  # type: ignore[func-returns-value]
         lambda x, _: x[one].__setitem__(x[one] < 0, 1),  # type: ignore[func-returns-value]
-        lambda x, _: x[one].__setitem__(slice(None, None, 2), x[two]),  # type: ignore[func-returns-value]
+        lambda x, _: x[one].__setitem__(slice(None, None, 2), x[two].clone()),  # type: ignore[func-returns-value]
     ]
     kind = chance.randrange(len(reads))
     return lambda tensors, device: reads[kind](tensors, device)
