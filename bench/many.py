@@ -32,7 +32,7 @@ from forebay.service import Service
 from report import report
 
 WARM_UP_STEPS = 12
-"""Until the batch was found, and each call tried three times."""
+"""Until the batch was found, and more."""
 MIB = 1 << 20
 SHARDED = "sharded"
 NAMES = ("perceptron", "transformer", "dropout", "convolutions", "batch_norm", SHARDED)

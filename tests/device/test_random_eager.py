@@ -15,7 +15,7 @@ from standalone import standalone_worker
 PROGRAMS = Path(__file__).resolve().parent / "random_eager.py"
 CASES = {"one device": (1, "0", 100), "two devices": (2, "0", 50), "compiled": (1, "1", 50)}
 """Devices, FOREBAY_COMPILE, and how many programs are run."""
-TIMES_MORE = 34
+TIMES_MORE = 50
 """As many, in a full sweep."""
 
 
