@@ -145,11 +145,4 @@ std::optional<Strategy> strategy_of(const wire::Template& call, const c10::Opera
   return draft.take();
 }
 
-std::vector<std::string_view> operators_with_rules() {
-  std::vector<std::string_view> names;
-  for (const auto& [name, rule] : rules_by_name()) names.push_back(name);
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 }  // namespace forebay::worker

@@ -117,7 +117,5 @@ bool elementwise(StrategyDraft& draft);
 
 // None where no rule divides the call.
 std::optional<Strategy> strategy_of(const wire::Template& call, const c10::OperatorHandle& op);
-// The operators of namespace aten that have a rule, by their names without overloads.
-std::vector<std::string_view> operators_with_rules();
 
 }  // namespace forebay::worker
