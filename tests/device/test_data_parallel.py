@@ -146,6 +146,8 @@ def test_a_profile_of_one_device_tells_of_no_gang(tmp_path: Path) -> None:
         pytest.param(2, "adam", "8 layers", 124, id="with room for one copy and a part of the states", marks=pytest.mark.full_sweep),
         pytest.param(2, "fused", "8 layers", 84, id="with room for a half of all and two layers", marks=pytest.mark.full_sweep),
         pytest.param(4, "momentum", "15 layers", 64, id="of three times a device's memory"),
+        pytest.param(4, "fused", "8 layers", 64, id="of more than half of all memory, fused", marks=pytest.mark.full_sweep),
+        pytest.param(4, "adam", "8 layers", 64, id="of more than half of all memory"),
     ],
 )
 def test_devices_share_states_and_more_where_memory_is_short(
