@@ -109,6 +109,7 @@ bool Sharding::localize(const Strategy& strategy) {
   place_targets(strategy);
   for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
     if (!localize(tensor, strategy.tensors[tensor])) return false;
+    if (fresh_.empty()) continue;
     const auto fresh = fresh_.find(storage_of(tensor));
     way_.fresh.push_back(fresh == fresh_.end() ? 0 : fresh->second);
   }

@@ -34,7 +34,7 @@ struct Way {
   uint64_t definition = 0;    // of the template of the parts
   std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
   std::vector<Made> made;     // the new storages, in order
-  std::vector<int64_t> fresh; // of each tensor argument, the period that it is to have where it is untouched or a copy; 0 for copies
+  std::vector<int64_t> fresh; // of each tensor argument, the period that it is to have where it is untouched or a copy; 0 for copies; none where all are
   std::optional<size_t> zero_word;  // of the call, a number: the way serves only calls where it is 0
   std::shared_ptr<const Composition> composition;  // of more calls than one, if it is
 };

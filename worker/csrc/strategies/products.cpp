@@ -53,41 +53,46 @@ bool addbmm(StrategyDraft& draft) { return added_product(draft, "batch1", "batch
 // More rows than these, of either side, have PyTorch compute Euclidean distances by a product of matrices, which rounds otherwise.
 constexpr int64_t kDirectRows = 25;
 
-// Distances between the rows of two matrices of vectors. Batches are divided where both have them alike, and rows where the parts' distances are
-// computed as the whole's are.
-bool cdist(StrategyDraft& draft) {
+// Two batches of matrices of vectors, and the distances between the rows of each two.
+struct DistanceLabels {
+  Labels first, second, distances;
+};
+
+// None where the batches differ.
+std::optional<DistanceLabels> distance_labels(const StrategyDraft& draft) {
   const size_t rank = draft.rank("x1");
-  if (rank < 2 || draft.rank("x2") != rank) return false;
-  Labels first = leading_labels(rank - 1, rank), second = leading_labels(rank - 2, rank), distances = leading_labels(rank - 1, rank);
+  if (rank < 2 || draft.rank("x2") != rank) return std::nullopt;
   for (size_t dim = 0; dim + 2 < rank; ++dim) {
-    if (draft.sizes("x1")[dim] != draft.sizes("x2")[dim]) return false;
+    if (draft.sizes("x1")[dim] != draft.sizes("x2")[dim]) return std::nullopt;
   }
-  second[rank - 2] = distances[rank - 1] = static_cast<int>(rank);
+  DistanceLabels labels{leading_labels(rank - 1, rank), leading_labels(rank - 2, rank), leading_labels(rank - 1, rank)};
+  labels.second[rank - 2] = labels.distances[rank - 1] = static_cast<int>(rank);
+  return labels;
+}
+
+// Rows are divided where the parts' distances are computed as the whole's are.
+bool cdist(StrategyDraft& draft) {
+  auto labels = distance_labels(draft);
+  if (!labels) return false;
+  const size_t rank = draft.rank("x1");
   const int64_t rows = draft.sizes("x1")[rank - 2], others = draft.sizes("x2")[rank - 2];
-  if (rows > kDirectRows && others <= kDirectRows) first[rank - 2] = distances[rank - 2] = kUncut;
-  if (others > kDirectRows && rows <= kDirectRows) second[rank - 2] = distances[rank - 1] = kUncut;
-  draft.label("x1", first);
-  draft.label("x2", second);
-  draft.results(distances);
+  if (rows > kDirectRows && others <= kDirectRows) labels->first[rank - 2] = labels->distances[rank - 2] = kUncut;
+  if (others > kDirectRows && rows <= kDirectRows) labels->second[rank - 2] = labels->distances[rank - 1] = kUncut;
+  draft.label("x1", labels->first);
+  draft.label("x2", labels->second);
+  draft.results(labels->distances);
   return true;
 }
 
 // The gradient of the first vectors is a sum over the second ones.
 bool cdist_backward(StrategyDraft& draft) {
-  const size_t rank = draft.rank("x1");
-  if (rank < 2 || draft.rank("x2") != rank || draft.rank("grad") != rank || draft.rank("cdist") != rank) return false;
-  for (size_t dim = 0; dim + 2 < rank; ++dim) {
-    if (draft.sizes("x1")[dim] != draft.sizes("x2")[dim]) return false;
-  }
-  Labels second = leading_labels(rank - 2, rank);
-  second[rank - 2] = static_cast<int>(rank);
-  draft.label("x1", leading_labels(rank - 1, rank));
-  draft.label("x2", second);
-  Labels distances = leading_labels(rank - 1, rank);
-  distances[rank - 1] = static_cast<int>(rank);
-  draft.label("grad", distances);
-  draft.label("cdist", distances);
-  draft.results(leading_labels(rank - 1, rank), Merge::kSum);
+  const auto labels = distance_labels(draft);
+  if (!labels || draft.rank("grad") != draft.rank("x1") || draft.rank("cdist") != draft.rank("x1")) return false;
+  draft.label("x1", labels->first);
+  draft.label("x2", labels->second);
+  draft.label("grad", labels->distances);
+  draft.label("cdist", labels->distances);
+  draft.results(labels->first, Merge::kSum);
   return true;
 }
 
