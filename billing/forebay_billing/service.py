@@ -148,7 +148,7 @@ def _open_desk(store: Store, settings: Settings, clock_ns: Callable[[], int], me
 def authenticator_of(settings: Settings) -> Authenticator:
     """The hub where there is one, else the fixed tokens. Raises SettingsError where there is neither."""
     if settings.hub_api_url is not None:
-        return HubAuthenticator(settings.hub_api_url)
+        return HubAuthenticator(settings.hub_api_url, own_token=settings.hub_token)
     if not settings.tokens:
         raise SettingsError("Nobody could sign in: set hub_api_url (JupyterHub's API), or list callers under [[tokens]].")
     return TokenAuthenticator({entry.token: entry.identity() for entry in settings.tokens})

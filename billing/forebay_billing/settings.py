@@ -64,6 +64,9 @@ class Settings(ServiceSettings):
         Field(repr=False, description="Where the books are: sqlite:///path or postgresql+psycopg://user@host/name; none: in state_dir."),
     ] = None
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8712
+    hub_token: Annotated[
+        str | None, Field(repr=False, description="Billing's own JupyterHub token, which tells whether the hub is well.")
+    ] = None
     tokens: Annotated[tuple[TokenSettings, ...], Field(description="Fixed callers, for an installation without a hub.")] = ()
     currency: Annotated[Currency, Field(description="Currency in which tenants are billed.")] = "USD"
     tenant_currencies: dict[str, Currency] = Field({}, description="Other currencies, by tenant.")

@@ -544,6 +544,12 @@ class Channel(Row):
     note: str | None = None
 
 
+class Health(Row):
+    """What a service says of itself: the parts that it needs and that are not well, each with a sentence."""
+
+    troubles: dict[str, str] = {}
+
+
 class Forecast(Row):
     """What a flavor's demand will come to, if the last quarter of an hour goes on; devices that serve it are shared with its rivals."""
 

@@ -8,6 +8,7 @@ import logging
 import secrets
 import signal
 
+from forebay_service.identity import HubAuthenticator
 from forebay_service.process import listen, set_when_asked_to_stop
 from jupyterhub.httpclient import JupyterHubHTTPClient
 from jupyterhub.services.auth import HubOAuth
@@ -127,6 +128,7 @@ class Service:
         services = Services(
             settings=settings,
             hub=_hub_auth(settings),
+            knower=HubAuthenticator(settings.hub_api_url, own_token=settings.hub_token),
             pool=pool,
             billing=billing,
             people=Hub(Upstream("hub", f"{settings.hub_api_url}/", settings.upstream_seconds, self._client), settings.hub_token),

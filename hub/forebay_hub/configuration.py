@@ -9,7 +9,7 @@ from typing import Any
 
 from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP, billing_role, owner_role
 
-from forebay_hub import look
+from forebay_hub import health, look
 from forebay_hub.look import OURS, PAGES, Look
 from forebay_hub.people import api, joining
 from forebay_hub.people.decisions import read_decisions
@@ -36,7 +36,7 @@ def configure(c: Any, settings: Settings) -> Directory:
     """
     directory = settings.directory.overlaid(read_decisions(settings.database_url))
     c.JupyterHub.db_url = settings.database_url
-    c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *look.ROUTES]
+    c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *look.ROUTES, *health.ROUTES]
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
     c.JupyterHub.load_groups = directory.groups
     table = roles(directory, [service.name for service in settings.services])

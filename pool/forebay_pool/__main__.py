@@ -58,7 +58,7 @@ async def _discover(settings: Settings) -> int:
 async def _serve(settings: Settings, environ: Mapping[str, str]) -> int:
     if settings.hub_api_url is None:
         raise SettingsError("hub_api_url is not set, so nobody can be identified: run as a JupyterHub service, or use --embedded")
-    authenticator: Authenticator = HubAuthenticator(settings.hub_api_url)
+    authenticator: Authenticator = HubAuthenticator(settings.hub_api_url, own_token=settings.hub_token)
     asked = asyncio.Event()
     while not asked.is_set():
         process.set_when_asked_to_stop(asked)

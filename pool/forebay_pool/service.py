@@ -112,6 +112,7 @@ class Service:
         self._nodes: dict[str, RayNode] = {}
         self._autoscaler: RayAutoscaler | None = None
         self._outbox_count: OutboxCount | None = None
+        self._beats: Heartbeats | None = None
 
     @property
     def url(self) -> str:
@@ -326,6 +327,7 @@ class Service:
             choices=self.choices,
             refresh_prices=self.refresh_prices,
             count_outbox=self._count_outbox,
+            billing_trouble=lambda: None if self._beats is None else self._beats.trouble,
             dispatcher=self.dispatcher,
         )
 
@@ -383,7 +385,8 @@ class Service:
             loops.append(self._autoscaler.run())
         if self.billing is not None:
             loops.append(self._poll_prices())
-            loops.append(self._heartbeats(self.billing).run())
+            self._beats = self._heartbeats(self.billing)
+            loops.append(self._beats.run())
         if self.outbox is not None:
             loops += (self.outbox.run(), self.outbox.retry_refused())
         if self.dispatcher is not None:

@@ -216,14 +216,19 @@ class NotFoundHandler(JsonHandler):
 
 
 class HealthHandler(JsonHandler):
-    """``GET health``: 200 as long as requests are served."""
+    """``GET health``: 200 as long as requests are served, with what the service needs and does not have at present."""
+
+    def troubles(self) -> dict[str, str | None]:
+        """By the part that is meant, what is wrong with it, in a sentence for everybody; None: nothing."""
+        return {}
 
     async def state(self) -> dict[str, Any]:
         """What is told of it. Raises Unavailable where it cannot serve."""
         return {}
 
     async def get(self) -> None:
-        self.write_json({"status": "ok", **await self.state()})
+        state, found = await self.state(), self.troubles()
+        self.write_json({"status": "ok", "troubles": {part: trouble for part, trouble in found.items() if trouble is not None}, **state})
 
 
 class MetricsHandler(JsonHandler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import re
@@ -31,6 +32,8 @@ TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 CACHE_SECONDS = 10.0
 """A revoked token keeps working this long at most."""
 CACHE_ENTRIES_MAX = 10_000
+CONFIRM_SECONDS = 60.0
+"""A token that was good is bad once the hub has refused it twice, so long apart. Until then nobody is served, and nothing is ended."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,13 @@ class Identity:
 
 class IdentityUnavailable(Exception):
     """The hub cannot be asked right now who a token belongs to; try again."""
+
+
+class RefusedOnce(IdentityUnavailable):
+    """The hub refused a token that was good, and is asked again before that counts."""
+
+    def __init__(self) -> None:
+        super().__init__("JupyterHub refused a token that was good; it is asked again before that counts. Try again in a minute.")
 
 
 class IdentityRefused(Exception):
@@ -95,6 +105,10 @@ class UnfitTenant(IdentityRefused):
 class Authenticator(Protocol):
     """Turns tokens into identities."""
 
+    @property
+    def ill(self) -> str | None:
+        """What is wrong with whoever knows the tokens, in a sentence; None: nothing."""
+
     async def identify(self, token: str) -> Identity | None:
         """The bearer, or None for a token that is unknown, expired or revoked. Raises IdentityUnavailable, IdentityRefused."""
 
@@ -104,6 +118,7 @@ class TokenAuthenticator:
 
     def __init__(self, identities: Mapping[str, Identity]) -> None:
         self._identities = dict(identities)
+        self.ill = None
 
     async def identify(self, token: str) -> Identity | None:
         found = None
@@ -117,23 +132,82 @@ class HubAuthenticator:
     """Asks JupyterHub (``GET user``) and remembers the answer for CACHE_SECONDS.
 
     https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html
+
+    A hub whose database does not answer refuses good tokens as it refuses bad ones, with 403. So a refusal counts only if the hub still
+    knows ``own_token``, the token of the service that asks. A token that was good before must be refused twice, CONFIRM_SECONDS apart.
     """
 
-    def __init__(self, api_url: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api_url: str, clock: Callable[[], float] = time.monotonic, own_token: str | None = None) -> None:
         self._url = api_url.rstrip("/") + "/user"
+        self._own_token = own_token
         self._clock = clock
         self._cache: dict[str, tuple[float, Identity | None]] = {}
+        self._good: dict[str, None] = {}
+        """Tokens that the hub knew when they were asked about last, in the order in which it came to know them."""
+        self._refused: dict[str, float] = {}
+        """When a good token was refused first; good again, or bad, it is none of these."""
+        self._ill: str | None = None
+        self._looked = float("-inf")
+        self._look: asyncio.Task[None] | None = None
+
+    @property
+    def ill(self) -> str | None:
+        """What is wrong with the hub, by a look that is CACHE_SECONDS old at most where this is read again and again; None: nothing."""
+        if self._clock() - self._looked >= CACHE_SECONDS and (self._look is None or self._look.done()):
+            self._looked = self._clock()
+            self._look = asyncio.get_running_loop().create_task(self._look_at_hub())
+        return self._ill
 
     async def identify(self, token: str) -> Identity | None:
         now = self._clock()
         cached = self._cache.get(token)
         if cached is not None and now < cached[0]:
             return cached[1]
-        identity = await self._ask(token)
+        try:
+            identity = await self._ask(token)
+            if identity is None:
+                await self._confirm(token)
+        except RefusedOnce:
+            raise
+        except IdentityUnavailable as error:
+            self._ill = str(error)
+            raise
+        self._ill = None
+        self._remember(token, identity)
+        return identity
+
+    def _remember(self, token: str, identity: Identity | None) -> None:
         if len(self._cache) >= CACHE_ENTRIES_MAX:
             self._cache.clear()
-        self._cache[token] = (now + CACHE_SECONDS, identity)
-        return identity
+        self._cache[token] = (self._clock() + CACHE_SECONDS, identity)
+        self._refused.pop(token, None)
+        self._good.pop(token, None)
+        if identity is not None:
+            self._good[token] = None
+            if len(self._good) > CACHE_ENTRIES_MAX:
+                self._good.pop(next(iter(self._good)))
+
+    async def _confirm(self, token: str) -> None:
+        """Whether the hub's refusal of the token is to be believed. Raises IdentityUnavailable where it is not, or not yet."""
+        await self.check_hub()
+        if token in self._good and self._clock() - self._refused.setdefault(token, self._clock()) < CONFIRM_SECONDS:
+            raise RefusedOnce()
+
+    async def check_hub(self) -> None:
+        """Raises IdentityUnavailable where the hub refuses that too: it cannot read its database, or does not know us."""
+        if self._own_token is not None and await self._ask(self._own_token) is None:
+            raise IdentityUnavailable(
+                "JupyterHub refuses all tokens, this service's own too: its database does not answer, or the service's token is wrong; "
+                "try again"
+            )
+
+    async def _look_at_hub(self) -> None:
+        try:
+            await (self.check_hub() if self._own_token is not None else self._ask(""))
+        except IdentityUnavailable as error:
+            self._ill = str(error)
+        else:
+            self._ill = None
 
     async def _ask(self, token: str) -> Identity | None:
         request = HTTPRequest(self._url, headers={"Authorization": f"token {token}"}, connect_timeout=5, request_timeout=10)

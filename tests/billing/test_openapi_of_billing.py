@@ -206,7 +206,7 @@ def test_whatever_is_sent_is_answered_as_described(billing: Any) -> None:
         examiner.bombard(route)
     statuses = {status for _, status in examiner.seen}
     assert statuses >= {200, 400, 403, 404}
-    assert billing.get(None, "/health").json() == {"status": "ok"}
+    assert billing.get(None, "/health").json() == {"status": "ok", "troubles": {}}
 
 
 def test_rows_and_bodies_have_no_other_fields_than_those_described(billing: Any) -> None:

@@ -113,3 +113,20 @@ def test_enough_devices_are_no_line_and_what_a_service_cannot_tell_is_said(quiet
         text = figures(quiet_cloud)
         assert "Today&#39;s revenue cannot be shown right now" in text
         assert "Forecasts cannot be shown" not in text
+
+
+def test_the_overview_says_which_service_is_not_well_and_stops_when_it_is_again(quiet_cloud: Installation) -> None:
+    sentence = "Billing does not take what the pool tells it. Usage records wait; nothing is lost."
+    with quiet_cloud.billing.stopped():
+        eventually(lambda: sentence in figures(quiet_cloud))
+        assert "JupyterHub does not tell" not in figures(quiet_cloud)
+    eventually(lambda: sentence not in figures(quiet_cloud))
+
+
+def test_nobody_is_sent_to_sign_in_while_the_hub_refuses_everybody(quiet_cloud: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JupyterHub refuses good tokens as bad ones where its database does not answer; nobody could sign in there."""
+    address, bad = quiet_cloud.urls["dashboards"] + "usage", {"Authorization": f"token {'b' * 32}"}
+    assert httpx.get(address, headers=bad).status_code == 403
+    monkeypatch.setattr(quiet_cloud.hub, "tokens", {})
+    assert httpx.get(address, headers={"Authorization": f"token {'c' * 32}"}).status_code == 503
+    eventually(lambda: "its database does not answer" in httpx.get(quiet_cloud.dashboards.health_url).json()["troubles"].get("hub", ""))

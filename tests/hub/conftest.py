@@ -60,6 +60,7 @@ class Hub:
 
     api_url: str
     log: Path
+    admin_token: str = ADMIN_TOKEN
 
     @property
     def folder(self) -> Path:

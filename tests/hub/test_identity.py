@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +13,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
+import httpx
 import pytest
 from forebay_hub.roles import SERVER_TOKEN_SCOPES
 from forebay_service.identity import (
     BILLING,
+    CACHE_ENTRIES_MAX,
     CACHE_SECONDS,
     COMPUTE,
+    CONFIRM_SECONDS,
     OPERATE,
     SERVICE,
     TENANT,
@@ -25,6 +29,7 @@ from forebay_service.identity import (
     Identity,
     IdentityRefused,
     IdentityUnavailable,
+    RefusedOnce,
     TokenAuthenticator,
     identity_of,
 )
@@ -59,7 +64,14 @@ def answering(status: int, body: bytes) -> Iterator[str]:
         def log_message(self, format: str, *args: object) -> None:
             """Quiet."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with served(Handler) as url:
+        yield url
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of the API of a hub that this handler stands for."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
@@ -67,6 +79,26 @@ def answering(status: int, body: bytes) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def knowing(tokens: set[str]) -> Iterator[str]:
+    """A hub that knows these tokens at present, and says 403 to all others; yields its API's address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            token = self.headers["Authorization"].split()[-1]
+            body = json.dumps({"name": token, "kind": "user", "groups": [], "scopes": []}).encode()
+            self.send_response(200 if token in tokens else 403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Quiet."""
+
+    with served(Handler) as url:
+        yield url
 
 
 def test_a_members_token_carries_tenant_and_compute_alone(hub: Any) -> None:
@@ -120,7 +152,96 @@ def test_a_revoked_token_works_no_longer_than_the_cache_lasts(hub: Any) -> None:
         hub.ask("DELETE", f"users/acme-owner/tokens/{known['id']}")
     assert identify(authenticator, token) != [None]
     clock.now += CACHE_SECONDS
-    assert identify(authenticator, token) == [None]
+    with pytest.raises(RefusedOnce, match="asked again before that counts"):
+        identify(authenticator, token)
+    clock.now += CONFIRM_SECONDS - 1
+    with pytest.raises(RefusedOnce):
+        identify(authenticator, token)
+    clock.now += 1
+    assert identify(authenticator, token, token) == [None, None]
+
+
+@contextmanager
+def without_tokens(hub: Any) -> Iterator[None]:
+    """The hub's database does not answer for tokens, as where its disk is full or its server is away."""
+    with sqlite3.connect(hub.folder / "hub.sqlite", isolation_level=None, timeout=30) as database:
+        database.execute("alter table api_tokens rename to away")
+        try:
+            yield
+        finally:
+            database.execute("alter table away rename to api_tokens")
+    database.close()
+
+
+def test_a_hub_whose_database_does_not_answer_ends_no_session(hub: Any) -> None:
+    """JupyterHub says 403 then, as to a bad token; for an hour nobody takes that for an answer."""
+    clock = Clock()
+    authenticator, token = HubAuthenticator(hub.api_url, clock, hub.admin_token), hub.new_token("acme-owner")
+    before = identify(authenticator, token)
+    assert before != [None]
+    with without_tokens(hub):
+        assert httpx.get(f"{hub.api_url}/user", headers={"Authorization": f"token {token}"}).status_code == 403
+        for _ in range(4):
+            clock.now += 20 * CONFIRM_SECONDS
+            for one in (token, "never-seen"):
+                with pytest.raises(IdentityUnavailable, match="this service's own too: its database does not answer"):
+                    identify(authenticator, one)
+        assert "its database does not answer" in str(ill(authenticator))
+        assert httpx.get(f"{hub.api_url}/forebay/health").json()["troubles"]["database"].startswith("The hub's database does not answer")
+    clock.now += CACHE_SECONDS
+    assert identify(authenticator, token, "never-seen") == [*before, None]
+    assert ill(authenticator) is None
+
+
+def ill(authenticator: HubAuthenticator) -> str | None:
+    """What a look at the hub finds."""
+
+    async def look() -> str | None:
+        authenticator.ill  # noqa: B018 # begins the look
+        if authenticator._look is not None:
+            await authenticator._look
+        return authenticator.ill
+
+    return asyncio.run(look())
+
+
+def test_a_hub_that_fails_between_two_looks_does_not_refuse_twice() -> None:
+    """While the disk is full JupyterHub goes on knowing the tokens whose use it noted less than half a minute ago: ours may be one."""
+    clock, known = Clock(), {"own", "good"}
+    with knowing(known) as url:
+        authenticator = HubAuthenticator(url, clock, "own")
+        assert identify(authenticator, "good") != [None]
+        for failing in ({"own"}, set(), {"own"}):  # the second refusal in a row, without a good answer between, has to be confirmed
+            known.clear()
+            known |= failing
+            clock.now += CACHE_SECONDS
+            with pytest.raises(IdentityUnavailable):
+                identify(authenticator, "good")
+        known |= {"own", "good"}
+        assert identify(authenticator, "good") != [None]
+        known.discard("good")
+        clock.now += CONFIRM_SECONDS
+        with pytest.raises(RefusedOnce):  # what was refused before the good answer counts no more
+            identify(authenticator, "good")
+        clock.now += CONFIRM_SECONDS
+        assert identify(authenticator, "good") == [None]
+
+
+def test_a_token_that_was_never_good_is_refused_at_once_by_a_hub_that_is_well() -> None:
+    with knowing({"own"}) as url:
+        assert identify(HubAuthenticator(url, own_token="own"), "bad") == [None]
+
+
+def test_a_flood_of_bad_tokens_makes_nobody_forget_the_good_ones() -> None:
+    clock, known = Clock(), {"own", "good"}
+    with knowing(known) as url:
+        authenticator = HubAuthenticator(url, clock, "own")
+        assert identify(authenticator, "good") != [None]
+        for number in range(CACHE_ENTRIES_MAX + 1):
+            authenticator._remember(f"bad-{number}", None)
+        known.discard("good")
+        with pytest.raises(RefusedOnce):
+            identify(authenticator, "good")
 
 
 def test_a_foreign_token_is_nobody(hub: Any) -> None:

@@ -23,7 +23,7 @@ from forebay_pool.model.types import Device, Equivalent, Flavor, Limits, UsageRe
 from forebay_pool.service import Service
 from forebay_pool.settings import Settings
 from forebay_pool.store.database import Store
-from forebay_service.identity import COMPUTE, OPERATE, SERVICE, TENANT, Identity, TokenAuthenticator
+from forebay_service.identity import COMPUTE, OPERATE, SERVICE, TENANT, Authenticator, Identity, TokenAuthenticator
 from forebay_wire import messages as wire
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from websockets.asyncio.client import ClientConnection, connect
@@ -370,7 +370,7 @@ def pool(tmp_path: Path, forked_fake_python: Path, migrated_file: Path) -> Calla
     """``async with pool(setting=value) as running: …``; its workers are fakes, or with ``real_workers=True`` forks of the real one."""
 
     @asynccontextmanager
-    async def run(*, real_workers: bool = False, **changes: Any) -> AsyncIterator[Pool]:
+    async def run(*, real_workers: bool = False, authenticator: Authenticator | None = None, **changes: Any) -> AsyncIterator[Pool]:
         values: dict[str, Any] = {
             "port": 0,
             "state_dir": tmp_path / "state",
@@ -382,7 +382,7 @@ def pool(tmp_path: Path, forked_fake_python: Path, migrated_file: Path) -> Calla
         if settings.database_url is None and not settings.state_dir.exists():
             settings.state_dir.mkdir(parents=True)
             shutil.copy(migrated_file, settings.state_dir)
-        service = Service(settings, TokenAuthenticator(PEOPLE), os.environ)
+        service = Service(settings, authenticator or TokenAuthenticator(PEOPLE), os.environ)
         await service.start()
         running = Pool(service)
         try:

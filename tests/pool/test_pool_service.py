@@ -571,7 +571,7 @@ def test_metrics_and_health_are_there_and_name_no_user(pool: Make) -> None:
             assert 'forebay_pool_devices{model="cpu-dev",node="main",state="leased"} 1.0' in text
             assert "ada" not in text
             assert client.session not in text
-            assert (await running.get("health", None)) == {"status": "ok", "role": "leader"}
+            assert (await running.get("health", None)) == {"status": "ok", "troubles": {}, "role": "leader"}
 
     asyncio.run(scenario())
 

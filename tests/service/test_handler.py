@@ -197,7 +197,7 @@ def test_what_is_right_is_answered(bank: httpx.Client) -> None:
     bearer = {"Authorization": "Bearer operator", "If-Match": '"tag"'}
     assert bank.put("api/amounts", headers=bearer, json={"amount": 7}).json() == {"amount": 7}
     assert bank.get("api/names/main/cpu:0").json() == "main/cpu:0"
-    assert bank.get("health").json() == {"status": "ok", "role": "leader"}
+    assert bank.get("health").json() == {"status": "ok", "troubles": {}, "role": "leader"}
 
 
 def test_a_connection_outlives_refusals_after_the_body(bank: httpx.Client) -> None:

@@ -687,3 +687,5 @@ class Heard(TypedDict):
 
 class Healthy(TypedDict):
     status: Literal["ok"]
+    troubles: dict[str, str]
+    """With `hub` and a sentence, where JupyterHub does not answer as it should."""

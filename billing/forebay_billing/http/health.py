@@ -59,3 +59,6 @@ class Health(BillingHandler, HealthHandler):
         self.query(NoQuery)
         await self.context.store.check()
         return {}
+
+    def troubles(self) -> dict[str, str | None]:
+        return {"hub": self.context.authenticator.ill}

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from forebay_service.handler import SafeHandler
-from forebay_service.identity import TENANT, Identity, IdentityRefused, identity_of
+from forebay_service.identity import TENANT, HubAuthenticator, Identity, IdentityRefused, IdentityUnavailable, identity_of
 from forebay_service.languages import COOKIE, Text, language_of
 from forebay_service.refusals import reason_of
 from jinja2 import Environment
@@ -47,6 +47,8 @@ class Services:
 
     settings: Settings
     hub: HubOAuth
+    knower: HubAuthenticator
+    """Tells whether the hub is well."""
     pool: Pool
     billing: Billing
     people: Hub
@@ -135,7 +137,11 @@ class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub
     async def _identify(self) -> dict[str, Any] | None:
         try:
             model = await asyncio.wait_for(self.hub_auth.get_user(self, sync=False), self.services.settings.upstream_seconds)
+            if not model and self.hub_auth.get_token(self):  # refused; where the hub refuses everybody, signing in would not help
+                await self.services.knower.check_hub()
             return self.check_hub_user(model) if model else None
+        except IdentityUnavailable as error:
+            raise HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, "%s", str(error)) from None
         except UserNotAllowed:
             raise not_yours(Text("You are signed in, but may not open these pages. Ask an operator for access.")) from None
         except TimeoutError:

@@ -18,12 +18,13 @@ STATIC_SECONDS = 365 * 86400
 
 
 class HealthProbe(Answer):
-    """200 as soon as requests are answered; says whether the pool's events come in."""
+    """200 as soon as requests are answered; says whether the pool's events come in, and what is wrong with the hub."""
 
     page = "health"
 
     def get(self) -> None:
-        self.finish({"status": "ok", "live": self.services.feed.connected})
+        ill, live = self.services.knower.ill, self.services.feed.connected
+        self.finish({"status": "ok", "troubles": {} if ill is None else {"hub": ill}, "live": live})
 
 
 class MetricsProbe(Answer):

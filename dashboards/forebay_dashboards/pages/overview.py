@@ -22,6 +22,12 @@ from forebay_dashboards.upstream.sections import Section, attempt
 
 DAY_NS = 24 * HOUR_NS
 REACH_NS: dict[Over, int] = {"day": DAY_NS, "week": 7 * DAY_NS, "month": 31 * DAY_NS}
+TROUBLES = {
+    "hub": Text("JupyterHub does not tell the pool whose a token is. Nobody new is let in; sessions go on."),
+    "database": Text("The pool's database does not answer. What is metered waits in memory; nothing is lost while the pool runs."),
+    "billing": Text("Billing does not take what the pool tells it. Usage records wait; nothing is lost."),
+}
+"""By the part of ``health``, what an operator reads of it."""
 WAIT_PROBABILITY_MIN = 0.5
 """A forecast is worth a line from here on."""
 
@@ -74,7 +80,8 @@ class OverviewPage(PageHandler):
     async def _money(self) -> dict[str, object]:
         """What other services know: it is asked for seldom, and where one does not answer the rest is shown."""
         pool, billing, token = self.services.pool, self.services.billing, self.token
-        spent, flavors, forecast, budgets, outbox = await asyncio.gather(
+        health, spent, flavors, forecast, budgets, outbox = await asyncio.gather(
+            attempt(pool.health(token), Text("Troubles of the services")),
             attempt(billing.summary(token, "flavor", today(self.now_ns, self.zone)), Text("Today's revenue")),
             attempt(pool.flavors(token), Text("Flavors")),
             attempt(pool.forecast(token), Text("Forecasts")),
@@ -89,7 +96,10 @@ class OverviewPage(PageHandler):
             "short": [row for row in forecast.content or () if _is_short(row)],
             "stopping": [budget for budget in budgets.content or () if budget.state != "open"],
             "dead": 0 if outbox.content is None else outbox.content.counts.get("dead", 0),
-            "problems": [section.problem for section in (spent, flavors, forecast, budgets, outbox) if section.problem],
+            "problems": [
+                *(text for part, text in TROUBLES.items() if health.content is not None and part in health.content.troubles),
+                *(section.problem for section in (health, spent, flavors, forecast, budgets, outbox) if section.problem),
+            ],
         }
 
 

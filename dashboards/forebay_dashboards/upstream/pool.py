@@ -16,6 +16,7 @@ from forebay_dashboards.rows import (
     Equivalent,
     Flavor,
     Forecast,
+    Health,
     Lease,
     Model,
     Node,
@@ -28,6 +29,7 @@ from forebay_dashboards.shared_rows import NotebookPage, SharedNotebook
 from forebay_dashboards.trend_rows import Over, Timeline, Trends
 from forebay_dashboards.upstream.client import NO_HEADERS, Query, Upstream
 
+_HEALTH = TypeAdapter(Health)
 _LEASES = TypeAdapter(tuple[Lease, ...])
 _SESSIONS = TypeAdapter(tuple[Session, ...])
 _DEVICES = TypeAdapter(tuple[Device, ...])
@@ -57,6 +59,9 @@ class Pool:
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
+
+    async def health(self, token: str) -> Health:
+        return await self._upstream.read(_HEALTH, token, "health")
 
     async def leases(self, token: str) -> tuple[Lease, ...]:
         return await self._upstream.read(_LEASES, token, "api/leases")

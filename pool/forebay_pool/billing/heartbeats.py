@@ -69,6 +69,8 @@ class Heartbeats:
         self._period_seconds = period_seconds
         self._on_beat = on_beat
         self._on_aside = on_aside
+        self.trouble: str | None = None
+        """Why the last heartbeat was not taken, in a sentence for everybody; None: it was."""
         self._aside: set[str] = set()
         """Records of open leases that billing refuses to hear of."""
         self._known: dict[tuple[str, str | None, str | None], BudgetSet] = {}
@@ -89,8 +91,10 @@ class Heartbeats:
                 budgets = await self._send(body)
         except (BillingUnavailable, BillingRefused) as error:
             log.warning("billing did not take a heartbeat: %s", error, extra={"action": "heartbeat_failed"})
+            self.trouble = "Billing does not take what it is told: usage records wait, and budgets stand as they were last heard of."
             self._on_beat(False)
             return
+        self.trouble = None
         self._on_beat(True)
         self.take(budgets)
 

@@ -45,6 +45,8 @@ class Context:
     """Asks billing for prices; where it does not answer, those known stay."""
     count_outbox: Callable[[], Awaitable[None]]
     """Looks at what the outbox holds, for the metrics."""
+    billing_trouble: Callable[[], str | None]
+    """Why billing did not take the last heartbeat; None where it did, or nobody bills."""
     dispatcher: Dispatcher | None
     """Of jobs; None where no JupyterHub would run them."""
 

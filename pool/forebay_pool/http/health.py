@@ -26,6 +26,11 @@ class Health(Api, HealthHandler):
     async def state(self) -> dict[str, Any]:
         return {"role": "leader"}
 
+    def troubles(self) -> dict[str, str | None]:
+        context = self.context
+        unsure = None if self.shell.leads() else "The database does not answer, so that another pool may lead."
+        return {"hub": context.authenticator.ill, "database": unsure or context.writer.trouble, "billing": context.billing_trouble()}
+
 
 class ReleasePage(Api):
     """``GET api/release``: for everybody, as it says nothing of anybody."""

@@ -77,6 +77,8 @@ Moved = TypedDict("Moved", {"session": str, "from": str})
 class Healthy(TypedDict):
     status: Literal["ok"]
     role: Literal["leader", "follower"]
+    troubles: dict[str, str]
+    """Of `hub`, `database` and `billing` those that do not answer as they should, each with a sentence."""
 
 
 class ReleaseRow(TypedDict):

@@ -78,7 +78,15 @@ class HubServers:
         raise HubUnavailable(f"JupyterHub answered {response.code} when asked about {name}: {_sentence(response)}")
 
     async def _ask(self, method: str, user: str, name: str, body: bytes | None = None) -> HTTPResponse:
-        url = f"{self._url}/users/{quote(user, safe='')}/servers/{quote(name, safe='')}"
+        """What JupyterHub answers. That it knows nobody, or nothing, counts only where it still knows the pool itself: a hub whose
+        database does not answer says the same."""
+        response = await self._call(method, f"users/{quote(user, safe='')}/servers/{quote(name, safe='')}", body)
+        if response.code in FOR_GOOD and (await self._call("GET", "user")).code != 200:
+            raise HubUnavailable(f"JupyterHub answered {response.code} when asked about {name}, and does not know the pool's own token")
+        return response
+
+    async def _call(self, method: str, path: str, body: bytes | None = None) -> HTTPResponse:
+        url = f"{self._url}/{path}"
         headers = {"Authorization": f"token {self._token}", "Content-Type": "application/json"}
         bounds: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "request_timeout": REQUEST_SECONDS}
         request = HTTPRequest(url, method, headers, body, allow_nonstandard_methods=True, **bounds)

@@ -72,6 +72,8 @@ class Writer:
         self._stopping = False
         self._deposed = False
         self._accepting = True
+        self.trouble: str | None = None
+        """Why the last commit failed, in a sentence for everybody; None: it did not."""
         self._thread = threading.Thread(target=self._run, name="forebay-writer", daemon=True)
 
     def start(self) -> None:
@@ -206,8 +208,10 @@ class Writer:
             fields = {"action": "store_failed", "records": len(self._records)}
             log.error("%d usage records wait in memory: %s", len(self._records), reason(error), extra=fields)
             self._take_back(batch)
+            self.trouble = "The database cannot be written: what is metered waits in memory."
             self._on_failure()
             return False
+        self.trouble = None
         for _ in batch.records:
             self._records.popleft()
         if batch.records:
