@@ -30,7 +30,7 @@ from forebay_pool.model.events import (
     WorkerSaid,
     WorkerUnlinked,
 )
-from forebay_pool.model.instructions import Confirm, Instruction, Kill, Launch, Meter, MeterParked, TellClient, TellWorker
+from forebay_pool.model.instructions import Confirm, Instruction, Kill, Launch, Meter, MeterParked, Note, TellClient, TellWorker
 from forebay_pool.model.node_events import DeviceSet, NodeDrain
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.snapshot import SessionSnapshot, Snapshot
@@ -422,6 +422,8 @@ class Auditor:
                 self._metered(event, instruction.record, all_of_them)
             case MeterParked():
                 self.parked.metered(instruction.record, self.now_ns, self._away())
+            case Note(action="worker_silent" | "worker_heard_again") if instruction.fields["worker"] in self.processes:
+                self.processes[str(instruction.fields["worker"])].away = instruction.action == "worker_silent"
             case Confirm():
                 for lease in instruction.leases:
                     held = self.leases.get(lease.id)

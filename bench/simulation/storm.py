@@ -10,6 +10,7 @@ from collections.abc import Callable
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine.invariants import validate
 from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.machine.workers import SILENCE_HEARTBEATS
 from forebay_pool.model.events import ClientSaid, Event, FlavorSet, PricesSet, SessionDismissed, ShutDown, StoreChanged, Tick, WorkerSaid
 from forebay_pool.model.instructions import Instruction
 from forebay_pool.model.prices import Tariff
@@ -87,7 +88,8 @@ class Storm(Outages):
 
     def _patience_ns(self) -> int:
         """Within so long a worker that was told to park has done it, was given up, or was killed; the pool looks at every tick."""
-        return int((self.limits.park_seconds + self.limits.resume_seconds + 1.0) * SECOND_NS)
+        hangs_seconds = SILENCE_HEARTBEATS * self.limits.heartbeat_seconds + self.limits.call_seconds_max
+        return int((self.limits.park_seconds + hangs_seconds + 1.0) * SECOND_NS)
 
     def run(self) -> None:
         """Raises StoryTold if the pool does what it must not."""
@@ -321,6 +323,7 @@ def some_limits(chance: random.Random) -> Limits:
         sessions_max=chance.choice([3, 100]),
         queue_max=chance.choice([1, 100]),
         resume_seconds=chance.choice([0.0, 3.0]),
+        call_seconds_max=3.0,
         segment_seconds=chance.choice([0.5, 2.0, 3_600.0]),
     )
 

@@ -204,7 +204,7 @@ class Service:
             socket_dir,
             ",".join(url.rstrip("/").replace("http", "ws", 1) + "/api/worker" for url in urls),
             {name: self._environ[name] for name in self.settings.worker_environment if name in self._environ},
-            self.settings.resume_seconds,
+            self.settings.resume_seconds and self.settings.outage_seconds,
             self.settings.worker_log_level,
             self._make_spill_dir(),
             self.settings.user_kernels,

@@ -173,7 +173,12 @@ class Settings(ServiceSettings):
     resume_seconds: float = Field(
         60.0, ge=0, le=86_400, description="How long a worker or client without its link is waited for, over a restart too; 0: not at all."
     )
-    heartbeat_seconds: Seconds = Field(5.0, description="Period of workers' heartbeats; three missed mean that it is gone.")
+    outage_seconds: Seconds = Field(
+        600.0, description="How long workers and clients look for a pool that does not answer, where resume_seconds is not 0."
+    )
+    heartbeat_seconds: Seconds = Field(
+        5.0, description="Period of workers' heartbeats; one that missed three gets no lease before it is heard again."
+    )
     session_heartbeat_seconds: Seconds = Field(
         20.0, description="Period of pings to clients; three unanswered mean that it is gone. Long, as user code may block Python."
     )

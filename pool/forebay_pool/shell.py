@@ -18,6 +18,7 @@ from forebay_pool.hosts.library_folders import LibraryFolders
 from forebay_pool.hosts.probes import Probe
 from forebay_pool.hosts.process_identity import process_space
 from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.model.attention import Attention
 from forebay_pool.model.events import Event, Look, PricesSet, ShutDown, StoreChanged, Tick, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import (
     Confirm,
@@ -42,6 +43,8 @@ from forebay_pool.views.event_stream import EventStream
 from forebay_pool.views.metrics import Metrics
 
 TICK_SECONDS = 0.25
+LATE_SECONDS = 1.0
+"""A tick that is later than this says that the pool stood still: its process was stopped, its host is overloaded or was moved."""
 LINK_SECONDS_MAX = 1.0
 """How long an ended worker's last messages are waited for."""
 
@@ -56,7 +59,7 @@ class Link(Protocol):
     def leave(self) -> None:
         """Closes the link; the peer finds whoever leads next."""
 
-    def check(self, now: float) -> None:
+    def check(self) -> None:
         """Pings, and closes the link of a peer that was silent for too long."""
 
 
@@ -82,6 +85,7 @@ class Shell:
         self.metrics = metrics
         self.board = EventStream(clock_ns)
         self.clock_ns = clock_ns
+        self._attention = Attention(clock_ns, TICK_SECONDS, LATE_SECONDS)
         self.clients: dict[str, ClientLink] = {}
         self.workers: dict[str, Link] = {}
         self.launcher: Launcher | None = None
@@ -112,12 +116,17 @@ class Shell:
             Note: self._note,
         }
 
-    def apply(self, event: Event) -> None:
+    @property
+    def attentive_seconds(self) -> float:
+        """A clock that stands still while the pool does: by it others' silence is judged."""
+        return self._attention.seconds
+
+    def apply(self, event: Event, now_ns: int | None = None) -> None:
         """Hands the event to the state machine and does what it says. A broken invariant ends the pool: it must not go on billing."""
         if self._left:
             return
         try:
-            instructions: list[Instruction] = self.machine.handle(event, self.clock_ns())
+            instructions: list[Instruction] = self.machine.handle(event, self.clock_ns() if now_ns is None else now_ns)
         except InvariantBroken as error:
             log.critical("%s", error, extra={"action": "invariant_broken"})
             self._on_broken()
@@ -261,9 +270,14 @@ class Shell:
 
     async def tick(self) -> None:
         """Lets time pass for the state machine, until cancelled."""
+        self._attention.begin()
+        missed_ns = 0
         while True:
+            now_ns, late_ns = self._attention.look()
+            missed_ns += late_ns
             if self.leads():
-                self.apply(Tick(time.time_ns() - time.monotonic_ns()))
+                self.apply(Tick(time.time_ns() - time.monotonic_ns(), missed_ns), now_ns)
+                missed_ns = 0
             await asyncio.sleep(TICK_SECONDS)
 
     async def watch_health(self, probe: Probe, period_seconds: float) -> None:
@@ -282,9 +296,8 @@ class Shell:
     async def check_links(self, period_seconds: float) -> None:
         while True:
             await asyncio.sleep(period_seconds)
-            now = self.clock_ns() / 1e9
             for link in list(self.clients.values()):
-                link.check(now)
+                link.check()
 
     async def check_tokens(self, period_seconds: float) -> None:
         while True:

@@ -36,7 +36,7 @@ async def until_told(running: Any, line: str) -> None:
 
 def test_a_silent_worker_is_a_lost_heartbeat(pool: Make) -> None:
     async def scenario() -> None:
-        async with pool(heartbeat_seconds=0.3) as running:
+        async with pool(heartbeat_seconds=0.3, call_seconds_max=0.5, resume_seconds=0) as running:
             client = await running.client()
             await client.hello()
             await client.acquire()

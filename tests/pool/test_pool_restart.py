@@ -119,11 +119,11 @@ class Pools:
             self.processes.append(subprocess.Popen(command, env=self._environment, stdout=log, stderr=log))
         return self.processes[-1]
 
-    def train(self, url: str, text: str = TRAINING) -> subprocess.Popen[str]:
+    def train(self, url: str, text: str = TRAINING, python: str | Path | None = None) -> subprocess.Popen[str]:
         """The training loop, or another program, as a process whose pool is at ``url``."""
         environment = {**self._environment, "FOREBAY_URL": url, "FOREBAY_TOKEN": "ada"}
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen([fork_server.programs(), "-c", text], env=environment, **pipes)
+        return subprocess.Popen([python or fork_server.programs(), "-c", text], env=environment, **pipes)
 
     def rows(self, statement: str) -> list[Any]:
         engine = sqlalchemy.create_engine(self.database_url)
@@ -241,6 +241,50 @@ def test_a_training_loop_goes_on_over_a_killed_pool_and_its_lease_is_one_bill(po
     assert STEPS * 50_000_000 <= duration_ns <= took_ns
     mine.stop()
     assert mine.rows("select id from sessions") == mine.rows("select id from workers") == []
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("seconds", [3.0, *(pytest.param(seconds, marks=pytest.mark.full_sweep) for seconds in (20.0, 90.0))])
+def test_a_training_loop_goes_on_whichever_process_stands_still(
+    pools: Callable[..., Pools], undisturbed: list[str], seconds: float, request: pytest.FixtureRequest
+) -> None:
+    """Pool, worker and program are stopped one after the other, for longer than anybody may be silent here (1.5 s)."""
+    mine, port = pools(FOREBAY_POOL_SESSION_HEARTBEAT_SECONDS="0.5", FOREBAY_POOL_RESUME_SECONDS=str(20 + seconds)), free_port()
+    mine.start(port)
+    mine.until(lambda: answers(port))
+    training = mine.train(f"http://127.0.0.1:{port}/", python=sys.executable)
+    request.addfinalizer(training.kill)
+    began_ns, stopped = time.time_ns(), []
+
+    def stop(pid: int) -> None:
+        suspend(pid)
+        stopped.append(pid)
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGCONT)
+
+    def stop_worker() -> None:
+        (session,) = mine.rows("select worker from sessions")
+        (worker,) = [one for one in mine.workers() if session[0] in one.cmdline()]
+        stop(worker.pid)
+
+    stops = {20: lambda: stop(mine.processes[0].pid), 40: stop_worker, 60: lambda: stop(training.pid)}
+    assert training.stdout is not None
+    losses = []
+    for line in training.stdout:
+        losses.append(line.strip())
+        stops.get(int(line.split()[0]), lambda: None)()
+    _, errors = training.communicate(timeout=PATIENCE_SECONDS)
+    assert training.returncode == 0, errors + mine.logs()
+    assert losses == undisturbed
+    assert len(set(stopped)) == 3
+    mine.until(lambda: not mine.rows("select id from sessions"))
+    rows = mine.rows("select duration_ns, close_reason from lease_segments")
+    assert not [row for row in rows if row[1] == "failed"]
+    assert STEPS * 50_000_000 <= sum(row[0] for row in rows) <= time.time_ns() - began_ns
+    text = mine.logs()
+    assert "worker_heard_again" in text or "link_lost" in text
+    assert "session_lost" not in text and "pool_stood_still" in text
+    mine.stop()
 
 
 @contextmanager

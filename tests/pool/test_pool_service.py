@@ -71,7 +71,7 @@ def test_a_killed_worker_process_loses_its_session_alone_and_a_new_hello_begins_
 
 def test_a_worker_that_falls_silent_is_killed_and_the_lease_ends_at_its_last_heartbeat(pool: Make) -> None:
     async def scenario() -> None:
-        async with pool(heartbeat_seconds=0.3) as running:
+        async with pool(heartbeat_seconds=0.3, call_seconds_max=0.5, resume_seconds=0) as running:
             client = await running.client()
             await client.hello()
             await client.acquire()

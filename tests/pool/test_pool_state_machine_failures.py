@@ -152,9 +152,11 @@ def test_a_worker_that_stopped_in_time_is_left_alone(world: Make) -> None:
     assert w.machine.sessions["s"].state == "resident"
 
 
-def test_three_missed_heartbeats_fail_the_lease_and_the_device_waits_for_the_process_to_be_gone(world: Make) -> None:
+def test_three_missed_heartbeats_fail_the_lease_where_somebody_waits_and_the_device_waits_for_the_process_to_be_gone(world: Make) -> None:
     w = world()
     worker = w.lease("s")
+    w.join("t", "dev.8gb")
+    w.acquire("t")
     w.wait(1)
     w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=1, busy_ns=0, commands=0))
     w.wait(3)
@@ -162,11 +164,10 @@ def test_three_missed_heartbeats_fail_the_lease_and_the_device_waits_for_the_pro
     assert w.machine.sessions["s"].state == "active"
     w.wait(0.1)
     w.tick()
+    w.wait(0.1)
+    w.tick()
     assert w.records[0].duration_ns == 0
     assert w.killed == [worker]
-    w.join("t")
-    w.acquire("t")
-    w.tick()
     assert len(w.launched) == 1
     w.do(WorkerGone(worker, "killed"))
     assert len(w.launched) == 2

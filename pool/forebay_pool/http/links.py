@@ -169,7 +169,7 @@ class SessionLink(_LinkHandler):
         self._causes = causes_in(self.request.headers)
         self._group = group_in(self.request.headers)
         self._silent = True
-        self._heard = self.shell.clock_ns() / 1e9
+        self._heard = self.shell.attentive_seconds
 
     def open(self, *args: str, **kwargs: str) -> None:
         super().open(*args, **kwargs)
@@ -184,7 +184,7 @@ class SessionLink(_LinkHandler):
 
     def on_message(self, text: str | bytes) -> None:
         self._silent = False
-        self._heard = self.shell.clock_ns() / 1e9
+        self._heard = self.shell.attentive_seconds
         try:
             message = wire.from_client(text)
         except wire.MessageError as error:
@@ -260,13 +260,13 @@ class SessionLink(_LinkHandler):
         self._leave()
 
     def on_pong(self, data: bytes) -> None:
-        self._heard = self.shell.clock_ns() / 1e9
+        self._heard = self.shell.attentive_seconds
 
     def on_ping(self, data: bytes) -> None:
-        self._heard = self.shell.clock_ns() / 1e9
+        self._heard = self.shell.attentive_seconds
 
-    def check(self, now: float) -> None:
-        if now - self._heard > SILENCE_PINGS * self.context.settings.session_heartbeat_seconds:
+    def check(self) -> None:
+        if self.shell.attentive_seconds - self._heard > SILENCE_PINGS * self.context.settings.session_heartbeat_seconds:
             self.shell.metrics.heartbeats_lost.labels("session").inc()
             log.warning("session %s is silent", self.session, extra={"action": "session_silent", "session": self.session})
             self.end(CLOSE_GOING_AWAY, "silent")
@@ -368,7 +368,7 @@ class WorkerLink(_LinkHandler):
         self.end(CLOSE_POLICY, "bad message")
         self.shell.apply(WorkerUnlinked(self.worker, cause))
 
-    def check(self, now: float) -> None:
+    def check(self) -> None:
         """Workers' silence is the state machine's to judge, by their heartbeats."""
 
     def closed(self) -> None:

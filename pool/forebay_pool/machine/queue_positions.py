@@ -47,7 +47,7 @@ class QueuePositions(ParkedSessions):
             flavor=flavor,
             heartbeat_seconds=self.limits.session_heartbeat_seconds,
             resume_key=resume_key(session),
-            resume_seconds=self.limits.resume_seconds,
+            resume_seconds=self.limits.resume_seconds and self.limits.outage_seconds,
             priority=self.accounts.priority_of(session, session.priority),
         )
         self._tell(session.id, opened)

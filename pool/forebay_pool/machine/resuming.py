@@ -10,6 +10,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.machine.messages import assignment, is_ticket
 from forebay_pool.machine.sessions import Sessions
+from forebay_pool.machine.workers import excuse
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import Restored, SessionAway, SessionGrouped, WorkerAway
 from forebay_pool.model.history import Spent
@@ -73,6 +74,21 @@ class Resuming(Sessions):
             elif session.away_ns < until_ns:
                 self._note("session_absent", session=session.id, tenant=session.tenant)
                 self._end(session, "released", None)
+
+    def _excuse(self, missed_ns: int) -> None:
+        """The pool stood still: whoever is waited for has so much longer."""
+        for worker in self.fleet.workers.values():
+            excuse(worker, missed_ns, self._now)
+        for session in self._away.values():
+            if session.away_ns is not None:
+                session.away_ns = min(self._now, session.away_ns + missed_ns)
+        for group in self._groups.values():
+            if group.until_ns is not None:
+                group.until_ns += missed_ns
+        for lease in self._revoked.values():
+            lease.revoke_ns += missed_ns
+        self._awaited_until_ns += missed_ns
+        self._note("pool_stood_still", seconds=f"{missed_ns / SECOND:.1f}")
 
     def _gather(self) -> None:
         """Lets leases open: the sessions that waited have asked again, or have had time to."""

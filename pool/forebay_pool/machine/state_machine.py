@@ -140,9 +140,12 @@ class StateMachine(Scaling):
 
     def _tick(self, event: Tick) -> None:
         self._unix_offset_ns = event.unix_offset_ns
-        self._check_workers()
-        self._give_up_absent()
-        self._gather()
+        if event.missed_ns:  # what came meanwhile is heard before anybody is judged
+            self._excuse(event.missed_ns)
+        else:
+            self._check_workers()
+            self._give_up_absent()
+            self._gather()
         self._check_groups()
         self._write_confirmations()
         self._check_revocations()

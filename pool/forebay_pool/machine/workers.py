@@ -18,7 +18,7 @@ from forebay_pool.placement.fleet import computes_on, lateness
 from forebay_pool.placement.room import residents
 
 SILENCE_HEARTBEATS = 3
-"""A worker that was silent for so many heartbeats is taken for dead."""
+"""A worker that was silent for so many heartbeats hangs. One with a session's tensors may come to itself, and is waited for."""
 UNASSIGNED_HEARTBEAT_SECONDS = 5.0
 """Period of a worker's heartbeats before it was told one."""
 RETRY_SECONDS_MAX = 60
@@ -52,11 +52,34 @@ class Workers(Draining):
     def _worker_said(self, event: WorkerSaid) -> None:
         worker, message = self.fleet.workers.get(event.worker), event.message
         if worker is not None and worker.state != "ending":
+            if self._hangs(worker) and not isinstance(message, wire.ResumeWorker):
+                self._comes_to_itself(worker)
             worker.seen_ns = self._now
             self._worker = worker
             self._on[type(message)](message)
         elif isinstance(message, wire.ResumeWorker):
             self._out.append(TellWorker(event.worker, wire.End()))
+
+    def _hangs(self, worker: Worker) -> bool:
+        """Whether it fell silent, whatever became of its link; else one that is away has lost its link alone."""
+        return worker.away_ns is not None and worker.away_ns - worker.seen_ns > self._silence_ns(worker)
+
+    def _silence_ns(self, worker: Worker) -> int:
+        """After so long without a word it hangs."""
+        own_period = worker.state in ("bound", "left")
+        beat_seconds = self.limits.heartbeat_seconds
+        return int(SILENCE_HEARTBEATS * (beat_seconds if own_period else max(beat_seconds, UNASSIGNED_HEARTBEAT_SECONDS)) * SECOND)
+
+    def _comes_to_itself(self, worker: Worker) -> None:
+        """It hung, with its link intact: what it was told meanwhile waits there, and it goes on with that."""
+        silent_ns = self._now - worker.seen_ns
+        excuse(worker, silent_ns, self._now)
+        worker.away_ns = None
+        for own in (worker.session, worker.keeps, worker.carries):
+            if own is not None:
+                self._show(own)  # what it keeps off its device is metered from now on at the latest
+        self._note("worker_heard_again", worker=worker.id, node=worker.device.node, seconds=f"{silent_ns / SECOND:.0f}")
+        self._show_and_settle(worker)
 
     def _ready(self, message: wire.Ready) -> None:
         worker = self._worker
@@ -439,31 +462,48 @@ class Workers(Draining):
 
     def _check_workers(self) -> None:
         """Fails workers that are silent or late, and kills those that do not end."""
-        beat_seconds = self.limits.heartbeat_seconds
-        silence_ns = int(SILENCE_HEARTBEATS * beat_seconds * SECOND)
-        warm_silence_ns = int(SILENCE_HEARTBEATS * max(beat_seconds, UNASSIGNED_HEARTBEAT_SECONDS) * SECOND)
-        soon_ns = min(silence_ns, warm_silence_ns)
+        soon_ns = int(SILENCE_HEARTBEATS * self.limits.heartbeat_seconds * SECOND)
         for worker in list(self.fleet.workers.values()):
             quiet_ns = self._now - worker.seen_ns
             if quiet_ns <= soon_ns and worker.deadline_ns is worker.away_ns is worker.leave_by_ns is None:
                 continue  # as nearly all are
-            silent = quiet_ns > (silence_ns if worker.state in ("bound", "left") else warm_silence_ns) and worker.state != "starting"
+            silent = worker.state != "starting" and quiet_ns > self._silence_ns(worker)
             late = worker.deadline_ns is not None and self._now > worker.deadline_ns
             if worker.state == "ending":
                 if late:
                     worker.deadline_ns = None
                     self._out.append(Kill(worker.id))
             elif worker.away_ns is not None:
-                if self._now - worker.away_ns > int(self.limits.resume_seconds * SECOND):
-                    self._fail(worker, Cause("not_back", seconds=f"{self.limits.resume_seconds:g}"))
+                self._check_absent(worker, worker.away_ns, self._hangs(worker))
             elif not silent and worker.session is not None and worker.leave_by_ns is not None and self._now > worker.leave_by_ns:
                 self._note("session_stays", session=worker.session.id, tenant=worker.session.tenant, worker=worker.id)
                 self._stay(worker, worker.session)
-            elif silent or late:
-                if silent:
-                    self._note("worker_silent", worker=worker.id, node=worker.device.node)
-                cause = Cause("silent", heartbeats=SILENCE_HEARTBEATS) if silent else lateness(worker, self.limits)
-                self._fail(worker, cause, by_program=not silent and computes_on(worker))
+            elif silent:
+                self._falls_silent(worker)
+            elif late:
+                self._fail(worker, lateness(worker, self.limits), by_program=computes_on(worker))
+
+    def _falls_silent(self, worker: Worker) -> None:
+        """It hangs, or its host does. With a session's tensors it is waited for, as one without a link is; else another takes its place."""
+        self._note("worker_silent", worker=worker.id, node=worker.device.node)
+        if worker.keeps is not None or (worker.session is not None and worker.opened):
+            worker.away_ns = self._now
+            self._show_and_settle(worker)
+        else:
+            self._fail(worker, Cause("silent", heartbeats=SILENCE_HEARTBEATS))
+
+    def _check_absent(self, worker: Worker, away_ns: int, hangs: bool) -> None:
+        """Gives it up in time. One that hangs keeps its place for as long as one call may run, unless somebody waits for a device."""
+        patience_seconds = self.limits.resume_seconds
+        if hangs and not self.queue.waiting:
+            patience_seconds = max(patience_seconds, self.limits.call_seconds_max)
+        if self._now - away_ns <= int(patience_seconds * SECOND):
+            return
+        if hangs:
+            beats = (self._now - worker.seen_ns) // int(self.limits.heartbeat_seconds * SECOND)
+            self._fail(worker, Cause("silent", heartbeats=beats))
+        else:
+            self._fail(worker, Cause("not_back", seconds=f"{patience_seconds:g}"))
 
     def _make_way(self) -> None:
         """Where the pool has all the workers it may and somebody waits, one that was started ahead of need makes way."""
@@ -484,3 +524,11 @@ class Workers(Draining):
                     if room and not seat.spares and seat.retry_ns <= self._now:
                         room -= 1
                         self._launch((seat.device,))
+
+
+def excuse(worker: Worker, missed_ns: int, now_ns: int) -> None:
+    """The worker has so much longer for all that it is waited for."""
+    worker.seen_ns = min(now_ns, worker.seen_ns + missed_ns)
+    worker.away_ns = None if worker.away_ns is None else min(now_ns, worker.away_ns + missed_ns)
+    worker.deadline_ns = None if worker.deadline_ns is None else worker.deadline_ns + missed_ns
+    worker.leave_by_ns = None if worker.leave_by_ns is None else worker.leave_by_ns + missed_ns

@@ -183,9 +183,13 @@ class StoreChanged:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed. ``unix_offset_ns`` is Unix time minus the monotonic clock."""
+    """Time passed. ``unix_offset_ns`` is Unix time minus the monotonic clock.
+
+    For ``missed_ns`` of it the pool itself stood still, and heard nobody: that time counts against no one.
+    """
 
     unix_offset_ns: int
+    missed_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,10 @@
 """The pool's architecture on one page.
 
-:class:`Device` s stand in nodes and serve :class:`Flavor` s. A :class:`Session` is one process's virtual device; a
-:class:`Worker` on a device executes its commands and keeps its tensors. A session that wants to compute files a
-:class:`Request`; a granted request becomes a :class:`Lease`, the only thing that is metered.
-
-The state machine is ``handle(Event, now_ns) -> list[Instruction]``. The shell turns sockets, timers and processes into events,
-and carries the instructions out. Nouns that never change are frozen; records that the state machine alone changes are not.
-All clocks are monotonic nanoseconds unless the name says ``unix``.
+:class:`Device` s stand in nodes and serve :class:`Flavor` s. A :class:`Session` is one process's virtual device; a :class:`Worker` on a
+device executes its commands and keeps its tensors. A session that wants to compute files a :class:`Request`; a granted request becomes a
+:class:`Lease`, the only thing that is metered. The state machine is ``handle(Event, now_ns) -> list[Instruction]``. The shell turns
+sockets, timers and processes into events, and carries the instructions out. Nouns that never change are frozen; records that the state
+machine alone changes are not. All clocks are monotonic nanoseconds unless the name says ``unix``.
 """
 
 from __future__ import annotations
@@ -214,6 +212,8 @@ class Limits:
     revoke_grace_seconds: float = 10.0
     call_seconds_max: float = 600.0
     """A worker in which one call of an operator has run for so long is ended: nothing else interrupts it."""
+    outage_seconds: float = 600.0
+    """How long a client looks for a pool that does not answer."""
     preempt_priority_gap: int = 0
     """A request revokes a lease whose priority is lower by so much; 0: never."""
     parked_host_bytes_max: int = 2**62
