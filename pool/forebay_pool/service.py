@@ -176,7 +176,8 @@ class Service:
         async def write(call: Callable[[], T]) -> T:
             return await asyncio.wrap_future(self.writer.call(call))
 
-        return Dispatcher(JobStore(self.store, limits, tells=self.billing is not None), servers, write, limits, time.time_ns)
+        store = JobStore(self.store, limits, tells=self.billing is not None)
+        return Dispatcher(store, servers, write, limits, time.time_ns, lambda: self.shell.attentive_seconds)
 
     def _collect_state(self, machine: StateMachine) -> None:
         """What metrics tell besides what they count."""

@@ -41,12 +41,12 @@ def put(running: Any, caller: str, **body: Any) -> dict[str, Any]:
     return row
 
 
-def beat(running: Any, *records: UsageRecord, sent_at_ns: int | None = None) -> list[dict[str, Any]]:
+def beat(running: Any, *records: UsageRecord, sent_at_ns: int | None = None, source: str = "pool") -> list[dict[str, Any]]:
     """One heartbeat of the pool, and what it is answered."""
     sent_at_ns = running.clock() if sent_at_ns is None else sent_at_ns
     left_out = ("source", "id", "close_reason", "parked_bytes", "energy_mj")
     leases = [{**{k: v for k, v in asdict(one).items() if k not in left_out}, "record": one.id} for one in records]
-    body = {"source": "pool", "sent_at_ns": sent_at_ns, "period_ns": 5 * SECOND_NS, "leases": leases}
+    body = {"source": source, "sent_at_ns": sent_at_ns, "period_ns": 5 * SECOND_NS, "leases": leases}
     response = running.request("pool", "POST", "/api/heartbeats", json=body)
     assert response.status_code == 200, response.text
     found: list[dict[str, Any]] = response.json()["budgets"]
@@ -65,6 +65,16 @@ def test_metrics_tell_tenants_budgets_one_by_one_and_peoples_only_by_their_numbe
     assert 'forebay_billing_budgets{state="open",tenant="acme"} 2.0' in text
     assert 'forebay_billing_budgets{state="refuse",tenant="acme"} 1.0' in text
     assert "acme-member" not in text and "a.ipynb" not in text
+
+
+@pytest.mark.parametrize("step_hours", [-2, 2])
+def test_a_clock_that_is_set_makes_nobody_forget_what_runs(running: Any, usage: Usage, step_hours: int) -> None:
+    """Billing forgets a pool that was silent for an hour, by a clock that nobody sets: what runs would seem to cost nothing."""
+    put(running, "operator", tenant="acme", limit_nano=PRICE, on_limit="refuse")
+    hour = usage("open/1", started_at_ns=running.clock() - 3600 * SECOND_NS, duration_ns=3600 * SECOND_NS)
+    assert [found["state"] for found in beat(running, hour)] == ["refuse"]
+    running.clock.now_ns += step_hours * 3600 * SECOND_NS
+    assert [found["state"] for found in beat(running, source="another")] == ["refuse"]
 
 
 def price_of(running: Any) -> int:

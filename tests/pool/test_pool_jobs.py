@@ -352,7 +352,7 @@ def play(jobs: JobStore, seed: int) -> World:
         return call()
 
     async def go() -> None:
-        dispatcher = Dispatcher(jobs, world, write, LIMITS, lambda: world.now_ns)
+        dispatcher = Dispatcher(jobs, world, write, LIMITS, lambda: world.now_ns, lambda: world.now_ns / 1e9)
         for step in range(400):
             if step < 40 and chance.random() < 0.3:
                 user = chance.choice(("ada", "ben"))
@@ -370,7 +370,7 @@ def play(jobs: JobStore, seed: int) -> World:
                         assert chance
             world.calm = step > 250
             if chance.random() < 0.1:
-                dispatcher = Dispatcher(jobs, world, write, LIMITS, lambda: world.now_ns)  # another pool leads
+                dispatcher = Dispatcher(jobs, world, write, LIMITS, lambda: world.now_ns, lambda: world.now_ns / 1e9)  # another pool leads
             await dispatcher.look()
             there = jobs.with_servers()
             assert set(world.servers) <= {one.server_name for one in there}, "a server that the database does not know of"
@@ -393,3 +393,42 @@ def test_whatever_fails_no_job_runs_twice_at_a_time_and_each_comes_to_an_end(tmp
     assert ended and all(one.over and not one.server for one in ended), [one for one in ended if not one.over]
     assert all(one.attempt <= PROGRAM.retries_max + 1 for one in ended)
     assert not world.programs and world.runs >= sum(one.state == "succeeded" for one in ended) > 0
+
+
+@pytest.mark.parametrize("step_seconds", [3600, -3600, 86_400 * 365])
+def test_a_clock_that_is_set_loses_no_job_and_one_that_runs_finds_the_silent(jobs: JobStore, step_seconds: int) -> None:
+    """What a runner said last is written down by the wall clock, which an administrator or a time server may set."""
+    world = World(jobs, random.Random(1), calm=True)
+    awake = [50.0]
+
+    async def write(call: Callable[[], Any]) -> Any:
+        return call()
+
+    async def go() -> None:
+        dispatcher = Dispatcher(jobs, world, write, LIMITS, lambda: world.now_ns, lambda: awake[0])
+        number = jobs.add("acme", "ada", PROGRAM, world.now_ns).id
+        jobs.change(number, lambda one: decisions.started(one, world.now_ns))
+        jobs.change(number, lambda one: decisions.begun(one, KEY, world.now_ns))
+        world.servers[f"job-{number}"] = KEY
+        await dispatcher.look()
+        world.now_ns += step_seconds * SECOND
+        for _ in range(3):
+            awake[0] += decisions.SILENCE_SECONDS_MAX / 3
+            await dispatcher.look()
+            assert job_of(jobs, number).state == "running"
+        jobs.change(number, lambda one: decisions.heard(one, KEY, world.now_ns))
+        await dispatcher.look()
+        awake[0] += decisions.SILENCE_SECONDS_MAX
+        await dispatcher.look()
+        assert job_of(jobs, number).state == "running"
+        awake[0] += 0.1
+        await dispatcher.look()
+        assert (job_of(jobs, number).state, job_of(jobs, number).reason) == ("queued", "silent")
+
+    asyncio.run(go())
+
+
+def job_of(jobs: JobStore, number: int) -> Job:
+    found = jobs.job(number)
+    assert found is not None
+    return found

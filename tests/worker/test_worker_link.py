@@ -21,7 +21,7 @@ from devices import TWO_DEVICES, options_of
 from forebay_wire import messages, stream
 from forebay_wire.messages import Assign, Close, End, Open, Park, Restore
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
-from forebay_worker.link import Standing
+from forebay_worker.link import Calls, Standing
 from forebay_worker.pytorch import GROWING_SEGMENTS, SPINS, set_up_libraries
 from link_to_pool import WAIT_SECONDS_MAX, Pool
 from processes import suspend
@@ -539,3 +539,16 @@ def test_seconds_that_are_no_time_are_refused(start_linked: StartLinked, seconds
     assert process.wait(WAIT_SECONDS_MAX) == 1
     assert process.stderr is not None
     assert "a number of seconds is needed" in process.stderr.read()
+
+
+def test_a_call_does_not_run_while_its_worker_stands_still() -> None:
+    """The pool ends a worker whose call has run for ten minutes; a process that was stopped for an hour computed for none of it."""
+    calls = Calls()
+    assert calls.seen((7, "aten::mm"), 1000.0, 15.0) == ("", 0.0)
+    assert calls.seen((7, "aten::mm"), 1005.0, 15.0) == ("aten::mm", 5.0)
+    assert calls.seen((7, "aten::mm"), 4605.0, 15.0) == ("aten::mm", 20.0)
+    assert calls.seen((7, "aten::mm"), 4610.0, 15.0) == ("aten::mm", 25.0)
+    assert calls.seen((8, "aten::mm"), 4615.0, 15.0) == ("", 0.0)
+    assert calls.seen(None, 4620.0, 15.0) == ("", 0.0)
+    assert calls.seen((9, "aten::add"), 4625.0, 15.0) == ("", 0.0)
+    assert calls.seen((9, "aten::add"), 4630.0, 15.0) == ("aten::add", 5.0)

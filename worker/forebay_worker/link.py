@@ -38,6 +38,8 @@ RETRY_SECONDS = 0.2
 PING_SECONDS = 1.0
 PING_SECONDS_MAX = 4.0
 """A pool that answers no ping for so long is taken for stopped: another may lead by then."""
+LATE_BEATS = 3
+"""No more than so many heartbeats pass between two, unless the worker itself stands still."""
 UNASSIGNED_HEARTBEAT_SECONDS = 5.0
 """Heartbeats of a worker that serves no session yet."""
 
@@ -165,19 +167,26 @@ class Connection(ClientConnection):
 
 
 class Calls:
-    """For how long one call of an operator has been running, by looks at it now and then."""
+    """For how long one call of an operator has been running, by looks at it now and then.
+
+    A look that comes late tells that the worker itself stood still, with its call: that does not count.
+    """
 
     def __init__(self) -> None:
         self._number = 0
-        self._since = 0.0
+        self._lasts = 0.0
+        self._looked = 0.0
 
-    def seen(self, running: tuple[int, str] | None, now: float) -> tuple[str, float]:
-        """The operator whose call also ran at the look before, and for how long it has been seen; empty where there is none."""
+    def seen(self, running: tuple[int, str] | None, now: float, pause_seconds_max: float) -> tuple[str, float]:
+        """The operator whose call also ran at the look before, and for how long it has been seen; empty where there is none.
+
+        Looks come within ``pause_seconds_max``.
+        """
         number, operator = running or (0, "")
-        if number != self._number:
-            self._number, self._since = number, now
-        lasts = now - self._since if number else 0.0
-        return (operator, lasts) if lasts else ("", 0.0)
+        passed, self._looked = min(pause_seconds_max, now - self._looked), now
+        self._lasts = self._lasts + passed if number and number == self._number else 0.0
+        self._number = number
+        return (operator, self._lasts) if self._lasts else ("", 0.0)
 
 
 class WorkerLink:
@@ -408,7 +417,7 @@ class WorkerLink:
 
     def _beat(self) -> messages.Heartbeat:
         epoch, memory_bytes, busy_ns, commands = self._executor.statistics()
-        operator, seconds = self._calls.seen(self._executor.running(), time.monotonic())
+        operator, seconds = self._calls.seen(self._executor.running(), time.monotonic(), LATE_BEATS * self._heartbeat_seconds)
         return messages.Heartbeat(
             epoch=epoch,
             memory_bytes=memory_bytes,

@@ -120,7 +120,7 @@ class BillingProcess:
             sink=BookedPayments(self._clock_ns),
         )
         courier = Courier(self._store, self._settings, self._clock_ns, self._chance.random, self._doorbell)
-        self.budgets = BudgetWatch(self._store, self._settings, self._clock_ns, courier)
+        self.budgets = BudgetWatch(self._store, self._settings, self._clock_ns, courier, self._clock_ns)
         context = Context(self._store, _AUTHENTICATOR, metrics, self._clock_ns, self._settings, self.desk, self.budgets)
         self._closer = MonthEnd(self._store, self._settings.conditions(), self._settings.invoice_grace_days, self._clock_ns)
         self._application = application_of(context, "/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -70,8 +71,17 @@ class Picture:
 class BudgetWatch:
     """Owns what is known of open leases, and from :meth:`start` on the loop, until :meth:`close`."""
 
-    def __init__(self, store: Store, settings: Settings, clock_ns: Callable[[], int], courier: Courier) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        clock_ns: Callable[[], int],
+        courier: Courier,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """``clock_ns`` tells dates; by ``monotonic_ns``, which nobody sets, it is judged which pools are silent."""
         self._store = store
+        self._monotonic_ns = monotonic_ns
         self._clock_ns = clock_ns
         self._currency_of = settings.currency_of
         self._leases = OpenLeases()
@@ -95,7 +105,7 @@ class BudgetWatch:
 
     async def beat(self, source: str, sent_at_ns: int, records: Sequence[UsageRecord]) -> list[Verdict]:
         """Hears a heartbeat; what the budgets do that are not open, and where those stand that it concerns."""
-        self._leases.hear(source, sent_at_ns, records, self._clock_ns())
+        self._leases.hear(source, sent_at_ns, records, self._monotonic_ns())
         picture = await self._look()
         tenants = {record.tenant for record in records}
         return [found for found in verdicts(picture.standings) if found.state != "open" or found.subject.tenant in tenants]

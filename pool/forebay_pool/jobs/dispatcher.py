@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
@@ -32,12 +33,22 @@ Write = Callable[[Callable[[], Any]], Awaitable[Any]]
 class Dispatcher:
     """One for each pool that leads. ``write`` makes a call on the writer's thread."""
 
-    def __init__(self, store: JobStore, servers: Servers, write: Write, limits: JobLimits, clock_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        servers: Servers,
+        write: Write,
+        limits: JobLimits,
+        clock_ns: Callable[[], int],
+        awake_seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``clock_ns`` tells dates; ``awake_seconds`` is a clock that is never set, by which silence is judged."""
         self.store = store
         self._servers = servers
         self._write = write
         self._limits = limits
         self.clock_ns = clock_ns
+        self._silences = decisions.Silences(awake_seconds)
         self._wake = asyncio.Event()
         self._news: defaultdict[int, asyncio.Event] = defaultdict(asyncio.Event)
 
@@ -81,6 +92,7 @@ class Dispatcher:
         for schedule in await self._read(self.store.due_schedules, self.clock_ns()):
             await self._repeat(schedule)
         there = await self._read(self.store.with_servers)
+        self._silences.forget_but(there)
         await _all(self._follow(job) for job in there)
         there = await self._read(self.store.with_servers)
         due = await self._read(self.store.due, self.clock_ns())
@@ -122,10 +134,10 @@ class Dispatcher:
             log.warning("job %d: %s", job.id, error, extra={"action": "hub_unavailable", "job": job.id})
 
     async def _check(self, job: Job) -> None:
-        now_ns = self.clock_ns()
+        silent_seconds = self._silences.of(job)
         if not await self._servers.is_there(job.user, job.server_name):
             await self._lose(job, "server_lost" if job.state == "running" else "not_started")
-        elif decisions.overdue(job, now_ns):
+        elif decisions.overdue(job, silent_seconds):
             await self._lose(job, "silent" if job.state == "running" else "not_started")
 
     async def _lose(self, job: Job, reason: JobReason) -> None:

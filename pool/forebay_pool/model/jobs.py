@@ -6,6 +6,7 @@ the job's state (``Job.server``): a job is not run again before JupyterHub has s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -198,8 +199,31 @@ def notice_kind(before: Job, after: Job) -> NoticeKind | None:
     return "retried" if again else None
 
 
-def overdue(job: Job, now_ns: int) -> bool:
+def overdue(job: Job, silent_seconds: float) -> bool:
     """Whether its runner has been silent for too long."""
     if job.state == "starting":
-        return now_ns - job.since_ns > START_SECONDS_MAX * _NS
-    return job.state == "running" and now_ns - (job.heard_ns or job.since_ns) > SILENCE_SECONDS_MAX * _NS
+        return silent_seconds > START_SECONDS_MAX
+    return job.state == "running" and silent_seconds > SILENCE_SECONDS_MAX
+
+
+class Silences:
+    """For how long runners have said nothing, by looks now and then and a clock that only runs forward; what somebody wrote down is a
+    date, and dates may be set. A runner is silent from the first look on that finds no news of it."""
+
+    def __init__(self, clock_seconds: Callable[[], float]) -> None:
+        self._clock_seconds = clock_seconds
+        self._last: dict[int, tuple[tuple[object, ...], float]] = {}
+        """By job, what it was last found to be, and since when."""
+
+    def of(self, job: Job) -> float:
+        """For how long nothing was heard of the job's runner, in seconds."""
+        found, now = (job.state, job.attempt, job.since_ns, job.heard_ns), self._clock_seconds()
+        known = self._last.get(job.id)
+        if known is None or known[0] != found:
+            known = self._last[job.id] = (found, now)
+        return now - known[1]
+
+    def forget_but(self, jobs: Iterable[Job]) -> None:
+        """Others are over."""
+        kept = {job.id for job in jobs}
+        self._last = {id: known for id, known in self._last.items() if id in kept}
