@@ -192,7 +192,7 @@ STARTS = {
     "dashboards": 5,
     "device": 18,
     "frameworks": 2,
-    "pool": 11,
+    "pool": 13,
     "virtual_device": 0,
     "worker": 22,
 }

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chart import Chart, Object, Pod, rendered
+from chart import PART, Chart, Object, Pod, rendered
 from forebay_pool.hosts.ray_nodes import NODE_LABEL, RayNode, devices_of
 from test_chart_settings import read
 
@@ -134,3 +134,27 @@ def test_without_elastic_groups_there_is_no_autoscaler(helm: str) -> None:
     spec = chart.one("RayCluster", "ray")["spec"]
     assert "enableInTreeAutoscaling" not in spec and "autoscalerOptions" not in spec
     assert not chart.pod("ray-head").spec["automountServiceAccountToken"]
+
+
+PATIENCE = {"name": "RAY_gcs_rpc_server_reconnect_timeout_s", "value": "600"}
+
+
+def test_a_head_with_redis_keeps_its_state_there_and_all_wait_for_it(helm: str) -> None:
+    """KubeRay gives the head and the nodes that it makes the address and the patience; the pool's own node is the chart's."""
+    options = ("--set", "ray.redis.address=redis.ai.svc:6380,ray.redis.secretName=redis,ray.redis.cidr=10.9.0.0/16")
+    chart = rendered(helm, "gpus", *options)
+    assert chart.one("RayCluster", "ray")["spec"]["gcsFaultToleranceOptions"] == {
+        "redisAddress": "redis.ai.svc:6380",
+        "redisPassword": {"valueFrom": {"secretKeyRef": {"name": "redis", "key": "redis-password"}}},
+    }
+    pool = chart.pod("pool")
+    assert [PATIENCE in container["env"] for container in pool.containers] == [True, True]
+    (policy,) = [one for one in chart.all("NetworkPolicy") if one["spec"]["podSelector"]["matchLabels"].get(PART) == "ray-head"]
+    allowed = {"to": [{"ipBlock": {"cidr": "10.9.0.0/16"}}], "ports": [{"protocol": "TCP", "port": 6380}]}
+    assert allowed in policy["spec"]["egress"]
+
+
+def test_without_redis_nothing_says_that_there_is_one(helm: str) -> None:
+    chart = rendered(helm, "gpus")
+    assert "gcsFaultToleranceOptions" not in chart.one("RayCluster", "ray")["spec"]
+    assert not [container for container in chart.pod("pool").containers if PATIENCE in container["env"]]

@@ -64,6 +64,12 @@ ports:
 - to: [{ipBlock: {cidr: {{ $database.cidr }}}}]
   ports: [{protocol: TCP, port: {{ $database.port }}}]
 {{- end }}
+{{- with .root.Values.ray.redis }}
+{{- if and .address (eq $.part "ray-head") }}
+- to: [{ipBlock: {cidr: {{ .cidr }}}}]
+  ports: [{protocol: TCP, port: {{ splitList ":" .address | last }}}]
+{{- end }}
+{{- end }}
 {{- if or (eq .part "hub") (and (eq .part "ray-head") (include "forebay.elastic" .root)) }}
 - to: [{ipBlock: {cidr: {{ $policy.kubernetesApi.cidr }}}}]
   {{- include "forebay.policyPorts" $policy.kubernetesApi.ports | nindent 2 }}

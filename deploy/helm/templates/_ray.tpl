@@ -25,6 +25,13 @@ disable-usage-stats: "true"
 {first: 30000, last: 34999}
 {{- end }}
 
+{{/* How long who uses Ray waits for a head that comes back; KubeRay says the same to the nodes that it makes. */}}
+{{- define "forebay.rayPatience" -}}
+{{- if .Values.ray.redis.address }}
+- {name: RAY_gcs_rpc_server_reconnect_timeout_s, value: "600"}
+{{- end }}
+{{- end }}
+
 {{/* The pool reaches the cluster through a node of Ray beside it, on which nothing is placed. */}}
 {{- define "forebay.rayOfPool" -}}
 - name: ray
@@ -46,6 +53,7 @@ disable-usage-stats: "true"
     - name: POD_IP
       valueFrom:
         fieldRef: {fieldPath: status.podIP}
+    {{- include "forebay.rayPatience" . | nindent 4 }}
   resources:
     requests: {cpu: 100m, memory: 512Mi}
     limits: {memory: 1Gi}

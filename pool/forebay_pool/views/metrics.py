@@ -80,7 +80,7 @@ class Metrics:
         self.bad_messages = self._counter("forebay_pool_bad_messages_total", "Messages that broke the protocol", "link")
         self.workers_failed = self._counter("forebay_pool_workers_failed_total", "Workers that died before their session ended")
         self.heartbeats_lost = self._counter(
-            "forebay_pool_heartbeats_lost_total", "Workers and clients that were silent for too long, and were given up", "link"
+            "forebay_pool_heartbeats_lost_total", "Workers and clients that were silent for too long; they may be heard again", "link"
         )
         self.device_alerts = self._counter("forebay_pool_device_alerts_total", "Devices whose health an operator should look at", "model")
         self.sessions_lost = self._counter("forebay_pool_sessions_lost_total", "Sessions whose tensors were lost")
