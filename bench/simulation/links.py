@@ -31,6 +31,10 @@ class Link:
         if not self._cut:
             self._deliver(message)
 
+    def hold(self, ns: int) -> None:
+        """Nothing that is sent from now on arrives for so long: who sends, or who hears, stands still."""
+        self._free_ns = max(self._free_ns, self._agenda.now_ns) + ns
+
     def close(self) -> None:
         self.closed = True
 

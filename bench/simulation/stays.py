@@ -72,7 +72,9 @@ class StayBook:
             if stay.holder not in away:
                 free = stay.holder in excused or stay.opened_ns == now_ns
                 self.demand(free, "parked time was not metered to its end", session, stay.holder)
-                del self.stays[session]
+            elif now is None or now.holder == stay.holder:
+                continue  # it may come back with them
+            del self.stays[session]
         for session, stay in parked.items():
             if session not in self.stays and stay.holder not in away:
                 self._open(stay)

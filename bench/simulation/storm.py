@@ -42,13 +42,19 @@ class StoryTold(AssertionError):
 
 
 class Storm(Outages):
-    """One seed's history. ``machine`` makes the state machine, which tests replace by broken ones."""
+    """One seed's history. ``machine`` makes the state machine, which tests replace by broken ones.
 
-    def __init__(self, seed: int, machine: Machine = StateMachine, strict: bool = True) -> None:
+    With ``stalls`` workers stand still now and then, beside all else.
+    """
+
+    def __init__(self, seed: int, machine: Machine = StateMachine, strict: bool = True, stalls: bool = False) -> None:
         self.seed = seed
         self.strict = strict
         """Whether the state machine's own invariants are checked too, after every event."""
         self.chance = chance = random.Random(seed)
+        self._stalls = stalls
+        self._whims = random.Random(-1 - seed)
+        """Of stalls: so a history without them stays as it was."""
         self.roughness = chance.choice([0.0, 0.3, 1.0])
         """Share of the links' faults that strike."""
         devices = [*some_devices(chance)]
@@ -109,6 +115,8 @@ class Storm(Outages):
             self.agenda.after(int(self.chance.expovariate(1) * SECOND_NS), self._arrive)
         self.agenda.after(SECOND_NS, self._strike)
         self.operator.start()
+        if self._stalls:
+            self.agenda.after(SECOND_NS, self._stall)
         self.agenda.run(STORM_NS)
         self._clear_up()
         self.agenda.run(STORM_NS + CALM_NS)
@@ -197,6 +205,17 @@ class Storm(Outages):
         worker = self._some_worker()
         if worker is not None:
             worker.hung = True
+
+    def _stall(self) -> None:
+        """A worker stands still for a while, and then goes on with all that it was told."""
+        if self.calm:
+            return
+        living = [worker for worker in self.workers.values() if worker.alive]
+        if living:
+            worker, ns = self._whims.choice(living), int(self._whims.uniform(0.5, 8.0) * SECOND_NS)
+            worker.to_pool.hold(ns)
+            self._orders[worker.name].hold(ns)
+        self.agenda.after(int(self._whims.expovariate(0.7) * SECOND_NS), self._stall)
 
     def _break_link(self) -> None:
         worker, clients = self._some_worker(), list(self.clients.values())

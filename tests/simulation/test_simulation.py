@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.events import BudgetSet, Event, PricesSet, QuotaSet, Tick
-from forebay_pool.model.instructions import Instruction, Kill, Meter
+from forebay_pool.model.instructions import Instruction, Kill, Meter, Note
 from forebay_pool.model.metering import HOUR_NS
 from forebay_pool.model.node_events import NodeDrain
 from forebay_pool.model.snapshot import LeaseSnapshot
@@ -51,6 +51,15 @@ def test_what_a_seed_found_once_it_finds_no_more(seed: int) -> None:
     assert play(seed)[2] is None
 
 
+def test_workers_that_stand_still_and_go_on_cost_nobody_what_is_theirs(full_sweep: bool) -> None:
+    seen: set[str] = set()
+    for seed in range(400 if full_sweep else 16):
+        storm = Storm(seed, stalls=True)
+        storm.watchers.append(Tally(seen))
+        storm.run()
+    assert {"worker_silent", "worker_heard_again", "Kill", "drained", "failed"} <= seen
+
+
 def test_the_storm_does_what_it_says() -> None:
     """Or the seeds prove nothing: sessions park, workers die, the database refuses, and leases end in every way."""
     seen: set[str] = set()
@@ -73,7 +82,7 @@ class Tally:
     def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
         self.seen.add(type(event).__name__)
         for instruction in instructions:
-            self.seen.add(type(instruction).__name__)
+            self.seen.add(instruction.action if isinstance(instruction, Note) else type(instruction).__name__)
             if isinstance(instruction, Meter):
                 self.seen.add(instruction.record.close_reason)
             message = getattr(instruction, "message", None)
