@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+from forebay_service.addresses import Address
 from forebay_service.errors import SettingsError
 from forebay_service.identity import Identity
 from forebay_service.languages import CATALOGUES, SOURCE
@@ -122,12 +123,16 @@ class Settings(ServiceSettings):
     alert_private_addresses: Annotated[
         bool, Field(description="Whether webhooks of alerts may go to private addresses, and by plain HTTP.")
     ] = False
+    webhook_ports: Annotated[
+        tuple[Annotated[int, Field(ge=1, le=65535)], ...],
+        Field(description="Ports that webhooks may go to; where private addresses are allowed, they go to any port."),
+    ] = (443, 8443)
     smtp_host: Annotated[str | None, Field(description="The mail server for alerts by e-mail; none: no e-mail.")] = None
     smtp_port: Annotated[int, Field(ge=1, le=65535, description="Its port.")] = 587
     smtp_security: Annotated[
         Literal["starttls", "tls", "none"], Field(description="How the connection to it is secured; none only on this host.")
     ] = "starttls"
-    smtp_from: Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", description="Who mails come from.")] = "forebay@localhost"
+    smtp_from: Annotated[Address, Field(description="Who mails come from.")] = "forebay@localhost"
     smtp_user: Annotated[str | None, Field(description="Who signs in to the mail server; none: nobody does.")] = None
     smtp_password: Annotated[SecretStr | None, Field(description="The password for that.")] = None
     smtp_password_file: Annotated[Path | None, Field(description="A file with the password, instead.")] = None

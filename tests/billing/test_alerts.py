@@ -75,12 +75,14 @@ class Post:
 
     def __init__(self) -> None:
         self.mails: list[Message] = []
+        self.recipients: list[list[str]] = []
         self.refusals: list[str] = []
         self.signed_in: list[bytes] = []
 
     async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:
         if self.refusals:
             return self.refusals.pop()
+        self.recipients.append(list(envelope.rcpt_tos))
         self.mails.append(message_from_bytes(envelope.content, policy=default))
         return "250 taken"
 
@@ -320,7 +322,7 @@ def test_an_operators_channel_of_a_tenant_of_whom_nothing_was_recorded_is_refuse
 )  # fmt: skip
 def test_a_webhook_that_is_aimed_at_us_is_refused_at_once(url: str) -> None:
     with pytest.raises(InvalidRequest, match="target"):
-        check_target(url, private_allowed=False)
+        check_target(url, private_allowed=False, ports=(443, 8443))
 
 
 @pytest.mark.parametrize(
@@ -335,12 +337,36 @@ def test_addresses_that_the_internet_does_not_reach_are_not_public(address: str)
     assert is_public(ipaddress.ip_address("8.8.8.8")) and is_public(ipaddress.ip_address("2606:4700::1111"))
 
 
+def test_webhooks_go_to_the_ports_that_an_operator_allows_and_to_no_other(
+    serving: Any, receiver: Receiver, usage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A channel that was added while its port was allowed is refused when it is sent to."""
+    for url in ("https://example.com:22/", "https://example.com:6379/", "https://example.com:80/", "https://[2606:4700::1111]:25/"):
+        with pytest.raises(InvalidRequest, match="port 443 or 8443"):
+            check_target(url, private_allowed=False, ports=(443, 8443))
+    for url in ("https://example.com/", "https://example.com:443/", "https://example.com:8443/x"):
+        check_target(url, private_allowed=False, ports=(443, 8443))
+
+    async def resolve(_self: Any, _host: str, _port: int, _family: Any = 0) -> list[tuple[int, Any]]:
+        return [(socket.AF_INET, ("8.8.8.8", receiver.server.server_port))]
+
+    monkeypatch.setattr(webhooks.DefaultLoopResolver, "resolve", resolve)
+    before = serving(alert_private_addresses=False, webhook_ports=(8444,))
+    add(before, "webhook", "https://hooks.example.com:8444/hook")
+    refused = before.request("acme-owner", "POST", "/api/alerts/channels", json={"kind": "slack", "target": "https://example.com/hook"})
+    assert refused.status_code == 400 and "webhooks go to port 8444;" in refused.json()["error"]["message"]
+    after = serving(alert_private_addresses=False)
+    spend(after, usage, [100])
+    step(after)
+    assert "port 8444 is not one that webhooks may go to" in health(after)[0]["note"]
+
+
 def test_a_public_name_that_leads_to_a_private_address_gets_no_connection(
     serving: Any, receiver: Receiver, usage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a name leads to may change after it was set, and between looking and connecting: the connection goes where was looked."""
-    running = serving(alert_private_addresses=False)
     port = receiver.server.server_port
+    running = serving(alert_private_addresses=False, webhook_ports=(443, port))
     where = "8.8.8.8"
 
     async def resolve(_self: Any, _host: str, port: int, _family: Any = 0) -> list[tuple[int, Any]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-import re
 
+from forebay_service.addresses import is_address
 from forebay_service.errors import Fault
 from sqlalchemy import Connection
 
@@ -23,8 +23,6 @@ from forebay_billing.writes import alerts
 from forebay_billing.writes.alerts import Channel
 
 log = logging.getLogger(__name__)
-
-_ADDRESS = re.compile(r"[^@\s,;<>\"]{1,64}@[^@\s,;<>\"]{1,255}")
 
 
 class AlertsHandler(BillingHandler):
@@ -110,13 +108,13 @@ async def check_channel(kind: str, target: str, settings: Settings) -> None:
     if kind == "email":
         check_address(target, settings)
     else:
-        check_target(target, settings.alert_private_addresses)
+        check_target(target, settings.alert_private_addresses, settings.webhook_ports)
         await check_resolved(target, settings.alert_private_addresses)
 
 
 def check_address(target: str, settings: Settings, field: str = "target") -> None:
     """Raises InvalidRequest for what is no e-mail address, and where no mail is sent."""
-    if _ADDRESS.fullmatch(target) is None:
+    if not is_address(target):
         raise InvalidRequest(f"{field}: give one e-mail address, such as ops@example.com.", Fault("no_address", field))
     if settings.smtp_host is None:
         raise InvalidRequest(f"{field}: this installation sends no e-mail (setting smtp_host).", Fault("mail_off", field))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
+from forebay_service.addresses import Address
 from forebay_service.bodies import fault_found, first_fault
 from forebay_service.languages import CATALOGUES
 from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX, Label, Line, Name
@@ -256,7 +257,7 @@ class ContactBody(_Body):
     """``PUT api/payments/contacts/{tenant}``."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=150, pattern=NO_NUL)]
-    email: Annotated[str, StringConstraints(min_length=3, max_length=512, pattern=r"^[^@\s\x00]+@[^@\s\x00]+$")] | None = None
+    email: Address | None = None
 
 
 class PortalBody(_Body):
@@ -282,7 +283,7 @@ class ProfileBody(_Body):
     legal_name: Annotated[str, StringConstraints(min_length=1, max_length=LEGAL_NAME_CHARS_MAX, pattern=NO_NUL)] = ""
     address: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX, pattern=NO_NUL)] = ""
     tax_id: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=NO_NUL)] = ""
-    email: Annotated[str, StringConstraints(min_length=3, max_length=TEXT_CHARS_MAX, pattern=r"^[^@\s\x00]+@[^@\s\x00]+$")] | None = None
+    email: Address | None = None
     tax_label: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=NO_NUL)] = ""
     tax_bps: int = 0
     currency: str | None = None

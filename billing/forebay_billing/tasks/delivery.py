@@ -89,7 +89,7 @@ class Courier:
         self._chance = chance
         self._common_language = settings.language
         self._mailbox = mailbox_of(settings)
-        self._webhooks = webhooks or Webhooks(settings.alert_private_addresses)
+        self._webhooks = webhooks or Webhooks(settings.alert_private_addresses, settings.webhook_ports)
 
     def close(self) -> None:
         """Lets go of the connections."""

@@ -12,6 +12,7 @@ import hmac
 import ipaddress
 import socket
 from base64 import b64decode, b64encode
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +22,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from forebay_billing.errors import InvalidRequest
 
+HTTPS_PORT = 443
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 10.0
 ANSWER_BYTES_MAX = 64 * 1024
@@ -55,8 +57,11 @@ def signature(secret: str, id: str, timestamp_seconds: int, body: bytes) -> str:
     return "v1," + b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
 
 
-def check_target(url: str, private_allowed: bool) -> None:
-    """Refuses what can be seen to be wrong before any name is resolved. Raises InvalidRequest."""
+def check_target(url: str, private_allowed: bool, ports: Collection[int]) -> None:
+    """Refuses what can be seen to be wrong before any name is resolved. Where private addresses are allowed, all ports are.
+
+    Raises InvalidRequest.
+    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -67,6 +72,8 @@ def check_target(url: str, private_allowed: bool) -> None:
         raise InvalidRequest(f"target: give a URL that begins with {' or '.join(schemes)}://.")
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise InvalidRequest("target: a URL without a user, a password and a fragment; webhooks prove themselves by their signature.")
+    if not private_allowed and (port or HTTPS_PORT) not in ports:
+        raise InvalidRequest(f"target: webhooks go to {_listed(ports)}; an operator may allow other ports (setting webhook_ports).")
     if not private_allowed and not _may_be_public(host):
         raise InvalidRequest(_not_public(host))
 
@@ -78,11 +85,15 @@ async def check_resolved(url: str, private_allowed: bool) -> None:
         return
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            await PublicResolver().resolve(host, 443)
+            await PublicResolver().resolve(host, HTTPS_PORT)
     except NotPublic:
         raise InvalidRequest(_not_public(host)) from None
     except (OSError, TimeoutError, UnicodeError):
         return
+
+
+def _listed(ports: Collection[int]) -> str:
+    return f"port {' or '.join(map(str, sorted(ports)))}" if ports else "no port"
 
 
 def _not_public(host: str) -> str:
@@ -117,16 +128,22 @@ def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
 
 
 class NotPublic(OSError):
-    """An address that only we can reach; the message says which."""
+    """An address that only we can reach, or a port that is not allowed; the message says which."""
 
 
 class PublicResolver(Resolver):
-    """Resolves names to public addresses only: one that is not makes the whole answer suspect. What it returns is connected to."""
+    """Resolves names to public addresses only: one that is not makes the whole answer suspect. What it returns is connected to.
 
-    def initialize(self) -> None:
+    A port that is not allowed is refused, too: channels may be older than the rule.
+    """
+
+    def initialize(self, ports: Collection[int] = (HTTPS_PORT,)) -> None:
         self._resolver = DefaultLoopResolver()
+        self._ports = ports
 
     async def resolve(self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[tuple[int, Any]]:
+        if port not in self._ports:
+            raise NotPublic(f"port {port} is not one that webhooks may go to; these go to {_listed(self._ports)}")
         found: list[tuple[int, Any]] = await self._resolver.resolve(host, port, family)
         for _, address in found:
             if not is_public(ipaddress.ip_address(str(address[0]).partition("%")[0])):
@@ -137,8 +154,8 @@ class PublicResolver(Resolver):
 class Webhooks:
     """Sends webhooks until :meth:`close`."""
 
-    def __init__(self, private_allowed: bool) -> None:
-        resolver = DefaultLoopResolver() if private_allowed else PublicResolver()
+    def __init__(self, private_allowed: bool, ports: Collection[int] = (HTTPS_PORT,)) -> None:
+        resolver = DefaultLoopResolver() if private_allowed else PublicResolver(ports=ports)
         self._client = SimpleAsyncHTTPClient(
             force_instance=True, max_clients=CLIENTS_MAX, resolver=resolver, max_buffer_size=ANSWER_BYTES_MAX,
             max_body_size=ANSWER_BYTES_MAX,

@@ -28,6 +28,9 @@ from forebay_billing.writes.budgets import budget_of
 CLAIMS = Claims(deliveries, claim_seconds=60, note_characters_max=500)
 CLAIMED_MAX = 32
 CHANNELS_PER_TENANT_MAX = 20
+CHANNEL_DAILY_MAX = 200
+"""Alerts that go to a tenant's channel within a day; what is beyond is given up, and says so."""
+DAY_NS = 86_400 * 10**9
 ALERTS_SHOWN_MAX = 500
 SECRET_BYTES = 32
 TOLD_CHARACTERS = 4
@@ -144,7 +147,7 @@ def write(books: Books, due: Sequence[Due], now_ns: int) -> int:
             insert(alerts).values(id=id, budget_id=each.budget.id, period=each.period, threshold=each.threshold, at_ns=now_ns, **values)
         )
         for channel in channels_of(connection, each.budget.subject.tenant, with_operators=True):
-            row = {"alert_id": id, "channel_id": channel.id, "state": "waiting", "attempts": 0}
+            row = {"alert_id": id, "channel_id": channel.id, "attempts": 0, **_beginning(connection, channel, now_ns)}
             connection.execute(insert(deliveries).values(**row, created_at_ns=now_ns, next_at_ns=now_ns))
     return len(fresh)
 
@@ -199,20 +202,41 @@ def remove_channel(books: Books, id: int, tenant: str | None, who: str, now_ns: 
 
 
 def retry_dead(books: Books, id: int, tenant: str | None, who: str, now_ns: int) -> int:
-    """Tries again what could not be delivered to a channel; returns how many. Raises UnknownChannel."""
+    """Tries again what could not be delivered to a channel, as much as it may get today; returns how many. Raises UnknownChannel."""
     found = _channel(books.connection, id, tenant)
     values = {"state": "waiting", "created_at_ns": now_ns, "next_at_ns": now_ns, "settled_at_ns": None}
-    dead = (deliveries.c.channel_id == id) & (deliveries.c.state == "dead")
-    count = books.connection.execute(update(deliveries).where(dead).values(**values)).rowcount
+    of = deliveries.c
+    dead = select(of.alert_id).where(of.channel_id == id, of.state == "dead").order_by(of.alert_id.desc())
+    wanted = books.connection.execute(dead.limit(_room(books.connection, found, now_ns))).scalars().all()
+    again = update(deliveries).where(of.channel_id == id, of.alert_id.in_(wanted))
+    count = books.connection.execute(again.values(**values)).rowcount
     books.append_audit(now_ns, who, "alerts.channel.retry", f"{found.tenant or ''}#{id}", None, {"deliveries": count})
     return count
+
+
+def _room(connection: Connection, channel: Channel, now_ns: int) -> int:
+    """How many alerts may go to the channel now. What waits or arrived counts; the operators' own channels have no bound."""
+    if channel.tenant is None:
+        return ALERTS_SHOWN_MAX
+    of = deliveries.c
+    sent = (of.channel_id == channel.id, of.created_at_ns > now_ns - DAY_NS, of.state != "dead")
+    return max(0, CHANNEL_DAILY_MAX - int(connection.execute(select(func.count()).where(*sent)).scalar_one()))
+
+
+def _beginning(connection: Connection, channel: Channel, now_ns: int) -> dict[str, object]:
+    """The state of a new delivery."""
+    if _room(connection, channel, now_ns) > 0:
+        return {"state": "waiting"}
+    note = f"{CHANNEL_DAILY_MAX} alerts went there within a day; try it again tomorrow"
+    return {"state": "dead", "settled_at_ns": now_ns, "note": note}
 
 
 def health(connection: Connection, channel_id: int) -> Health:
     """How the channel's deliveries stand."""
     query = select(deliveries.c.state, func.count()).where(deliveries.c.channel_id == channel_id).group_by(deliveries.c.state)
     counts = {state: count for state, count in connection.execute(query)}
-    failed = select(deliveries.c.note).where(deliveries.c.channel_id == channel_id, deliveries.c.state != "done", deliveries.c.attempts > 0)
+    tried = or_(deliveries.c.attempts > 0, deliveries.c.state == "dead")
+    failed = select(deliveries.c.note).where(deliveries.c.channel_id == channel_id, deliveries.c.state != "done", tried)
     note = connection.execute(failed.order_by(deliveries.c.alert_id.desc()).limit(1)).scalar_one_or_none()
     return Health(counts.get("waiting", 0), counts.get("done", 0), counts.get("dead", 0), note)
 

@@ -29,6 +29,8 @@ CLAIMED_MAX = 32
 CHANNELS_PER_USER_MAX = 10
 HOURLY_MAX = 60
 """Notices of a person within an hour: a loop of failing cells floods nobody."""
+CHANNEL_DAILY_MAX = 200
+"""Notices that go to a channel within a day; what is beyond is not sent there."""
 ADDRESSES_DAILY_MAX = 10
 """Codes that are mailed for a person within a day."""
 CODE_BYTES = 4
@@ -190,12 +192,13 @@ def post_of_job(books: Books, notice: Notice, key: str, wanted: JobNotices | Non
 
 
 def post(books: Books, notice: Notice, key: str | None = None) -> int:
-    """Writes a notice (its ``id`` is ignored) with its deliveries; returns how many. Without a confirmed channel nothing is written.
+    """Writes a notice (its ``id`` is ignored) with its deliveries; returns how many. Without a confirmed channel that had
+    fewer than CHANNEL_DAILY_MAX of them today nothing is written.
 
     Raises TooLarge above HOURLY_MAX.
     """
     connection, person, now_ns = books.connection, notice.person, notice.at_ns
-    channels = [one for one in channels_of(connection, person) if one.confirmed]
+    channels = [one for one in channels_of(connection, person) if one.confirmed and _has_room(connection, one, now_ns)]
     if not channels:
         return 0
     own = (notices.c.tenant == person.tenant, notices.c.user_name == person.user)
@@ -238,6 +241,12 @@ def _row(connection: Connection, person: Person, id: int) -> Row[Any]:
     if row is None:
         raise UnknownChannel(f"You have no channel {id}; list them with GET api/notices/channels.")
     return row
+
+
+def _has_room(connection: Connection, channel: NoticeChannel, now_ns: int) -> bool:
+    of = notice_deliveries.c
+    lately = select(func.count()).where(of.channel_id == channel.id, of.created_at_ns > now_ns - 24 * HOUR_NS)
+    return int(connection.execute(lately).scalar_one()) < CHANNEL_DAILY_MAX
 
 
 def _mailed_lately(connection: Connection, person: Person, now_ns: int) -> int:

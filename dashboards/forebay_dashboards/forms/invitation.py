@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from forebay_service.addresses import is_address
 from forebay_service.languages import Text
 
 from forebay_dashboards.hub_rows import MadeInvitation
@@ -14,8 +14,7 @@ from forebay_dashboards.text.times import moment
 
 ROLES = ("member", "billing", "owner")
 DAYS = ("1", "7", "30")
-ADDRESS_CHARACTERS_MAX = 320
-_ADDRESS = re.compile(r"[^@\s,;<>\"]{1,64}@[^@\s,;<>\"]{1,255}")
+TYPED_CHARACTERS_MAX = 320
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,13 @@ class InvitationForm:
 
 def judge(typed: Mapping[str, str]) -> tuple[InvitationForm, dict[str, Any]]:
     """The form, with what is wrong in it, and what it asks the hub for."""
-    values = {name: typed.get(name, "").strip()[:ADDRESS_CHARACTERS_MAX] for name in ("role", "address", "days")}
+    values = {name: typed.get(name, "").strip()[:TYPED_CHARACTERS_MAX] for name in ("role", "address", "days")}
     problems: dict[str, Text] = {}
     if values["role"] not in ROLES:
         problems["role"] = Text("Choose a role.")
     if values["days"] not in DAYS:
         problems["days"] = Text("Choose for how long the link holds.")
-    if values["address"] and _ADDRESS.fullmatch(values["address"]) is None:
+    if values["address"] and not is_address(values["address"]):
         problems["address"] = Text("Give one e-mail address, such as ann@example.com, or none.")
     body = {"role": values["role"], "address": values["address"] or None, "days": int(values["days"]) if "days" not in problems else 0}
     return InvitationForm(values, problems), body

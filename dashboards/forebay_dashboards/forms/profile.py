@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from forebay_service.addresses import is_address
 from forebay_service.languages import Text
 
 from forebay_dashboards.forms.etags import stamp_of
 from forebay_dashboards.rows import Profile
 
 FIELDS = ("legal_name", "address", "tax_id", "email")
-_EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def judge(typed: Mapping[str, str], stamp: str) -> tuple[ProfileForm, dict[str, 
     problems: dict[str, Text] = {}
     if not values["legal_name"]:
         problems["legal_name"] = Text("Say the name that stands on invoices.")
-    if values["email"] and _EMAIL.fullmatch(values["email"]) is None:
+    if values["email"] and not is_address(values["email"]):
         problems["email"] = Text("Give one e-mail address, such as accounts@example.com, or none.")
     return ProfileForm(values, stamp, problems), {**values, "email": values["email"] or None}
 

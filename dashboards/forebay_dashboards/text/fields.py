@@ -126,6 +126,7 @@ _SENTENCES: Mapping[str, Callable[[Values], Text]] = {
     "no_invitation": lambda given: Text("There is no such invitation any more: it was used, revoked, or has expired."),
     "invitations_open": lambda given: Text("%(most)s invitations are open; revoke one first.", most=given["most"]),
     "invitations_hourly": lambda given: Text("%(most)s invitations were made within an hour; go on in an hour.", most=given["most"]),
+    "invitations_daily": lambda given: Text("%(most)s invitations were made within a day; go on tomorrow.", most=given["most"]),
     "list_line": lambda given: Text(
         "Line %(line)s of the price list cannot be read: %(problem)s", line=given["line"], problem=as_sent(given["problem"])
     ),

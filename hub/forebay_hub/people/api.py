@@ -13,6 +13,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
 from forebay_service import audit
+from forebay_service.addresses import Address
 from forebay_service.bodies import body_of, query_of
 from forebay_service.errors import Forbidden, RequestError
 from forebay_service.handler import error_document
@@ -42,7 +43,7 @@ class InvitationBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     role: Literal["owner", "billing", "member"] = "member"
-    address: Annotated[str, Field(max_length=320, pattern=r"^[^@\s,;<>\"]{1,64}@[^@\s,;<>\"]{1,255}$")] | None = None
+    address: Address | None = None
     days: Annotated[int, Field(ge=1, le=invitations.DAYS_MAX)] = 7
 
 

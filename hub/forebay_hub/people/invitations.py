@@ -25,6 +25,8 @@ OPEN_MAX = 50
 """Of a tenant, at a time."""
 HOURLY_MAX = 30
 """Of a tenant, made within an hour; each may be a mail."""
+DAILY_MAX = 100
+"""The same, within a day."""
 
 
 @dataclass(frozen=True)
@@ -49,16 +51,19 @@ def make(
     connection: Connection, tenant: str, role: Role, address: str | None, days: int, who: str, now_ns: int
 ) -> tuple[Invitation, str]:
     """A new one, and its token, which is told here alone. Raises TooLarge where there are too many."""
-    of = INVITATIONS.c
-    lately = select(func.count()).where(of.tenant == tenant, of.made_at_ns > now_ns - HOUR_NS)
     if len(open_of(connection, tenant, now_ns)) >= OPEN_MAX:
         raise TooLarge(
             f"The tenant {tenant} has {OPEN_MAX} open invitations; revoke one first.", Fault("invitations_open", values={"most": OPEN_MAX})
         )
-    if connection.execute(lately).scalar_one() >= HOURLY_MAX:
+    if _made_since(connection, tenant, now_ns - HOUR_NS) >= HOURLY_MAX:
         raise TooLarge(
             f"The tenant {tenant} made {HOURLY_MAX} invitations within an hour; go on in an hour.",
             Fault("invitations_hourly", values={"most": HOURLY_MAX}),
+        )
+    if _made_since(connection, tenant, now_ns - DAY_NS) >= DAILY_MAX:
+        raise TooLarge(
+            f"The tenant {tenant} made {DAILY_MAX} invitations within a day; go on tomorrow.",
+            Fault("invitations_daily", values={"most": DAILY_MAX}),
         )
     token = secrets.token_urlsafe(TOKEN_BYTES)
     facts = {"tenant": tenant, "role": role, "address": address, "made_at_ns": now_ns, "made_by": who}
@@ -68,6 +73,11 @@ def make(
     after = {"role": role, "address": address, "expires_at_ns": made.expires_at_ns}
     append_audit(connection, now_ns, who, "invitation.make", made.subject, None, after)
     return made, token
+
+
+def _made_since(connection: Connection, tenant: str, since_ns: int) -> int:
+    query = select(func.count()).where(INVITATIONS.c.tenant == tenant, INVITATIONS.c.made_at_ns > since_ns)
+    return int(connection.execute(query).scalar_one())
 
 
 def open_of(connection: Connection, tenant: str, now_ns: int) -> list[Invitation]:
