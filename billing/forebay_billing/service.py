@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from forebay_service.errors import SettingsError
 from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator, HubAuthenticator, TokenAuthenticator
+from forebay_service.people.roster import HubPeople, People
 from forebay_service.process import listen, set_when_asked_to_stop
 from forebay_service.routes import rules
 from tornado.httpserver import HTTPServer
@@ -25,6 +26,7 @@ from forebay_billing.settings import Settings
 from forebay_billing.tables.engines import open_engines
 from forebay_billing.tasks.budget_watch import BudgetWatch
 from forebay_billing.tasks.delivery import Courier
+from forebay_billing.tasks.leavers import Leavers
 from forebay_billing.tasks.month_end import MonthEnd
 from forebay_billing.tasks.monthly_reports import MonthlyReports
 from forebay_billing.tasks.notices import Notices
@@ -47,7 +49,9 @@ EXPIRY_SECONDS = 2.0
 class Service:
     """The running service. Made inside an event loop; :meth:`close` ends it."""
 
-    def __init__(self, settings: Settings, authenticator: Authenticator, clock_ns: Callable[[], int] = time.time_ns) -> None:
+    def __init__(
+        self, settings: Settings, authenticator: Authenticator, clock_ns: Callable[[], int] = time.time_ns, people: People | None = None
+    ) -> None:
         metrics = Metrics()
         self.store = Store(open_engines(settings.database, settings.busy_seconds), clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
@@ -79,6 +83,9 @@ class Service:
         self.reports.start()
         self.notices = Notices(self._courier)
         self.notices.start()
+        self.leavers = None if people is None else Leavers(self.store, people, clock_ns)
+        if self.leavers is not None:
+            self.leavers.start()
         self.revenue = RevenueHours(self.store, clock_ns)
         self.revenue.start()
         self.rollups = UsageRollups(self.store)
@@ -98,6 +105,8 @@ class Service:
         await self._closer.close()
         await self.reports.close()
         await self.notices.close()
+        if self.leavers is not None:
+            await self.leavers.close()
         await self.revenue.close()
         await self.rollups.close()
         self._expiry.cancel()
@@ -154,11 +163,18 @@ def authenticator_of(settings: Settings) -> Authenticator:
     return TokenAuthenticator({entry.token: entry.identity() for entry in settings.tokens})
 
 
+def people_of(settings: Settings) -> People | None:
+    """The hub, which knows who belongs to which tenant; None without one."""
+    if settings.hub_api_url is None or settings.hub_token is None:
+        return None
+    return HubPeople(settings.hub_api_url, settings.hub_token)
+
+
 async def serve(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     set_when_asked_to_stop(stop)
-    service = Service(settings, authenticator_of(settings))
+    service = Service(settings, authenticator_of(settings), people=people_of(settings))
     gc.freeze()  # what was made so far stays, and is not looked through again at each collection
     await stop.wait()
     await service.close()

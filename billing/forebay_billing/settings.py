@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from forebay_service.addresses import Address
 from forebay_service.errors import SettingsError
 from forebay_service.identity import Identity
 from forebay_service.languages import CATALOGUES, SOURCE
+from forebay_service.people.addresses import Address
 from forebay_service.settings import ServiceSettings
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
@@ -66,7 +66,8 @@ class Settings(ServiceSettings):
     ] = None
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8712
     hub_token: Annotated[
-        str | None, Field(repr=False, description="Billing's own JupyterHub token, which tells whether the hub is well.")
+        str | None,
+        Field(repr=False, description="Billing's own JupyterHub token: it tells whether the hub is well, and who left a tenant."),
     ] = None
     tokens: Annotated[tuple[TokenSettings, ...], Field(description="Fixed callers, for an installation without a hub.")] = ()
     currency: Annotated[Currency, Field(description="Currency in which tenants are billed.")] = "USD"

@@ -21,6 +21,7 @@ from forebay_service.account import Account
 from forebay_service.errors import SettingsError
 from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator
+from forebay_service.people.roster import HubPeople
 from forebay_service.process import listen
 from forebay_service.routes import rules
 from forebay_wire.messages import MESSAGE_BYTES_MAX
@@ -41,6 +42,7 @@ from forebay_pool.http import handler as handler_http
 from forebay_pool.http.routes import ROUTES
 from forebay_pool.jobs.dispatcher import Dispatcher
 from forebay_pool.jobs.hub import HubServers
+from forebay_pool.jobs.leavers import Leavers
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import PricesSet, QuotaSet, Restored
@@ -391,13 +393,17 @@ class Service:
         if self.outbox is not None:
             loops += (self.outbox.run(), self.outbox.retry_refused())
         if self.dispatcher is not None:
-            loops.append(self.dispatcher.run())
+            loops += (self.dispatcher.run(), self._leavers(self.dispatcher).run())
             if self.billing is not None:
                 loops.append(JobNotices(self.dispatcher.store, self.writer, self.billing, self.settings.source).run())
         for loop in loops:
             task = asyncio.create_task(loop)
             task.add_done_callback(self._loop_ended)
             self._tasks.append(task)
+
+    def _leavers(self, dispatcher: Dispatcher) -> Leavers:
+        people = HubPeople(self.settings.hub_api_url or "", self.settings.hub_token or "")
+        return Leavers(dispatcher, people, self.settings.source)
 
     def _heartbeats(self, billing: BillingClient) -> Heartbeats:
         def count(taken: bool) -> None:

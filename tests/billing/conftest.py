@@ -22,6 +22,7 @@ from forebay_billing.settings import Settings, TokenSettings
 from forebay_billing.tables.engines import Engines, migrate, open_engines, writing
 from forebay_billing.writes.usage import seed
 from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
+from forebay_service.people.roster import People
 
 NOVEMBER = Month(2026, 11)
 NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9
@@ -57,8 +58,9 @@ class Clock:
 class Running:
     """A service in a thread of its own, and a client that knows the callers' tokens."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock, people: People | None = None) -> None:
         self.settings = settings
+        self._people = people
         self.clock = clock
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="billing-service")
@@ -67,7 +69,7 @@ class Running:
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.service.port}", timeout=30, trust_env=False)
 
     async def _start(self) -> Service:
-        return Service(self.settings, authenticator_of(self.settings), self.clock)
+        return Service(self.settings, authenticator_of(self.settings), self.clock, self._people)
 
     def _run(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)

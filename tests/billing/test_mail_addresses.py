@@ -11,7 +11,7 @@ from forebay_billing.documents.messages import Message
 from forebay_billing.tasks.smtp import Mailbox
 from forebay_billing.tasks.webhooks import Undelivered
 from forebay_billing.writes import alerts, notices
-from forebay_service.addresses import address_of, is_address
+from forebay_service.people.addresses import address_of, is_address
 from test_alerts import Post, Receiver, add, health, post, receiver  # noqa: F401 - fixtures
 from test_notices import NOTICE, ask, serving, step  # noqa: F401 - fixtures
 

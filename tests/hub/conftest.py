@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,10 +19,15 @@ from typing import Any
 import httpx
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from people_pages import Caller
+
 START_TIMEOUT_SECONDS = 300
 """For a hub whose process lives; one that ended fails at once."""
 STOP_TIMEOUT_SECONDS = 120
 ADMIN_TOKEN = "a" * 32
+_addresses = itertools.count(1)
 
 CONFIGURATION = """
 import os
@@ -41,7 +48,7 @@ directory = directory_of({{
 pages = ManagedService("dashboards", "http://127.0.0.1:{pages}", ("{python}", "-m", "http.server", "--bind", "127.0.0.1", "{pages}"), {{}})
 directory = configure(c, Settings(directory, (pages,), "sqlite:///hub.sqlite", look=Look("Acme <Cloud>", help_url="https://help.example/")))
 c.JupyterHub.services.append({{"name": "tests", "api_token": "{admin_token}"}})
-c.JupyterHub.load_roles.append({{"name": "tests", "services": ["tests"], "scopes": ["admin:users", "tokens"]}})
+c.JupyterHub.load_roles.append({{"name": "tests", "services": ["tests"], "scopes": ["admin:users", "groups", "tokens"]}})
 c.JupyterHub.bind_url = "http://127.0.0.1:{public}"
 c.JupyterHub.hub_bind_url = "http://127.0.0.1:{hub}"
 c.JupyterHub.authenticator_class = LoginsAuthenticator
@@ -130,3 +137,16 @@ def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
             pass
         time.sleep(0.1)
     pytest.fail(f"the hub did not start:\n{log.read_text()[-3000:]}")
+
+
+@pytest.fixture(scope="module")
+def call(hub: Any) -> Callable[[str], Caller]:
+    return cache(lambda name: Caller(hub, name))
+
+
+@pytest.fixture
+def browser(hub: Any) -> Iterator[httpx.Client]:
+    """Each with an address of its own, as the proxy tells it."""
+    headers = {"X-Forwarded-For": f"10.9.0.{next(_addresses)}"}
+    with httpx.Client(base_url=hub.api_url.removesuffix("/api"), headers=headers, timeout=60) as client:
+        yield client

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -19,68 +16,9 @@ from forebay_hub.people.invitations import HOURLY_MAX
 from forebay_hub.people.paces import Pace
 from forebay_hub.tenants import Decision, Directory, Tenant, directory_of
 from forebay_service.identity import TENANT
+from people_pages import PASSWORD, Caller, begin, open_link, press, sign_in
 
 ACME = {"acme": {"owners": ["ann"], "members": ["bob"]}, "globex": {"owners": ["gus"], "members": []}}
-PASSWORD = "correct horse battery"
-_addresses = itertools.count(1)
-
-
-class Caller:
-    """Somebody with a token, who asks the hub's API."""
-
-    def __init__(self, hub: Any, name: str, **fields: object) -> None:
-        self._url, self._headers = f"{hub.api_url}/forebay", {"Authorization": f"token {hub.new_token(name, **fields)}"}
-
-    def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
-        return httpx.request(method, f"{self._url}/{path}", json=body, headers=self._headers, timeout=60)
-
-    def invite(self, tenant: str = "acme", **body: object) -> dict[str, Any]:
-        made = self.ask("POST", f"tenants/{tenant}/invitations", body)
-        assert made.status_code == 201, made.text
-        found: dict[str, Any] = made.json()
-        return found
-
-    def open_invitations(self) -> set[int]:
-        return {one["id"] for one in self.ask("GET", "tenants/acme/invitations").json()["invitations"]}
-
-    def members(self, tenant: str = "acme") -> dict[str, str]:
-        rows = self.ask("GET", f"tenants/{tenant}/members").json()["members"]
-        return {row["name"]: row["role"] for row in rows}
-
-
-@pytest.fixture(scope="module")
-def call(hub: Any) -> Callable[[str], Caller]:
-    return cache(lambda name: Caller(hub, name))
-
-
-@pytest.fixture
-def browser(hub: Any) -> Iterator[httpx.Client]:
-    """Each with an address of its own, as the proxy tells it."""
-    headers = {"X-Forwarded-For": f"10.9.0.{next(_addresses)}"}
-    with httpx.Client(base_url=hub.api_url.removesuffix("/api"), headers=headers, timeout=60) as client:
-        yield client
-
-
-def open_link(browser: httpx.Client, made: dict[str, Any]) -> httpx.Response:
-    return browser.get(made["path"].removeprefix("/hub"), follow_redirects=True)
-
-
-def press(browser: httpx.Client, page: httpx.Response, **fields: str) -> httpx.Response:
-    xsrf = re.search(r'name="_xsrf" value="([^"]+)"', page.text)
-    assert xsrf is not None, page.text
-    headers = {"Referer": str(page.url), "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
-    return browser.post("/join", data={"_xsrf": xsrf[1], **fields}, headers=headers)
-
-
-def sign_in(browser: httpx.Client, name: str, password: str) -> httpx.Response:
-    page = browser.get("/login")
-    xsrf = next(cookie.value for cookie in browser.cookies.jar if cookie.name == "_xsrf")
-    headers = {"Referer": str(page.url), "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
-    return browser.post("/login", data={"username": name, "password": password, "_xsrf": xsrf or ""}, headers=headers)
-
-
-def begin(browser: httpx.Client, made: dict[str, Any], name: str) -> httpx.Response:
-    return press(browser, open_link(browser, made), name=name, password=PASSWORD, again=PASSWORD)
 
 
 def test_a_tenants_people_are_told_to_who_administers_it_and_to_operators_alone(call: Callable[[str], Caller]) -> None:

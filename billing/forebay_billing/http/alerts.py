@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from forebay_service.addresses import is_address
 from forebay_service.errors import Fault
+from forebay_service.people.addresses import is_address
 from sqlalchemy import Connection
 
 from forebay_billing.documents.budgets import alert_row, channel_health_json, channel_json

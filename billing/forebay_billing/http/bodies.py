@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from forebay_service.addresses import Address
 from forebay_service.bodies import fault_found, first_fault
 from forebay_service.languages import CATALOGUES
+from forebay_service.people.addresses import Address
 from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX, Label, Line, Name
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic.dataclasses import dataclass as validated

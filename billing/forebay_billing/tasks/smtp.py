@@ -11,7 +11,7 @@ from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 from typing import Literal
 
-from forebay_service.addresses import ENCODED_WORD, address_of
+from forebay_service.people.addresses import ENCODED_WORD, address_of
 
 from forebay_billing.documents.messages import Message
 from forebay_billing.settings import Settings

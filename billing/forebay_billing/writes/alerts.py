@@ -177,6 +177,12 @@ def channels_of(connection: Connection, tenant: str | None, with_operators: bool
     return [_channel_of(row) for row in connection.execute(query)]
 
 
+def all_channels(connection: Connection) -> list[Channel]:
+    """Of all tenants, and the operators'."""
+    query = select(channels).where(channels.c.removed_at_ns.is_(None)).order_by(channels.c.id)
+    return [_channel_of(row) for row in connection.execute(query)]
+
+
 def add_channel(books: Books, tenant: str | None, kind: ChannelKind, target: str, who: str, now_ns: int) -> Channel:
     """A new channel; a webhook gets a secret of its own. Raises TooLarge."""
     connection = books.connection

@@ -126,6 +126,12 @@ def channels_of(connection: Connection, person: Person) -> list[NoticeChannel]:
     return [_channel_of(row) for row in connection.execute(_own(person).order_by(notice_channels.c.id))]
 
 
+def all_channels(connection: Connection) -> list[NoticeChannel]:
+    """Of everybody."""
+    query = select(notice_channels).where(notice_channels.c.removed_at_ns.is_(None)).order_by(notice_channels.c.id)
+    return [_channel_of(row) for row in connection.execute(query)]
+
+
 def note_of(connection: Connection, channel: NoticeChannel) -> str | None:
     """What the latest delivery that was not taken said; None where the latest was."""
     of = notice_deliveries.c
@@ -172,13 +178,13 @@ def confirm_channel(books: Books, person: Person, id: int, code: str, now_ns: in
     return confirmed
 
 
-def remove_channel(books: Books, person: Person, id: int, now_ns: int) -> NoticeChannel:
-    """Nothing goes there any more, and what waited is given up. Raises UnknownChannel."""
+def remove_channel(books: Books, person: Person, id: int, now_ns: int, who: str | None = None) -> NoticeChannel:
+    """Nothing goes there any more, and what waited is given up; ``who`` removes it, if not the person. Raises UnknownChannel."""
     found = _channel_of(_row(books.connection, person, id))
     books.connection.execute(update(notice_channels).where(notice_channels.c.id == id).values(removed_at_ns=now_ns))
     CLAIMS.give_up_all(books.connection, notice_deliveries.c.channel_id == id, now_ns, "the channel was removed")
     before = {"kind": found.kind, "target": found.told}
-    books.append_audit(now_ns, person.user, "notices.channel.remove", _subject(found), before, {"removed": True})
+    books.append_audit(now_ns, who or person.user, "notices.channel.remove", _subject(found), before, {"removed": True})
     return found
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forebay_service.addresses import is_address
 from forebay_service.languages import Text
+from forebay_service.people.addresses import is_address
 
 from forebay_dashboards.hub_rows import MadeInvitation
 from forebay_dashboards.text.times import moment

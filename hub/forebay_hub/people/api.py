@@ -13,16 +13,16 @@ from dataclasses import asdict
 from typing import Annotated, Any, Literal, TypeVar
 
 from forebay_service import audit
-from forebay_service.addresses import Address
 from forebay_service.bodies import body_of, query_of
 from forebay_service.errors import Forbidden, RequestError
 from forebay_service.handler import error_document
-from forebay_service.identity import BILLING, OPERATE, TENANT, group_of
+from forebay_service.identity import BILLING, OPERATE, SERVICE, TENANT, group_of
+from forebay_service.people.addresses import Address
 from jupyterhub.apihandlers import APIHandler
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_hub.people import invitations
-from forebay_hub.people.members import members_of, set_member
+from forebay_hub.people.members import everybody, members_of, operators, set_member
 from forebay_hub.people.tables import AUDIT
 from forebay_hub.tenants import Decision
 
@@ -144,6 +144,15 @@ class Invitation(PeopleApi):
         self.finish({"id": int(id), "removed": True})
 
 
+class People(PeopleApi):
+    """``GET api/forebay/people``: everybody who belongs to a tenant, and as what; for our services, which end what people leave behind."""
+
+    def get(self) -> None:
+        if SERVICE not in self.expanded_scopes and OPERATE not in self.expanded_scopes:
+            raise Forbidden(f"It needs the scope {SERVICE} to see who belongs to which tenant.")
+        self.finish({"people": [asdict(one) for one in everybody(self.db)], "operators": operators(self.db)})
+
+
 class Audit(PeopleApi):
     """``GET api/forebay/audit``: who changed what of members and invitations, newest first; for operators."""
 
@@ -160,5 +169,6 @@ ROUTES = (
     (r"/api/forebay/tenants/([^/]+)/members/([^/]+)", Member),
     (r"/api/forebay/tenants/([^/]+)/invitations", Invitations),
     (r"/api/forebay/tenants/([^/]+)/invitations/([0-9]{1,9})", Invitation),
+    (r"/api/forebay/people", People),
     (r"/api/forebay/audit", Audit),
 )

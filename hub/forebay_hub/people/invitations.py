@@ -110,6 +110,14 @@ def revoke(connection: Connection, tenant: str, id: int, who: str, now_ns: int) 
     append_audit(connection, now_ns, who, "invitation.revoke", f"{tenant}/#{id}", None, {"removed": True})
 
 
+def revoke_of(connection: Connection, tenant: str, maker: str, who: str, now_ns: int) -> int:
+    """Ends all open invitations to the tenant that somebody made who may invite nobody any more; returns how many."""
+    mine = [one.id for one in open_of(connection, tenant, now_ns) if one.made_by == maker]
+    for id in mine:
+        revoke(connection, tenant, id, who, now_ns)
+    return len(mine)
+
+
 def _open(now_ns: int) -> tuple[Any, ...]:
     of = INVITATIONS.c
     return of.taken_at_ns.is_(None), of.revoked_at_ns.is_(None), of.expires_at_ns > now_ns

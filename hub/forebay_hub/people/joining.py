@@ -21,7 +21,7 @@ from jupyterhub.utils import maybe_future
 from forebay_hub.errors import LoginTaken
 from forebay_hub.logins import LoginsAuthenticator, check_password
 from forebay_hub.people.invitations import Invitation, find, take
-from forebay_hub.people.members import join
+from forebay_hub.people.members import join, may_invite
 from forebay_hub.people.paces import Pace
 from forebay_hub.tenants import NAME, Decision
 
@@ -96,13 +96,19 @@ class JoinPage(BaseHandler):  # type: ignore[misc] # jupyterhub has no type info
         token = (self.get_secure_cookie(INVITATION_COOKIE, max_age_days=COOKIE_DAYS) or b"").decode()
         if not token:
             raise NotFound(Text("Open the link of your invitation; this page alone invites nobody."))
-        return find(self.db.connection(), token, time.time_ns())
+        return self._of_owner(find(self.db.connection(), token, time.time_ns()))
+
+    def _of_owner(self, invitation: Invitation) -> Invitation:
+        """The invitation, unless its maker may invite nobody now, whatever took the right away. Raises NotFound."""
+        if not may_invite(self.db, invitation.made_by, invitation.tenant):
+            raise NotFound(Text("Whoever made this invitation may invite nobody any more. Ask an owner of the tenant for another."))
+        return invitation
 
     def _join(self, invitation: Invitation, login: str) -> None:
         """In one transaction. Raises RequestError."""
         try:
             now_ns = time.time_ns()
-            take(self.db.connection(), invitation, login, now_ns)
+            take(self.db.connection(), self._of_owner(invitation), login, now_ns)
             join(self.db, Decision(invitation.tenant, login, invitation.role), now_ns)
             self.db.commit()
         except BaseException:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from forebay_service.errors import Conflict, Fault, NotFound
 from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP, billing_role, group_of, owner_role
 from forebay_service.languages import Text
+from forebay_service.people.roster import Membership
 from jupyterhub import orm
 from jupyterhub.roles import grant_role, strip_role
 from sqlalchemy.orm import Session
 
+from forebay_hub.people import invitations
 from forebay_hub.people.decisions import decide
 from forebay_hub.tenants import NAME, Decision, Role
 
@@ -19,10 +21,23 @@ def members_of(db: Session, tenant: str) -> dict[str, Role]:
     return {user.name: _role(user, tenant) for user in sorted(group.users, key=lambda user: user.name)}
 
 
+def everybody(db: Session) -> list[Membership]:
+    """Of all tenants."""
+    groups = db.query(orm.Group).filter(orm.Group.name.startswith(TENANT_GROUP, autoescape=True)).order_by(orm.Group.name)
+    tenants = [group.name.removeprefix(TENANT_GROUP) for group in groups]
+    return [Membership(name, tenant, role) for tenant in tenants for name, role in members_of(db, tenant).items()]
+
+
+def operators(db: Session) -> list[str]:
+    """Who operates the installation."""
+    role = orm.Role.find(db, OPERATOR_ROLE)
+    return [] if role is None else sorted(user.name for user in role.users)
+
+
 def set_member(db: Session, decision: Decision, who: str, now_ns: int) -> None:
     """Has somebody who belongs to the tenant be something else in it, or, without a role, belong to it no more. Nothing is committed.
 
-    Raises NotFound, Conflict.
+    Open invitations of who may invite nobody any more end with it, and the tokens of who leaves. Raises NotFound, Conflict.
     """
     members = members_of(db, decision.tenant)
     before = members.get(decision.login)
@@ -36,6 +51,28 @@ def set_member(db: Session, decision: Decision, who: str, now_ns: int) -> None:
         )
     _place(db, decision)
     decide(db.connection(), decision, before, who, now_ns)
+    if not may_invite(db, decision.login, decision.tenant):
+        invitations.revoke_of(db.connection(), decision.tenant, decision.login, who, now_ns)
+    if decision.role is None:
+        _end_tokens(db, decision.login)
+
+
+def may_invite(db: Session, login: str, tenant: str) -> bool:
+    """Whether the login owns the tenant, or operates the installation, now."""
+    user = orm.User.find(db, login)
+    if user is None:
+        return False
+    held = {role.name for role in user.roles}
+    owns = owner_role(tenant) in held and any(group.name == group_of(tenant) for group in user.groups)
+    return owns or OPERATOR_ROLE in held
+
+
+def _end_tokens(db: Session, login: str) -> None:
+    """Programs of somebody who left know tokens that would act for the next tenant. The person signs in again."""
+    user = orm.User.find(db, login)
+    if user is not None:
+        for token in list(user.api_tokens):
+            db.delete(token)
 
 
 def join(db: Session, decision: Decision, now_ns: int) -> None:

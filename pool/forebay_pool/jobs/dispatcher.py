@@ -144,6 +144,11 @@ class Dispatcher:
         now_ns = self.clock_ns()
         _tell("job_lost", await self._decide(job, lambda now: decisions.lost(now, reason, now_ns)), reason=reason)
 
+    async def write(self, call: Callable[[], T]) -> T:
+        """Makes a call on the writer's thread. Raises StoreUnavailable."""
+        found: T = await self._write(call)
+        return found
+
     async def _decide(self, seen: Job, decide: Callable[[Job], Job]) -> Job:
         """What the job becomes, unless something happened to it since it was seen. Raises StoreUnavailable."""
 

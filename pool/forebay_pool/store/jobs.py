@@ -108,6 +108,10 @@ class JobStore:
         waiting = (JOBS.c.state == "queued") & (JOBS.c.server.is_(False)) & (JOBS.c.not_before_ns <= now_ns)
         return self._read(select(JOBS).where(waiting).order_by(JOBS.c.id))
 
+    def unfinished(self) -> list[Job]:
+        """Those that are not over, of everybody."""
+        return self._read(select(JOBS).where(JOBS.c.state.not_in(_OVER)).order_by(JOBS.c.id))
+
     def _read(self, query: Any) -> list[Job]:
         with self._reading() as connection:
             return [_job(row) for row in connection.execute(query)]
