@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP, billing_role, owner_role
+from forebay_service.process import keep_secrets
 
 from forebay_hub import health, look
 from forebay_hub.look import OURS, PAGES, Look
@@ -34,6 +35,7 @@ def configure(c: Any, settings: Settings) -> Directory:
     """Writes tenants, scopes, roles and services into a JupyterHub configuration object. The directory that counts, with what owners
     decided. Raises SettingsError.
     """
+    keep_secrets("JupyterHub", "tornado.access", "tornado.application", "tornado.general")
     directory = settings.directory.overlaid(read_decisions(settings.database_url))
     c.JupyterHub.db_url = settings.database_url
     c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *look.ROUTES, *health.ROUTES]

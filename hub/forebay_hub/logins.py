@@ -9,23 +9,29 @@ import asyncio
 import hashlib
 import hmac
 import json
+import math
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from forebay_service.languages import Text
+from forebay_service.languages import COOKIE, SOURCE, Text, language_of
 from jupyterhub.auth import Authenticator
+from tornado.web import HTTPError
 from traitlets import Unicode
 
 from forebay_hub.errors import LoginsError, LoginTaken
+from forebay_hub.sign_in import SignInPace
 
 PASSWORD_BYTES = 9
 """Of chance in a generated password: twelve characters."""
 PASSWORD_CHARACTERS_MIN = 12
 PASSWORD_CHARACTERS_MAX = 200
+NAME_CHARACTERS_MAX = 255
 SALT_BYTES = 16
 COST = {"n": 2**14, "r": 8, "p": 1}
 """Of scrypt (RFC 7914): 16 MiB and a twentieth of a second for each try."""
@@ -97,11 +103,24 @@ class LoginsAuthenticator(Authenticator):  # type: ignore[misc]  # jupyterhub ha
         help="JSON file of names and passwords; read at every sign-in, so that a change needs no restart.",
     )
 
-    async def authenticate(self, handler: object, data: dict[str, Any]) -> str | None:
-        """The name, or None where name and password do not match."""
-        expected = read_logins(Path(self.logins_file)).get(data["username"])
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(**traits)
+        self.pace = SignInPace(time.monotonic)
+
+    async def authenticate(self, handler: Any, data: dict[str, Any]) -> str | None:
+        """The name, or None where name and password do not match. Raises TooManyTries."""
+        name, address = str(data["username"])[:NAME_CHARACTERS_MAX], _address_of(handler)
+        wait_seconds = self.pace.begin(address, name)
+        if wait_seconds:
+            fields = {"action": "sign_in_waits", "address": address, "seconds": wait_seconds}
+            self.log.warning("a sign-in from %s waits %d s, after wrong passwords", address, wait_seconds, extra=fields)
+            raise _too_many(wait_seconds, handler)
+        expected = read_logins(Path(self.logins_file)).get(name)
         right = await asyncio.to_thread(matches, expected or secrets.token_urlsafe(), data["password"])
-        return data["username"] if expected and right else None
+        if not (expected and right):
+            return None
+        self.pace.passed(address, name)
+        return name
 
     def add_login(self, name: str, password: str) -> None:
         """Another one, with a password of its owner's choice. Raises LoginTaken, LoginsError."""
@@ -110,3 +129,29 @@ class LoginsAuthenticator(Authenticator):  # type: ignore[misc]  # jupyterhub ha
         if name in known:
             raise LoginTaken
         _write(path, {**known, name: hashed(password)})
+
+
+class TooManyTries(HTTPError):
+    """Wrong passwords came too often; ``headers`` say when another try is made."""
+
+    def __init__(self, sentence: str, wait_seconds: int) -> None:
+        super().__init__(HTTPStatus.TOO_MANY_REQUESTS, "%s", sentence)
+        self.headers = {"Retry-After": str(wait_seconds)}
+        self.jupyterhub_message = sentence
+
+
+def _too_many(wait_seconds: int, handler: Any) -> TooManyTries:
+    minutes = math.ceil(wait_seconds / 60)
+    if wait_seconds < 120:
+        text = Text("There were too many wrong passwords. Try again in %(seconds)s seconds.", seconds=wait_seconds)
+    else:
+        text = Text("There were too many wrong passwords. Try again in %(minutes)s minutes.", minutes=minutes)
+    language = SOURCE
+    if handler is not None:
+        language = language_of(handler.get_cookie(COOKIE), handler.request.headers.get("Accept-Language", ""))
+    return TooManyTries(text.said(language), wait_seconds)
+
+
+def _address_of(handler: Any) -> str:
+    """Of the browser, as the proxy tells it."""
+    return "" if handler is None else str(handler.request.remote_ip or "")

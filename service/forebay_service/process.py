@@ -29,12 +29,43 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 S = TypeVar("S", bound=ServiceSettings)
 _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _PLAIN = re.compile(r'[^\s"=]+')
+_ARGUMENT = r"(?:key|token|code|state|_xsrf|code_verifier|access_token|refresh_token)"
+_ESCAPED = r"%(?:25)*"
+"""Begins a character that is escaped, however often."""
+_SECRETS = re.compile(
+    rf"([?&]{_ARGUMENT}=)[^&\s\"'<>)]+|({_ESCAPED}(?:3F|26){_ARGUMENT}{_ESCAPED}3D)(?:(?!{_ESCAPED}26)[^&\s\"'<>)])+", re.IGNORECASE
+)
+"""Arguments of an address that are secret, also where the address stands in another one, as where a sign-in leads to."""
 _OF_EVERY_RECORD = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
 
 
 def one_line(text: str) -> str:
     """The text with what would break or turn a line written as Python writes it."""
     return _UNFIT.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def without_secrets(text: str) -> str:
+    """The text without keys of links, tokens, and codes of sign-in that stand in addresses."""
+    return _SECRETS.sub(lambda found: f"{found[1] or found[2]}[secret]", text)
+
+
+class WithoutSecrets(logging.Filter):
+    """Takes them out of what is logged, before any handler has it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        try:
+            text = record.getMessage()
+        except (TypeError, ValueError):  # logging itself tells of a message that does not fit its arguments
+            return True
+        record.msg, record.args = without_secrets(text), ()
+        return True
+
+
+def keep_secrets(*loggers: str) -> None:
+    """Has these loggers tell no secrets."""
+    for logger in map(logging.getLogger, loggers):
+        if not any(isinstance(one, WithoutSecrets) for one in logger.filters):
+            logger.addFilter(WithoutSecrets())
 
 
 class OneLine(logging.Formatter):
@@ -45,12 +76,12 @@ class OneLine(logging.Formatter):
         if fields:
             fields = {"action": fields.pop("action", record.levelname.lower()), **fields, "message": record.message}
             record.message = " ".join(f"{name}={_value(value)}" for name, value in fields.items())
-        record.message = one_line(record.message)
+        record.message = one_line(without_secrets(record.message))
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
         lines = super().formatException(ei).splitlines()
-        return "\n".join(f"  | {one_line(line)}" for line in lines)
+        return "\n".join(f"  | {one_line(without_secrets(line))}" for line in lines)
 
 
 def _value(value: object) -> str:

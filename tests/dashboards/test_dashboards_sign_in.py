@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 from dashboards_installation import Installation, eventually
+from forebay_dashboards.http.handler import SIGN_INS_BEGUN_MAX
 
 FETCH = {"Sec-Fetch-Mode": "cors", "Sec-Fetch-Site": "same-origin", "HX-Request": "true"}
 NAVIGATE = {"Sec-Fetch-Mode": "navigate"}
@@ -106,3 +107,24 @@ def test_help_needs_no_sign_in_and_is_linked_on_every_page(cloud: Installation, 
     page = httpx.get(cloud.urls["dashboards"] + "help", headers={"Accept-Language": "ko"})
     assert page.status_code == 200 and "장치에서 실행하는 첫 셀" in page.text
     assert 'href="/services/dashboards/help"' in browser.get("usage").text
+
+
+def test_a_browser_that_never_signs_in_collects_few_cookies_and_is_answered_for_ever(cloud: Installation) -> None:
+    """Each page would leave one otherwise, until no proxy takes the request."""
+    with httpx.Client(base_url=cloud.urls["dashboards"], headers=NAVIGATE, timeout=20) as client:
+        for _ in range(60):
+            assert client.get("usage").status_code == 302
+            assert len(client.cookies) <= SIGN_INS_BEGUN_MAX + 1
+        cloud.hub.sign_in_as = "acme-member"
+        client.follow_redirects = True
+        assert client.get("usage").status_code == 200, "and signs in then"
+
+
+def test_tabs_that_sign_in_at_the_same_time_do_not_forget_each_other(cloud: Installation) -> None:
+    cloud.hub.sign_in_as = "acme-member"
+    with httpx.Client(base_url=cloud.urls["dashboards"], headers=NAVIGATE, timeout=20) as client:
+        tabs = [client.get("usage") for _ in range(SIGN_INS_BEGUN_MAX)]
+        assert len([name for name in client.cookies if "oauth-state" in name]) == SIGN_INS_BEGUN_MAX
+        client.follow_redirects = True
+        for tab in (tabs[0], tabs[-1]):
+            assert client.get(tab.headers["Location"]).url.path.endswith("/usage")

@@ -7,10 +7,21 @@ import io
 import logging
 import signal
 import socket
+import sys
+from urllib.parse import quote
 
 import pytest
 from forebay_service.errors import SettingsError
-from forebay_service.process import FORMAT, OneLine, listen, one_line, run, set_when_asked_to_stop
+from forebay_service.process import (
+    FORMAT,
+    OneLine,
+    keep_secrets,
+    listen,
+    one_line,
+    run,
+    set_when_asked_to_stop,
+    without_secrets,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,3 +105,34 @@ def test_what_prevents_a_start_is_a_sentence_and_a_fault_of_ours_is_not(capsys: 
     assert capsys.readouterr().err == "forebay-pool: Set port.\n"
     with pytest.raises(KeyError):
         run("forebay_pool", lambda: fails(KeyError("x")), (SettingsError,))
+
+
+@pytest.mark.parametrize("depth", range(4))
+@pytest.mark.parametrize("name", ["key", "token", "code", "state", "_xsrf"])
+def test_no_secret_of_an_address_is_logged_however_often_it_is_escaped(depth: int, name: str) -> None:
+    address = f"/shared/7?a=1&{name}=s3cret-_0~&b=2"
+    for _ in range(depth):
+        address = f"/login?next={quote(address, safe='')}&c=3"
+    told = without_secrets(f"302 GET {address} -> {address} (ada@10.0.0.1)")
+    assert "s3cret" not in told and told.count("[secret]") == 2
+    assert told == f"302 GET {address} -> {address} (ada@10.0.0.1)".replace("s3cret-_0~", "[secret]"), "and nothing else goes"
+
+
+def test_what_only_looks_like_a_secret_is_logged() -> None:
+    for text in ("monkey=1&monkey=2", "the key=word", "?keys=3", "code=7", "/a?b=key", "?state"):
+        assert without_secrets(text) == text
+
+
+def test_a_record_is_scrubbed_with_its_arguments_and_its_exception(caplog: pytest.LogCaptureFixture) -> None:
+    keep_secrets("forebay-test-log")
+    keep_secrets("forebay-test-log")
+    log = logging.getLogger("forebay-test-log")
+    assert len(log.filters) == 1
+    with caplog.at_level(logging.INFO, "forebay-test-log"):
+        log.info("GET %s %d", "/x?key=s3cret", 200)
+    assert caplog.messages == ["GET /x?key=[secret] 200"]
+    try:
+        raise ValueError("/x?key=s3cret")
+    except ValueError:
+        record = logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), sys.exc_info())
+    assert "s3cret" not in OneLine("%(message)s").format(record)

@@ -33,6 +33,8 @@ from forebay_dashboards.upstream.hub import Hub
 from forebay_dashboards.upstream.pool import Pool
 
 ZONE_COOKIE = "forebay_zone"
+SIGN_INS_BEGUN_MAX = 8
+"""Tabs of a browser that may be on their way to sign in at a time."""
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -156,7 +158,14 @@ class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub
         navigates = self.request.method == "GET" and self.request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
         if not navigates or self.request.headers.get("HX-Request") or self.request.headers.get("Authorization"):
             raise HTTPError(HTTPStatus.FORBIDDEN)
+        self._forget_old_sign_ins()
         self.redirect(self.get_login_url())
+
+    def _forget_old_sign_ins(self) -> None:
+        """JupyterHub's library leaves a cookie for each sign-in that was begun. With some hundreds no proxy takes a request any more."""
+        begun = [name for name in self.request.cookies if name.startswith(self.hub_auth.state_cookie_name)]
+        if len(begun) >= SIGN_INS_BEGUN_MAX:
+            self.hub_auth.clear_oauth_state_cookies(self)
 
     @property
     def zone(self) -> tzinfo:
