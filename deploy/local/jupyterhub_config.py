@@ -14,6 +14,7 @@ from forebay_hub.services import python_service
 from forebay_hub.tenants import read_directory
 from forebay_hub.tokens import ensure_token
 from forebay_service.account import Account
+from forebay_service.people.names import slug_of
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -109,7 +110,7 @@ c.JupyterHub.spawner_class = "forebay"
 c.VirtualGpuMixin.pool_url = place.service_url("pool")
 c.VirtualGpuMixin.billing_url = place.service_url("billing")
 if accounts is not None:
-    c.LocalVirtualGpuSpawner.account_of = account_of
+    c.LocalVirtualGpuSpawner.account_of = lambda login: account_of(slug_of(login))  # which its home has too
 c.LocalVirtualGpuSpawner.notebook_prefix = str(CHECKOUT / ".venv" / "notebook")
 c.LocalVirtualGpuSpawner.home_dir_template = str(place.state / "homes" / "{username}")
 c.LocalVirtualGpuSpawner.log_file_template = str(place.state / "log" / "servers" / "{username}.log")

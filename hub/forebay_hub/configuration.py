@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP, billing_role, owner_role
+from forebay_service.identity import OPERATOR_ROLE, billing_role, owner_role
+from forebay_service.people.names import LOGIN_PATTERN, RESERVED, TENANT_GROUP
 from forebay_service.process import keep_secrets
 
 from forebay_hub import health, look
@@ -54,6 +55,8 @@ def configure(c: Any, settings: Settings) -> Directory:
     c.JupyterHub.logo_file = settings.look.logo_file
     c.Spawner.server_token_scopes = list(SERVER_TOKEN_SCOPES)
     c.Authenticator.allowed_users = set(directory.people)
+    c.Authenticator.username_pattern = LOGIN_PATTERN
+    c.Authenticator.blocked_users = set(RESERVED)
     return directory
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from forebay_service.account import Account
 from forebay_service.errors import SettingsError
+from forebay_service.people.names import slug_of
 from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
 from traitlets import Instance, observe
 
@@ -111,6 +112,6 @@ def _set_spawner(c: Any, host: Host) -> None:
     c.LocalVirtualGpuSpawner.log_file_template = str(host.state / "hub" / "servers" / "{username}.log")
     if os.getuid() == 0:
         register = Register(host.state / "hub" / "uids.json", range_of(host.uids))
-        c.LocalVirtualGpuSpawner.account_of = lambda name: _account(register.of(name))
+        c.LocalVirtualGpuSpawner.account_of = lambda name: _account(register.of(slug_of(name)))
     c.Spawner.default_url = "/lab"
     c.Spawner.start_timeout = c.Spawner.http_timeout = 60

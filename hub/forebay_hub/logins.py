@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay_service.languages import COOKIE, SOURCE, Text, language_of
+from forebay_service.people.names import login_of
 from jupyterhub.auth import Authenticator
 from tornado.web import HTTPError
 from traitlets import Unicode
@@ -109,7 +110,8 @@ class LoginsAuthenticator(Authenticator):  # type: ignore[misc]  # jupyterhub ha
 
     async def authenticate(self, handler: Any, data: dict[str, Any]) -> str | None:
         """The name, or None where name and password do not match. Raises TooManyTries."""
-        name, address = str(data["username"])[:NAME_CHARACTERS_MAX], _address_of(handler)
+        typed, address = str(data["username"])[:NAME_CHARACTERS_MAX], _address_of(handler)
+        name = login_of(typed) or typed
         wait_seconds = self.pace.begin(address, name)
         if wait_seconds:
             fields = {"action": "sign_in_waits", "address": address, "seconds": wait_seconds}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -11,10 +10,7 @@ from typing import Any, Literal
 
 from forebay_service.errors import SettingsError
 from forebay_service.identity import group_of
-
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
-"""Names of tenants and logins: they become group names, role names and parts of URLs."""
-
+from forebay_service.people.names import LOGIN_RULE, TENANT_RULE, is_login, is_tenant
 
 _ROLES = ("owners", "billing", "members")
 
@@ -65,9 +61,10 @@ class Directory:
                 if person in owner:
                     raise SettingsError(f"{person} is in {owner[person]} and in tenant {tenant.name}; a login belongs to one of them")
                 owner[person] = f"tenant {tenant.name}"
-        for name in [*owner, *(tenant.name for tenant in self.tenants)]:
-            if not NAME.fullmatch(name):
-                raise SettingsError(f"{name!r} cannot be a name; use lower-case letters, digits and '-', at most 63 of them")
+        for names, fits, rule in ((owner, is_login, LOGIN_RULE), ([one.name for one in self.tenants], is_tenant, TENANT_RULE)):
+            for name in names:
+                if not fits(name):
+                    raise SettingsError(f"{name!a} cannot be a name: {rule}; names of services are nobody's")
 
     @property
     def people(self) -> frozenset[str]:
@@ -76,9 +73,10 @@ class Directory:
     def overlaid(self, decisions: Iterable[Decision]) -> Directory:
         """The directory with what owners decided, the oldest decision first.
 
-        Whom the file places in another tenant stands there: an operator's word counts more.
+        Whom the file places in another tenant stands there: an operator's word counts more. A login of an older release that is none by now
+        is left out.
         """
-        made = {(one.tenant, one.login): one for one in decisions}
+        made = {(one.tenant, one.login): one for one in decisions if is_login(one.login)}
         tenants = {one.name: {login: one.role_of(login) for login in one.people} for one in self.tenants}
         for one in made.values():
             if one.role is None and one.tenant in tenants:

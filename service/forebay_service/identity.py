@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+
+from forebay_service.people.names import LOGIN_CHARS_MAX, LOGIN_RULE, TENANT_GROUP, TENANT_RULE, is_login, is_tenant
 
 COMPUTE = "custom:forebay:compute"
 TENANT = "custom:forebay:tenant"
@@ -21,14 +22,6 @@ SERVICE = "custom:forebay:service"
 
 OPERATOR_ROLE = "forebay-operator"
 """The role of JupyterHub that operators hold."""
-TENANT_GROUP = "tenant-"
-"""What the name of a group begins with that stands for a tenant; other groups mean nothing here."""
-
-LOGIN_CHARS_MAX = 128
-"""Longest name of a login that pool and billing serve, although JupyterHub keeps longer ones."""
-TENANT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-"""Names of tenants, for pool and billing alike: no two of them look the same, and none needs quoting in an address, a role or a table."""
-
 CACHE_SECONDS = 10.0
 """A revoked token keeps working this long at most."""
 CACHE_ENTRIES_MAX = 10_000
@@ -85,8 +78,8 @@ class UnfitLogin(IdentityRefused):
     def __init__(self, name: str) -> None:
         self.shown = ascii(name[:LOGIN_CHARS_MAX])
         super().__init__(
-            f"The login {self.shown} cannot be named in bills; an operator must give it a name of at most {LOGIN_CHARS_MAX} "
-            "printable characters."
+            f"The login {self.shown} cannot be named in bills; an operator must give it another name: {LOGIN_RULE}, "
+            "and is not called like a service."
         )
 
 
@@ -97,8 +90,7 @@ class UnfitTenant(IdentityRefused):
         self.name = name
         self.shown = ascii(tenant[:LOGIN_CHARS_MAX])
         super().__init__(
-            f"{name} is in the group of the tenant {self.shown}; an operator must name it with 1 to 63 letters of ASCII, digits, "
-            "'.', '_', '-'."
+            f"{name} is in the group of the tenant {self.shown}; an operator must name it otherwise: {TENANT_RULE}."
         )
 
 
@@ -246,11 +238,11 @@ def identity_of(model: Mapping[str, Any]) -> Identity:
     A scope that is narrowed to a group counts for the login's own tenant alone: who moved keeps nothing of where it was.
     """
     name = model["name"]
-    if not (0 < len(name) <= LOGIN_CHARS_MAX and name.isprintable()):
+    kind: Literal["user", "service"] = "service" if model.get("kind") == "service" else "user"
+    if not (is_login(name) if kind == "user" else 0 < len(name) <= LOGIN_CHARS_MAX and name.isprintable()):
         raise UnfitLogin(name)
     tenant = tenant_of(name, model.get("groups") or ())
     scopes = frozenset(scope for scope, filters in _ours(model.get("scopes", ())) if _counts(filters, tenant))
-    kind: Literal["user", "service"] = "service" if model.get("kind") == "service" else "user"
     return Identity(name=name, kind=kind, tenant=tenant, scopes=scopes)
 
 
@@ -259,7 +251,7 @@ def tenant_of(name: str, groups: Iterable[str]) -> str | None:
     tenants = sorted(group.removeprefix(TENANT_GROUP) for group in groups if group.startswith(TENANT_GROUP))
     if len(tenants) > 1:
         raise SeveralTenants(name, tenants)
-    if tenants and TENANT_NAME.fullmatch(tenants[0]) is None:
+    if tenants and not is_tenant(tenants[0]):
         raise UnfitTenant(name, tenants[0])
     return tenants[0] if tenants else None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from forebay_service.account import Account
+from forebay_service.people.names import slug_of
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 from traitlets import Callable, List, Unicode, default
 
@@ -28,6 +29,7 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
     """
 
     cmd: list[str]
+    home_dir_template: str
     popen_kwargs: dict[str, Any]
 
     notebook_prefix = Unicode(
@@ -53,12 +55,17 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
 
     log_file_template = Unicode(
         config=True,
-        help="""File that takes what a server prints, begun anew at each start; {username} is the user's, with @jobs behind it
-        for the runner of a job. Empty: the hub's own log.
+        help="""File that takes what a server prints, begun anew at each start; {username} is the user's, as the home
+        is called, with @jobs behind it for the runner of a job. Empty: the hub's own log.
 
         A server may write to its log whatever it likes, and cut it short.
         """,
     )
+
+    @default("home_dir")  # type: ignore[untyped-decorator]  # traitlets is not followed
+    def _default_home_dir(self) -> str:
+        """A login like an e-mail address has a folder that every program takes."""
+        return str(self.home_dir_template.format(username=slug_of(self.user.name)))
 
     @default("cmd")  # type: ignore[untyped-decorator]  # traitlets is not followed
     def _default_cmd(self) -> list[str]:
@@ -86,7 +93,8 @@ class LocalVirtualGpuSpawner(VirtualGpuMixin, SimpleLocalProcessSpawner):  # typ
             inner = account.command(program) if account else program
             self.cmd = enclosed(inner, nodes) if nodes else inner
             if self.log_file_template:
-                whose = f"{self.user.name}@jobs" if self.name else self.user.name
+                slug = slug_of(self.user.name)
+                whose = f"{slug}@jobs" if self.name else slug
                 log = files.enter_context(_begin(Path(self.log_file_template.format(username=whose))))
                 self.popen_kwargs = {**options, "stdout": log, "stderr": log}
             return await super().start()

@@ -159,6 +159,7 @@ def test_what_owners_decided_lies_over_the_file_which_counts_more_for_whom_it_pl
         Decision("gone", "dan", "member"),
         Decision("acme", "eve", "member"),
         Decision("acme", "eve", None),
+        Decision("acme", "pool", "member"),
     ]
     assert written.overlaid(decided) == Directory(
         (

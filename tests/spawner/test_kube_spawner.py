@@ -39,6 +39,13 @@ def test_the_pod_holds_no_gpu(spawner_class: Any) -> None:
     assert set(container.resources.limits) == {"cpu", "memory"}
 
 
+def test_a_login_like_an_address_has_a_pod_that_kubernetes_takes(spawner_class: Any) -> None:
+    """KubeSpawner's own mock of a user is called ``mock@name``; names and labels are its slugs."""
+    pod = manifest(spawner_class)
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", pod.metadata.name) and "mock-name---" in pod.metadata.name
+    assert all(re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?", value) for value in pod.metadata.labels.values())
+
+
 def test_the_pod_gets_the_virtual_device(spawner_class: Any) -> None:
     (container,) = manifest(spawner_class).spec.containers
     environment = {variable.name: variable.value for variable in container.env}

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 
 from forebay.errors import ForebayError
 
-LOGIN = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+LOGIN = re.compile(r"[a-z0-9][a-z0-9._+@-]{0,127}")
+TENANT = re.compile(r"(?!tenant-)[a-z0-9][a-z0-9-]{0,62}")
 """Names of logins and tenants, as the hub takes them."""
 NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 HTTPS_PORT = 443
@@ -55,8 +56,8 @@ class Answers:
         server = urlsplit(self.database)
         checks = {
             f"name: {self.name!r} is no host name": NAME.fullmatch(self.name),
-            f"operator: {self.operator!r} is no login; use lower-case letters, digits and '-'": LOGIN.fullmatch(self.operator),
-            f"payer: {self.payer!r} is not like acme/acme-owner": LOGIN.fullmatch(tenant) and LOGIN.fullmatch(owner),
+            f"operator: {self.operator!r} is no login; use small letters, digits and any of ._-+@": LOGIN.fullmatch(self.operator),
+            f"payer: {self.payer!r} is not like acme/acme-owner": TENANT.fullmatch(tenant) and LOGIN.fullmatch(owner),
             f"payer: {owner} is the operator, who belongs to no tenant": owner != self.operator,
             "database: give sqlite, or postgresql+psycopg://USER@HOST without the name of a database": self.database == SQLITE
             or (server.scheme == "postgresql+psycopg" and server.netloc and server.path in ("", "/")),

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forebay_service.identity import TENANT_NAME, Identity
+from forebay_service.identity import Identity
+from forebay_service.people.names import TENANT_RULE, is_tenant
 from sqlalchemy import ColumnElement, Connection, or_, select
 
 from forebay_billing.errors import InvalidRequest, UnknownTenant
@@ -104,8 +105,8 @@ def check_known(connection: Connection, tenant: str, otherwise: str = "") -> Non
 
 def check_nameable(connection: Connection, tenant: str) -> None:
     """Raises InvalidRequest for a tenant that is to come, under a name that no tenant of the pool can have."""
-    if TENANT_NAME.fullmatch(tenant) is None and not known(connection, tenant):
-        raise InvalidRequest(f"tenant: {tenant!a} is no name; use 1 to 63 letters of ASCII, digits, '.', '_' and '-'.")
+    if not is_tenant(tenant) and not known(connection, tenant):
+        raise InvalidRequest(f"tenant: {tenant!a} is no name; {TENANT_RULE}.")
 
 
 def check_named(connection: Connection, tenant: str, identity: Identity, otherwise: str) -> None:

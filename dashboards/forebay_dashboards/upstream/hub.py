@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from forebay_service.identity import TENANT_GROUP
+from forebay_service.people.names import TENANT_GROUP
 from pydantic import TypeAdapter
 
 from forebay_dashboards.hub_rows import GroupPage, Invitation, Invitations, MadeInvitation, Member, Members

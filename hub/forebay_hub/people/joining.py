@@ -14,6 +14,7 @@ from typing import Any
 
 from forebay_service.errors import NotFound, RequestError
 from forebay_service.languages import COOKIE, Text, as_sent, language_of, reading
+from forebay_service.people.names import RESERVED, login_of
 from jupyterhub import orm
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.utils import maybe_future
@@ -23,7 +24,7 @@ from forebay_hub.logins import LoginsAuthenticator, check_password
 from forebay_hub.people.invitations import Invitation, find, take
 from forebay_hub.people.members import join, may_invite
 from forebay_hub.people.paces import Pace
-from forebay_hub.tenants import NAME, Decision
+from forebay_hub.tenants import Decision
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ TEXTS = {
     "sign_in": Text("Sign in and join"),
     "new": Text("I have no login yet"),
     "name": Text("Name"),
-    "name_hint": Text("lower-case letters, digits and “-”; your notebooks and usage stand under it"),
+    "name_hint": Text("letters, digits and “. _ - + @”, such as an e-mail address; your notebooks and usage stand under it"),
     "password": Text("Password"),
     "password_hint": Text("at least 12 characters"),
     "again": Text("Password, once more"),
@@ -121,10 +122,15 @@ class JoinPage(BaseHandler):  # type: ignore[misc] # jupyterhub has no type info
         """Makes the login first: whatever fails after it, nobody gets a name that is somebody's. Raises _Faulty, RequestError."""
         if not isinstance(self.authenticator, LoginsAuthenticator):
             raise NotFound(Text("Sign in first; this installation makes no logins."))
-        name, password, again = (self.get_body_argument(field, "", strip=field == "name") for field in ("name", "password", "again"))
+        typed, password, again = (self.get_body_argument(field, "", strip=field == "name") for field in ("name", "password", "again"))
         problems: dict[str, Text] = {}
-        if NAME.fullmatch(name) is None:
-            problems["name"] = Text("A name has lower-case letters, digits and “-”, begins with a letter or a digit, and has at most 63.")
+        name = login_of(typed) or ""
+        if typed.lower() in RESERVED:
+            problems["name"] = Text("This is the name of a service; choose another.")
+        elif not name:
+            problems["name"] = Text(
+                "A name has letters, digits and “. _ - + @”, begins with a letter or a digit, and has at most 128 of them."
+            )
         elif orm.User.find(self.db, name) is not None:
             problems["name"] = NAME_TAKEN
         problem = check_password(password)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from forebay_service.errors import Conflict, Fault, NotFound
-from forebay_service.identity import OPERATOR_ROLE, TENANT_GROUP, billing_role, group_of, owner_role
+from forebay_service.identity import OPERATOR_ROLE, billing_role, group_of, owner_role
 from forebay_service.languages import Text
+from forebay_service.people.names import TENANT_GROUP, is_login
 from forebay_service.people.roster import Membership
 from jupyterhub import orm
 from jupyterhub.roles import grant_role, strip_role
@@ -12,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from forebay_hub.people import invitations
 from forebay_hub.people.decisions import decide
-from forebay_hub.tenants import NAME, Decision, Role
+from forebay_hub.tenants import Decision, Role
 
 
 def members_of(db: Session, tenant: str) -> dict[str, Role]:
@@ -80,9 +81,9 @@ def join(db: Session, decision: Decision, now_ns: int) -> None:
     group, user = _group(db, decision.tenant), orm.User.find(db, decision.login)
     if user is None:
         raise NotFound(f"There is no login {decision.login}.")
-    if NAME.fullmatch(decision.login) is None:
+    if not is_login(decision.login):
         raise Conflict(
-            Text("A login that belongs to a tenant has lower-case letters, digits and “-”, at most 63 of them; yours has others.")
+            Text("A login that belongs to a tenant has small letters, digits and “. _ - + @”, at most 128 of them; yours has others.")
         )
     if group in user.groups:
         raise Conflict(Text("You belong to %(tenant)s already.", tenant=decision.tenant))

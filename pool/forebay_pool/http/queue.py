@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from typing import Annotated, Literal, Self
 
 from forebay_service.errors import Forbidden
-from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT, TENANT_NAME, Identity
-from forebay_wire.texts import NAME_CHARS_MAX, name_of
+from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT, Identity
+from forebay_service.people.names import LOGIN_RULE, TENANT_RULE, is_login, is_tenant
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forebay_pool.errors import RequestRefused
@@ -82,11 +82,10 @@ class QuotaItem(Api):
 
     async def put(self, tenant: str, user: str | None = None) -> None:
         identity = await self.bearer(OPERATE, *([] if user is None else [TENANT]))
-        if TENANT_NAME.fullmatch(tenant) is None:
-            raise RequestRefused(400, "invalid", "A tenant's name has 1 to 63 letters of ASCII, digits, '.', '_' and '-'.")
-        if user is not None and name_of(user) != user:
-            sentence = f"A user's name has at most {NAME_CHARS_MAX} characters, none of them a control character."
-            raise RequestRefused(400, "invalid", sentence)
+        if not is_tenant(tenant):
+            raise RequestRefused(400, "invalid", f"There is no tenant {tenant!a}: {TENANT_RULE}.")
+        if user is not None and not is_login(user):
+            raise RequestRefused(400, "invalid", f"There is no login {user!a}: {LOGIN_RULE}.")
         author = _author(identity, tenant)
         quota, expected = self.body(QuotaBody).quota(author), self.expected()
         await self.context.write(lambda: self.context.store.set_quota(tenant, user, quota, identity.name, expected, author))
