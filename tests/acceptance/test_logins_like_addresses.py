@@ -64,9 +64,11 @@ def test_she_signs_in_computes_is_billed_and_sees_her_pages(
     people = owner.web.get("/services/dashboards/tenant/people").raise_for_status().text
     assert LOGIN in people and "tenant/people/ada.lovelace%40example.org" in people
     assert LOGIN in text_of(owner.web.get("/services/dashboards/tenant").raise_for_status())
-    ada.stop_server()
     removed = owner.hub_api("DELETE", f"forebay/tenants/acme/members/{LOGIN}")
     assert removed.status_code == httpx.codes.OK, removed.text
+    stopped = eventually(lambda: ada.hub_api("GET", f"users/{LOGIN}").raise_for_status().json()["servers"] == {})
+    assert stopped, "the server of who leaves is stopped"
+    assert cloud.service("billing/api/usage", token).status_code in (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
 
 @pytest.mark.parametrize("name", ["pool", "Billing", "ada lovelace", "ad\u0430@x.org", "a/b", "@ada", "ada\u202egro.x", ".", "x" * 129])

@@ -128,3 +128,13 @@ def test_the_channel_of_a_former_operator_hears_of_no_tenant(running: Any, hub: 
     hub.operators = []
     look(running)
     assert left() == {**ALL, "alerts": ["acme-owner", "globex-owner"]}
+
+
+def test_a_budget_that_a_former_owner_set_holds_for_the_tenant(running: Any, hub: Hub, receiver: Receiver) -> None:  # noqa: F811
+    made(running, receiver.url)
+    body = {"limit_nano": 10**9, "thresholds": [80], "on_limit": "refuse", "new": True}
+    assert running.request("acme-owner", "PUT", "/api/budgets", json=body).status_code == 200
+    hub.people = [one for one in hub.people if one.name != "acme-owner"]
+    look(running)
+    (budget,) = running.get("operator", "/api/budgets", tenant="acme").json()
+    assert (budget["set_by"], budget["on_limit"], budget["limit_nano"]) == ("acme-owner", "refuse", 10**9)

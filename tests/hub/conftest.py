@@ -43,6 +43,7 @@ directory = directory_of({{
     "tenants": {{
         "acme": {{"owners": ["acme-owner"], "members": ["acme-member"]}},
         "globex": {{"owners": ["globex-owner"], "members": []}},
+        "initech": {{"owners": ["initech-owner"]}},
     }},
 }})
 pages = ManagedService("dashboards", "http://127.0.0.1:{pages}", ("{python}", "-m", "http.server", "--bind", "127.0.0.1", "{pages}"), {{}})

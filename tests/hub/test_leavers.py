@@ -74,12 +74,12 @@ def test_tokens_of_who_leaves_end_and_do_not_act_for_the_next_tenant(
     assert asks() == 200, "who stays keeps them"
     assert call("acme-owner").ask("DELETE", "tenants/acme/members/mover").status_code == 200
     assert asks() == 403
-    assert press(browser, open_link(browser, call("globex-owner").invite("globex"))).status_code == 302, "the sign-in lasts"
-    assert call("globex-owner").members("globex")["mover"] == "member" and asks() == 403
+    assert press(browser, open_link(browser, call("initech-owner").invite("initech"))).status_code == 302, "the sign-in lasts"
+    assert call("initech-owner").members("initech")["mover"] == "member" and asks() == 403
     with sqlite3.connect(hub.folder / "hub.sqlite", timeout=30) as books:
         rows = books.execute("SELECT t.id FROM api_tokens t JOIN users u ON u.id = t.user_id WHERE u.name = 'mover'").fetchall()
     assert rows == []
-    call("globex-owner").ask("DELETE", "tenants/globex/members/mover")
+    call("initech-owner").ask("DELETE", "tenants/initech/members/mover")
 
 
 def test_services_are_told_who_belongs_where_and_nobody_else_is(hub: Any, call: Callable[[str], Caller]) -> None:

@@ -142,6 +142,15 @@ def test_a_tenant_makes_so_many_invitations_in_an_hour_and_nobody_guesses_tokens
     assert statuses[0] == 404 and statuses[-1] == 429
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["me@=?utf-8?q?mine.cc=2Cv=40x.cc?=", "a\0@x.cc", "a\u202e@x.cc", "a@x.cc,b@y.cc", "Ann <a@x.cc>", "a@x.cc\r\nBcc: b@y.cc", "a", ""],
+)
+def test_an_invitation_is_for_one_address_or_none(call: Callable[[str], Caller], address: str) -> None:
+    refused = call("operator").ask("POST", "tenants/globex/invitations", {"address": address})
+    assert refused.status_code == 400 and refused.json()["error"]["fault"]["field"] == "address"
+
+
 def test_the_page_is_in_the_language_of_the_browser(call: Callable[[str], Caller], browser: httpx.Client) -> None:
     browser.headers["Accept-Language"] = "ko"
     page = open_link(browser, call("acme-owner").invite())
