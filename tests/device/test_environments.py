@@ -176,6 +176,21 @@ def test_commands_of_the_shared_environment_run_in_ones_own(home: Home) -> None:
     assert configuration(home.of("work"))[SHARED_KEY] == shared
 
 
+def test_jupyters_own_commands_and_pages_that_are_shared_find_their_templates_in_ones_own_environment(home: Home, kernel: Any) -> None:
+    """In a kernel and in a terminal alike: an environment has no ``share/jupyter`` but that of what is installed in it."""
+    nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Losses")]), home.path / "a.ipynb")
+    (home.of("default") / "share" / "jupyter" / "nbconvert" / "templates" / "own").mkdir(parents=True)
+    (home.of("default") / "share" / "jupyter" / "nbconvert" / "templates" / "own" / "conf.json").write_text('{"base_template": "lab"}')
+    running = kernel("python3")
+    told = running.run("from forebay.toolkit.sharing.page import page_of; from pathlib import Path; print('Losses' in page_of(Path('a.ipynb')))")
+    assert told == "True\n"
+    convert = "jupyter nbconvert --to html --template own --log-level ERROR --stdout a.ipynb | grep -c Losses"
+    assert int(running.run(f"!{convert}").strip()) > 0
+    shell = [PYTHON, "-I", "-m", "forebay.toolkit.environments"]
+    terminal = subprocess.run(shell, input=convert, env=home.variables, capture_output=True, text=True, check=True)
+    assert int(terminal.stdout.strip().splitlines()[-1]) > 0, terminal.stderr
+
+
 @pytest.mark.full_sweep
 def test_a_notebook_keeps_what_it_needs_and_another_home_installs_it(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home.make_wheel("ours_alone")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -9,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from forebay_spawner.mixin import ENVIRONMENTS
+from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 CELL_SECONDS = 120
@@ -121,11 +125,20 @@ class Kernel:
         self._client.shell_channel.send(self._client.session.msg(kind, content))
 
 
+def served(environment: dict[str, str]) -> dict[str, str]:
+    """The variables of a notebook server that the spawner starts with these: the user's environments lie over the shared one."""
+    command = [sys.executable, *ENVIRONMENTS, "env", "-0"]
+    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    return dict(line.split("=", 1) for line in told.split("\0") if line)
+
+
 @contextmanager
 def kernel(environment: dict[str, str]) -> Iterator[Kernel]:
-    """A kernel with this environment."""
-    manager = KernelManager(kernel_name="python3")
-    manager.start_kernel(env=environment)
+    """A kernel with this environment, in the user's own environment of packages, as the spawner's servers start it."""
+    server = served(environment)
+    own = server["JUPYTER_PATH"].partition(":")[0]
+    manager = KernelManager(kernel_name="python3", kernel_spec_manager=KernelSpecManager(kernel_dirs=[f"{own}/kernels"]))
+    manager.start_kernel(env=server)
     client = manager.client()
     client.start_channels()
     try:

@@ -17,6 +17,7 @@ from typing import Any
 import fork_server
 import httpx
 from dashboards_installation import Hub, Process, Session, free_port, running
+from forebay_spawner.mixin import ENVIRONMENTS
 from forebay_wire import messages as wire
 from websockets.sync.client import connect
 
@@ -127,12 +128,11 @@ class Jupyter:
     pid: int
 
     def write(self, name: str, *cells: str, kernel: str = "python3") -> None:
-        """A notebook with these cells; a kernel of another name is the same, as one of an environment is."""
-        spec = self.home / "data" / "kernels" / kernel / "kernel.json"
-        if kernel != "python3" and not spec.exists():
-            spec.parent.mkdir(parents=True)
-            argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-            spec.write_text(json.dumps({"argv": argv, "display_name": kernel, "language": "python"}), encoding="utf-8")
+        """A notebook with these cells; a kernel of another name is that of an environment, which is made."""
+        own = kernel.removeprefix("forebay-")
+        if kernel != "python3" and not (self.home / ".forebay" / "environments" / own).exists():
+            command = [sys.executable, "-m", "forebay", "env", "create", own]
+            subprocess.run(command, env={**os.environ, "HOME": str(self.home)}, check=True)
         code = [
             {"cell_type": "code", "id": f"c{number}", "source": cell, "metadata": {}, "outputs": [], "execution_count": None}
             for number, cell in enumerate(cells)
@@ -161,7 +161,7 @@ def environment(cloud: Cloud, home: Path) -> dict[str, str]:
 
 @contextmanager
 def jupyter(cloud: Cloud, home: Path) -> Iterator[Jupyter]:
-    """A running server whose only extension is the built one."""
+    """A running server whose only extension is the built one; its kernels run in the user's environments, as the spawner has it."""
     extensions = home / "data" / "labextensions"
     extensions.mkdir(parents=True)
     (extensions / EXTENSION).symlink_to(BUILT)
@@ -183,7 +183,8 @@ def jupyter(cloud: Cloud, home: Path) -> Iterator[Jupyter]:
     (home / "config" / "jupyter_server_config.json").write_text(json.dumps(settings), encoding="utf-8")
     url = f"http://127.0.0.1:{port}"
     with (home / "jupyter.log").open("wb") as log:
-        server = subprocess.Popen([sys.executable, "-m", "jupyter_server"], env=environment(cloud, home), stdout=log, stderr=log, cwd=home)
+        command = [sys.executable, *ENVIRONMENTS, sys.executable, "-m", "jupyter_server"]
+        server = subprocess.Popen(command, env=environment(cloud, home), stdout=log, stderr=log, cwd=home)
     try:
         _await(f"{url}/api/status?token={token}", server, home / "jupyter.log")
         yield Jupyter(url, token, home, server.pid)

@@ -12,7 +12,7 @@ from typing import Any
 import nbformat
 import pytest
 from dashboards_installation import eventually
-from kernel_client import Kernel, Shown, kernel
+from kernel_client import Kernel, Shown, kernel, served
 from lab_installation import environment
 from nbclient import NotebookClient
 
@@ -230,7 +230,7 @@ def test_a_kernel_without_a_service_says_so(cloud: Any, tmp_path: Path) -> None:
 
 
 def test_a_notebook_that_is_executed_without_a_front_end_keeps_the_lines(cloud: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    for name, value in environment(cloud, tmp_path).items():
+    for name, value in served(environment(cloud, tmp_path)).items():
         monkeypatch.setenv(name, value)
     cells = [nbformat.v4.new_code_cell(code) for code in ("import torch", "torch.ones(3).cuda().sum().item()")]
     notebook = nbformat.v4.new_notebook(cells=cells)

@@ -13,11 +13,12 @@ pytestmark = [pytest.mark.slow]
 
 
 def test_a_notebook_is_shared_from_the_menu_with_what_its_cells_showed(browser: Any, server: Any, cloud: Any) -> None:
-    server.write("Losses 2.ipynb", "import torch\ntorch.ones(3, device='cuda').sum().item()")
+    server.write("Losses 2.ipynb", "import sys, torch\nprint(sys.prefix)\ntorch.ones(3, device='cuda').sum().item()")
     opened = NotebookPage(browser, server, "lab", "Losses 2.ipynb", permissions=["clipboard-read", "clipboard-write"])
     page = opened.page
     opened.run(0)
     opened.await_output(0, "USD")
+    opened.await_output(0, f"{server.home}/.forebay/environments/default")  # where everybody's kernels run
     page.get_by_role("menuitem", name="File", exact=True).click()
     page.get_by_role("menuitem", name="Share a Read-Only Copy…").click()
     dialog = page.locator(".jp-Dialog")

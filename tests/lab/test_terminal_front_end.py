@@ -9,6 +9,7 @@ from typing import Any
 
 import pexpect
 import pytest
+from kernel_client import served
 from lab_installation import environment
 
 pytestmark = [pytest.mark.slow]
@@ -25,7 +26,7 @@ def console(cloud: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
     command = ["-m", "jupyter_console", "--kernel=python3", "--ZMQTerminalInteractiveShell.simple_prompt=True"]
     terminal = {"TERM": "dumb", "PYTHONUNBUFFERED": "1"}
     found = pexpect.spawn(
-        sys.executable, command, env={**environment(cloud, home), **terminal}, cwd=str(home), encoding="utf-8", timeout=CELL_SECONDS
+        sys.executable, command, env={**served(environment(cloud, home)), **terminal}, cwd=str(home), encoding="utf-8", timeout=CELL_SECONDS
     )
     found.expect(r"In \[1\]: ", timeout=START_SECONDS)
     try:

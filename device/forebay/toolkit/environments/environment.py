@@ -76,7 +76,14 @@ class Environment:
         """The variables of a process whose commands are this environment's; another environment's are no more."""
         others = str(root() / "environments") + os.sep
         rest = [folder for folder in variables.get("PATH", os.defpath).split(os.pathsep) if not folder.startswith(others)]
-        return {**variables, "VIRTUAL_ENV": str(self.path), "PATH": os.pathsep.join([str(self.path / "bin"), *rest])}
+        folders = variables.get("JUPYTER_PATH", "").split(os.pathsep)
+        jupyter = os.pathsep.join(folder for folder in folders if not folder.startswith(others))
+        return {
+            **variables,
+            "VIRTUAL_ENV": str(self.path),
+            "PATH": os.pathsep.join([str(self.path / "bin"), *rest]),
+            "JUPYTER_PATH": overlay.jupyter_path(self.path, jupyter),
+        }
 
 
 def environments() -> list[Environment]:

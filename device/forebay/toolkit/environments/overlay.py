@@ -33,6 +33,16 @@ SHARED = Path(configuration(Path(sys.prefix)).get(SHARED_KEY, sys.prefix))
 """The prefix of the shared environment: this process's own, or what its environment lies over. Known before that may be removed."""
 
 
+def shared_python() -> Path:
+    """The Python of the shared environment, whatever a person has installed over it."""
+    return SHARED / "bin" / "python" if str(SHARED) != sys.prefix else Path(sys.executable)
+
+
+def jupyter_path(prefix: Path, before: str) -> str:
+    """``JUPYTER_PATH`` of an environment's processes: Jupyter looks for templates and the like below its own prefix alone."""
+    return os.pathsep.join(filter(None, [before, *(str(each / "share" / "jupyter") for each in (prefix, SHARED))]))
+
+
 def packages_of(prefix: Path) -> list[str]:
     """The folders of packages of a virtual environment with this Python."""
     told = {"base": str(prefix), "platbase": str(prefix)}
@@ -102,6 +112,7 @@ def lay_kernel(folder: Path, path: Path, name: str | None) -> None:
     spec = json.loads((source / "kernel.json").read_text(encoding="utf-8"))
     spec["argv"][0] = str(path / "bin" / "python")
     spec["env"] = {**spec.get("env", {}), "VIRTUAL_ENV": str(path), "PATH": f"{path / 'bin'}:${{PATH}}"}
+    spec["env"]["JUPYTER_PATH"] = jupyter_path(path, "${JUPYTER_PATH}")
     if name is not None:
         spec["display_name"] = f"{name}: {spec['display_name']}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,13 @@
-"""A notebook as one HTML page, which the nbconvert makes that JupyterLab brings."""
+"""A notebook as one HTML page, made by the nbconvert of the shared environment, which JupyterLab brings."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from forebay.errors import ForebayError
+from forebay.toolkit.environments import overlay
 
 RENDER_SECONDS_MAX = 120.0
 RENDERER = ("nbconvert", "--to", "html", "--stdout", "--embed-images", "--log-level", "ERROR")
@@ -18,7 +18,7 @@ OWN_TAB = '<base target="_blank">'
 def page_of(notebook: Path) -> str:
     """The notebook as one HTML page. Raises ForebayError."""
     _check_notebook(notebook)
-    command = [sys.executable, "-P", "-X", "utf8", "-m", *RENDERER, str(notebook.absolute())]
+    command = [str(overlay.shared_python()), "-P", "-X", "utf8", "-m", *RENDERER, str(notebook.absolute())]
     try:
         done = subprocess.run(command, capture_output=True, timeout=RENDER_SECONDS_MAX, check=False)
     except subprocess.TimeoutExpired:
