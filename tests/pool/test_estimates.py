@@ -46,10 +46,17 @@ def test_length_and_chance_belong_together(lengths: list[int], running: list[int
     assert lifetimes.passed(lifetimes.length_ns(part)) == pytest.approx(part, abs=1e-6)
 
 
-def test_a_lease_that_outlasted_all_is_as_likely_as_not_to_last_as_long_again() -> None:
+@given(LENGTHS, LENGTHS, st.floats(0.0, 1e15), PARTS)
+def test_nobody_is_told_to_wait_for_longer_than_any_lease_has_lasted(lengths: list[int], running: list[int], age_ns: float, part: float) -> None:
+    lifetimes, longest = Lifetimes(lengths, running), max(1, *lengths, *running)
+    assert lifetimes.seen_ns(part) <= longest
+    assert lifetimes.left_ns(age_ns, part) <= max(0, longest - age_ns)
+
+
+def test_of_a_lease_that_outlasted_all_nothing_is_known_any_more() -> None:
     lifetimes = Lifetimes([10, 20, 30])
-    assert lifetimes.left_ns(300, 0.5) == pytest.approx(300)
-    assert lifetimes.left_ns(600, 0.5) == pytest.approx(600)
+    assert lifetimes.left_ns(30, 0.9) == lifetimes.left_ns(300, 0.1) == 0
+    assert lifetimes.left_ns(20, 0.9) == pytest.approx(10)
 
 
 def test_leases_that_still_run_count_for_as_long_as_they_have_run() -> None:
@@ -138,8 +145,10 @@ def test_in_a_long_line_each_one_further_back_waits_a_lease_more_for_each_device
 # News
 
 
-def standing(low: float, high: float, made_seconds: float = 0.0, position: int = 1) -> Standing:
-    return Standing(position, "shortage", "Held.", 0, Estimate(low, (low + high) / 2, high, 1, 5.0, int(made_seconds * SECOND)))
+def standing(low: float, high: float, made_seconds: float = 0.0, position: int = 1, ran: float | None = None) -> Standing:
+    """The lease before began five seconds before the first estimate, unless it has run for another time."""
+    ran = 5.0 + made_seconds if ran is None else ran
+    return Standing(position, "shortage", "Held.", 0, Estimate(low, (low + high) / 2, high, 1, ran, int(made_seconds * SECOND)))
 
 
 @pytest.mark.parametrize(
@@ -148,8 +157,11 @@ def standing(low: float, high: float, made_seconds: float = 0.0, position: int =
         (standing(10, 40), standing(10, 40, 0.0), 0, False),
         (standing(10, 40), standing(5, 35, 5.0), 5, False),
         (standing(10, 40), standing(5, 20, 5.0), 5, True),
-        (standing(10, 40), standing(10, 70, 5.0), 5, True),
+        (standing(10, 40), standing(5, 28, 5.0), 5, False),
+        (standing(10, 40), standing(10, 70, 5.0), 5, False),
+        (standing(10, 40), standing(10, 70, 5.0, ran=0.0), 5, True),
         (standing(10, 40), standing(0, 500, 60.0), 60, False),
+        (standing(10, 40), standing(0, 500, 60.0, ran=3.0), 60, True),
         (standing(10, 40), standing(0, 500, 60.0, position=2), 60, True),
         (standing(0.1, 0.3), standing(0.3, 0.9), 0, False),
         (standing(10, 40), Standing(1, "shortage", "Held."), 0, True),
@@ -182,13 +194,39 @@ def test_who_comes_when_a_lease_has_run_for_long_is_told_what_is_left_of_it(worl
     w.acquire("b")
     early = w.last("b").estimate
     assert (early.running, early.running_seconds) == (1, 15.0)
-    assert early.low_seconds <= 5 < early.high_seconds
+    assert early.low_seconds < early.high_seconds <= 5, "none has lasted for more than 20 s"
     w.client("b", wire.Cancel(request=1))
     w.wait(85)
     w.acquire("b", 2)
     late = w.last("b").estimate
-    assert late.running_seconds == 100.0
-    assert late.middle_seconds == pytest.approx(100, rel=0.1), "it outlasted all: as long again"
+    assert (late.running_seconds, late.high_seconds) == (100.0, 0.0), "it outlasted all: longer than usual, by nobody knows how much"
+
+
+def test_who_waits_is_told_what_the_flavor_said_before_and_never_again_while_the_same_lease_runs(world: Make) -> None:
+    """Leases took 2 s to 521 s, and the one before runs for 500 s: no number grows, and none is beyond what any lease took."""
+    w = world(
+        [Device("main/cpu:0", "main", "cpu", 0, "cpu-dev", 64 * GIB)], [Flavor("one", GIB, (Equivalent("cpu-dev"),))], heartbeat_seconds=1e6
+    )
+    for number, seconds in enumerate((2, 3, 5, 521, 4, 40, 55, 70), 1):
+        w.lease("a", number, flavor="one")
+        w.wait(seconds)
+        w.drain("a")
+    w.lease("a", 9, flavor="one")
+    w.join("b", "one")
+    offered = w.machine.outlook(w.machine.fleet.flavors["one"], "acme")
+    w.acquire("b")
+    told = w.last("b").estimate
+    assert offered.wait_seconds == told.high_seconds
+    assert 40 < told.high_seconds < 521
+    before = len(w.told("b"))
+    for _ in range(50):
+        w.wait(10)
+        w.machine.queue.changes += 1
+        w.do(Look())
+    assert len(w.told("b")) == before
+    w.wait(100)
+    w.client("b", wire.Cancel(request=1))
+    assert w.machine.outlook(w.machine.fleet.flavors["one"], "acme") == (0, None), "it outlasted all"
 
 
 def test_nothing_is_told_again_while_a_range_counts_down_as_expected(world: Make) -> None:

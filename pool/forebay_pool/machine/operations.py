@@ -13,7 +13,8 @@ from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.model.types import ALONE, WHOLE_MILLI, Cordon, Flavor, Lane, Node, Seat, Worker
 from forebay_pool.placement.forecast import Forecast, Load, forecast
-from forebay_pool.placement.lease_lengths import Outlook, estimate_seconds
+from forebay_pool.placement.lease_lengths import Outlook
+from forebay_pool.placement.wait_estimates import Foresight
 
 
 class Operations(Resuming):
@@ -66,8 +67,9 @@ class Operations(Resuming):
         waiting = self.queue.competition.rivals(lane, 0)
         if not waiting and self.fleet.choose(flavor, tenant, self.has_room_for_workers) is not None:
             return Outlook(0, 0.0)
-        own_ns, starts = self.lengths.mean_ns(flavor.name), self._start_seconds(flavor, tenant)
-        usual = None if own_ns is None else estimate_seconds(waiting * own_ns, own_ns, self.fleet.slots(lane))
+        starts, mean_ns = self._start_seconds(flavor, tenant), self.lengths.mean_ns(flavor.name) or 0
+        estimate = Foresight(self.fleet, self.lengths, self._now, 0).estimate(lane, waiting, waiting * mean_ns)
+        usual = None if estimate is None else estimate.high or None
         return Outlook(waiting, starts if usual is None else usual if starts is None or waiting else min(usual, starts))
 
     def _start_seconds(self, flavor: Flavor, tenant: str) -> float | None:

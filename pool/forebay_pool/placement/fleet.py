@@ -81,7 +81,6 @@ class Fleet:
         self._makes: dict[str, tuple[Make, ...]] = {}
         self._rivals: dict[str, tuple[str, ...]] = {}
         self._demands: dict[tuple[tuple[str, ...], str], int] = {}
-        self._slots: dict[tuple[tuple[str, ...], str], int] = {}
         self.join(devices)
 
     def join(self, devices: Iterable[Device]) -> list[Seat]:
@@ -136,7 +135,6 @@ class Fleet:
         self.capacity.forget()
         self._rivals.clear()
         self._demands.clear()
-        self._slots.clear()
         for make, device in {seat.device.make: seat.device for seat in self.seats.values()}.items():
             self._serves[make] = tuple(f.name for f in self.flavors.values() if any(suits(device, f, e) for e in f.equivalents))
         self._makes = {name: tuple(make for make, served in self._serves.items() if name in served) for name in self.flavors}
@@ -193,24 +191,6 @@ class Fleet:
         else:
             fitting = [e for e in flavor.equivalents if e.model in self.indexes]
         return min((e.count * e.share_milli for e in fitting or flavor.equivalents), default=WHOLE_MILLI)
-
-    def slots(self, lane: Lane) -> int:
-        """How many leases can be open at a time for those who wait there."""
-        needed = lane[:2]
-        found = self._slots.get(needed)
-        if found is None:
-            if len(self._slots) >= DEMANDS_MAX:
-                self._slots.clear()
-            found = self._slots[needed] = self._slots_of(*needed)
-        return found
-
-    def _slots_of(self, devices: tuple[str, ...], name: str) -> int:
-        flavor = self.flavors[name]
-        if devices:
-            here = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
-            return max((WHOLE_MILLI // e.share_milli for e in here), default=0)
-        there = [(self.indexes[e.model].count, e) for e in flavor.equivalents if e.model in self.indexes]
-        return sum(count // e.count * (WHOLE_MILLI // e.share_milli) for count, e in there)
 
     def most_together(self, flavor: Flavor, tenant: str) -> int:
         """How many leases of the flavor the tenant could have open at a time, if nobody else had any."""

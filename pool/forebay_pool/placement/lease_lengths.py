@@ -31,6 +31,7 @@ class Lifetimes:
         if not self._known:
             raise ValueError("no length is known, so nothing can be expected; ask for those of all flavors")
         ages = sorted(running_ns)
+        self._longest = max(self._known[-1], ages[-1] if ages else 0)
         self._passed = [0.0]
         """The chance that a lease is over by each known length, from 0 on."""
         outlasts = 1.0
@@ -56,14 +57,18 @@ class Lifetimes:
         begin = self._known[place - 1] if place else 0
         return begin + (part - self._passed[place]) / (self._passed[place + 1] - self._passed[place]) * (self._known[place] - begin)
 
+    def seen_ns(self, part: float) -> float:
+        """The same, and no longer than any lease has been: beyond that nothing is known, and nobody is told a number."""
+        return min(self.length_ns(part), self._longest)
+
     def left_ns(self, age_ns: float, part: float) -> float:
-        """What so great a part (below 1) of those that reached the age does not outlast from there on.
+        """What so great a part (below 1) of those that reached the age does not outlast from there on; 0 for who outlasted all.
 
         An age below 0 is none: after a step of the clock a lease may have begun later than now.
         """
         age_ns = max(0, age_ns)
         passed = self.passed(age_ns)
-        return max(0.0, self.length_ns(min(passed + part * (1 - passed), NEARLY_ALL)) - age_ns)
+        return max(0.0, self.seen_ns(min(passed + part * (1 - passed), NEARLY_ALL)) - age_ns)
 
 
 NEARLY_ALL = 1 - 1e-9
@@ -118,23 +123,13 @@ class Outlook(NamedTuple):
     waiting: int
     """Requests in the queue that compete for the same devices."""
     wait_seconds: float | None
-    """Until the grant; zero where a place is free, None where nobody knows yet how long leases last."""
+    """Until the grant, for three of four who come now; zero where a place is free, None where nobody knows."""
 
 
 def _with(known: tuple[int, float], value: int) -> tuple[int, float]:
     """The average with one more value: of all while they are few, decayed from then on."""
     count, mean = min(known[0] + 1, MEMORY), known[1]
     return count, mean + (value - mean) / count
-
-
-def estimate_seconds(ahead_ns: int, own_ns: int, slots: int) -> float | None:
-    """Until the grant: ``(ahead + own) / slots``.
-
-    ``slots`` leases run at a time; ``ahead_ns`` is the work of those who come before, each with the mean length of its flavor's leases.
-    With leases of mean length ``own_ns`` under way on every slot, the next of ``slots`` slots is left after ``own_ns / slots`` on average
-    (exactly so for lengths without memory, whatever their ages).
-    """
-    return (ahead_ns + own_ns) / slots / 1e9 if slots else None
 
 
 def rough(value: float) -> int:

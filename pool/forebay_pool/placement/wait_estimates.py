@@ -1,4 +1,4 @@
-"""How long those who wait will wait yet, as one moment lets expect; and when that is news for who was told before."""
+"""How long those who wait, and who would come now, will wait yet; and when that is news for who was told before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forebay_pool.placement.lease_lengths import LeaseLengths, Lifetimes, rough
 from forebay_pool.placement.wait_simulation import HELD_MAX, Arrival, Held, Prospect
 
 NEWS_SHARE = 0.25
-"""An end of a range that moves by less than this part of its high one, against what is left of the range told, is no news."""
+"""An estimate that moves by less than this part of it, against what is left of the one told, is no news."""
 NEWS_SECONDS = 1.0
 """Nor is one that moves by less than that."""
 
@@ -95,14 +95,20 @@ def _steps(standing: Standing) -> tuple[object, ...]:
 
 
 def _moved(told: Estimate | None, estimate: Estimate | None, now_ns: int) -> bool:
-    """Whether the range lies elsewhere than the one told, which counts down. Of one that is over its client says so, and for how long."""
+    """Whether it is to be told anew. Who was told counts down; that a lease just goes on makes no wait longer, but longer than usual."""
     if told is None or estimate is None:
         return told is not estimate
     passed = (now_ns - told.made_ns) / SECOND_NS
-    if told.high <= passed:
+    left = max(0.0, told.high - passed)
+    if abs(left - estimate.high) <= max(NEWS_SECONDS, NEWS_SHARE * max(left, estimate.high)):
         return False
-    low, high = max(0.0, told.low - passed), told.high - passed
-    return max(abs(low - estimate.low), abs(high - estimate.high)) > max(NEWS_SECONDS, NEWS_SHARE * max(high, estimate.high))
+    return estimate.high < left or not _go_on(told, estimate, passed)
+
+
+def _go_on(told: Estimate, estimate: Estimate, passed_seconds: float) -> bool:
+    """Whether the leases that hold what is waited for are the same, as far as their number and the age of the oldest tell."""
+    ran = told.running_seconds + passed_seconds
+    return estimate.running == told.running and estimate.running_seconds > ran - NEWS_SECONDS
 
 
 def wire_estimate(estimate: Estimate) -> wire.Estimate:

@@ -1,4 +1,4 @@
-"""How long somebody who waits will wait yet, as a range: scenarios of how leases go on, drawn from the lengths of leases so far.
+"""How long somebody who waits will wait yet: scenarios of how leases go on, drawn from the lengths of leases so far.
 
 No scenario is more likely than another. Each draws what is left of every lease, given how long it has run, and the lengths of leases that
 come before; so the waits of all scenarios, in order, are the quantiles of the wait (Latin hypercube sampling: of each draw every scenario
@@ -16,8 +16,8 @@ from typing import NamedTuple, Protocol
 from forebay_pool.placement.lease_lengths import Lifetimes
 
 SCENARIOS = 24
-CUT = 1
-"""How many of the longest waits lie outside of the range. None of the shortest: a later request may pass, which no scenario plays."""
+CUT = 6
+"""How many of the longest waits lie outside of the range, one in four: a wait that is longer than its high end is longer than usual."""
 DRAWS = 128
 """Draws that do not follow one another; the next ones begin anew."""
 HELD_MAX = 64
@@ -121,5 +121,5 @@ class Prospect:
         """Some more come before, up to so many; their leases are so many times as long as one's own."""
         while self._ahead < min(ahead, AHEAD_MAX):
             for scenario, part in zip(self._scenarios, PARTS[self._draws % DRAWS], strict=True):
-                scenario.start(self._demand_milli, each * self._own.length_ns(part))
+                scenario.start(self._demand_milli, each * self._own.seen_ns(part))
             self._draws, self._ahead = self._draws + 1, self._ahead + 1
