@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from forebay.errors import ForebayError, NotConfigured
 from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
-from forebay.waiting import in_words, left
+from forebay.waiting import of_row
 
 from forebay_admin.actions import Parsers
 from forebay_admin.actions import action as _action
@@ -301,26 +300,8 @@ def perform_queue(arguments: argparse.Namespace) -> int:
 def _waiting(row: Row) -> list[object]:
     return [
         *(row["position"], row["session"], row["tenant"], row["user"], row["flavor"], row["priority"]),
-        *(_estimate(row), f"{row['code']}: {row['reason']}"),
+        *(of_row(row), f"{row['code']}: {row['reason']}"),
     ]
-
-
-def _estimate(row: Row) -> str | None:
-    """What is left by now of what the process was told."""
-    from forebay_wire import messages
-
-    if row["estimated_at_ns"] is None:
-        return None
-    passed_seconds = max(0.0, time.time() - row["estimated_at_ns"] / 1e9)
-    told = messages.Estimate(
-        low_seconds=row["estimate_low_seconds"],
-        middle_seconds=row["estimate_seconds"],
-        high_seconds=row["estimate_high_seconds"],
-        running=row["running"],
-        running_seconds=row["running_seconds"],
-    )
-    rest = left(told, passed_seconds)
-    return None if rest is None else in_words(rest)
 
 
 def perform_forecast(arguments: argparse.Namespace) -> int:

@@ -156,7 +156,7 @@ class Session(Row):
     """Until the grant, where anybody knows: half of those who are told so wait for less."""
     estimate_low_seconds: float | None = None
     estimate_high_seconds: float | None = None
-    """Most wait for more than the one, and for less than the other."""
+    """None waits for less than the one, and one in four for longer than the other."""
     estimated_at_ns: Count | None = None
     """When that was told."""
     running: Count | None = None
@@ -380,6 +380,11 @@ class UsageRecord(Row):
     corrected_at_ns: Count | None = None
     """When billing took it back, if it did."""
 
+    @property
+    def is_free_parking(self) -> bool:
+        """Whether it is of tensors that were kept off devices where that costs nothing."""
+        return self.parked_bytes is not None and not self.cost_nano and self.corrected_at_ns is None
+
 
 class UsagePage(Row):
     """Records, newest first; ``next`` is the cursor of the following page, None on the last."""
@@ -418,6 +423,9 @@ class ForecastRow(Row):
     currency: Currency
     spent_nano: int
     forecast_nano: int
+    forecast_low_nano: int | None = None
+    forecast_high_nano: int | None = None
+    """Between which it will be; None before a whole day, and where billing is of an older release."""
 
 
 class InvoiceRow(Row):
@@ -469,6 +477,8 @@ class BudgetRow(Row):
     running_nano: int | None
     left_nano: int | None
     forecast_nano: int | None
+    forecast_low_nano: int | None = None
+    forecast_high_nano: int | None = None
     state: str = "open"
     """What it does: nothing, while it is open."""
     code: str | None = None

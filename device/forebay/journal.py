@@ -45,6 +45,12 @@ class Entry:
     leases: int = 0
     open: int = 0
     """Leases that are not closed yet."""
+    away: bool = False
+    """Whether the pool, which would tell of their end, does not answer."""
+    unheard: int = 0
+    """Leases whose end nobody told: the session was over before."""
+    unpriced: int = 0
+    """Leases whose cost nobody told, though somebody bills."""
     gangs: tuple[GangWork, ...] = ()
     """Of its devices that are several."""
 
@@ -96,6 +102,8 @@ class Journal:
         self._entries: dict[str, Entry] = {}
         self._spent: Money = {}
         self._device_ns = 0
+        self._billed = False
+        """Whether the pool ever named a currency: one that starts anew knows no prices for a while, and bills all the same."""
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Has ``listener`` called after every change."""
@@ -173,6 +181,7 @@ class Journal:
             match message.type:
                 case "session":
                     device.flavor, device.session = message.flavor, message.session
+                    self._billed |= message.flavor.currency is not None
                 case "queued":
                     self._queue(device, message)
                 case "granted":
@@ -193,12 +202,22 @@ class Journal:
             self._leave(self._devices[index])
         self._tell()
 
+    def linked(self, index: int, linked: bool) -> None:
+        """The link to the pool broke, or is there again."""
+        with self._lock:
+            for lease in self._devices[index].leases.values():
+                if lease.entry in self._entries:
+                    self._entries[lease.entry].away = not linked
+        self._tell()
+
     def over(self, index: int) -> None:
         """The session is gone, with its leases and tensors."""
         with self._lock:
             device = self._devices[index]
             for lease in device.leases.values():
                 self._entries_left(lease.entry)
+                if lease.entry in self._entries:
+                    self._entries[lease.entry].unheard += 1
             device.leases.clear()
             self._leave(device)
             device.session, device.model, device.gang, device.segments = None, None, None, ()
@@ -214,6 +233,7 @@ class Journal:
     def _grant(self, device: Device, granted: messages.Granted, span: messages.Span | None) -> None:
         now_ns, asked = self._now_ns(), device.asked
         device.flavor, device.model, device.queued, device.asked = granted.flavor, granted.device.model, None, None
+        self._billed |= granted.flavor.currency is not None
         device.devices = granted.devices
         if asked is not None and asked[0] in self._entries:
             self._entries[asked[0]].waited_ns += now_ns - asked[1]
@@ -234,6 +254,7 @@ class Journal:
         entry = self._entries.get(lease.entry) if lease is not None else None
         if entry is not None:
             entry.device_ns += closed.duration_ns
+            entry.unpriced += closed.cost_nano is None and self._billed
             self._entries_left(entry.id)
             if closed.cost_nano is not None and currency is not None:
                 _add(entry.cost, currency, closed.cost_nano)
@@ -281,6 +302,9 @@ class Page:
 
     def told(self, message: messages.ToClient, span: messages.Span | None) -> None:
         self.journal.told(self.index, message, span)
+
+    def linked(self, linked: bool) -> None:
+        self.journal.linked(self.index, linked)
 
     def withdrawn(self) -> None:
         self.journal.withdrawn(self.index)

@@ -442,6 +442,7 @@ class Session:
                 link.request.queued = messages.Queued(request=link.request.number, position=0, cause=AWAY)
                 self._page.told(link.request.queued, link.span)
                 self._changed.notify_all()
+        self._page.linked(False)
         deadline = time.monotonic() + opened.resume_seconds
         while link.over is None and time.monotonic() < deadline:
             try:
@@ -471,6 +472,7 @@ class Session:
             link.opened = answer
         else:
             self._take(link, answer)
+        self._page.linked(True)
         self._say_again(link)
         return True
 

@@ -1,13 +1,17 @@
-"""The one line that says why a cell waits for a device."""
+"""The one line that says why a cell waits for a device, and how waits are put in words."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 if TYPE_CHECKING:
     from forebay_wire import messages
+
+    from forebay.texts import Texts
 
 QUIET_SECONDS = 0.5
 """Shorter waits are not worth a line."""
@@ -25,11 +29,24 @@ def in_line(position: int) -> str:
     return f"{position}{ending} in line"
 
 
-def about(seconds: float) -> str:
-    """A duration for people."""
-    if seconds < 120:
-        return f"{max(1, round(seconds))} s"
-    return f"{round(seconds / 60)} min" if seconds < 7_200 else f"{round(seconds / 3600)} h"
+def rough(seconds: float) -> tuple[str, int]:
+    """A wait as a person would say it: which of the texts ``wait_…`` it is, and the count in it. `forebay_service.waits` has the same."""
+    minutes = seconds / 60
+    if seconds <= 5:
+        return "few", 0
+    if seconds <= 50:
+        return "seconds", 10 * math.ceil(seconds / 10)
+    if minutes < 1.5:
+        return "minute", 1
+    if minutes < 57.5:
+        return "minutes", math.floor(minutes + 0.5) if minutes < 12.5 else 5 * math.floor(minutes / 5 + 0.5)
+    return ("hour", 1) if minutes < 90 else ("hours", math.floor(minutes / 60 + 0.5))
+
+
+def about(seconds: float, texts: Texts) -> str:
+    """A wait in words, as a part of a sentence."""
+    kind, count = rough(seconds)
+    return texts(f"wait_{kind}", count=count)
 
 
 def short(seconds: float) -> str:
@@ -46,38 +63,54 @@ def clock(seconds: float) -> str:
 
 
 class Left(NamedTuple):
-    """What is left of an estimate, in seconds; it counts down from when it was told."""
+    """What is left of an estimate; it counts down from when it was told."""
 
-    low: float
-    high: float
+    seconds: float
     running: int
     """Leases that hold what is waited for."""
     running_seconds: float
     """For how long the oldest of them has run, if it runs yet."""
-
-    @property
-    def over(self) -> bool:
-        """Whether the wait is longer than usual."""
-        return self.high <= 0
 
 
 def left(estimate: messages.Estimate | None, passed_seconds: float) -> Left | None:
     """So long after it was told."""
     if estimate is None:
         return None
-    low, high = (max(0.0, told - passed_seconds) for told in (estimate.low_seconds, estimate.high_seconds))
-    return Left(low, high, estimate.running, estimate.running_seconds + passed_seconds)
+    return Left(max(0.0, estimate.high_seconds - passed_seconds), estimate.running, estimate.running_seconds + passed_seconds)
 
 
-def in_words(left: Left) -> str:
-    """How long it will be yet, or that it takes longer than usual."""
-    low, high = about(left.low), about(left.high)
-    if not left.over:
-        return f"About {high}." if low == high else f"Up to {high}." if left.low < 1 else f"Between {low} and {high}."
-    if not left.running:
-        return "This is longer than usual."
-    before = "the one before you has run for" if left.running == 1 else f"the {left.running} before you have run for up to"
-    return f"This is longer than usual: {before} {clock(left.running_seconds)}."
+def in_words(left: Left, texts: Texts) -> str:
+    """How long it will be yet, or that it takes longer than usual: a sentence for all that a notebook or a command shows."""
+    if left.seconds > 0:
+        words = about(left.seconds, texts)
+        return f"{words[:1].upper()}{words[1:]}."
+    key = "estimate_over_one" if left.running == 1 else "estimate_over_many" if left.running else "estimate_over"
+    return texts(key, count=left.running, time=clock(left.running_seconds))
+
+
+def english() -> Texts:
+    """What programs and commands say."""
+    from forebay.texts import LANGUAGES, Texts
+
+    return Texts(LANGUAGES[0])
+
+
+def of_row(row: Mapping[str, Any]) -> str | None:
+    """How long the session of a row of ``api/sessions`` or ``api/queue`` will wait yet, in English; None where nobody knows."""
+    told_ns, high = row.get("estimated_at_ns"), row.get("estimate_high_seconds")
+    if told_ns is None or high is None:
+        return None
+    passed_seconds = max(0.0, time.time() - told_ns / 1e9)
+    ran_seconds = (row.get("running_seconds") or 0.0) + passed_seconds
+    return in_words(Left(max(0.0, high - passed_seconds), row.get("running") or 0, ran_seconds), english())
+
+
+def offered(flavor: Mapping[str, Any], texts: Texts) -> str:
+    """How long who would come now would wait for a flavor that can be had, a row of ``api/flavors``."""
+    seconds = flavor.get("wait_seconds")
+    if seconds is None:
+        return texts("wait_unknown")
+    return texts("wait_none") if seconds == 0 else texts("wait", time=about(seconds, texts))
 
 
 class WaitingLine:
@@ -96,10 +129,10 @@ class WaitingLine:
         What cannot be written over is said anew only when there is news, or when the wait takes longer than usual."""
         place = f", {in_line(queued.position)}" if queued.position and queued.code not in OPENING else ""
         known, left = self._queued, self._left(queued)
-        over = left is not None and left.over
+        over = left is not None and not left.seconds
         repeats = queued is known and over == self._was_over
         self._was_over = over
-        text = f"forebay: waiting for {flavor}{place}: {queued.said()}{'' if left is None else f' {in_words(left)}'}"
+        text = f"forebay: waiting for {flavor}{place}: {queued.said()}{'' if left is None else f' {in_words(left, english())}'}"
         if text != self._text and not (repeats and not self._over_itself):
             self._write(text, last=False)
 

@@ -59,9 +59,12 @@ function rank({ flavor, cost_nano, estimated }: Forecast, present: string | null
   return estimated ? (cost_nano?.high ?? Number.MAX_VALUE) : -1;
 }
 
+/** A unit that both ends have stands once. */
 function said({ low, high }: Range, estimated: boolean, text: (value: number) => string): string {
   const [first, last] = [text(low), text(high)];
-  return (estimated ? '≈ ' : '') + (first === last ? first : `${first} – ${last}`);
+  const unit = last.slice(last.lastIndexOf(' '));
+  const begin = first.endsWith(unit) ? first.slice(0, -unit.length) : first;
+  return (estimated ? '≈ ' : '') + (first === last ? first : `${begin} – ${last}`);
 }
 
 function price(flavor: Offer, nano: number): string {

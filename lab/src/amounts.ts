@@ -27,15 +27,6 @@ function clock(value: number): string {
   return `${Math.floor(minutes / 60)} h ${String(minutes % 60).padStart(2, '0')} min`;
 }
 
-export function about(value: number, texts: Texts): string {
-  if (value < 120) {
-    return texts.say('about_seconds', { count: Math.max(1, Math.round(value)) });
-  }
-  return value < 7200
-    ? texts.say('about_minutes', { count: Math.round(value / 60) })
-    : texts.say('about_hours', { count: Math.round(value / 3600) });
-}
-
 function units(nano: number): string {
   const value = nano / NANO;
   if (value > 0 && value < 10 ** -PLACES) {

@@ -30,7 +30,7 @@ export function Cells({ cells, texts }: { cells: Cell[]; texts: Texts }): JSX.El
                   <th scope="row">{cell.cell === null ? texts.say('between') : `[${cell.cell}]`}</th>
                   <td>{cell.open ? '…' : amounts.seconds(cell.device_ns)}</td>
                   <td>{amounts.seconds(cell.waited_ns)}</td>
-                  <td>{cell.open ? '…' : amounts.cost(cell.cost, texts)}</td>
+                  <td>{cell.open ? '…' : cell.cost_known === false ? texts.say('cost_unknown') : amounts.cost(cell.cost, texts)}</td>
                 </tr>
                 {cell.first_line && (
                   <tr className="forebay-cell-line">

@@ -77,8 +77,6 @@ function more(flavor: Offer, texts: Texts): string {
   const parts = [flavor.memory_bytes === null ? '' : amounts.memory(flavor.memory_bytes)];
   parts.push(ways.length > 0 ? texts.say('served_by', { ways: ways.join(texts.say('or')) }) : '');
   parts.push(here.some(({ count }) => count > 1) ? texts.say('several') : '');
-  if (flavor.wait_seconds !== undefined && flavor.wait_seconds !== null) {
-    parts.push(flavor.wait_seconds === 0 ? texts.say('wait_none') : texts.say('wait', { time: amounts.about(flavor.wait_seconds, texts) }));
-  }
+  parts.push(flavor.servable ? flavor.wait ?? '' : '');
   return parts.filter(part => part !== '').join(' · ');
 }

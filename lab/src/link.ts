@@ -17,6 +17,9 @@ export interface Greeting {
   quiet?: boolean;
 }
 
+/** A kernel is busy for less than that with what is asked of it beside cells. */
+const PATIENCE_MS = 1000;
+
 interface Waiting {
   resolve(value: unknown): void;
   reject(error: Error): void;
@@ -76,6 +79,11 @@ export class Link implements IDisposable {
     return working || this._kernel?.status === 'busy';
   }
 
+  /** Whether a cell has run for longer than a question takes, on the device or here. */
+  get running(): boolean {
+    return this._running;
+  }
+
   /** Whether an answer must wait until the cell that runs has ended. */
   get mustWait(): boolean {
     const kernel = this._kernel;
@@ -91,6 +99,7 @@ export class Link implements IDisposable {
       return;
     }
     this._disposed = true;
+    window.clearTimeout(this._patience);
     this._forget();
     this._kernel?.removeCommTarget?.(TARGET, this._offered);
     Signal.clearData(this);
@@ -134,12 +143,25 @@ export class Link implements IDisposable {
   }
 
   private _onStatus(_: unknown, status: Kernel.Status): void {
+    window.clearTimeout(this._patience);
+    if (status === 'busy') {
+      this._patience = window.setTimeout(() => this._setRunning(true), PATIENCE_MS);
+    } else {
+      this._setRunning(false);
+    }
     if (status === 'restarting' || status === 'autorestarting' || status === 'dead') {
       this._forget();
       this._restarted = true;
     } else if (this._restarted && status === 'idle') {
       this._restarted = false;
       void this._connect();
+    }
+  }
+
+  private _setRunning(running: boolean): void {
+    if (running !== this._running) {
+      this._running = running;
+      this._changed.emit();
     }
   }
 
@@ -238,6 +260,8 @@ export class Link implements IDisposable {
   private _activity = new Activity();
   private _asked = 0;
   private _connecting = false;
+  private _running = false;
+  private _patience = 0;
   private _restarted = false;
   private _disposed = false;
 }

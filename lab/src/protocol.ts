@@ -20,15 +20,6 @@ export interface Flavor {
   currency: string | null;
 }
 
-/** What is left of it as of the message, in seconds: it counts down, and below zero the wait is longer than usual. */
-export interface Estimate {
-  low_seconds: number;
-  high_seconds: number;
-  /** Leases that hold what is waited for, and for how long the oldest has run. */
-  running: number;
-  running_seconds: number;
-}
-
 export interface Queued {
   /** 1 is next; 0: nobody knows. */
   position: number;
@@ -38,7 +29,8 @@ export interface Queued {
   cause?: Cause | null;
   code: string;
   ahead: number;
-  estimate: Estimate | null;
+  /** How long yet, in the words of the line below the cell; empty where nobody knows, absent from kernels of older releases. */
+  left?: string;
 }
 
 export type DeviceState = 'idle' | 'queued' | 'starting' | 'restoring' | 'computing' | 'resident' | 'moving';
@@ -85,6 +77,8 @@ export interface Cell {
   device_ns: number;
   waited_ns: number;
   cost: Money[];
+  /** False where the pool has not told what it cost, though somebody bills; absent from kernels of older releases. */
+  cost_known?: boolean;
   open: boolean;
 }
 
@@ -195,8 +189,8 @@ export interface Offer extends Flavor {
   /** Absent where the pool is of an older release. */
   cause?: Cause | null;
   chosen: boolean;
-  /** How long one who asks now would wait; absent where the pool does not say. */
-  wait_seconds?: number | null;
+  /** How long one who asks now would wait, in words; absent from kernels of older releases. */
+  wait?: string;
 }
 
 export interface Session {

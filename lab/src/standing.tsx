@@ -5,7 +5,7 @@ import * as amounts from './amounts';
 import { Link } from './link';
 import { Alone, Device, Segment, State } from './protocol';
 import { Texts } from './texts';
-import { leftOf, spentBy, stateOf, usedBy } from './view';
+import { isHere, spentBy, stateOf, usedBy } from './view';
 
 interface Props {
   link: Link;
@@ -53,8 +53,9 @@ function One({ link, device, several, texts }: { link: Link; device: Device; sev
         {several && <span>cuda:{device.device} </span>}
         <strong>{flavor?.name ?? texts.say('unknown_flavor')}</strong> <span>{stateOf(link, device, texts)}</span>
       </p>
-      {device.queued !== null && <p className="forebay-reason">{reason(link, device, texts)}</p>}
-      {device.state === 'idle' && <p className="forebay-hint">{texts.say('idle_hint')}</p>}
+      {device.queued !== null && <p className="forebay-reason">{reason(device, texts)}</p>}
+      {isHere(link, device) && <p className="forebay-hint">{texts.say('on_cpu_hint')}</p>}
+      {device.state === 'idle' && !isHere(link, device) && <p className="forebay-hint">{texts.say('idle_hint')}</p>}
       {device.state === 'resident' && <p className="forebay-hint">{texts.say('resident_hint')}</p>}
       {device.state === 'moving' && <p className="forebay-hint">{texts.say('moving_hint')}</p>}
       {device.alone && <p className="forebay-alone forebay-hint">{aloneOf(device.alone, texts)}</p>}
@@ -102,7 +103,7 @@ function aloneOf({ devices, percent, causes }: Alone, texts: Texts): string {
   return texts.say('alone', { devices, percent, causes: causes.map(cause => texts.cause(cause)).join(', ') });
 }
 
-function reason(link: Link, device: Device, texts: Texts): string {
-  const { reason: sent, cause } = device.queued!;
-  return `${texts.reason(cause, sent)} ${leftOf(link, device, texts)}`.trimEnd();
+function reason(device: Device, texts: Texts): string {
+  const { reason: sent, cause, left } = device.queued!;
+  return `${texts.reason(cause, sent)} ${left ?? ''}`.trimEnd();
 }

@@ -15,35 +15,23 @@ export function lasting(link: Link, device: Device): number {
   return device.since_ns + (performance.now() - link.heardAt) * 1e6;
 }
 
+/** Whether a cell runs that uses no device: it computes where the notebook is, which costs nothing. */
+export function isHere(link: Link, device: Device): boolean {
+  return link.running && (device.state === 'idle' || device.state === 'resident');
+}
+
 export function stateOf(link: Link, device: Device, texts: Texts): string {
   if (device.state === 'computing') {
     return texts.say('computing', { time: amounts.running(lasting(link, device)) });
+  }
+  if (isHere(link, device)) {
+    return texts.say('on_cpu');
   }
   if (device.state === 'queued') {
     const position = device.queued?.position ?? 0;
     return position > 0 ? texts.say('queued', { position }) : texts.say('queued_somewhere');
   }
   return texts.say(device.state);
-}
-
-/** How long a wait lasts yet, by now, or that it takes longer than usual; empty where nobody knows. */
-export function leftOf(link: Link, device: Device, texts: Texts): string {
-  const estimate = device.queued?.estimate ?? null;
-  if (estimate === null) {
-    return '';
-  }
-  const passed = (performance.now() - link.heardAt) / 1e3;
-  if (estimate.high_seconds <= passed) {
-    const key = estimate.running === 1 ? 'estimate_over_one' : estimate.running > 0 ? 'estimate_over_many' : 'estimate_over';
-    const time = amounts.running((estimate.running_seconds + passed) * 1e9);
-    return texts.say(key, { count: estimate.running, time });
-  }
-  const low = Math.max(0, estimate.low_seconds - passed);
-  const [least, most] = [low, estimate.high_seconds - passed].map(value => amounts.about(value, texts));
-  if (least === most) {
-    return texts.say('estimate', { time: most });
-  }
-  return low < 1 ? texts.say('estimate_most', { time: most }) : texts.say('estimate_range', { low: least, high: most });
 }
 
 /** What is spent by now: open leases go on, at so much an hour. */

@@ -8,6 +8,7 @@ from typing import Any
 
 from forebay_service.causes import Cause, told
 from forebay_service.languages import Text, as_sent, either, in_context, listed, plural
+from forebay_service.waits import about
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from forebay_spawner.errors import FlavorRefused, PoolUnavailable
@@ -63,7 +64,8 @@ class Offer(Answer):
     @property
     def memory(self) -> str:
         """The size in GiB."""
-        return f"{Decimal(self.memory_bytes) / 2**30:.4g} GiB"
+        tenths = (Decimal(self.memory_bytes) / 2**30).quantize(Decimal("0.1"))
+        return f"{tenths.normalize():,f} GiB"
 
     @property
     def served_by(self) -> Text:
@@ -89,7 +91,7 @@ class Offer(Answer):
         """How long a cell would wait for a device now."""
         if self.wait_seconds == 0:
             return Text("no wait")
-        wait = Text("a wait of %(time)s", time=_duration(self.wait_seconds)) if self.wait_seconds else Text("all are held")
+        wait = Text("a wait of %(time)s", time=about(self.wait_seconds)) if self.wait_seconds else Text("all are held")
         if not self.waiting:
             return wait
         return plural("%(wait)s (%(count)s is waiting)", "%(wait)s (%(count)s are waiting)", self.waiting, wait=wait)
@@ -100,17 +102,6 @@ def amount(nano: int, currency: str) -> str:
     whole = Decimal(nano) / NANO
     cents = whole.quantize(Decimal("0.01"))
     return f"{cents if cents == whole else whole.normalize():f} {currency}"
-
-
-def _duration(seconds: float) -> Text:
-    """Roughly: nobody waits to the second."""
-    if seconds < 1:
-        return Text("less than a second")
-    if seconds < 100:
-        return Text("about %(count)s s", count=f"{seconds:.0f}")
-    if seconds < 100 * 60:
-        return Text("about %(count)s min", count=f"{seconds / 60:.0f}")
-    return Text("about %(count)s h", count=f"{seconds / 3600:.0f}")
 
 
 class _Choice(Answer):

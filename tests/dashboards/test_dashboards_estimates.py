@@ -12,9 +12,9 @@ SECOND = 1_000_000_000
 @pytest.mark.parametrize(
     ("passed_seconds", "running", "text"),
     [
-        (0, 2, "5 s to 40 s"),
-        (3, 2, "2 s to 37 s"),
-        (5, 2, "up to 35 s"),
+        (0, 2, "about 40 s"),
+        (12, 2, "about 30 s"),
+        (37, 2, "a few seconds"),
         (50, 2, "longer than usual; before it 2 run, since 1 min 20 s"),
         (50, 0, "longer than usual"),
     ],

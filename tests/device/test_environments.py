@@ -182,8 +182,8 @@ def test_jupyters_own_commands_and_pages_that_are_shared_find_their_templates_in
     (home.of("default") / "share" / "jupyter" / "nbconvert" / "templates" / "own").mkdir(parents=True)
     (home.of("default") / "share" / "jupyter" / "nbconvert" / "templates" / "own" / "conf.json").write_text('{"base_template": "lab"}')
     running = kernel("python3")
-    told = running.run("from forebay.toolkit.sharing.page import page_of; from pathlib import Path; print('Losses' in page_of(Path('a.ipynb')))")
-    assert told == "True\n"
+    shares = "from pathlib import Path\nfrom forebay.toolkit.sharing.page import page_of\nprint('Losses' in page_of(Path('a.ipynb')))"
+    assert running.run(shares) == "True\n"
     convert = "jupyter nbconvert --to html --template own --log-level ERROR --stdout a.ipynb | grep -c Losses"
     assert int(running.run(f"!{convert}").strip()) > 0
     shell = [PYTHON, "-I", "-m", "forebay.toolkit.environments"]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
 
 import pytest
+from forebay import waiting
 from forebay.errors import ForebayError, PoolRefused
 from forebay.gang_work import OF_NO_OPERATOR, GangWork, LoneWork, Work
 from forebay.journal import Entry, Journal
 from forebay.notebook import amounts, notice, status
 from forebay.notebook.bounds import Bound
 from forebay.notebook.magics import wish
-from forebay.notebook.texts import LANGUAGES, Texts, catalogue, language_here, language_of
+from forebay.texts import LANGUAGES, Texts, catalogue, language_here, language_of
 from forebay.waiting import Left, in_words
+from forebay_service import waits
 from forebay_wire import messages
 from forebay_wire.vocabulary import Alone
 
@@ -47,9 +50,11 @@ def test_each_language_has_every_text_with_the_same_places(part: str) -> None:
 
 @pytest.mark.parametrize(("part", "folder", "kinds"), [("kernel", "device/forebay/notebook", "*.py"), ("extension", "lab/src", "*.ts*")])
 def test_no_text_is_left_that_nothing_says(part: str, folder: str, kinds: str) -> None:
-    source = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / folder).glob(kinds))
+    files = [*(ROOT / folder).glob(kinds), *([ROOT / "device/forebay/waiting.py"] if part == "kernel" else [])]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in files)
     built = {"kernel": {"granted", "not granted", "stopped waiting", *CAUSES}, "extension": {f"alone_{cause}" for cause in CAUSES}}[part]
     states = {"idle", "queued", "starting", "restoring", "computing", "resident", "moving"}
+    built |= {f"wait_{kind}" for kind in ("few", "seconds", "minute", "minutes", "hour", "hours")}
     unsaid = {key for key in catalogues()[part]["en"] if not re.search(rf"[\"']{key}[\"']", source)} - built - states
     assert {key for key in unsaid if not key.startswith(("code_", "notice_", "state_", "refused_"))} == set()
 
@@ -133,7 +138,7 @@ def test_the_reason_of_a_wait_and_of_a_refusal_is_in_the_readers_language() -> N
     held = messages.Cause(code="one_held", values={"device": "a/cpu:0", "flavor": "dev.1gb"})
     queued, korean = messages.Queued(request=1, position=1, cause=held), Texts("ko")
     english = notice.waiting("dev.1gb", queued, None, ENGLISH)["text/plain"]
-    assert english.endswith("next in line: a/cpu:0, the one device that serves dev.1gb, is held.")
+    assert english.endswith("next in line: The one device that serves dev.1gb is held.")
     assert notice.waiting("dev.1gb", queued, None, korean)["text/plain"].endswith(f"다음 차례: {held.said('ko')}")
     refused = PoolRefused("The pool is shutting down; try again in a minute.", "shutting_down", messages.Cause(code="shutting_down"))
     assert korean.error(refused) == "풀이 종료되는 중입니다. 잠시 뒤에 다시 시도하십시오." and ENGLISH.error(refused) == str(refused)
@@ -162,8 +167,8 @@ def test_a_front_end_gets_causes_beside_what_the_kernel_says_of_them() -> None:
 
 def test_what_the_pool_says_cannot_bring_markup_into_a_page() -> None:
     queued = messages.Queued(request=1, position=3, reason="<script>alert(1)</script> & more")
-    told = notice.waiting("dev.1gb", queued, Left(100.0, 130.0, 0, 0.0), ENGLISH)
-    assert told["text/plain"] == "forebay: waiting for dev.1gb, number 3 in line: <script>alert(1)</script> & more Between 100 s and 2 min."
+    told = notice.waiting("dev.1gb", queued, Left(130.0, 0, 0.0), ENGLISH)
+    assert told["text/plain"] == "forebay: waiting for dev.1gb, number 3 in line: <script>alert(1)</script> & more About 2 min."
     assert "<script" not in told["text/html"] and "&lt;script&gt;" in told["text/html"]
 
 
@@ -175,19 +180,34 @@ def test_a_wait_whose_lease_is_being_opened_has_no_place() -> None:
 @pytest.mark.parametrize(
     ("left", "english", "korean"),
     [
-        (Left(8.6, 9.4, 1, 0.0), "About 9 s.", "약 9초."),
-        (Left(0.0, 9.0, 1, 0.0), "Up to 9 s.", "최대 9초."),
-        (Left(5.0, 9.0, 1, 0.0), "Between 5 s and 9 s.", "5초에서 9초 사이."),
-        (Left(0.0, 0.0, 0, 0.0), "This is longer than usual.", "평소보다 오래 걸리고 있습니다."),
-        (Left(0.0, 0.0, 1, 80.0), "longer than usual: the one before you has run for 1 min 20 s.", "1 min 20 s 동안"),
-        (Left(0.0, 0.0, 2, 80.0), "longer than usual: the 2 before you have run for up to 1 min 20 s.", "2개가 최대 1 min 20 s 동안"),
+        (Left(0.1, 1, 0.0), "A few seconds.", "몇 초."),
+        (Left(9.4, 1, 0.0), "About 10 s.", "약 10초."),
+        (Left(52.0, 1, 0.0), "About a minute.", "약 1분."),
+        (Left(521.0, 1, 0.0), "About 9 min.", "약 9분."),
+        (Left(3_500.0, 1, 0.0), "About an hour.", "약 1시간."),
+        (Left(0.0, 0, 0.0), "This is longer than usual.", "평소보다 오래 걸리고 있습니다."),
+        (Left(0.0, 1, 80.0), "longer than usual: the one before you has run for 1 min 20 s.", "1 min 20 s 동안"),
+        (Left(0.0, 2, 80.0), "longer than usual: the 2 before you have run for up to 1 min 20 s.", "2개가 최대 1 min 20 s 동안"),
     ],
 )
 def test_what_is_left_of_an_estimate_is_said_in_words(left: Left, english: str, korean: str) -> None:
     queued = messages.Queued(request=1, position=1, reason="Held.")
     assert english in notice.waiting("dev.1gb", queued, left, ENGLISH)["text/plain"]
-    assert english in in_words(left)
+    assert english in in_words(left, ENGLISH)
     assert korean in notice.waiting("dev.1gb", queued, left, Texts("ko"))["text/plain"]
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_notebooks_commands_and_pages_have_the_same_words_for_a_wait(language: str) -> None:
+    """Each second of the first two hours, and what lies between and far beyond."""
+    texts = Texts(language)
+    for seconds in (1e-9, 0.5, 5.001, 50.001, 89.999, 3449.999, 86_400.0, 1e9, *range(1, 7_300)):
+        assert waiting.about(seconds, texts) == waits.about(seconds).said(language), seconds
+    said = [waiting.rough(seconds) for seconds in range(1, 7_300)]
+    assert len(set(said)) == len(list(itertools.groupby(said))), "what counts down never says the same again after something else"
+    units = {"seconds": 1, "minute": 60, "minutes": 60, "hour": 3600, "hours": 3600}
+    for seconds, (kind, count) in enumerate(said, 1):
+        assert kind == "few" or abs(count * units[kind] - seconds) <= max(10, seconds * 0.34), seconds
 
 
 def test_how_a_wait_ended_is_said_whatever_it_was() -> None:

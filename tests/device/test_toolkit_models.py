@@ -148,7 +148,7 @@ def test_bench_tells_every_flavor_that_can_be_had_and_what_failed(
     [
         (["--flavor", "medium.128gb"], [DEV, MEDIUM], str(MEDIUM["reason"])),
         (["--flavor", "dev"], [DEV, MEDIUM], "There is no flavor 'dev'; the nearest are dev.1gb."),
-        ([], [MEDIUM], "No flavor can be had; `forebay flavor list` says why."),
+        ([], [MEDIUM], "No flavor can be had; `forebay flavor list --all` says why."),
         (["--steps", "0"], [DEV], "--steps is 0; it must be at least 1."),
     ],
 )

@@ -47,7 +47,9 @@ def test_length_and_chance_belong_together(lengths: list[int], running: list[int
 
 
 @given(LENGTHS, LENGTHS, st.floats(0.0, 1e15), PARTS)
-def test_nobody_is_told_to_wait_for_longer_than_any_lease_has_lasted(lengths: list[int], running: list[int], age_ns: float, part: float) -> None:
+def test_nobody_is_told_to_wait_for_longer_than_any_lease_has_lasted(
+    lengths: list[int], running: list[int], age_ns: float, part: float
+) -> None:
     lifetimes, longest = Lifetimes(lengths, running), max(1, *lengths, *running)
     assert lifetimes.seen_ns(part) <= longest
     assert lifetimes.left_ns(age_ns, part) <= max(0, longest - age_ns)

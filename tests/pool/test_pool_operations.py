@@ -313,7 +313,7 @@ def test_rows_tell_waits_by_details_and_values(world: Make) -> None:
     held = {"device": "a/cpu:0", "flavor": "dev.1gb"}
     for row in (session_row(waiting), queue_row(waiting)):
         assert (row["code"], row["detail"], row["values"]) == ("shortage", "one_held", held)
-        assert row["reason"] == "a/cpu:0, the one device that serves dev.1gb, is held."
+        assert row["reason"] == "The one device that serves dev.1gb is held."
     assert (session_row(w.machine.sessions["s"])["detail"], session_row(w.machine.sessions["s"])["values"]) == (None, {})
     assert type(w.last("t").reason) is str and w.last("t").reason == session_row(waiting)["reason"]
 

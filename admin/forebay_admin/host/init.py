@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from forebay.toolkit.table import counted
+
 from forebay_admin.actions import Parsers
 from forebay_admin.host import answers as questions
 from forebay_admin.host.answers import Answers, InitError
@@ -43,7 +45,7 @@ def perform(arguments: argparse.Namespace) -> int:
     changed = [file for file in planned if differs(file)]
     for file in changed:
         sys.stdout.write(f"{'would write' if arguments.dry_run else 'write'} {file.path} ({file.mode:04o})\n")
-    sys.stdout.write(f"{len(planned) - len(changed)} files are as they should be.\n")
+    sys.stdout.write(f"{counted(len(planned) - len(changed), 'file is', 'files are')} as they should be.\n")
     if arguments.dry_run:
         return 0
     changed_by_others = [file.path for file in changed if file.path.exists()]
@@ -78,7 +80,7 @@ def lay(planned: list[File], layout: Layout) -> bool:
     write(changed, layout)
     for file in changed:
         sys.stdout.write(f"write {file.path}\n")
-    sys.stdout.write(f"{len(planned) - len(changed)} files are as they should be.\n")
+    sys.stdout.write(f"{counted(len(planned) - len(changed), 'file is', 'files are')} as they should be.\n")
     return bool(changed)
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import ROUND_HALF_EVEN, Decimal
+from typing import TYPE_CHECKING
 
-from forebay.notebook.texts import Texts
+from forebay.texts import Texts
+
+if TYPE_CHECKING:
+    from forebay.journal import Entry
 
 NANO = 10**9
 SHOWN_PLACES = 6
@@ -36,6 +40,13 @@ def money(nano: int, currency: str) -> str:
 def cost(amounts: Mapping[str, int], texts: Texts) -> str:
     """All currencies; a sentence where nobody bills."""
     return " + ".join(money(nano, currency) for currency, nano in sorted(amounts.items())) or texts("not_billed")
+
+
+def cost_of(entry: Entry, texts: Texts) -> str:
+    """What a cell cost; a sentence where that was not told, or not all of it."""
+    if not entry.unpriced and not entry.unheard:
+        return cost(entry.cost, texts)
+    return " + ".join([*([cost(entry.cost, texts)] if entry.cost else []), texts("cost_unknown")])
 
 
 def about(value: float, texts: Texts) -> str:

@@ -20,7 +20,7 @@ from forebay.notebook import amounts
 
 if TYPE_CHECKING:
     from forebay.journal import Journal
-    from forebay.notebook.texts import Texts
+    from forebay.texts import Texts
 
 LOOK_SECONDS = 0.1
 AGAIN_SECONDS = 10.0

@@ -12,8 +12,8 @@ from forebay.journal import Entry, Journal
 from forebay.notebook import notice
 from forebay.notebook.looks import Looks
 from forebay.notebook.output import NOWHERE, Header, Output
-from forebay.notebook.texts import Texts
 from forebay.spans import Work
+from forebay.texts import Texts
 from forebay.waiting import WaitingLine, short
 
 if TYPE_CHECKING:

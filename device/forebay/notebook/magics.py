@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from forebay.journal import Journal
     from forebay.notebook.notifier import Notifier
     from forebay.notebook.status import Snapshot
-    from forebay.notebook.texts import Texts
+    from forebay.texts import Texts
     from forebay.virtual_device import VirtualDevices
 
 NOTIFY_USAGE = "usage: %notify [on | off | after TIME | channels on | channels off]"
@@ -87,7 +87,10 @@ def register(shell: Any, presenter: Presenter) -> None:
     """Adds the magics to an IPython shell."""
 
     def flavor(line: str) -> None:
-        """%flavor: all sizes of the device; %flavor NAME: chooses one for this notebook's device."""
+        """%flavor: the sizes of the device; %flavor all: also those that cannot be had.
+
+        %flavor NAME: chooses one for this notebook's device.
+        """
         with _in_one_sentence():
             _flavor(line.strip(), presenter)
 
@@ -143,11 +146,11 @@ def _flavor(name: str, presenter: Presenter) -> None:
     from forebay.notebook import service_calls
     from forebay.toolkit.flavor import text
 
-    if not name:
+    if name in ("", "all"):
         devices = presenter.journal.devices()
         held = devices[0].flavor.name if 0 in devices and devices[0].flavor is not None else None
         rows = [{**row, "reason": presenter.texts.cause(cause_of(row.get("cause")), row.get("reason"))} for row in service_calls.flavors()]
-        print(text(rows, held or next((str(row["name"]) for row in rows if row["chosen"]), None)))
+        print(text(rows, held or next((str(row["name"]) for row in rows if row["chosen"]), None), "%flavor all", whole=bool(name)))
         return
     presenter.home = row = service_calls.choose(name)
     price = table.rate(row.get("price_nano_per_hour"), row.get("currency"))
@@ -216,6 +219,7 @@ def _device(device: Snapshot, presenter: Presenter) -> Sequence[str]:
 def _used(cell: Snapshot, presenter: Presenter) -> Sequence[str]:
     number = presenter.texts("between") if cell["cell"] is None else f"[{cell['cell']}]"
     money = amounts.cost({each["currency"]: each["nano"] for each in cell["cost"]}, presenter.texts)
+    money = money if cell["cost_known"] else presenter.texts("cost_unknown")
     shown = presenter.texts("computing") if cell["open"] else amounts.seconds(cell["device_ns"])
     number = f"{number} {_shortened(cell['first_line'])}" if cell["first_line"] else number
     return [number, cell["flavor"], shown, amounts.seconds(cell["waited_ns"]), money]

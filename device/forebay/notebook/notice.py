@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from forebay.journal import Entry
 from forebay.notebook import amounts
-from forebay.notebook.texts import Texts
-from forebay.waiting import clock
+from forebay.texts import Texts
+from forebay.waiting import in_words
 
 if TYPE_CHECKING:
     from forebay_wire.messages import Queued
@@ -26,11 +26,12 @@ CAUSES_MAX = 3
 
 
 def used(entry: Entry, texts: Texts) -> Bundle:
-    """What a cell used, or that its device still computes; and where one of several devices did most of it alone."""
+    """What a cell used, that its device still computes, or that nobody tells; and where one of several devices did most of it alone."""
     waited = amounts.seconds(entry.waited_ns)
-    if entry.open:
-        return _bundle(texts("line_open", waited=waited, flavor=entry.flavor), "forebay-used")
-    cost, device = amounts.cost(entry.cost, texts), amounts.seconds(entry.device_ns)
+    if entry.open or entry.unheard:
+        key = "line_unheard" if entry.unheard else "line_away" if entry.away else "line_open"
+        return _bundle(texts(key, waited=waited, flavor=entry.flavor), "forebay-used")
+    cost, device = amounts.cost_of(entry, texts), amounts.seconds(entry.device_ns)
     line = _bundle(texts("line", device=device, waited=waited, cost=cost, flavor=entry.flavor), "forebay-used")
     alone = [_bundle(_alone(gang, texts), "forebay-alone") for gang in entry.gangs if gang.mostly_alone]
     return {kind: "\n".join(part[kind] for part in (line, *alone)) for kind in line}
@@ -48,19 +49,8 @@ def waiting(flavor: str, queued: Queued, left: Left | None, texts: Texts) -> Bun
         key = "waiting_next" if queued.position == 1 else "waiting_place"
     text = texts(key, flavor=flavor, position=queued.position, reason=texts.reason(queued))
     if left is not None:
-        text += " " + _estimate(left, texts)
+        text += " " + in_words(left, texts)
     return _bundle(f"forebay: {text}", "forebay-waiting")
-
-
-def _estimate(left: Left, texts: Texts) -> str:
-    """How long it will be yet, or that it takes longer than usual."""
-    if left.over:
-        key = "estimate_over_one" if left.running == 1 else "estimate_over_many" if left.running else "estimate_over"
-        return texts(key, count=left.running, time=clock(left.running_seconds))
-    low, high = amounts.about(left.low, texts), amounts.about(left.high, texts)
-    if low == high:
-        return texts("estimate", time=high)
-    return texts("estimate_most", time=high) if left.low < 1 else texts("estimate_range", low=low, high=high)
 
 
 def outcome(word: str, waited_seconds: float, texts: Texts) -> Bundle:

@@ -11,9 +11,9 @@ from typing import Any, Literal
 from forebay.errors import PoolRefused
 from forebay.journal import Journal
 from forebay.notebook.bounds import NANO, CellStopped, nanoseconds_of
-from forebay.notebook.texts import Texts
 from forebay.service import BUDGET
 from forebay.spans import first_line, notebook_label, running_cell
+from forebay.texts import Texts
 
 AFTER_SECONDS = 60.0
 """Cells that take less are not worth a word, unless somebody says otherwise."""

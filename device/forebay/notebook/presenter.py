@@ -17,8 +17,9 @@ from forebay.notebook.channel import Channel
 from forebay.notebook.lines import CellLines, DisplayLine
 from forebay.notebook.notifier import Notifier
 from forebay.notebook.output import Output
-from forebay.notebook.texts import Texts, language_here, language_of
 from forebay.notebook.transcript import Transcript
+from forebay.texts import Texts, language_here, language_of
+from forebay.waiting import offered
 
 GATHER_SECONDS = 0.05
 """Changes that come within so long are told at once."""
@@ -204,9 +205,9 @@ class Presenter:
                 return None
             case "overview":
                 self._watched_ns = time.monotonic_ns()
-                return {"flavors": service_calls.flavors(), "sessions": service_calls.sessions()}
+                return self._overview()
             case "watch":
-                self.channel.say({"type": "overview", "flavors": service_calls.flavors(), "sessions": service_calls.sessions()})
+                self.channel.say({"type": "overview", **self._overview()})
                 time.sleep(OVERVIEW_SECONDS)
                 return None
             case "choose":
@@ -227,6 +228,13 @@ class Presenter:
                 return {"sessions": service_calls.sessions()}
             case other:
                 raise ForebayError(f"This kernel's forebay does not know {other!r}; install the same version on both sides.")
+
+    def _overview(self) -> dict[str, Any]:
+        """What there is to choose from, with the wait in words, and the user's sessions. Raises ForebayError."""
+        from forebay.notebook import service_calls
+
+        flavors = [{**row, "wait": offered(row, self.texts)} for row in service_calls.flavors()]
+        return {"flavors": flavors, "sessions": service_calls.sessions()}
 
 
 def _to_nobody(_data: Mapping[str, Any]) -> None:

@@ -11,12 +11,13 @@ from forebay import process
 from forebay.journal import Device, Entry, Journal, Running
 from forebay.notebook.notice import CAUSES_MAX
 from forebay.service import FLAVOR_VARIABLE, configured
+from forebay.waiting import in_words, left
 
 if TYPE_CHECKING:
     from forebay_wire.messages import Flavor, Queued
 
     from forebay.gang_work import GangWork
-    from forebay.notebook.texts import Texts
+    from forebay.texts import Texts
 
 CELLS_SHOWN = 10
 SEGMENT = ("calls", "times", "tier", "why")
@@ -93,15 +94,11 @@ def _flavor(flavor: Flavor | None, home: Mapping[str, Any] | None) -> Snapshot |
 
 
 def _queued(queued: Queued, passed_seconds: float, texts: Texts) -> Snapshot:
-    """``reason`` is for front ends that make no sentence of ``cause``. ``estimate``: what is left by now, in seconds; below zero where the
-    wait is longer than that."""
-    estimate, known = queued.estimate, {name: getattr(queued, name) for name in ("position", "code", "ahead")}
+    """``reason`` is for front ends that make no sentence of ``cause``; ``left`` says how long yet, as the line below the cell does."""
+    known = {name: getattr(queued, name) for name in ("position", "code", "ahead")}
     known |= {"reason": texts.reason(queued), "cause": None if queued.cause is None else queued.cause.model_dump()}
-    if estimate is None:
-        return known | {"estimate": None}
-    low, high = estimate.low_seconds - passed_seconds, estimate.high_seconds - passed_seconds
-    running = {"running": estimate.running, "running_seconds": estimate.running_seconds + passed_seconds}
-    return known | {"estimate": {"low_seconds": low, "high_seconds": high, **running}}
+    remaining = left(queued.estimate, passed_seconds)
+    return known | {"left": "" if remaining is None else in_words(remaining, texts)}
 
 
 def _entry(entry: Entry) -> Snapshot:
@@ -113,6 +110,7 @@ def _entry(entry: Entry) -> Snapshot:
         "device_ns": entry.device_ns,
         "waited_ns": entry.waited_ns,
         "cost": _money(entry.cost),
+        "cost_known": not entry.unpriced and not entry.unheard,
         "open": entry.open > 0,
     }
 

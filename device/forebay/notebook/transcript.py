@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forebay.notebook.output import Output
-from forebay.notebook.texts import Texts
 from forebay.spans import running_cell
+from forebay.texts import Texts
 
 RUN_CHARACTERS_MAX = 8 * 2**20
 """Kept of one cell: the last that it showed."""

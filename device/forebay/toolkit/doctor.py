@@ -131,7 +131,7 @@ def check_pool(service: Service) -> str:
 
 def check_token(service: Service) -> str:
     """The token is accepted, by a pool."""
-    return f"accepted; the pool has {len(pool.rows(service, 'api/flavors'))} flavors"
+    return f"accepted; the pool has {table.counted(len(pool.rows(service, 'api/flavors')), 'flavor')}"
 
 
 def check_flavor(service: Service) -> str:

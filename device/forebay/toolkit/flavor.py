@@ -13,6 +13,7 @@ from forebay.errors import ForebayError, NotConfigured
 from forebay.service import URL_VARIABLE, Service, configured
 from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
+from forebay.waiting import english, offered
 
 NEAREST_SHOWN = 3
 SEVERAL = (
@@ -29,8 +30,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "flavor", help="list the sizes of a virtual device, and choose one", description="Sizes of a virtual device."
     )
     actions = command.add_subparsers(title="actions", required=True, metavar="ACTION")
-    listing = actions.add_parser("list", help="list all flavors", description='Lists all flavors; "*" marks your choice.')
-    listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    described = 'Lists the flavors that can be had; "*" marks your choice.'
+    listing = actions.add_parser("list", help="list flavors", description=described)
+    listing.add_argument("--all", action="store_true", help="also those that this installation cannot serve, and why")
+    listing.add_argument("--json", action="store_true", help="print all of them as JSON instead of a table")
     listing.set_defaults(perform=perform_list)
     setting = actions.add_parser("set", help="choose a flavor", description="Chooses the flavor of your new sessions.")
     setting.add_argument("name", help="as `forebay flavor list` shows it")
@@ -58,22 +61,42 @@ def perform_list(arguments: argparse.Namespace) -> int:
         json.dump([{**flavor, "chosen": flavor["name"] == chosen} for flavor in flavors], sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        sys.stdout.write(text(flavors, chosen) + "\n")
+        sys.stdout.write(text(flavors, chosen, "forebay flavor list --all", whole=arguments.all) + "\n")
     return 0
 
 
-def text(flavors: Sequence[Row], chosen: str | None, numbered: bool = False) -> str:
-    """The flavors as a table, and below it why some cannot be had."""
-    rows = [_row(flavor, flavor["name"] == chosen) for flavor in flavors]
+def text(flavors: Sequence[Row], chosen: str | None, command: str, *, whole: bool = False, numbered: bool = False) -> str:
+    """The flavors that can be had as a table; below it how many others there are, and the command that shows them, or why not each."""
+    here, elsewhere = parted(flavors)
+    if not here and not whole:
+        return f"No device here can be lent. {_folded(len(elsewhere), command)}"
+    rows = [_row(flavor, flavor["name"] == chosen) for flavor in [*here, *(elsewhere if whole else [])]]
     headers = ["", "Flavor", "Memory", "Rate", "Served by", "Available"]
     if numbered:
         headers, rows = ["No.", *headers], [[str(number), *row] for number, row in enumerate(rows, 1)]
     lines = [table.render(headers, rows)]
-    several = [str(flavor["name"]) for flavor in flavors if flavor.get("servable") and _is_several(flavor)]
+    several = [str(flavor["name"]) for flavor in here if _is_several(flavor)]
     if several:
         lines.append(f"\n{SEVERAL} This holds for {', '.join(several)}.")
-    reasons = [str(flavor.get("reason") or f"{flavor['name']}: no device serves it.") for flavor in flavors if not flavor.get("servable")]
-    return "\n".join([*lines, *(["", "Not available:", *(f"  {reason}" for reason in reasons)] if reasons else [])])
+    if elsewhere and not whole:
+        mine = [flavor for flavor in elsewhere if flavor["name"] == chosen]
+        lines += ["", *(f"Your choice, {chosen}, cannot be had: {_reason(flavor)}" for flavor in mine), _folded(len(elsewhere), command)]
+    elif elsewhere:
+        lines += ["", "Not available:", *(f"  {_reason(flavor)}" for flavor in elsewhere)]
+    return "\n".join(lines)
+
+
+def parted(flavors: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Those that this installation can serve, and the others."""
+    return [one for one in flavors if one["servable"]], [one for one in flavors if not one["servable"]]
+
+
+def _folded(count: int, command: str) -> str:
+    return f"{table.counted(count, 'more flavor')}, which this installation cannot serve: see `{command}`."
+
+
+def _reason(flavor: Row) -> str:
+    return str(flavor.get("reason") or f"{flavor['name']}: no device serves it.")
 
 
 def _is_several(flavor: Row) -> bool:
@@ -88,7 +111,7 @@ def _row(flavor: Row, is_chosen: bool) -> list[str]:
         table.memory(flavor["memory_bytes"]),
         table.rate(flavor.get("price_nano_per_hour"), flavor.get("currency")),
         served_by(flavor),
-        "yes" if flavor.get("servable") else "no",
+        offered(flavor, english()) if flavor.get("servable") else "no",
     ]
 
 
@@ -106,7 +129,7 @@ def perform_switch(arguments: argparse.Namespace) -> int:
     if wanted is None:
         if not sys.stdin.isatty():
             raise ForebayError("There is nobody to ask: give a flavor's name, as `forebay flavor list` shows it.")
-        sys.stdout.write(text(flavors, pool.chosen_flavor(service), numbered=True) + "\n")
+        sys.stdout.write(text(flavors, pool.chosen_flavor(service), "forebay flavor list --all", whole=True, numbered=True) + "\n")
         wanted = _asked()
     if not wanted:
         sys.stdout.write("Your choice stays as it is.\n")
@@ -132,7 +155,7 @@ def _asked() -> str:
 
 def _named(wanted: str, flavors: Sequence[Row]) -> str:
     """The name of a flavor that is given by its name, or by its number in the table."""
-    names = [str(flavor["name"]) for flavor in flavors]
+    names = [str(flavor["name"]) for part in parted(flavors) for flavor in part]
     if wanted in names or not wanted.isdecimal():
         return wanted
     if not 1 <= int(wanted) <= len(names):

@@ -41,7 +41,7 @@ def _shares(profile: Profile) -> str:
     calls = sum(use.calls for use in profile.devices)
     rows = [
         ("the program itself", profile.program_ns, "Python, PyTorch, and what else it does here"),
-        ("recording", profile.recording_ns, f"{calls:,} calls"),
+        ("recording", profile.recording_ns, table.counted(calls, "call")),
         ("waiting for a lease", profile.lease_ns, _count(profile, (LEASE,))),
         ("waiting for the device", profile.waited_ns(ANSWERS), _count(profile, ANSWERS)),
         ("uploading", profile.waited_ns(UPLOADS), _count(profile, UPLOADS)),
@@ -58,8 +58,9 @@ def _devices(profile: Profile) -> list[str]:
         held = f" ({_bytes(use.bytes_held)} more were there already)" if use.bytes_held else ""
         lines.append(
             f"cuda:{use.device} worked {_seconds(use.busy_ns)} ({_percent(use.busy_ns, profile.wall_ns)} of the time) "
-            f"on {use.calls:,} calls; "
-            f"{use.templates:,} kinds of calls were new, {use.expected:,} steps were expected; "
+            f"on {table.counted(use.calls, 'call')}; "
+            f"{table.counted(use.templates, 'kind of calls was', 'kinds of calls were')} new, "
+            f"{table.counted(use.expected, 'step was', 'steps were')} expected; "
             f"{_bytes(use.bytes_up)} up{held}, {_bytes(use.bytes_down)} down"
         )
     return lines or ["No device was used."]

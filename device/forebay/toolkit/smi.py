@@ -11,6 +11,7 @@ from typing import Any
 from forebay import embedded
 from forebay.errors import PoolUnreachable
 from forebay.toolkit import pool, table
+from forebay.waiting import of_row
 
 PROCESS_CHARACTERS_MAX = 48
 NAMED_MAX = 3
@@ -75,7 +76,7 @@ def served_by(flavor: Row) -> str:
     ways = flavor.get("equivalents") or []
     named = ways if len(ways) <= NAMED_MAX else [one for one in ways if one.get("devices")] or ways[:NAMED_MAX]
     words = [f"{table.thousandths(one['count'] * one.get('share_milli', table.MILLI))} x {one['model']}" for one in named]
-    return " or ".join([*words, *([f"{len(ways) - len(named)} others"] if len(named) < len(ways) else [])]) or "-"
+    return " or ".join([*words, *([table.counted(len(ways) - len(named), "other")] if len(named) < len(ways) else [])]) or "-"
 
 
 def _device(number: int, session: Row, flavor: Row) -> list[str]:
@@ -94,7 +95,7 @@ def _device(number: int, session: Row, flavor: Row) -> list[str]:
 def _state(session: Row) -> str:
     if session["state"] != "queued":
         return str(session["state"])
-    return f"queued, position {session.get('position')}: {session.get('reason')}"
+    return " ".join(filter(None, [f"queued, position {session.get('position')}: {session.get('reason')}", of_row(session)]))
 
 
 def _process(number: int, session: Row) -> list[str]:

@@ -41,3 +41,8 @@ def rate(price_nano_per_hour: int | None, currency: str | None) -> str:
     hourly = Decimal(price_nano_per_hour) / NANO
     whole, _, fraction = f"{hourly:f}".partition(".")
     return f"{whole}.{fraction.rstrip('0').ljust(2, '0')} {currency or ''}/h"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """``1 step``, ``1,200 steps``; ``many`` is for what takes more than an s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -71,7 +71,7 @@ def _flavors(there: Mapping[str, flavor.Row], wanted: Sequence[str] | None) -> l
         if name not in had:
             raise ForebayError(str(there[name].get("reason") or f"{name}: no device serves it."))
     if not had:
-        raise ForebayError("No flavor can be had; `forebay flavor list` says why.")
+        raise ForebayError("No flavor can be had; `forebay flavor list --all` says why.")
     return list(dict.fromkeys(wanted or had))
 
 

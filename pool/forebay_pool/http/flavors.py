@@ -28,12 +28,13 @@ class FlavorApi(Api):
 
 
 class Flavors(FlavorApi):
-    """``GET api/flavors``."""
+    """``GET api/flavors``, by size: all who show them do so in this order."""
 
     async def get(self) -> None:
         identity = await self.bearer()
         await self.context.refresh_prices()
-        self.write_json([self.row(flavor, identity) for flavor in self.shell.machine.fleet.flavors.values()])
+        flavors = sorted(self.shell.machine.fleet.flavors.values(), key=lambda flavor: (flavor.memory_bytes, flavor.name))
+        self.write_json([self.row(flavor, identity) for flavor in flavors])
 
 
 class FlavorItem(FlavorApi):
@@ -60,10 +61,9 @@ class FlavorItem(FlavorApi):
             raise RequestRefused(409, "default_flavor", f"{name} is what processes get that name none (setting default_flavor).")
         having = sum(1 for session in machine.sessions.values() if session.flavor == name)
         if having:
-            raise RequestRefused(
-                409, "flavor_in_use", f"{having} sessions have the flavor {name}; remove it when they have ended.",
-                Fault("flavor_in_use", values={"count": having}),
-            )  # fmt: skip
+            have = "1 session has" if having == 1 else f"{having} sessions have"
+            problem = f"{have} the flavor {name}; remove it when {'that has' if having == 1 else 'they have'} ended."
+            raise RequestRefused(409, "flavor_in_use", problem, Fault("flavor_in_use", values={"count": having}))
         self.shell.apply(FlavorRemoved(name))  # first: no session gets it while it is written
         try:
             await self.context.write(lambda: self.context.store.remove_flavor(name, identity.name, expected))

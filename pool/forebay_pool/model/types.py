@@ -232,7 +232,7 @@ class Limits:
 
 @fact
 class Estimate:
-    """How long somebody waits yet, as it looked at ``made_ns``, in seconds: half wait less than ``middle``, three of four less than ``high``."""
+    """How long somebody waits yet, in seconds, as of ``made_ns``: half wait less than ``middle``, three of four less than ``high``."""
 
     low: float
     middle: float

@@ -76,6 +76,8 @@ class BudgetStanding(Row):
     running_nano: int | None
     left_nano: int | None
     forecast_nano: int | None
+    forecast_low_nano: int | None
+    forecast_high_nano: int | None
     state: str
     code: Literal["used_up", "nearly_used_up"] | None
     sentence: str | None
@@ -221,6 +223,8 @@ class OutlookRow(Row):
     currency: str
     spent_nano: int
     forecast_nano: int
+    forecast_low_nano: int | None
+    forecast_high_nano: int | None
 
 
 class ParkedLine(Row):

@@ -94,7 +94,7 @@ def perform_record(arguments: argparse.Namespace) -> int:
 
     lines = requirements.record(arguments.notebook)
     sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.write(f"{len(lines)} packages are recorded in {arguments.notebook}.\n")
+    sys.stdout.write(f"{table.counted(len(lines), 'package is', 'packages are')} recorded in {arguments.notebook}.\n")
     return 0
 
 

@@ -14,10 +14,13 @@ import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 from nbformat import NotebookNode
+from traitlets.config import Config
 
 from forebay.errors import ForebayError
 from forebay.toolkit.environments.environment import check_kernel, kernel_of
 
+ENCRYPTED = Config({"KernelManager": {"transport_encryption": "auto"}})
+"""What kernel and runner say goes through a port of the machine, which others may be on."""
 EXIT_FAILED = 1
 EXIT_UNREADABLE = 2
 
@@ -60,7 +63,7 @@ def run(source: Path, kept: Path, kernel: str | None = None) -> int:
         write(notebook, kept)
 
     bounds: dict[str, Any] = {"timeout": None, "kernel_name": name, "resources": {"metadata": {"path": str(Path.cwd())}}}
-    client = _Printing(notebook, on_cell_start=began, on_cell_executed=executed, **bounds)
+    client = _Printing(notebook, on_cell_start=began, on_cell_executed=executed, config=ENCRYPTED, **bounds)
     try:
         client.execute()
     except (CellExecutionError, DeadKernelError) as error:

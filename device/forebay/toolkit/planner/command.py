@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
-from forebay.toolkit import flavor, pool
+from forebay.toolkit import flavor, pool, table
 from forebay.toolkit.planner.machine import DEFAULT_MODEL, GIB, MODELS, Machine, Network, network_of
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _progress(wanted: int) -> Callable[[int, int], None]:
         if time.monotonic() - last[0] >= TERMINAL_SECONDS or iterations >= wanted:
             last[0] = time.monotonic()
             end = "\n" if iterations >= wanted else ""
-            sys.stderr.write(f"\rrecording: {iterations} of {wanted} steps alike, {calls:,} calls{end}")
+            sys.stderr.write(f"\rrecording: {iterations} of {table.counted(wanted, 'step')} alike, {table.counted(calls, 'call')}{end}")
             sys.stderr.flush()
 
     return show

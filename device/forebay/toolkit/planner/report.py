@@ -77,13 +77,21 @@ def step_lines(profile: StepProfile) -> list[str]:
     step = profile.step
     weights = sum(step.blocks[number].bytes for number in step.trained)
     rows = sum(call.domain is Domain.ROWS for call in step.calls)
-    layers = ", ".join(f"{stack.layers} x {stack.calls} calls" for stack in profile.stacks if stack.layers > 1) or "none found"
+    stacks = [stack for stack in profile.stacks if stack.layers > 1]
+    layers = ", ".join(f"{stack.layers} x {table.counted(stack.calls, 'call')}" for stack in stacks) or "none found"
+    calls, batch = table.counted(len(step.calls), "call"), table.counted(step.rows, "row")
     return [
-        f"step: {len(step.calls):,} calls, {rows:,} of them on the {step.rows:,} rows of the batch; {step.flops / 1e12:,.3g} TFLOP",
+        f"step: {calls}, {rows:,} of them on the {batch} of the batch; {_teraflop(step.flops)}",
         f"weights: {_size(step.total(Part.WEIGHT))}, {_size(weights)} of them trained; optimizer states: {_size(step.total(Part.STATE))}; "
         f"gradients: {_size(step.gradient_bytes)}",
         f"repeated layers: {layers}; uploads: {', '.join(_size(size) for size in step.uploads)}",
     ]
+
+
+def _teraflop(flops: float) -> str:
+    """To three digits, and never in powers of ten."""
+    count = flops / 1e12
+    return f"{count:,.0f} TFLOP" if count >= 100 else f"{count:.3g} TFLOP"
 
 
 def _size(size: float) -> str:
