@@ -97,7 +97,10 @@ def test_a_month_is_forecast_from_its_last_days(running_anywhere: Any, usage: Ma
         running_anywhere.post_usage(usage(f"{day}/1", started_at_ns=NOVEMBER.start_ns + day * DAY_NS, duration_ns=HOUR_NS))
     (row,) = running_anywhere.get("acme-member", "/api/forecast").json()
     daily = RATE
-    assert row == {"currency": "USD", "spent_nano": 19 * daily, "forecast_nano": 29 * daily}
+    assert row == {
+        "currency": "USD", "spent_nano": 19 * daily, "forecast_nano": 29 * daily,
+        "forecast_low_nano": 29 * daily, "forecast_high_nano": 29 * daily,
+    }  # fmt: skip
     (other,) = running_anywhere.get("operator", "/api/forecast", tenant="acme").json()
     assert other == row
     assert running_anywhere.get("globex-owner", "/api/forecast").json() == []

@@ -35,7 +35,9 @@ def test_each_tenant_stands_as_its_forecast_and_its_balance_say(running_anywhere
         assert stand(running_anywhere, tenant=tenant) == {tenant: row}
     assert found["globex"]["month"][0]["spent_nano"] == 2 * found["acme"]["month"][0]["spent_nano"] > 0
     assert (found["globex"]["balances"][0]["credit_nano"], found["acme"]["balances"][0]["credit_nano"]) == (5 * 10**9, 0)
-    assert found["initech"]["month"] == [{"currency": "USD", "spent_nano": 0, "forecast_nano": 0}]
+    assert found["initech"]["month"] == [
+        {"currency": "USD", "spent_nano": 0, "forecast_nano": 0, "forecast_low_nano": None, "forecast_high_nano": None},
+    ]
 
 
 def test_currency_and_tax_are_the_profiles_and_without_one_the_settings(running: Any) -> None:

@@ -26,6 +26,7 @@ from forebay_billing.rules.budgets import (
     alerts_due,
     check_new,
     forecast,
+    forecast_range,
     standing,
     verdicts,
 )
@@ -163,6 +164,18 @@ def test_the_first_day_is_taken_for_what_it_cost_so_far() -> None:
     today = noon_ns // DAY_NS
     assert forecast(UNIT, {today: UNIT}, noon_ns) == UNIT + 19 * UNIT  # 2 a day, 9.5 days left
     assert forecast(UNIT, {today: UNIT}, NOW_NS + 1) < 10 * 24 * UNIT + UNIT + 1  # not a nanosecond's rate
+
+
+def test_people_are_told_a_forecast_after_a_whole_day_and_then_a_range() -> None:
+    """A first day of an hour's work at noon promised twenty times that."""
+    today = NOW_NS // DAY_NS
+    assert forecast_range(UNIT, {today: UNIT}, NOW_NS) is None and forecast_range(0, {}, NOW_NS) is None
+    assert forecast_range(0, {today - 30: UNIT}, NOW_NS) is None, "nothing in the last days, so nothing to go by"
+    one_day = {today - 1: 3 * UNIT, today: UNIT}
+    assert forecast_range(4 * UNIT, one_day, NOW_NS) == pytest.approx((4 * UNIT, 64 * UNIT)), "up to twice as much on each"
+    assert forecast_range(70 * UNIT, {today - day: 10 * UNIT for day in range(1, 8)}, NOW_NS) == pytest.approx((170 * UNIT, 170 * UNIT))
+    low, high = forecast_range(7 * UNIT, {today - 7: 7 * UNIT}, NOW_NS) or (0, 0)
+    assert low == 7 * UNIT and 7 * UNIT < forecast(7 * UNIT, {today - 7: 7 * UNIT}, NOW_NS) < high < 100 * UNIT
 
 
 def test_the_forecast_at_the_end_of_the_month_is_what_was_used() -> None:

@@ -28,6 +28,7 @@ def flavor(cloud: Installation, name: str) -> dict[str, Any] | None:
         ({"memory": "much"}, "problem-memory"),
         ({"equivalents": ""}, "problem-equivalents"),
         ({"price": "free"}, "problem-price-1"),
+        ({"currency": ""}, 'name="currency" value="" size="4" maxlength="3" autocomplete="off" aria-invalid="true"'),
         ({"name": "dev.1gb"}, "Nothing was saved"),
     ],
 )
@@ -50,11 +51,13 @@ def test_a_flavor_is_made_with_its_price_and_removed_when_nobody_has_it(cloud: I
     form = {"remove": "1", "flavor_stamp": made["etag"].strip('"')}
     with cloud.session("acme-member", "dev.3gb"):
         refused = cloud.post("operator", "operator/flavors/dev.3gb/edit", form)
-        assert (refused.status_code, "1 sessions have the flavor dev.3gb" in refused.text) == (409, True)
+        assert (refused.status_code, "1 session has the flavor dev.3gb" in refused.text) == (409, True)
     stale = cloud.post("operator", "operator/flavors/dev.3gb/edit", {**form, "flavor_stamp": "x"})
     assert stale.status_code == 412 and flavor(cloud, "dev.3gb") is not None
     assert "dev.3gb is removed" in cloud.post("operator", "operator/flavors/dev.3gb/edit", form).text
     assert flavor(cloud, "dev.3gb") is None
+    offered, folded, gone = cloud.get("operator", "operator/flavors").text.partition("Prices of 1 flavor that is not there any more")
+    assert folded and "dev.3gb" in gone and "dev.3gb" not in offered and "dev.1gb" in offered
     entry = cloud.ask("pool", "operator", "GET", "api/audit?limit=1&subject=dev.3gb")["entries"][0]
     assert (entry["who"], entry["action"]) == ("operator", "flavor.remove")
 

@@ -326,7 +326,7 @@ def test_a_first_price_and_a_price_in_another_currency_are_set_on_the_page(cloud
     served = {"memory_bytes": 2**30, "equivalents": [{"model": "null", "count": 1}]}
     cloud.ask("pool", "operator", "PUT", "api/flavors/fresh.1gb", json=served)
     opened = form_of(cloud, "fresh.1gb")
-    assert (opened["currency"], opened["price"], opened["stamp"]) == ("", "", "")
+    assert (opened["currency"], opened["price"], opened["stamp"]) == ("USD", "", "")
     assert "is saved" in cloud.post("operator", "operator/flavors/fresh.1gb/edit", {**opened, "currency": "USD", "price": "3.6"}).text
     again = {**form_of(cloud, "fresh.1gb"), "currency": ["USD", "JPY"], "price": ["3.6", "360"], "stamp": ["1", ""]}
     saved = cloud.post("operator", "operator/flavors/fresh.1gb/edit", again).text

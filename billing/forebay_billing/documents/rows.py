@@ -244,6 +244,9 @@ class OutlookRow(TypedDict):
     currency: str
     spent_nano: int
     forecast_nano: int
+    forecast_low_nano: int | None
+    forecast_high_nano: int | None
+    """What people are told: between which it will be; None before a whole day."""
 
 
 class RevenueRow(TypedDict):
@@ -486,6 +489,8 @@ class BudgetStanding(BudgetRow):
     running_nano: int | None
     left_nano: int | None
     forecast_nano: int | None
+    forecast_low_nano: int | None
+    forecast_high_nano: int | None
     state: str
     code: StopCode | None
     """Why it stops somebody, which with what stands here makes the sentence."""

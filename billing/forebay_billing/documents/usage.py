@@ -228,7 +228,14 @@ def co2_mg(energy_mj: int | None, grams_per_kwh: float | None) -> int | None:
 
 def outlook_json(found: Outlook) -> dict[str, Any]:
     """How a month goes."""
-    return {"currency": found.currency, "spent_nano": nano_of(found.spent_grains), "forecast_nano": nano_of(found.forecast_grains)}
+    row = {"currency": found.currency, "spent_nano": nano_of(found.spent_grains), "forecast_nano": nano_of(found.forecast_grains)}
+    return {**row, **range_json(found.forecast_range)}
+
+
+def range_json(found: tuple[int, int] | None) -> dict[str, int | None]:
+    """Between which a forecast is."""
+    low, high = (None, None) if found is None else map(nano_of, found)
+    return {"forecast_low_nano": low, "forecast_high_nano": high}
 
 
 def revenue_json(hour: RevenueHour) -> dict[str, Any]:

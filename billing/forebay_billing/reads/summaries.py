@@ -15,7 +15,7 @@ from forebay_billing.model.months import Month
 from forebay_billing.reads.rated_rows import BOTH, CELL, Columns, Kind, everything
 from forebay_billing.reads.rollups import Key, Sums, costs_by_day, levels_for, measures, sums, sums_of, uncorrected, used_before
 from forebay_billing.reads.usage import Window, visible, within
-from forebay_billing.rules.budgets import DAY_NS, FORECAST_DAYS, SECOND_NS, forecast
+from forebay_billing.rules.budgets import DAY_NS, FORECAST_DAYS, SECOND_NS, forecast, forecast_range
 from forebay_billing.tables import schema
 from forebay_billing.tables.prepared import execute
 
@@ -59,6 +59,8 @@ class Outlook:
     currency: str
     spent_grains: int
     forecast_grains: int
+    forecast_range: tuple[int, int] | None = None
+    """Between which it will be; None before a whole day."""
     keys: dict[str, str | int | None] = field(default_factory=dict)
     """Whose it is, as far as that was asked for."""
 
@@ -122,7 +124,8 @@ def outlooks(connection: Connection, scope: Scope, now_ns: int, by: Sequence[By]
     found = []
     for (*whose, currency), days in sorted(by_day.items()):
         spent = sum(grains for day, grains in days.items() if day * DAY_NS >= month_ns)
-        found.append(Outlook(currency, spent, forecast(spent, days, now_ns), dict(zip(by, whose, strict=True))))
+        expected = forecast(spent, days, now_ns), forecast_range(spent, days, now_ns)
+        found.append(Outlook(currency, spent, *expected, dict(zip(by, whose, strict=True))))
     return found
 
 

@@ -9,8 +9,10 @@ answered words of the pool; ``docs/reference/billing.md`` states the bound, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean, stdev
 from typing import Literal
 
 from forebay_service.errors import Fault
@@ -135,6 +137,8 @@ class Standing:
     """What is left of the grace, while it drains."""
     forecast_grains: int
     """What the subject will have cost in the window when the month ends."""
+    forecast_range: tuple[int, int] | None
+    """Between which it will be, in grains; None before a whole day."""
 
     @property
     def used_grains(self) -> int:
@@ -189,7 +193,8 @@ def standing(budget: Budget, spent: Spent, running: Running, last_rate: int, now
     spent_grains, running_grains = used_in(period, spent, running)
     used_grains = spent_grains + running_grains
     state, grace = _state(budget, budget.limit_grains - used_grains, running.rate_nano_per_hour, last_rate)
-    return Standing(budget, period, spent_grains, running_grains, state, grace, forecast(used_grains, spent.by_day, now_ns))
+    expected = forecast(used_grains, spent.by_day, now_ns), forecast_range(used_grains, spent.by_day, now_ns)
+    return Standing(budget, period, spent_grains, running_grains, state, grace, *expected)
 
 
 def period_of(budget: Budget, now_ns: int) -> str:
@@ -235,6 +240,23 @@ def alerts_due(budget: Budget, spent: Spent, running: Running, now_ns: int) -> l
         used = sum(used_in(period, spent, running))
         due += [Due(budget, period, share, used) for share in budget.thresholds if used * 100 >= budget.limit_grains * share]
     return due
+
+
+def forecast_range(used_grains: int, by_day: Mapping[int, int], now_ns: int) -> tuple[int, int] | None:
+    """Between which the forecast is told to people, by how much its days differ; None until a whole day with usage is over.
+
+    It is the sum of the days that are left, each drawn as the last days were, give or take its standard deviation, that of their mean
+    included. One day alone says nothing of others: then it is from what is used to twice as much a day.
+    """
+    today, left_days = now_ns // DAY_NS, (Month.of(now_ns).end_ns - now_ns) / DAY_NS
+    first = min(by_day, default=today)
+    length = min(FORECAST_DAYS, today - first)
+    if length < 1 or not any(by_day.get(day, 0) for day in range(today - length, today)):
+        return None
+    costs = [by_day.get(day, 0) for day in range(today - length, today)]
+    expected = mean(costs) * left_days
+    spread = expected if length == 1 else stdev(costs) * math.sqrt(left_days + left_days**2 / length)
+    return used_grains + round(max(0.0, expected - spread)), used_grains + round(expected + spread)
 
 
 def forecast(used_grains: int, by_day: Mapping[int, int], now_ns: int) -> int:

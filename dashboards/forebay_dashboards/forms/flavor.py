@@ -25,6 +25,7 @@ CURRENCIES_MAX = 200
 T = TypeVar("T")
 NONE: tuple[Equivalent, ...] = ()
 
+_CURRENCY = re.compile("[A-Z]{3}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _EQUIVALENT = re.compile(r"([0-9]{1,6}|0?[.][0-9]{1,3})(?:\s*[x×*]\s+|\s+)([!-~][ -~]{0,127})")  # noqa: RUF001 - people write the sign of multiplication
 
@@ -90,6 +91,11 @@ class PriceField:
     problem: Text | None = None
     offer: str | None = None
     """The rounded price that may be taken instead of what was typed."""
+
+    @property
+    def lacks_currency(self) -> bool:
+        """Whether the problem is that of the currency's field, and not of the price's."""
+        return self.problem is not None and _CURRENCY.fullmatch(self.currency) is None
 
 
 EMPTY = PriceField("", "", None)
@@ -247,7 +253,7 @@ def _judge_price(row: FlavorRow, currency: str, text: str, stamp: str, use_price
     shown = PriceField(currency, text, in_force, stamp)
     if in_force is None and not text.strip():
         return shown, None
-    if re.fullmatch("[A-Z]{3}", currency) is None:
+    if _CURRENCY.fullmatch(currency) is None:
         return replace(shown, problem=Text("Name the currency of the price by its three letters, such as USD.")), None
     try:
         price = parse_price_per_hour(text)

@@ -68,6 +68,7 @@ def open_environment(settings: Settings) -> Environment:
     environment.globals.update(
         prefix=prefix,
         hub_home=settings.hub_home,
+        sign_out_url=settings.hub_home.removesuffix("/home") + "/logout",
         installation=settings.name,
         logo_url=settings.logo_url or static_url("icon.svg"),
         help_url=settings.help_url or f"{prefix}help",

@@ -99,6 +99,19 @@
     });
   }
 
+  // What removes something says what, and is left undone unless the visitor means it. Before htmx hears of it.
+  document.addEventListener(
+    "click",
+    (event) => {
+      const button = event.target.closest?.("button[data-ask]");
+      if (button && !window.confirm(button.dataset.ask)) {
+        event.preventDefault();
+        event.stopImmediatePropagation();
+      }
+    },
+    true,
+  );
+
   body.addEventListener("click", (event) => {
     const told = event.target.closest("[data-copy]")?.parentElement.querySelector("input");
     if (!told) return;
