@@ -30,7 +30,7 @@ def in_line(position: int) -> str:
 
 
 def rough(seconds: float) -> tuple[str, int]:
-    """A wait as a person would say it: which of the texts ``wait_…`` it is, and the count in it. `forebay_service.waits` has the same."""
+    """A wait as a person would say it: which text ``wait_…`` it is, and its count. `forebay_service.languages` has the same."""
     minutes = seconds / 60
     if seconds <= 5:
         return "few", 0

@@ -5,6 +5,7 @@ Texts that Python makes are :class:`Text`: strings that are English for logs and
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -135,6 +136,21 @@ def listed(texts: Iterable[Text]) -> Text:
     """Texts one after the other."""
     known = tuple(texts)
     return Text.made(", ".join(known), lambda language: ", ".join(text.said(language) for text in known))
+
+
+def wait_of(seconds: float) -> Text:
+    """How long a wait lasts as a person would say it, a part of a sentence; `forebay.waiting` has the same for notebooks and commands."""
+    minutes = seconds / 60
+    if seconds <= 5:
+        return Text("a few seconds")
+    if seconds <= 50:
+        return Text("about %(count)s s", count=10 * math.ceil(seconds / 10))
+    if minutes < 1.5:
+        return Text("about a minute")
+    if minutes < 57.5:
+        count = math.floor(minutes + 0.5) if minutes < 12.5 else 5 * math.floor(minutes / 5 + 0.5)
+        return Text("about %(count)s min", count=count)
+    return Text("about an hour") if minutes < 90 else Text("about %(count)s h", count=math.floor(minutes / 60 + 0.5))
 
 
 def either(names: Sequence[str]) -> Text:

@@ -7,8 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from forebay_service.causes import Cause, told
-from forebay_service.languages import Text, as_sent, either, in_context, listed, plural
-from forebay_service.waits import about
+from forebay_service.languages import Text, as_sent, either, in_context, listed, plural, wait_of
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from forebay_spawner.errors import FlavorRefused, PoolUnavailable
@@ -91,7 +90,7 @@ class Offer(Answer):
         """How long a cell would wait for a device now."""
         if self.wait_seconds == 0:
             return Text("no wait")
-        wait = Text("a wait of %(time)s", time=about(self.wait_seconds)) if self.wait_seconds else Text("all are held")
+        wait = Text("a wait of %(time)s", time=wait_of(self.wait_seconds)) if self.wait_seconds else Text("all are held")
         if not self.waiting:
             return wait
         return plural("%(wait)s (%(count)s is waiting)", "%(wait)s (%(count)s are waiting)", self.waiting, wait=wait)

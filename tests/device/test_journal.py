@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from forebay.journal import CELLS_MAX, Journal, Page
+from forebay.notebook import amounts, notice
+from forebay.texts import Texts
 from forebay_wire import messages
 
 SECOND = 10**9
@@ -179,3 +181,30 @@ def test_listeners_hear_of_every_change(case: Case) -> None:
     case.grant(1, case.ask(1))
     case.close(1, 1)
     assert heard == ["idle", "computing", "resident"]
+
+
+def test_a_cost_that_is_not_known_yet_is_not_called_free(case: Case) -> None:
+    """A pool that has just started has heard no prices, and bills all the same once it has."""
+    first, second = case.ask(1), case.ask(2)
+    case.grant(1, first)
+    case.close(1, 2)
+    case.grant(2, second)
+    closed = messages.LeaseClosed(lease="l-2", epoch=2, reason="drained", duration_ns=SECOND, cost_nano=None)
+    case.page.told(closed, None)
+    late, early = case.journal.entries()
+    english = Texts("en")
+    assert amounts.cost_of(early, english) == "0.0012 USD"
+    assert amounts.cost_of(late, english) == "cost: see My usage" and "not billed" not in notice.used(late, english)["text/plain"]
+
+
+def test_where_nobody_bills_a_cell_is_not_billed() -> None:
+    journal = Journal(Clock())
+    page, free = journal.page(0), FLAVOR.model_copy(update={"price_nano_per_hour": None, "currency": None})
+    page.told(messages.SessionOpened(session="s-1", flavor=free, heartbeat_seconds=1.0), None)
+    span = messages.Span(id="c1", kind="cell", label="a.ipynb", cell=1)
+    page.asked(span)
+    model = messages.DeviceModel(kind="cpu", model="cpu-dev")
+    where = {"worker": "w-1", "address": "unix:/tmp/w", "ticket": "ab" * 32, "device": model, "flavor": free}
+    page.told(messages.Granted(request=1, lease="l-1", epoch=1, **where), span)
+    page.told(messages.LeaseClosed(lease="l-1", epoch=1, reason="drained", duration_ns=SECOND), None)
+    assert amounts.cost_of(journal.entries()[0], Texts("en")) == "not billed"

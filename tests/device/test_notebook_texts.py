@@ -17,7 +17,7 @@ from forebay.notebook.bounds import Bound
 from forebay.notebook.magics import wish
 from forebay.texts import LANGUAGES, Texts, catalogue, language_here, language_of
 from forebay.waiting import Left, in_words
-from forebay_service import waits
+from forebay_service.languages import wait_of
 from forebay_wire import messages
 from forebay_wire.vocabulary import Alone
 
@@ -202,7 +202,7 @@ def test_notebooks_commands_and_pages_have_the_same_words_for_a_wait(language: s
     """Each second of the first two hours, and what lies between and far beyond."""
     texts = Texts(language)
     for seconds in (1e-9, 0.5, 5.001, 50.001, 89.999, 3449.999, 86_400.0, 1e9, *range(1, 7_300)):
-        assert waiting.about(seconds, texts) == waits.about(seconds).said(language), seconds
+        assert waiting.about(seconds, texts) == wait_of(seconds).said(language), seconds
     said = [waiting.rough(seconds) for seconds in range(1, 7_300)]
     assert len(set(said)) == len(list(itertools.groupby(said))), "what counts down never says the same again after something else"
     units = {"seconds": 1, "minute": 60, "minutes": 60, "hour": 3600, "hours": 3600}

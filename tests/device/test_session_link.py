@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 from forebay import session as session_module
 from forebay.errors import PoolRefused, PoolUnreachable, SessionEnded
+from forebay.journal import Journal
+from forebay.notebook import notice
 from forebay.service import Service
 from forebay.session import Session
 from forebay.spans import Work
+from forebay.texts import Texts
 from forebay.waiting import WaitingLine
 from forebay_wire import messages
 
@@ -553,9 +556,17 @@ def break_link(case: Case) -> None:
     case.pool.connections[-1].socket.shutdown(socket.SHUT_RDWR)
 
 
+def journal_of(case: Case) -> Journal:
+    """What the session writes down for the lines below cells."""
+    return case.session._page.journal
+
+
 def test_a_broken_link_is_made_again_and_nothing_of_the_session_is_lost(case: Case) -> None:
     keeps_sessions(case)
     case.session.acquire(WORK)
+    (entry,), away = journal_of(case).entries(), [False]
+    there = threading.Event()
+    journal_of(case).listen(lambda: (away.append(entry.away), there.set() if away[-2:] == [True, False] else None))
     break_link(case)
     (resumed,) = case.pool.of(messages.ResumeSession)
     span = messages.Span(id="span-1", kind="cell", label="digits.ipynb", cell=3)
@@ -563,6 +574,7 @@ def test_a_broken_link_is_made_again_and_nothing_of_the_session_is_lost(case: Ca
     case.session.acquire(WORK)
     case.session.marked()
     case.session.acquire(WORK)
+    assert there.wait(WAIT_SECONDS_MAX), "the line below the cell says for as long as the link is broken that the pool does not answer"
     assert len(case.pool.of(messages.Hello)) == 1
     assert case.stream.names() == ["connect", "lease_opened", "lease_opened", "lease_opened"]
 
@@ -611,9 +623,12 @@ def test_a_pool_that_did_not_keep_the_session_says_so_and_the_next_work_begins_a
 def test_a_pool_that_does_not_come_back_in_time_ends_the_session(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     keeps_sessions(case, resume_seconds=0.5)
     case.session.acquire(WORK)
+    (entry,), lines = journal_of(case).entries(), []
+    journal_of(case).listen(lambda: lines.append(notice.used(entry, Texts("en"))["text/plain"]))
     monkeypatch.setattr(session_module, "_connect_to", lambda service, *_: (_ for _ in ()).throw(service.unreachable("it is down")))
     break_link(case)
     case.stream.expect(lambda names: names[-1] == "lose")
+    assert "the pool does not answer" in lines[0] and "My usage has what this cell cost" in lines[-1]
 
 
 def test_who_waits_for_a_pool_that_stopped_finds_another(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

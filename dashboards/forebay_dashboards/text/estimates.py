@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_service.languages import Text
-from forebay_service.waits import about
+from forebay_service.languages import Text, wait_of
 
 from forebay_dashboards.rows import Session
 from forebay_dashboards.text.quantities import NS_PER_SECOND, format_duration, seconds_text
@@ -16,7 +15,7 @@ def left(session: Session, now_ns: int) -> Text | None:
         return None
     passed_ns = max(0, now_ns - told_ns)
     most_ns = max(0, round(high * NS_PER_SECOND) - passed_ns)
-    return about(most_ns / NS_PER_SECOND) if most_ns else _longer(session, passed_ns)
+    return wait_of(most_ns / NS_PER_SECOND) if most_ns else _longer(session, passed_ns)
 
 
 def _longer(session: Session, passed_ns: int) -> Text:
