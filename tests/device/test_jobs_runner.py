@@ -194,6 +194,17 @@ def test_an_environment_that_is_not_there_is_told_of_and_nothing_runs(start: Sta
         assert "Traceback" not in pool.printed and not list(tmp_path.glob("cells-job-*"))
 
 
+def test_a_notebooks_output_is_what_its_cells_print_and_no_warning_of_jupyters(start: Start, tmp_path: Path) -> None:
+    """Its kernel is spoken to in encrypted messages, which the warning asks for: others may be on the machine."""
+    cell = {"cell_type": "code", "id": "a", "source": "print('one')", "metadata": {}, "outputs": [], "execution_count": None}
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    notebook = {"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    (tmp_path / "cells.ipynb").write_text(json.dumps(notebook))
+    pool, _ = start("", kind="notebook", file="cells.ipynb")
+    assert pool.until("end")["exit_status"] == 0
+    assert pool.printed == "\n--- cell 1 of 1 ---\none\n"
+
+
 def test_an_output_that_nobody_takes_is_bounded_and_keeps_its_end() -> None:
     output = Output()
     for number in range(2 * PIECES_MAX):
