@@ -25,6 +25,12 @@ class FlavorRefused(SpawnRefused):
     reason = "flavor"
 
 
+class ProfileRefused(SpawnRefused):
+    """The profile of a server's pod is unknown."""
+
+    reason = "profile"
+
+
 class ServerRefused(SpawnRefused):
     """A server with a name that is no job's."""
 

@@ -115,14 +115,14 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         if self.steps.over:
             self.steps = Steps()
         try:
-            return await self._start()
+            return await self._start_server()
         except SpawnRefused as error:
             told = error.text.said(self._language())
             raise SpawnException(told, reason=error.reason, log_message=str(error), status_code=error.status) from None
         finally:
             self.steps.end()
 
-    async def _start(self) -> Any:
+    async def _start_server(self) -> Any:
         tenant, language = self._payer(), self._language()
         if self.name:
             return await self._start_job(tenant)
