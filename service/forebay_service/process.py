@@ -2,7 +2,7 @@
 
 A record of the log is one line, whoever chose the names in it, so that no name can be read as another record or field:
 ``TIME LEVEL LOGGER action=… field=value … message="…"``. Fields come from ``extra``;
-a message without fields, such as a library's, stands as it is.
+a message without fields, such as a library's, stands as it is. With ``log_format`` ``json`` it is an object of JSON instead.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,16 +85,30 @@ class OneLine(logging.Formatter):
         return "\n".join(f"  | {one_line(without_secrets(line))}" for line in lines)
 
 
+class JsonLines(logging.Formatter):
+    """An object for each record: ``time``, ``level``, ``logger``, ``message``, its fields, and ``exception`` with what failed."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        told = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            told["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            told["stack"] = record.stack_info
+        return json.dumps({**fields, **told}, default=str)
+
+
 def _value(value: object) -> str:
     """In quotes where it could be read as more than one value."""
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-def log_to_stderr(level: str) -> None:
+def log_to_stderr(level: str, form: str = "text") -> None:
     """Sets up the root logger of a service; of libraries that tell every step it hears warnings alone."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(OneLine(FORMAT))
+    handler.setFormatter(JsonLines() if form == "json" else OneLine(FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     for name in ("alembic", "tornado.access", "tornado.application"):
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
@@ -117,7 +132,7 @@ def begin(settings: type[S], options: argparse.Namespace, *, managed: bool = Tru
     """The settings of all sources, with the log set up as they say. Raises SettingsError."""
     given = {name: value for name, value in vars(options).items() if name in settings.model_fields and value is not None}
     loaded = settings.load(options.config, os.environ, given, managed=managed)
-    log_to_stderr(loaded.log_level)
+    log_to_stderr(loaded.log_level, loaded.log_format)
     return loaded
 
 

@@ -70,6 +70,7 @@ class ServiceSettings(BaseModel):
         "", repr=False, description="Who reads the metrics sends it; none: programs on this host need none."
     )
     log_level: LogLevel = Field("info", description="Least serious log record that is written: debug, info, warning or error.")
+    log_format: Literal["text", "json"] = Field("text", description="What a log record is: a line of text, or an object of JSON on a line.")
 
     @classmethod
     def load(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 import signal
 import socket
@@ -14,6 +15,7 @@ import pytest
 from forebay_service.errors import SettingsError
 from forebay_service.process import (
     FORMAT,
+    JsonLines,
     OneLine,
     keep_secrets,
     listen,
@@ -67,6 +69,25 @@ def test_a_message_without_fields_stands_as_it_is() -> None:
 def test_a_record_with_fields_is_one_line(name: str) -> None:
     (line,) = written("login", extra={"action": "login", "user": name})
     assert len(line.splitlines()) == 1 and line.endswith(" message=login")
+
+
+@given(st.text(st.characters(codec=None, exclude_categories=())))
+def test_a_record_as_json_is_one_line_and_an_object_whatever_names_are_in_it(name: str) -> None:
+    record = logging.makeLogRecord({"name": "pool", "levelno": logging.ERROR, "levelname": "ERROR", "msg": "user %s left", "args": (name,)})
+    vars(record).update(user=name, action="left", seconds=1.5, level="forged", message="forged", cause=ValueError("x"))
+    line = JsonLines().format(record)
+    (read,) = [json.loads(part) for part in line.splitlines()]
+    assert (read["message"], read["user"], read["seconds"], read["cause"]) == (f"user {name} left", name, 1.5, "x")
+    assert (read["level"], read["logger"], read["action"]) == ("ERROR", "pool", "left"), "no field takes the place of what every record has"
+
+
+def test_what_failed_is_in_the_object() -> None:
+    try:
+        raise ValueError("bad\nline")
+    except ValueError as error:
+        record = logging.LogRecord("pool", logging.ERROR, "", 1, "failed", (), (type(error), error, error.__traceback__))
+    line = JsonLines().format(record)
+    assert "\n" not in line and json.loads(line)["exception"].endswith("ValueError: bad\nline")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Tornado leaves its socket to the garbage collector
