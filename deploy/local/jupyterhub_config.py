@@ -8,10 +8,11 @@ from pathlib import Path
 
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
+from forebay_hub.culling import culling_of
 from forebay_hub.look import read_look
 from forebay_hub.proxy import KeptTraefik
 from forebay_hub.services import python_service
-from forebay_hub.tenants import read_directory
+from forebay_hub.tenants import read_directory, read_file
 from forebay_hub.tokens import ensure_token
 from forebay_service.account import Account
 from forebay_service.people.names import slug_of
@@ -79,6 +80,7 @@ directory = configure(
         database_url=f"sqlite:///{place.state}/hub.sqlite",
         metrics_token=metrics_token,
         look=look,
+        culling=culling_of(read_file(HERE / "hub.toml"), account_of(PROXY)),
     ),
 )
 

@@ -12,10 +12,12 @@ from forebay_service.people.names import LOGIN_PATTERN, RESERVED, TENANT_GROUP
 from forebay_service.process import keep_secrets
 
 from forebay_hub import health, look
+from forebay_hub.groups import Groups, placing
 from forebay_hub.look import OURS, PAGES, Look
 from forebay_hub.people import api, joining
 from forebay_hub.people.decisions import read_decisions
-from forebay_hub.roles import METRICS_ROLE, METRICS_SERVICE, SCOPES, SERVER_TOKEN_SCOPES, roles
+from forebay_hub.culling import NEVER, Culling
+from forebay_hub.roles import CULLER_ROLE, METRICS_ROLE, METRICS_SERVICE, SCOPES, SERVER_TOKEN_SCOPES, roles
 from forebay_hub.services import ExternalService, ManagedService
 from forebay_hub.tenants import Directory
 
@@ -23,13 +25,15 @@ from forebay_hub.tenants import Directory
 @dataclass(frozen=True)
 class Settings:
     """Whom an installation serves, its services, and where the hub keeps what outlives it. ``metrics_token``, if there is one, reads the
-    hub's metrics."""
+    hub's metrics. ``culling`` says when servers that nobody uses are stopped."""
 
     directory: Directory
     services: tuple[ManagedService, ...] | tuple[ExternalService, ...]
     database_url: str
     metrics_token: str = ""
     look: Look = OURS
+    culling: Culling = NEVER
+    groups: Groups = Groups()
 
 
 def configure(c: Any, settings: Settings) -> Directory:
@@ -42,11 +46,14 @@ def configure(c: Any, settings: Settings) -> Directory:
     c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *look.ROUTES, *health.ROUTES]
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
     c.JupyterHub.load_groups = directory.groups
-    table = roles(directory, [service.name for service in settings.services])
+    table = roles(directory, [service.name for service in settings.services], settings.groups)
     c.JupyterHub.services = _specs(settings.services)
     if settings.metrics_token:
         table.append(METRICS_ROLE)
         c.JupyterHub.services.append({"name": METRICS_SERVICE, "api_token": settings.metrics_token})
+    if settings.culling.enabled:
+        table.append(CULLER_ROLE)
+        c.JupyterHub.services.append(settings.culling.spec)
     c.JupyterHub.load_roles = [role.spec for role in table]
     c.JupyterHub.default_url = landing
     c.JupyterHub.allow_named_servers = True  # each job has one; the spawner refuses all others
@@ -60,13 +67,28 @@ def configure(c: Any, settings: Settings) -> Directory:
     return directory
 
 
+def let_groups_place(c: Any, settings: Settings, authenticator: object) -> None:
+    """Has groups of the identity provider decide who belongs where, if the settings name any. Raises SettingsError."""
+    if not settings.groups:
+        return
+
+    def directory() -> Directory:
+        return settings.directory.overlaid(read_decisions(settings.database_url))
+
+    c.JupyterHub.authenticator_class = placing(authenticator, settings.groups, directory)
+    c.JupyterHub.load_groups = {}  # JupyterHub takes no others where an authenticator manages them
+    c.Authenticator.manage_groups = True
+    c.Authenticator.allow_all = True  # whom no group places is refused by the authenticator itself
+
+
 def landing(handler: Any) -> str:
     """Where somebody arrives after signing in: operators at the console, who owns or pays for a tenant at its page, others at their
     notebooks, as JupyterHub does it, which is what an empty address says."""
     user = handler.current_user
     if user is None:
         return ""
-    held, groups = {role.name for role in user.roles}, [group.name for group in user.groups]
+    groups = [group.name for group in user.groups]
+    held = {role.name for holder in (user, *user.groups) for role in holder.roles}
     tenants = [name.removeprefix(TENANT_GROUP) for name in groups if name.startswith(TENANT_GROUP)]
     pages = f"{handler.settings['base_url']}{PAGES}"
     if OPERATOR_ROLE in held and not tenants:

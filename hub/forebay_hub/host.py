@@ -20,10 +20,11 @@ from traitlets import Instance, observe
 
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
+from forebay_hub.culling import culling_of
 from forebay_hub.look import read_look
 from forebay_hub.proxy import RoutesFile
 from forebay_hub.services import SERVICES, external_services, secret
-from forebay_hub.tenants import read_directory
+from forebay_hub.tenants import read_directory, read_file
 from forebay_hub.uids import NUMBERS, Register, range_of
 
 LISTENERS = ("hub", "proxy", *SERVICES)
@@ -74,7 +75,9 @@ def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.env
     database_url = environment.get("FOREBAY_HUB_DATABASE_URL") or f"sqlite:///{own}/hub.sqlite"
     services = external_services(host.address_of, environment)
     metrics_token, look = secret(environment, "FOREBAY_HUB_METRICS_TOKEN"), read_look(folder / "hub.toml")
-    directory = configure(c, Settings(written, services, database_url, metrics_token, look))
+    culler = _account(_gid_of_proxy(host)) if os.getuid() == 0 else None
+    culling = culling_of(read_file(folder / "hub.toml"), culler)
+    directory = configure(c, Settings(written, services, database_url, metrics_token, look, culling))
     c.JupyterHub.upgrade_db = True  # JupyterHub's own schema; it copies SQLite's file before, and `forebay admin upgrade` all
     c.JupyterHub.bind_url = f"https://{host.name}:{host.port}"
     c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = str(host.certificate), str(host.key)
@@ -90,12 +93,17 @@ def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.env
 def _set_proxy(c: Any, host: Host, environment: Mapping[str, str]) -> None:
     c.JupyterHub.proxy_class = HostTraefik
     routes = host.state / "routes"
-    c.HostTraefik.account = _account(routes.stat().st_gid)  # systemd gives the folder to the proxy
+    c.HostTraefik.account = _account(_gid_of_proxy(host))
     c.TraefikProxy.should_start = False
     c.TraefikProxy.traefik_api_url = host.address_of("proxy")
     c.TraefikProxy.traefik_api_username = "hub"
     c.TraefikProxy.traefik_api_password = secret(environment, "FOREBAY_HUB_PROXY_PASSWORD")
     c.TraefikFileProviderProxy.dynamic_config_file = str(routes / "routes.toml")
+
+
+def _gid_of_proxy(host: Host) -> int:
+    """systemd gives the folder to the proxy. What stops idle servers runs under this account too: it reads nothing either."""
+    return (host.state / "routes").stat().st_gid
 
 
 def _account(number: int) -> Account:

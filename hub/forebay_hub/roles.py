@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from forebay_service.identity import BILLING, COMPUTE, OPERATE, OPERATOR_ROLE, SERVICE, TENANT, billing_role, group_of, owner_role
 
+from forebay_hub.groups import Groups
 from forebay_hub.tenants import Directory
 
 SCOPES = {
@@ -73,10 +74,17 @@ METRICS_SERVICE = "prometheus"
 METRICS_ROLE = Role(
     "forebay-metrics", "Prometheus, which reads the hub's metrics and nothing else", ("read:metrics",), services=(METRICS_SERVICE,)
 )
+CULLER = "culler"
+CULLER_ROLE = Role(
+    "forebay-culler",
+    "What stops notebook servers that nobody uses",
+    ("list:users", "read:users:activity", "read:servers", "delete:servers"),
+    services=(CULLER,),
+)
 
 
-def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
-    """Every role of an installation with these people and services."""
+def roles(directory: Directory, services: Sequence[str], groups: Groups = Groups()) -> list[Role]:  # noqa: B008 - it never changes
+    """Every role of an installation with these people, services, and groups of an identity provider."""
     visits = tuple(f"access:services!service={name}" for name in services)
     tenants = tuple(group_of(tenant.name) for tenant in directory.tenants)
     members = Role("forebay-member", "Members of tenants compute, and visit the pages", (f"{COMPUTE}!user", *visits), groups=tenants)
@@ -86,6 +94,7 @@ def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
             f"Owners of tenant {tenant.name}",
             tuple(f"{scope}!group={group_of(tenant.name)}" for scope in (TENANT, "list:users", "read:groups")),
             users=tuple(sorted(tenant.owners)),
+            groups=groups.of(tenant.name, "owners"),
         )
         for tenant in directory.tenants
     ]
@@ -95,11 +104,19 @@ def roles(directory: Directory, services: Sequence[str]) -> list[Role]:
             f"Who sees and pays the bills of tenant {tenant.name}",
             (f"{BILLING}!group={group_of(tenant.name)}",),
             users=tuple(sorted(tenant.billing)),
+            groups=groups.of(tenant.name, "billing"),
         )
         for tenant in directory.tenants
     ]
-    operators = Role(OPERATOR_ROLE, "Operators of this installation", OPERATOR_SCOPES, users=tuple(sorted(directory.operators)))
+    operators = Role(
+        OPERATOR_ROLE,
+        "Operators of this installation",
+        OPERATOR_SCOPES,
+        users=tuple(sorted(directory.operators)),
+        groups=tuple(sorted(groups.operators)),
+    )
     what = "Forebay's services; they read which tenants there are"
     ours = Role("forebay-service", what, SERVICE_SCOPES, services=tuple(services))
-    starts_jobs = Role("forebay-jobs", "The pool, which starts and stops the servers that jobs run in", ("servers",), services=(POOL,))
+    what = "The pool, which starts and stops the servers that jobs run in, and tells who computes"
+    starts_jobs = Role("forebay-jobs", what, ("servers", "users:activity"), services=(POOL,))
     return [members, *owners, *billing, operators, ours, *([starts_jobs] if POOL in services else [])]

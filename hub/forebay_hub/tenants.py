@@ -12,7 +12,7 @@ from forebay_service.errors import SettingsError
 from forebay_service.identity import group_of
 from forebay_service.people.names import LOGIN_RULE, TENANT_RULE, is_login, is_tenant
 
-_ROLES = ("owners", "billing", "members")
+ROLES = ("owners", "billing", "members")
 
 
 Role = Literal["owner", "billing", "member"]
@@ -119,31 +119,33 @@ def read_directory(path: Path) -> Directory:
 
 def directory_of(content: Mapping[str, Any]) -> Directory:
     """Checks what a file says. Raises SettingsError."""
-    _refuse_unknown(content, {"operators", "tenants", "look"}, "the file")
+    refuse_unknown(content, {"operators", "tenants", "look", "culling", "operator_groups"}, "the file")
     tenants = content.get("tenants", {})
     if not isinstance(tenants, Mapping):
         raise SettingsError("tenants must be tables: [tenants.NAME]")
     return Directory(
         tenants=tuple(_tenant_of(name, table) for name, table in tenants.items()),
-        operators=_names(content.get("operators", []), "operators"),
+        operators=names_of(content.get("operators", []), "operators"),
     )
 
 
 def _tenant_of(name: str, table: object) -> Tenant:
     if not isinstance(table, Mapping):
         raise SettingsError(f"tenant {name} must be a table: [tenants.{name}]")
-    _refuse_unknown(table, set(_ROLES), f"[tenants.{name}]")
-    owners, billing, members = (_names(table.get(role, []), f"tenants.{name}.{role}") for role in _ROLES)
+    refuse_unknown(table, {*ROLES, "groups"}, f"[tenants.{name}]")
+    owners, billing, members = (names_of(table.get(role, []), f"tenants.{name}.{role}") for role in ROLES)
     return Tenant(name, owners, billing, members)
 
 
-def _names(value: object, where: str) -> frozenset[str]:
+def names_of(value: object, where: str) -> frozenset[str]:
+    """Checks a list of names. Raises SettingsError."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise SettingsError(f"{where} must be a list of names, not {value!r}")
     return frozenset(value)
 
 
-def _refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+def refuse_unknown(table: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Raises SettingsError."""
     unknown = sorted(set(table) - set(known))
     if unknown:
         raise SettingsError(f"{where} has the unknown setting {unknown[0]!r}; known are {', '.join(sorted(known))}")

@@ -40,6 +40,7 @@ from forebay_pool.hosts.probes import Probe, probes_of
 from forebay_pool.hosts.ray_nodes import RayNode, devices_of
 from forebay_pool.http import handler as handler_http
 from forebay_pool.http.routes import ROUTES
+from forebay_pool.jobs.activity import Activity, in_use
 from forebay_pool.jobs.dispatcher import Dispatcher
 from forebay_pool.jobs.hub import HubServers
 from forebay_pool.jobs.leavers import Leavers
@@ -393,7 +394,8 @@ class Service:
         if self.outbox is not None:
             loops += (self.outbox.run(), self.outbox.retry_refused())
         if self.dispatcher is not None:
-            loops += (self.dispatcher.run(), self._leavers(self.dispatcher).run())
+            activity = Activity(self._in_use, self.dispatcher.servers, time.time)
+            loops += (self.dispatcher.run(), self._leavers(self.dispatcher).run(), activity.run())
             if self.billing is not None:
                 loops.append(JobNotices(self.dispatcher.store, self.writer, self.billing, self.settings.source).run())
         for loop in loops:
@@ -404,6 +406,11 @@ class Service:
     def _leavers(self, dispatcher: Dispatcher) -> Leavers:
         people = HubPeople(self.settings.hub_api_url or "", self.settings.hub_token or "")
         return Leavers(dispatcher, people, self.settings.source)
+
+    def _in_use(self) -> set[str]:
+        """Whose notebook servers nobody should stop."""
+        held_ns = round(self.settings.held_server_seconds * 10**9)
+        return in_use(self.shell.machine.sessions.values(), time.monotonic_ns(), held_ns)
 
     def _heartbeats(self, billing: BillingClient) -> Heartbeats:
         def count(taken: bool) -> None:

@@ -189,6 +189,10 @@ class Settings(ServiceSettings):
         True, description="Whether usage tells the first line of a cell's source; false: the pool keeps it nowhere."
     )
     idle_release_seconds: Seconds = Field(2.0, description="A lease without device work for so long is closed; this time is not billed.")
+    held_server_seconds: Annotated[float, Field(ge=0, le=31_622_400)] = Field(
+        43_200.0,
+        description="A notebook server whose session holds tensors counts as in use for so long after it last computed; see jupyterhub-idle-culler.",
+    )
     sessions_max: Bound = Field(10_000, description="Most sessions at a time.")
     queue_max: Bound = Field(10_000, description="Most requests waiting for a device.")
     fair_share_half_life_seconds: Annotated[float, Field(gt=0, le=31_622_400)] = Field(

@@ -5,10 +5,8 @@ from __future__ import annotations
 import importlib
 import itertools
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -21,11 +19,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from hub_process import STOP_TIMEOUT_SECONDS, free_ports, wait_ready
 from people_pages import Caller
 
-START_TIMEOUT_SECONDS = 300
-"""For a hub whose process lives; one that ended fails at once."""
-STOP_TIMEOUT_SECONDS = 120
 ADMIN_TOKEN = "a" * 32
 _addresses = itertools.count(1)
 
@@ -87,18 +83,6 @@ class Hub:
         return token
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
-
-
 @pytest.fixture
 def local(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
     """Imports a module of deploy/local."""
@@ -111,9 +95,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     folder = tmp_path_factory.mktemp("hub")
     public, api, proxy, pages = free_ports(4)
     (folder / "jupyterhub_config.py").write_text(
-        CONFIGURATION.format(
-            public=public, hub=api, proxy=proxy, pages=pages, python=sys.executable, admin_token=ADMIN_TOKEN
-        )
+        CONFIGURATION.format(public=public, hub=api, proxy=proxy, pages=pages, python=sys.executable, admin_token=ADMIN_TOKEN)
     )
     log = folder / "hub.log"
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -121,23 +103,11 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
         process = subprocess.Popen([sys.executable, "-m", "jupyterhub"], cwd=folder, env=environment, stdout=output, stderr=output)
     running = Hub(f"http://127.0.0.1:{api}/hub/api", log)
     try:
-        _wait_ready(process, f"http://127.0.0.1:{public}/hub/health", log)
+        wait_ready(process, f"http://127.0.0.1:{public}/hub/health", log)
         yield running
     finally:
         process.terminate()
         process.wait(STOP_TIMEOUT_SECONDS)
-
-
-def _wait_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if httpx.get(url, timeout=10).status_code == httpx.codes.OK:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    pytest.fail(f"the hub did not start:\n{log.read_text()[-3000:]}")
 
 
 @pytest.fixture(scope="module")

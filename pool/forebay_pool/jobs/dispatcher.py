@@ -44,7 +44,7 @@ class Dispatcher:
     ) -> None:
         """``clock_ns`` tells dates; ``awake_seconds`` is a clock that is never set, by which silence is judged."""
         self.store = store
-        self._servers = servers
+        self.servers = servers
         self._write = write
         self._limits = limits
         self.clock_ns = clock_ns
@@ -116,7 +116,7 @@ class Dispatcher:
         job = await self._decide(job, lambda now: decisions.started(now, now_ns))
         _tell("job_starting", job)
         try:
-            await self._servers.start(job.user, job.server_name)
+            await self.servers.start(job.user, job.server_name)
         except HubRefused as error:
             log.warning("job %d is refused by JupyterHub: %s", job.id, error, extra={"action": "job_refused", "job": job.id})
             await self._decide(job, lambda now: decisions.closed(now, "failed", "refused", now_ns))
@@ -128,14 +128,14 @@ class Dispatcher:
         try:
             if job.state in ("starting", "running"):
                 await self._check(job)
-            elif await self._servers.remove(job.user, job.server_name):
+            elif await self.servers.remove(job.user, job.server_name):
                 await self._decide(job, decisions.gone)
         except HubUnavailable as error:
             log.warning("job %d: %s", job.id, error, extra={"action": "hub_unavailable", "job": job.id})
 
     async def _check(self, job: Job) -> None:
         silent_seconds = self._silences.of(job)
-        if not await self._servers.is_there(job.user, job.server_name):
+        if not await self.servers.is_there(job.user, job.server_name):
             await self._lose(job, "server_lost" if job.state == "running" else "not_started")
         elif decisions.overdue(job, silent_seconds):
             await self._lose(job, "silent" if job.state == "running" else "not_started")

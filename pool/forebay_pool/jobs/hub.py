@@ -1,4 +1,4 @@
-"""What is asked of JupyterHub: to start a job's server as its user, whether it is there, and to stop it.
+"""What is asked of JupyterHub: to start a job's server as its user, whether it is there, and to stop it; and what it is told: who is active.
 
 https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html
 """
@@ -37,6 +37,9 @@ class Servers(Protocol):
     async def remove(self, user: str, name: str) -> bool:
         """Has the server stopped; whether it is gone."""
 
+    async def tell_active(self, user: str, when: str) -> None:
+        """The user's notebook server was in use then (ISO 8601). Raises HubRefused where there is none."""
+
 
 class HubServers:
     """:class:`Servers` over HTTP."""
@@ -67,6 +70,14 @@ class HubServers:
         if response.code not in (202, 204, 404):
             raise HubUnavailable(f"JupyterHub answered {response.code} when asked to stop {name} of {user}: {_sentence(response)}")
         return response.code != 202
+
+    async def tell_active(self, user: str, when: str) -> None:
+        body = json.dumps({"servers": {"": {"last_activity": when}}}).encode()
+        response = await self._call("POST", f"users/{quote(user, safe='')}/activity", body)
+        if response.code in (400, 403, 404):
+            raise HubRefused(_sentence(response))
+        if response.code != 200:
+            raise HubUnavailable(f"JupyterHub answered {response.code} when told that {user} is active: {_sentence(response)}")
 
     def _read(self, response: HTTPResponse, name: str) -> dict[str, Any]:
         try:
