@@ -25,7 +25,7 @@ from chart import CHECKOUT, POD_IP, RELEASE, Chart, Object, rendered
 from forebay.toolkit.command import parser
 from forebay_admin.backup import ORDER
 from forebay_hub.look import read_look
-from forebay_hub.roles import METRICS_SERVICE, SERVICE_SCOPES
+from forebay_hub.roles import CULLER, METRICS_SERVICE, SERVICE_SCOPES
 from forebay_hub.services import SERVICES
 from forebay_service.errors import SettingsError
 from forebay_service.settings import ServiceSettings
@@ -164,7 +164,7 @@ def test_only_the_hub_speaks_to_kubernetes_and_of_notebooks_alone(chart: Chart) 
 
 def test_the_hub_knows_each_service_by_its_token_and_at_its_address(chart: Chart, hub: Any, settings: dict[str, Any]) -> None:
     listed = {service["name"]: service for service in hub.config.JupyterHub.services}
-    assert set(listed) == {*SERVICES, METRICS_SERVICE}
+    assert set(listed) == {*SERVICES, METRICS_SERVICE, CULLER}
     for part in SERVICES:
         assert listed[part]["api_token"] == chart.environment(part)["JUPYTERHUB_API_TOKEN"]
         assert address(chart, listed[part]["url"]) == (part, settings[part].port)

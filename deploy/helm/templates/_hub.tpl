@@ -66,10 +66,28 @@ storage_class: {{ . }}
 volumes:
   - {name: home, persistentVolumeClaim: {claimName: "{{ .Release.Name }}-home-{username}"}}
   - {name: tmp, emptyDir: {}}
+  {{- with $user.storage.extraVolumes }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 volume_mounts:
   - {name: home, mountPath: /home/notebook}
   - {name: tmp, mountPath: /tmp}
+  {{- with $user.storage.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
 node_selector: {{ $user.nodeSelector | toJson }}
 tolerations: {{ $user.extraTolerations | toJson }}
 environment: {{ $user.extraEnv | toJson }}
+priority_class_name: {{ $user.priorityClassName | quote }}
+extra_labels: {{ $user.extraLabels | toJson }}
+extra_annotations: {{ $user.extraAnnotations | toJson }}
+init_containers: {{ $user.initContainers | toJson }}
+extra_containers: {{ $user.extraContainers | toJson }}
+profile_list: {{ $user.profileList | toJson }}
+{{- range $kind, $place := dict "nodeAffinity" "node_affinity" "podAffinity" "pod_affinity" "podAntiAffinity" "pod_anti_affinity" }}
+{{- with get $user.affinity $kind }}
+{{ $place }}_required: {{ .requiredDuringSchedulingIgnoredDuringExecution | default list | toJson }}
+{{ $place }}_preferred: {{ .preferredDuringSchedulingIgnoredDuringExecution | default list | toJson }}
+{{- end }}
+{{- end }}
 {{- end }}

@@ -20,7 +20,13 @@ labels:
 {{- end }}
 
 {{- define "forebay.image" -}}
-{{ .image | default (printf "%s%s:%s" .root.Values.image.prefix .role (.root.Values.image.tag | default .root.Chart.AppVersion)) }}
+{{- $ours := printf "%s%s:%s" .root.Values.image.prefix .role (.root.Values.image.tag | default .root.Chart.AppVersion) -}}
+{{ .image | default (include "forebay.pinned" (dict "image" $ours "digest" (get .root.Values.image.digests (.role | default "")))) }}
+{{- end }}
+
+{{/* An image, bound to one build of it where its digest is given. */}}
+{{- define "forebay.pinned" -}}
+{{ .image }}{{ with .digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "forebay.secretName" -}}
@@ -71,7 +77,45 @@ securityContext:
   {{- include "forebay.containerSecurity" . | nindent 2 }}
 {{- end }}
 
+{{/* Labels and annotations of pods: the chart's own, and those of the part's values. */}}
+{{- define "forebay.podMetadata" -}}
+labels:
+  {{- include "forebay.selector" . | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- with .values.labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (.annotations | default dict) (.values.annotations | default dict) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* On which hosts the pods of a part run, and which of them give way. */}}
+{{- define "forebay.placement" -}}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{- define "forebay.pod" -}}
+{{- with include "forebay.placement" .values }}
+{{- . }}
+{{ end -}}
 automountServiceAccountToken: {{ .api | default false }}
 enableServiceLinks: false  # their variables, such as FOREBAY_POOL_PORT, would be taken for settings of ours
 {{- with .root.Values.image.pullSecrets }}

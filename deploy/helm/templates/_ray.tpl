@@ -7,6 +7,21 @@
 {{- range .Values.ray.workerGroups }}{{ if .maxReplicas }}{{ .name }} {{ end }}{{ end }}
 {{- end }}
 
+{{/* A host's devices are one node's, which is named by the host. */}}
+{{- define "forebay.onePerHost" -}}
+podAntiAffinity:
+  requiredDuringSchedulingIgnoredDuringExecution:
+    - topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels:
+          {{- include "forebay.selector" (dict "root" .root "part" "ray-worker") | nindent 10 }}
+{{- end }}
+
+{{/* Where parked tensors go that find no room in host memory, if there is a volume for them. */}}
+{{- define "forebay.spillDir" -}}
+/var/lib/forebay/spill
+{{- end }}
+
 {{/* Ports of all that listens on a node of Ray, none of them among the doors of workers. */}}
 {{- define "forebay.rayPorts" -}}
 node-manager-port: "6380"
@@ -18,6 +33,11 @@ metrics-export-port: "8080"
 min-worker-port: "10002"
 max-worker-port: "19999"
 disable-usage-stats: "true"
+{{- end }}
+
+{{/* Ray's own programs write JSON where the services do. */}}
+{{- define "forebay.rayLogs" -}}
+- {name: RAY_BACKEND_LOG_JSON, value: {{ ternary "1" "0" (eq .Values.logFormat "json") | quote }}}
 {{- end }}
 
 {{/* Where workers listen for notebooks: ports that the kernel gives to who asks for any. */}}
@@ -50,6 +70,7 @@ disable-usage-stats: "true"
     - --{{ $name }}{{ ternary "" (printf "=%s" $value) (eq $value "true") }}
     {{- end }}
   env:
+    {{- include "forebay.rayLogs" . | nindent 4 }}
     - name: POD_IP
       valueFrom:
         fieldRef: {fieldPath: status.podIP}

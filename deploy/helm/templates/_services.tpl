@@ -11,6 +11,7 @@
 - {name: JUPYTERHUB_API_URL, value: {{ include "forebay.hubUrl" .root }}/hub/api}
 {{ include "forebay.secret" (dict "root" .root "name" "JUPYTERHUB_API_TOKEN" "key" (printf "%s-token" .part)) }}
 {{ include "forebay.secret" (dict "root" .root "name" (printf "%s_METRICS_TOKEN" $own) "key" "metrics-token") }}
+- {name: {{ $own }}_LOG_FORMAT, value: {{ .root.Values.logFormat }}}
 {{- if eq .part "dashboards" }}
 - {name: {{ $own }}_POOL_URL, value: {{ include "forebay.url" (dict "root" .root "part" "pool") }}}
 - {name: {{ $own }}_NAME, value: {{ .root.Values.look.name | quote }}}
@@ -36,6 +37,9 @@ replicas:
   - {{ $address }}
   {{- end }}
 ray_address: {{ include "forebay.rayAddress" . }}
+{{- if .Values.ray.spillVolume }}
+spill_dir: {{ include "forebay.spillDir" . }}
+{{- end }}
 worker_python: /opt/forebay/bin/python
 {{- with .Values.ray.workerGroups }}
 devices:
