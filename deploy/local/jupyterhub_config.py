@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from forebay_hub.configuration import Settings, configure
-from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.culling import culling_of
+from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.look import read_look
 from forebay_hub.proxy import KeptTraefik
 from forebay_hub.services import python_service

@@ -12,11 +12,11 @@ from forebay_service.people.names import LOGIN_PATTERN, RESERVED, TENANT_GROUP
 from forebay_service.process import keep_secrets
 
 from forebay_hub import health, look
-from forebay_hub.groups import Groups, placing
+from forebay_hub.culling import NEVER, Culling
+from forebay_hub.groups import NO_GROUPS, Groups, placing
 from forebay_hub.look import OURS, PAGES, Look
 from forebay_hub.people import api, joining
 from forebay_hub.people.decisions import read_decisions
-from forebay_hub.culling import NEVER, Culling
 from forebay_hub.roles import CULLER_ROLE, METRICS_ROLE, METRICS_SERVICE, SCOPES, SERVER_TOKEN_SCOPES, roles
 from forebay_hub.services import ExternalService, ManagedService
 from forebay_hub.tenants import Directory
@@ -33,7 +33,7 @@ class Settings:
     metrics_token: str = ""
     look: Look = OURS
     culling: Culling = NEVER
-    groups: Groups = Groups()
+    groups: Groups = NO_GROUPS
 
 
 def configure(c: Any, settings: Settings) -> Directory:

@@ -49,7 +49,8 @@ NEVER = Culling(enabled=False)
 def culling_of(content: Mapping[str, Any], account: Account | None = None) -> Culling:
     """What the table ``[culling]`` of ``hub.toml`` says. Raises SettingsError."""
     given = content.get("culling", {})
-    known = {field.name: field.default for field in fields(Culling) if field.name not in ("account", "url")}
+    usual = Culling()
+    known = {field.name: getattr(usual, field.name) for field in fields(Culling) if field.name not in ("account", "url")}
     if not isinstance(given, Mapping):
         raise SettingsError("culling must be a table: [culling]")
     for name, value in given.items():

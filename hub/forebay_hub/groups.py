@@ -44,6 +44,9 @@ class Groups:
         return [tenant for tenant, made in self.tenants.items() if any(names & set(groups) for names in made.values())]
 
 
+NO_GROUPS = Groups()
+
+
 def read_groups(path: Path) -> Groups:
     """Raises SettingsError."""
     content = read_file(path)

@@ -19,8 +19,8 @@ from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
 from traitlets import Instance, observe
 
 from forebay_hub.configuration import Settings, configure
-from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.culling import culling_of
+from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.look import read_look
 from forebay_hub.proxy import RoutesFile
 from forebay_hub.services import SERVICES, external_services, secret

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from forebay_service.errors import SettingsError
 
@@ -46,7 +47,7 @@ def configure_in_cluster(c: Any, folder: Path, environment: Mapping[str, str] = 
 
 def _loopback(bind_url: str) -> str:
     """The hub's API for what runs in its own pod, which no policy lets reach the hub's Service."""
-    return f"{bind_url.replace('0.0.0.0', '127.0.0.1')}/hub/api"
+    return f"http://127.0.0.1:{urlsplit(bind_url).port}/hub/api"
 
 
 def _read(file: Path) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from forebay_service.identity import BILLING, COMPUTE, OPERATE, OPERATOR_ROLE, SERVICE, TENANT, billing_role, group_of, owner_role
 
-from forebay_hub.groups import Groups
+from forebay_hub.groups import NO_GROUPS, Groups
 from forebay_hub.tenants import Directory
 
 SCOPES = {
@@ -83,7 +83,7 @@ CULLER_ROLE = Role(
 )
 
 
-def roles(directory: Directory, services: Sequence[str], groups: Groups = Groups()) -> list[Role]:  # noqa: B008 - it never changes
+def roles(directory: Directory, services: Sequence[str], groups: Groups = NO_GROUPS) -> list[Role]:
     """Every role of an installation with these people, services, and groups of an identity provider."""
     visits = tuple(f"access:services!service={name}" for name in services)
     tenants = tuple(group_of(tenant.name) for tenant in directory.tenants)

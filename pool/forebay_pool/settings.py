@@ -191,7 +191,7 @@ class Settings(ServiceSettings):
     idle_release_seconds: Seconds = Field(2.0, description="A lease without device work for so long is closed; this time is not billed.")
     held_server_seconds: Annotated[float, Field(ge=0, le=31_622_400)] = Field(
         43_200.0,
-        description="A notebook server whose session holds tensors counts as in use for so long after it last computed; see jupyterhub-idle-culler.",
+        description="A notebook server whose session only holds tensors counts as in use for so long after it last computed.",
     )
     sessions_max: Bound = Field(10_000, description="Most sessions at a time.")
     queue_max: Bound = Field(10_000, description="Most requests waiting for a device.")

@@ -31,7 +31,8 @@ class KubeVirtualGpuSpawner(VirtualGpuMixin, KubeSpawner):  # type: ignore[misc]
 
     def _options_of_both(self, form: Mapping[str, Sequence[str]]) -> dict[str, Any]:
         chosen = {OPTION: form[OPTION][0]} if form.get(OPTION) else {}
-        return chosen | self._options_from_form({name: form[name] for name in form if name.startswith("profile")})
+        profile: dict[str, Any] = self._options_from_form({name: form[name] for name in form if name.startswith("profile")})
+        return chosen | profile
 
     def _profiles(self) -> list[dict[str, Any]]:
         profiles: list[dict[str, Any]] = self._get_initialized_profile_list(self._sorted_dict_values(self.profile_list))

@@ -1,4 +1,4 @@
-"""What is asked of JupyterHub: to start a job's server as its user, whether it is there, and to stop it; and what it is told: who is active.
+"""What is asked of JupyterHub: to start a job's server as its user, whether it is there, and to stop it; it is told who is active.
 
 https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html
 """
