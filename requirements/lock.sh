@@ -7,5 +7,6 @@ lock() { uv pip compile -q "$1.in" -o "$1.txt" --overrides <(echo "torch ; pytho
 lock dev
 lock server -c dev.txt
 lock notebook -c dev.txt
+lock release -c dev.txt
 lock helm --no-deps
 lock grafana # apart: its urllib3 takes the place of the other one

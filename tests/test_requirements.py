@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 FOLDER = Path(__file__).resolve().parent.parent / "requirements"
-LOCKS = ("dev", "server", "notebook", "helm", "grafana")
+LOCKS = ("dev", "server", "notebook", "release", "helm", "grafana")
 """What ``lock.sh`` makes."""
 OF_DEV = ("server", "notebook")
 """Locks whose versions are those of ``dev.txt``: what is tested is what is installed."""

@@ -1,28 +1,37 @@
 """``make version`` gives the repository a version; ``make release`` makes what is handed out of it, in ``build/release/VERSION``.
 
-A release is its wheels with their index page, its part of the changelog, its bill of materials (CycloneDX), the SHA-256 sums of all
-of these, and, with a key, a signature of the sums by OpenSSH (``ssh-keygen -Y``), which every host can check without a network.
+A release is its wheels with their index page and the versions of others' packages that they were tested with (``constraints.txt``), the
+Helm chart, what ``deploy`` has for containers, Prometheus and Grafana, its part of the changelog, its bill of materials (CycloneDX), the
+SHA-256 sums of all of these, and, with a key, a signature of the sums by OpenSSH (``ssh-keygen -Y``), which every host can check without
+a network.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
+import io
 import json
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import tomllib
 from pathlib import Path
 
-from wheels import CHECKOUT, DIST, WheelsError, epoch_of, write_index
+from wheels import CHECKOUT, CONSTRAINTS, DIST, WheelsError, epoch_of, write_index
 from wheels import make as make_wheels
 
 RELEASES = CHECKOUT / "build" / "release"
 PACKAGES = ("wire", "device", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
 CHART = Path("deploy", "helm", "Chart.yaml")
+CHART_LEFT_OUT = ("examples",)
+"""As ``.helmignore`` has it."""
+DEPLOYED = ("containers", "helm/examples", "prometheus", "grafana/dashboards", "grafana/provisioning")
+"""Folders of ``deploy`` that operators use as they lie there."""
 VERSION = re.compile(r"\d+\.\d+\.\d+")
 SUMS = "SHA256SUMS"
 NAMESPACE = "forebay-release"
@@ -105,13 +114,40 @@ def make(checkout: Path, dist: Path, folder: Path, epoch: int, key: Path | None)
     for wheel in wheels:
         shutil.copy2(wheel, target)
     write_index(target)
+    shutil.copy2(dist / CONSTRAINTS, target)
+    lay_deployment(checkout / "deploy", target, version, epoch)
     (target / "CHANGES.md").write_text(changes, encoding="utf-8")
     (target / f"forebay-{version}.cdx.json").write_text(bill_of(wheels, checkout / "requirements", version, epoch), encoding="utf-8")
-    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(target.iterdir()))
+    files = sorted(path for path in target.rglob("*") if path.is_file())
+    sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(target)}\n" for path in files)
     (target / SUMS).write_text(sums, encoding="utf-8")
     if key is not None:
         sign(target / SUMS, key)
     return target
+
+
+def lay_deployment(deploy: Path, target: Path, version: str, epoch: int) -> None:
+    """The chart as one file, and the other folders of ``deploy`` as they are."""
+    for name in DEPLOYED:
+        shutil.copytree(deploy / name, target / "deploy" / name)
+    chart = deploy / "helm"
+    files = [path for path in sorted(_files_below(chart)) if path.relative_to(chart).parts[0] not in CHART_LEFT_OUT]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for path in files:
+            entry = tarfile.TarInfo(f"forebay/{path.relative_to(chart)}")
+            content = path.read_bytes()
+            entry.size, entry.mtime, entry.mode = len(content), epoch, 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    (target / f"forebay-{version}.tgz").write_bytes(gzip.compress(packed.getvalue(), mtime=epoch))
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Those behind links to folders too, which the chart has: alerts and boards are elsewhere in the checkout."""
+    found = []
+    for path in folder.iterdir():
+        found += _files_below(path) if path.is_dir() else [path]
+    return found
 
 
 def sign(sums: Path, key: Path) -> None:

@@ -28,6 +28,8 @@ SET_UP = CHECKOUT / "build" / "wheels"
 RELEASES = CHECKOUT / "build" / "releases"
 """Environments with other releases of PyTorch, and what was built in them."""
 DIST = CHECKOUT / "build" / "dist"
+CONSTRAINTS = "constraints.txt"
+"""Beside the wheels: the versions of others' packages that they were tested with, for pip's ``--constraint``."""
 FOR_PYTORCH = ("device", "worker")
 BUILT_BY_SET_UP = ("wire", *FOR_PYTORCH, "lab")
 PURE = ("service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
@@ -158,6 +160,7 @@ def make(folder: Path, others: Iterable[str], index: str | None, epoch: str) -> 
     for package in PURE:
         build_pure(CHECKOUT / package, folder, epoch)
     write_index(folder)
+    shutil.copy(CHECKOUT / "requirements" / "release.txt", folder / CONSTRAINTS)
     return sorted(folder.glob("*.whl"))
 
 

@@ -44,7 +44,7 @@ def answers() -> str:
 def lay_release(folder: Path) -> None:
     """As people have it: the wheels, an index page, the sums."""
     made = wheels.make(folder, [], None, wheels.epoch_of(CHECKOUT))
-    names = sorted(path.name for path in [*made, folder / "index.html"])
+    names = sorted(path.name for path in [*made, folder / "index.html", folder / wheels.CONSTRAINTS])
     listed = subprocess.run(["sha256sum", *names], cwd=folder, capture_output=True, text=True, check=True).stdout
     (folder / release.SUMS).write_text(listed)
 

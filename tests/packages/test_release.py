@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import tomllib
@@ -12,9 +13,13 @@ from types import ModuleType
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+PAGES = ("install", "add-a-host", "kubernetes", "monitoring", "upgrade")
 EPOCH = 1_700_000_000
+CHANGELOG = "# Changelog\n\n## Unreleased\n\n### Added\n\n- A thin line.\n"
 
 
 @pytest.fixture
@@ -34,10 +39,10 @@ def copy(tmp_path: Path, releasing: ModuleType) -> Path:
         shutil.copy(CHECKOUT / package / "pyproject.toml", folder / package)
     for name in ("package.json", "package-lock.json"):
         shutil.copy(CHECKOUT / "lab" / name, folder / "lab")
-    (folder / releasing.CHART).parent.mkdir(parents=True)
-    shutil.copy(CHECKOUT / releasing.CHART, folder / releasing.CHART)
+    for name in ("helm", "containers", "prometheus", "grafana"):
+        shutil.copytree(CHECKOUT / "deploy" / name, folder / "deploy" / name, symlinks=True)
     shutil.copytree(CHECKOUT / "requirements", folder / "requirements")
-    shutil.copy(CHECKOUT / "CHANGELOG.md", folder)
+    (folder / "CHANGELOG.md").write_text(CHANGELOG)
     return folder
 
 
@@ -60,7 +65,7 @@ def test_the_changelog_s_open_part_becomes_that_of_the_version(releasing: Module
     releasing.set_version(copy, "0.1.0", "2026-11-25")
     text = (copy / "CHANGELOG.md").read_text(encoding="utf-8")
     assert text.replace("\n## 0.1.0 (2026-11-25)\n", "", 1) == before
-    assert releasing.changes_of(copy, "0.1.0").startswith("# Forebay 0.1.0\n\nThe first thin line")
+    assert releasing.changes_of(copy, "0.1.0") == "# Forebay 0.1.0\n\n### Added\n\n- A thin line.\n"
     with pytest.raises(releasing.ReleaseError, match=r"a section for 0\.1\.0 already"):
         releasing.set_version(copy, "0.1.0", "2026-11-26")
     with pytest.raises(releasing.ReleaseError, match="nothing that is new"):
@@ -79,8 +84,8 @@ def test_a_release_is_complete_signed_and_twice_the_same(releasing: ModuleType, 
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release@example.org", "-f", key], check=True)
     release = releasing.make(copy, dist, tmp_path / "first", EPOCH, key)
     again = releasing.make(copy, dist, tmp_path / "second", EPOCH, None)
-    kept = {path.name: path.read_bytes() for path in again.iterdir()}
-    assert {path.name: path.read_bytes() for path in release.iterdir() if path.suffix != ".sig"} == kept
+    kept = contents(again)
+    assert {name: content for name, content in contents(release).items() if not name.endswith(".sig")} == kept
     checked = subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=release, capture_output=True, text=True, check=True)
     assert len(checked.stdout.splitlines()) == len(kept) - 1
     allowed = tmp_path / "allowed"
@@ -89,6 +94,51 @@ def test_a_release_is_complete_signed_and_twice_the_same(releasing: ModuleType, 
     sums = (release / "SHA256SUMS").read_bytes()
     assert subprocess.run(verify, cwd=release, input=sums, capture_output=True, check=False).returncode == 0
     assert subprocess.run(verify, cwd=release, input=sums + b" ", capture_output=True, check=False).returncode != 0
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Of all files, by their place."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_pages_of_operators_find_in_a_release_what_they_name(releasing: ModuleType, copy: Path, dist: Path, tmp_path: Path) -> None:
+    """Those that begin in its folder, and those that copy what is in ``deploy``; made from the pages' own text."""
+    releasing.set_version(copy, "0.1.0", "2026-11-25")
+    laid = releasing.make(copy, dist, tmp_path / "out", EPOCH, None)
+    pages = "".join((CHECKOUT / "docs" / "operators" / f"{name}.md").read_text(encoding="utf-8") for name in PAGES)
+    shell = "".join(re.findall(r"^```sh\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)).replace("RELEASE/", "")
+    named = set(re.findall(r"(?<![\w/])(?:deploy/[\w/.-]+|index\.html|constraints\.txt|SHA256SUMS|forebay-[\d.]+\.tgz)", shell))
+    named |= set(re.findall(r"`(deploy/(?:containers|helm/examples|prometheus|grafana)[\w/.-]*)`", pages))
+    assert {"constraints.txt", "forebay-0.1.0.tgz", "deploy/containers/Containerfile", "deploy/prometheus"} <= named
+    assert not [name for name in named if not (laid / name).exists()]
+
+
+def test_the_chart_of_a_release_is_that_of_the_checkout(releasing: ModuleType, copy: Path, dist: Path, tmp_path: Path) -> None:
+    helm = shutil.which("helm", path=CHECKOUT / ".venv" / "bin")
+    if helm is None:
+        pytest.skip("no Helm is installed (python3 deploy/local/install.py --dev)")
+    releasing.set_version(copy, "0.2.0", "2026-11-25")
+    releasing.lay_deployment(copy / "deploy", tmp_path / "out", "0.2.0", EPOCH)
+
+    def shown(chart: Path) -> str:
+        values = ["--values", tmp_path / "out" / "deploy" / "helm" / "examples" / "gpus.yaml", "--set", "secretName=ours"]
+        words = [helm, "template", "cloud", chart, *values, "--set", "monitoring.enabled=true"]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+    packed = shown(tmp_path / "out" / "forebay-0.2.0.tgz")
+    assert packed == shown(copy / "deploy" / "helm") and "forebay-hub:0.2.0" in packed
+    assert "kind: PrometheusRule" in packed and "board-fleet" in packed, "what is behind links is in it"
+
+
+def test_what_a_release_pins_is_what_was_tested(dist: Path) -> None:
+    """Whatever the images and the pages install of others has a version there."""
+    lines = (dist / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = {canonicalize_name(Requirement(line).name) for line in lines}
+    known = {*pins, "torch", "numpy", "amdsmi"}
+    projects = [tomllib.loads(file.read_text(encoding="utf-8"))["project"] for file in CHECKOUT.glob("*/pyproject.toml")]
+    lists = [lines for one in projects for lines in (one.get("dependencies", []), *one.get("optional-dependencies", {}).values())]
+    others = {canonicalize_name(Requirement(line).name) for lines in lists for line in lines}
+    assert not {name for name in others if not name.startswith("forebay")} - known - {"grafana-client"}
 
 
 def test_the_bill_of_materials_is_valid_and_knows_ours_theirs_and_what_the_extension_has_taken_in(

@@ -111,6 +111,8 @@ def upgrade(host: Host, release: ReleaseFolder, check_only: bool) -> None:
 def steps(environment: Packages, release: ReleaseFolder) -> tuple[list[str], list[str], dict[str, str]]:
     """What ``Packages.exchange`` takes to install a release there, once all about it is checked and told. Raises ExchangeError."""
     options = ["--find-links", str(release.folder)]
+    tested = release.folder / "constraints.txt"
+    options += ["--constraint", str(tested)] if tested.exists() else []
     environment.check(release.wheels)
     wanted = environment.wanted(release.wheels)
     changes = environment.resolve(wanted, options)
