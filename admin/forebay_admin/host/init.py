@@ -15,6 +15,7 @@ from forebay_admin.host import answers as questions
 from forebay_admin.host.answers import Answers, InitError
 from forebay_admin.host.files import File, files
 from forebay_admin.host.layout import Layout
+from forebay_admin.host.passage import warnings
 
 DESCRIPTION = "make this host an installation that systemd keeps: settings, secrets, certificates and units"
 SECRET_FOLDERS = ("secrets", "tls")
@@ -46,6 +47,8 @@ def perform(arguments: argparse.Namespace) -> int:
     for file in changed:
         sys.stdout.write(f"{'would write' if arguments.dry_run else 'write'} {file.path} ({file.mode:04o})\n")
     sys.stdout.write(f"{counted(len(planned) - len(changed), 'file is', 'files are')} as they should be.\n")
+    for warning in warnings(given, layout):
+        sys.stderr.write(f"warning: {warning}\n")
     if arguments.dry_run:
         return 0
     changed_by_others = [file.path for file in changed if file.path.exists()]
@@ -106,6 +109,4 @@ def _next(given: Answers, layout: Layout, planned: list[File]) -> str:
     timers = " ".join(sorted(file.path.name for file in planned if file.path.suffix == ".timer"))
     authority = given.certificate or layout.settings / "tls" / "ca.crt"
     logins = layout.state / "hub" / "logins.json"
-    return NEXT.format(
-        timers=timers, url=given.url, authority=authority, operator=given.operator, owner=given.owner, logins=logins
-    )
+    return NEXT.format(timers=timers, url=given.url, authority=authority, operator=given.operator, owner=given.owner, logins=logins)
