@@ -26,6 +26,8 @@ from urllib.parse import unquote
 
 from forebay.errors import ForebayError
 
+from forebay_admin import copies
+
 BACKUP = "copy the databases of pool, billing and hub while they run"
 RESTORE = "put a backup's databases back; the services must be stopped"
 ORDER = ("pool", "billing", "hub")
@@ -102,8 +104,12 @@ def accounts_in(folder: Path) -> list[Path]:
     return [folder / name for name in ACCOUNTS if (folder / name).is_file()]
 
 
-def back_up(databases: list[Database], folder: Path, accounts: Sequence[Path] = ()) -> dict[str, object]:
-    """Copies all into ``folder``, which must be new or empty; the manifest is written last. Raises BackupError."""
+def back_up(
+    databases: list[Database], folder: Path, accounts: Sequence[Path] = (), parts: Mapping[str, Path] | None = None
+) -> dict[str, object]:
+    """Copies all into ``folder``, which must be new or empty; the manifest is written last. ``parts`` are folders that go along.
+
+    Raises BackupError, CopyError."""
     if folder.exists() and any(folder.iterdir()):
         raise BackupError(f"{folder} is not empty; name a new folder for each backup.")
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -119,7 +125,13 @@ def back_up(databases: list[Database], folder: Path, accounts: Sequence[Path] = 
     for path in accounts:
         _put(path, folder / path.name)
     sums = {path.name: _digest(folder / path.name) for path in accounts}
-    manifest: dict[str, object] = {"format": FORMAT, "made_at_unix": int(time.time()), "databases": entries, "accounts": sums}
+    archives = {}
+    for name, place in (parts or {}).items():
+        archive = folder / f"{name}.tar.gz"
+        copies.pack(place, archive)
+        archives[name] = {"file": archive.name, "sha256": _digest(archive)}
+    made_at = int(time.time())
+    manifest: dict[str, object] = {"format": FORMAT, "made_at_unix": made_at, "databases": entries, "accounts": sums, "archives": archives}
     draft = folder / f"{MANIFEST}.new"
     draft.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     draft.replace(folder / MANIFEST)
@@ -152,6 +164,27 @@ def restore(databases: list[Database], folder: Path, replace: bool, accounts: Pa
             _put_sqlite(folder / database.copy, database.path)
     for name, target in targets.items():
         _put(folder / name, target)
+
+
+def restore_parts(folder: Path, parts: Mapping[str, Path], replace: bool) -> None:
+    """Unpacks the archives of a back-up, each into its folder. Raises BackupError, before anything is unpacked, and CopyError."""
+    archives = _archives(folder)
+    for name, place in parts.items():
+        if name not in archives:
+            raise BackupError(f"{folder} holds no {name}.")
+        if place.is_dir() and any(place.iterdir()) and not replace:
+            raise BackupError(f"{place} is not empty; add --replace to unpack {name} over what is there.")
+        if _digest(folder / archives[name]["file"]) != archives[name]["sha256"]:
+            raise BackupError(f"{folder / archives[name]['file']} is not what was copied: its checksum differs from the manifest's.")
+    for name, place in parts.items():
+        copies.unpack(folder / archives[name]["file"], place)
+
+
+def _archives(folder: Path) -> dict[str, dict[str, str]]:
+    """By the part that is in them; a back-up of before has none."""
+    _entries(folder)
+    archives: dict[str, dict[str, str]] = json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("archives", {})
+    return archives
 
 
 def _check_place(path: Path | None, replace: bool) -> None:
@@ -269,18 +302,22 @@ def _digest(path: Path) -> str:
 
 def add_to(things: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds both actions."""
-    copies = things.add_parser("backup", help=BACKUP, description=f"{BACKUP[0].upper()}{BACKUP[1:]}.")
-    copies.add_argument("folder", type=Path, help="a new folder; it holds every tenant's usage")
-    copies.add_argument("--dated", action="store_true", help="into a folder named by the time, in FOLDER")
-    copies.add_argument("--keep", type=int, metavar="N", help="with --dated: remove all but the newest N")
-    copies.set_defaults(perform=perform_backup)
+    copy = things.add_parser("backup", help=BACKUP, description=f"{BACKUP[0].upper()}{BACKUP[1:]}.")
+    copy.add_argument("folder", type=Path, help="a new folder; it holds every tenant's usage")
+    copy.add_argument("--dated", action="store_true", help="into a folder named by the time, in FOLDER")
+    copy.add_argument("--keep", type=int, metavar="N", help="with --dated: remove all but the newest N")
+    copy.add_argument("--to", metavar="TARGET", help="also to rclone:REMOTE:PATH or restic:REPOSITORY; with --keep the newest N stay there")
+    copy.set_defaults(perform=perform_backup)
     puts = things.add_parser("restore", help=RESTORE, description=f"{RESTORE[0].upper()}{RESTORE[1:]}.")
     puts.add_argument("folder", type=Path)
     puts.add_argument("--newest", action="store_true", help="the newest of the back-ups in FOLDER")
     puts.add_argument("--replace", action="store_true", help="also where there is a database already")
     puts.set_defaults(perform=perform_restore)
-    for command in (copies, puts):
-        command.add_argument("--only", choices=ORDER, help="one database alone")
+    for command in (copy, puts):
+        command.add_argument("--with", dest="parts", default="", metavar="PARTS", help="also settings, homes, or settings,homes")
+        where = {"type": Path, "default": copies.SETTINGS, "metavar": "FOLDER"}
+        command.add_argument("--settings", help=f"where settings are (default: {copies.SETTINGS})", **where)
+        command.add_argument("--only", choices=(*ORDER, *copies.PARTS), help="one database alone, or settings or homes alone")
         for name in ORDER:
             command.add_argument(f"--{name}", metavar="URL", help=f"{name}'s database; else FOREBAY_{name.upper()}_DATABASE_URL")
 
@@ -304,12 +341,21 @@ def perform_backup(arguments: argparse.Namespace) -> int:
     keep = arguments.keep
     if keep is not None and (keep < 1 or not arguments.dated):
         raise BackupError("--keep is a number from 1 on, and goes with --dated.")
+    if arguments.only in copies.PARTS:
+        raise BackupError(f"{arguments.only} go with the databases: --with {arguments.only}.")
+    if arguments.to is not None:
+        copies.check_target(arguments.to)
     folder = dated(arguments.folder, time.time()) if arguments.dated else arguments.folder
+    parts = copies.places(copies.chosen(arguments.parts), state_of(os.environ), arguments.settings)
     databases, only = _databases(arguments), arguments.only
     hub = databases["hub"]
     has_hub = hub.path is None or hub.path.is_file()
-    back_up(_chosen(databases, only, has_hub), folder, accounts_in(_accounts_folder(hub)) if only in (None, "hub") else ())
+    accounts = accounts_in(_accounts_folder(hub)) if only in (None, "hub") else ()
+    back_up(_chosen(databases, only, has_hub), folder, accounts, parts)
     sys.stdout.write(f"Backed up into {folder}.\n")
+    if arguments.to is not None:
+        copies.send(folder, arguments.to, keep)
+        sys.stdout.write(f"Copied it to {arguments.to}.\n")
     for old in forget(arguments.folder, keep) if keep is not None else ():
         sys.stdout.write(f"Removed {old}.\n")
     return 0
@@ -322,9 +368,15 @@ def perform_restore(arguments: argparse.Namespace) -> int:
         if not found:
             raise BackupError(f"{folder} holds no whole back-up.")
         folder = found[-1]
+    if arguments.only in copies.PARTS:
+        restore_parts(folder, copies.places([arguments.only], state_of(os.environ), arguments.settings), arguments.replace)
+        sys.stdout.write(f"Restored {arguments.only}.\n")
+        return 0
+    parts = copies.places(copies.chosen(arguments.parts), state_of(os.environ), arguments.settings)
     databases, only = _databases(arguments), arguments.only
     accounts = _accounts_folder(databases["hub"]) if only in (None, "hub") else None
     restore(_chosen(databases, only, holds(folder, "hub")), folder, arguments.replace, accounts)
+    restore_parts(folder, parts, arguments.replace)
     if only == "hub":
         sys.stdout.write("Restored.\n")
         return 0

@@ -27,13 +27,15 @@ PREFIX, STATE = "/opt/forebay", "/var/lib/forebay"
 EXTRAS = ("host", "notebook", "traefik", "postgresql")
 HTTPS = 443
 TOOLS = ("sh", "sha256sum", "systemd-sysusers", "mkdir")
+PACKERS = ("tar", "gzip", "rclone")
+"""What back-ups with settings and homes take, and such as go elsewhere, where it is installed."""
 START_SECONDS_MAX = 60
 COMMAND_SECONDS_MAX = 120
 
 
-def blocks(language: str) -> str:
+def blocks(language: str, page: Path = PAGE) -> str:
     """What the page has in its blocks of a language."""
-    return "".join(re.findall(rf"^```{language}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+    return "".join(re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
 
 
 def answers() -> str:
@@ -123,6 +125,8 @@ class RunnerHost(Host):
         tools.mkdir()
         for name in TOOLS:
             (tools / name).symlink_to(str(shutil.which(name)))
+        for name in filter(shutil.which, PACKERS):
+            (tools / name).symlink_to(str(shutil.which(name)))
         (tools / "python3").symlink_to(Path(sys.executable).resolve())
         return tools
 
@@ -137,6 +141,13 @@ class RunnerHost(Host):
             units = line.split()[3:]
             assert set(units) <= self.runner.units().keys()
             self.runner.start(units[0])
+            return
+        if line == "systemctl start forebay.target":
+            self.runner.start("forebay.target")
+            self.wait()
+            return
+        if line == "systemctl stop forebay.target":
+            self.runner.stop()
             return
         here = line.replace(PREFIX, str(self.environment)).replace("admin init", f"admin init --root {self.root}")
         here = here.replace("systemd-sysusers", f"systemd-sysusers --root={self.root}").replace(STATE, str(self.state))

@@ -185,7 +185,8 @@ class Runner:
 
     def _variables(self, unit: Unit) -> dict[str, str]:
         lines = [*unit.settings.get("Environment", [])]
-        lines += [line for path in unit.words("EnvironmentFile") for line in Path(path).read_text().splitlines()]
+        files = [path for path in unit.words("EnvironmentFile") if not path.startswith("-") or Path(path[1:]).exists()]
+        lines += [line for path in files for line in Path(path.removeprefix("-")).read_text().splitlines()]
         return {name: shlex.split(value)[0] for name, _, value in (line.partition("=") for line in lines)}
 
 

@@ -20,6 +20,9 @@ HTTPS_PORT = 443
 SQLITE = "sqlite"
 WORKER_UIDS = "1879048192-1879113727"
 """Neither distributions nor systemd give them out, to containers either (https://systemd.io/UIDS-GIDS)."""
+COPIES_TO = re.compile(r"(rclone|restic):[^\s%'\"]+")
+"""Of a unit's command line, where ``%`` and quotes mean something else."""
+COPIES_WITH = re.compile(r"(settings|homes)(,(settings|homes))?")
 UIDS = re.compile(r"([1-9][0-9]{3,9})-([1-9][0-9]{3,9})")
 LISTENERS = 5
 """On the loopback interface: hub, proxy, pool, billing, pages."""
@@ -33,7 +36,8 @@ class InitError(ForebayError):
 class Answers:
     """``payer`` is TENANT/LOGIN, a first tenant and its owner. ``database`` is ``sqlite``, or ``postgresql+psycopg://USER@HOST`` of a
     server that has the databases ``forebay_hub``, ``forebay_pool`` and ``forebay_billing``. ``devices`` is ``found``, or ``cpu``: two for
-    trying. ``worker_uids`` are FIRST-LAST of the numbers of which each worker has one.
+    trying. ``worker_uids`` are FIRST-LAST of the numbers of which each worker has one. Back-ups go to ``backup_to``, too, and with
+    ``backup_with`` they have settings, or homes, beside databases.
 
     Asked are the first five; the others have what nearly everybody wants."""
 
@@ -49,6 +53,8 @@ class Answers:
     key: str = ""
     notebook: str = ""
     worker_uids: str = WORKER_UIDS
+    backup_to: str = ""
+    backup_with: str = ""
 
     def __post_init__(self) -> None:
         tenant, _, owner = self.payer.partition("/")
@@ -65,6 +71,10 @@ class Answers:
             f"port: {self.port} is none": 0 < self.port < 2**16,
             f"first_port: {self.first_port} and the four after it are no free ports": 1024 <= self.first_port <= 2**16 - LISTENERS,
             "certificate and key go together": bool(self.certificate) == bool(self.key),
+            f"backup_to: {self.backup_to!r} is not like rclone:REMOTE:PATH or restic:REPOSITORY": not self.backup_to
+            or COPIES_TO.fullmatch(self.backup_to),
+            f"backup_with: {self.backup_with!r} is not settings, homes, or settings,homes": not self.backup_with
+            or COPIES_WITH.fullmatch(self.backup_with),
             f"worker_uids: {self.worker_uids!r} is not like {WORKER_UIDS}": uids and int(uids[1]) < int(uids[2]) < 2**31,
         }
         for sentence, good in checks.items():

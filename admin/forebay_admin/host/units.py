@@ -165,9 +165,15 @@ def _copies(answers: Answers, layout: Layout) -> dict[str, str]:
     """Daily back-ups, and once a week the newest one put back into a scratch folder, where it is SQLite's."""
     forebay, backups = f"{layout.prefix}/bin/forebay admin", f"{layout.state}/backups"
     state = {"StateDirectory": "forebay/backups", "StateDirectoryMode": "0700", "CapabilityBoundingSet": BACKUP_CAPABILITIES}
-    names = {"EnvironmentFile": f"{layout.settings}/secrets/backup.env", "Type": "oneshot", **NO_DEVICES, **state}
+    names: Settings = {"EnvironmentFile": f"{layout.settings}/secrets/backup.env", "Type": "oneshot", **NO_DEVICES, **state}
     writes = f"{layout.state}/pool {layout.state}/billing {layout.state}/hub" if answers.database == SQLITE else ""
-    back_up = {**names, "ExecStart": f"{forebay} backup {backups} --dated --keep 14", "ReadWritePaths": writes}
+    words = f"{forebay} backup {backups} --dated --keep 14"
+    words += f" --with {answers.backup_with} --settings {layout.settings}" if answers.backup_with else ""
+    words += f" --to {answers.backup_to}" if answers.backup_to else ""
+    back_up: Settings = {**names, "ExecStart": words, "ReadWritePaths": writes}
+    if answers.backup_to:  # what the program must know, such as keys, is in a file of the operator's
+        back_up["EnvironmentFile"] = [str(names["EnvironmentFile"]), f"-{layout.settings}/secrets/backup-target.env"]
+        back_up["Environment"] = "HOME=/tmp"
     found = {
         "forebay-backup.service": text({"Unit": {"Description": "Forebay: a back-up"}, "Service": {**HARDENED, **back_up}}),
         "forebay-backup.timer": _timer("Forebay: daily back-ups", "daily"),
