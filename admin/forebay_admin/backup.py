@@ -315,8 +315,8 @@ def add_to(things: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     puts.set_defaults(perform=perform_restore)
     for command in (copy, puts):
         command.add_argument("--with", dest="parts", default="", metavar="PARTS", help="also settings, homes, or settings,homes")
-        where = {"type": Path, "default": copies.SETTINGS, "metavar": "FOLDER"}
-        command.add_argument("--settings", help=f"where settings are (default: {copies.SETTINGS})", **where)
+        told = f"where settings are (default: {copies.SETTINGS})"
+        command.add_argument("--settings", type=Path, default=copies.SETTINGS, metavar="FOLDER", help=told)
         command.add_argument("--only", choices=(*ORDER, *copies.PARTS), help="one database alone, or settings or homes alone")
         for name in ORDER:
             command.add_argument(f"--{name}", metavar="URL", help=f"{name}'s database; else FOREBAY_{name.upper()}_DATABASE_URL")

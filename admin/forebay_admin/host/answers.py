@@ -20,6 +20,8 @@ HTTPS_PORT = 443
 SQLITE = "sqlite"
 WORKER_UIDS = "1879048192-1879113727"
 """Neither distributions nor systemd give them out, to containers either (https://systemd.io/UIDS-GIDS)."""
+LETS_ENCRYPT = "https://acme-v02.api.letsencrypt.org/directory"
+MAIL = re.compile(r"[^\s@\"]+@[^\s@\"]+")
 COPIES_TO = re.compile(r"(rclone|restic):[^\s%'\"]+")
 """Of a unit's command line, where ``%`` and quotes mean something else."""
 COPIES_WITH = re.compile(r"(settings|homes)(,(settings|homes))?")
@@ -36,7 +38,8 @@ class InitError(ForebayError):
 class Answers:
     """``payer`` is TENANT/LOGIN, a first tenant and its owner. ``database`` is ``sqlite``, or ``postgresql+psycopg://USER@HOST`` of a
     server that has the databases ``forebay_hub``, ``forebay_pool`` and ``forebay_billing``. ``devices`` is ``found``, or ``cpu``: two for
-    trying. ``worker_uids`` are FIRST-LAST of the numbers of which each worker has one. Back-ups go to ``backup_to``, too, and with
+    trying. ``worker_uids`` are FIRST-LAST of the numbers of which each worker has one. ``acme`` is the address by which an authority of
+    ACME at ``acme_server`` knows who asks for certificates. Back-ups go to ``backup_to``, too, and with
     ``backup_with`` they have settings, or homes, beside databases.
 
     Asked are the first five; the others have what nearly everybody wants."""
@@ -51,6 +54,8 @@ class Answers:
     currency: str = "USD"
     certificate: str = ""
     key: str = ""
+    acme: str = ""
+    acme_server: str = LETS_ENCRYPT
     notebook: str = ""
     worker_uids: str = WORKER_UIDS
     backup_to: str = ""
@@ -71,6 +76,11 @@ class Answers:
             f"port: {self.port} is none": 0 < self.port < 2**16,
             f"first_port: {self.first_port} and the four after it are no free ports": 1024 <= self.first_port <= 2**16 - LISTENERS,
             "certificate and key go together": bool(self.certificate) == bool(self.key),
+            f"acme: {self.acme!r} is no address of mail": not self.acme or MAIL.fullmatch(self.acme),
+            f"acme: the authority asks at port {HTTPS_PORT}, and port is {self.port}": not self.acme or self.port == HTTPS_PORT,
+            f"acme: {self.name!r} is no public name": not self.acme or "." in self.name.rstrip("0123456789."),
+            "acme and certificate do not go together": not (self.acme and self.certificate),
+            f"acme_server: {self.acme_server!r} is no address of an authority": re.fullmatch(r"https://[^\s\"]+", self.acme_server),
             f"backup_to: {self.backup_to!r} is not like rclone:REMOTE:PATH or restic:REPOSITORY": not self.backup_to
             or COPIES_TO.fullmatch(self.backup_to),
             f"backup_with: {self.backup_with!r} is not settings, homes, or settings,homes": not self.backup_with

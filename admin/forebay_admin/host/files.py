@@ -44,7 +44,7 @@ PROXY_CONFIG = """\
 address = ":{port}"
 [entryPoints.https.http.tls]
 options = "default"
-[entryPoints.https.transport.respondingTimeouts]
+{resolver}[entryPoints.https.transport.respondingTimeouts]
 readTimeout = "0s"
 [entryPoints.auth_api]
 address = "127.0.0.1:{api}"
@@ -57,6 +57,18 @@ providersThrottleDuration = "0s"
 [providers.file]
 directory = {routes}
 watch = true
+"""
+PROXY_RESOLVER = """\
+certResolver = "acme"
+[[entryPoints.https.http.tls.domains]]
+main = {name}
+"""
+PROXY_ACME = """\
+[certificatesResolvers.acme.acme]
+email = {mail}
+caServer = {server}
+storage = {storage}
+[certificatesResolvers.acme.acme.tlsChallenge]
 """
 
 
@@ -110,7 +122,13 @@ def _address(answers: Answers, listener: str) -> str:
 
 def _proxy(answers: Answers, layout: Layout) -> str:
     api = answers.first_port + LISTENERS.index("proxy")
-    return PROXY_CONFIG.format(port=answers.port, api=api, routes=quoted(str(layout.state / "routes")))
+    routes = layout.state / "routes"  # the proxy may write nowhere else
+    resolver = PROXY_RESOLVER.format(name=quoted(answers.name)) if answers.acme else ""
+    written = PROXY_CONFIG.format(port=answers.port, api=api, routes=quoted(str(routes)), resolver=resolver)
+    if not answers.acme:
+        return written
+    told = {"mail": answers.acme, "server": answers.acme_server, "storage": str(routes / "acme.json")}
+    return written + PROXY_ACME.format(**{name: quoted(value) for name, value in told.items()})
 
 
 def _host(answers: Answers, layout: Layout) -> str:

@@ -107,6 +107,6 @@ def write(changed: list[File], layout: Layout) -> None:
 
 def _next(given: Answers, layout: Layout, planned: list[File]) -> str:
     timers = " ".join(sorted(file.path.name for file in planned if file.path.suffix == ".timer"))
-    authority = given.certificate or layout.settings / "tls" / "ca.crt"
+    authority = given.certificate or (given.acme and f"a certificate of {given.acme_server}") or layout.settings / "tls" / "ca.crt"
     logins = layout.state / "hub" / "logins.json"
     return NEXT.format(timers=timers, url=given.url, authority=authority, operator=given.operator, owner=given.owner, logins=logins)

@@ -119,7 +119,7 @@ def perform_invite(arguments: argparse.Namespace) -> int:
         authority=authority.certificate.decode(),
         certificate=own.certificate.decode(),
         key=own.key.decode(),
-        web_authority=web.read_text() if web.exists() else "",
+        web_authority=web.read_text() if web.exists() and not given.acme else "",
     )
     out.unlink(missing_ok=True)
     with open(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w", encoding="utf-8") as file:
