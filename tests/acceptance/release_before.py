@@ -1,9 +1,14 @@
-"""Lays a release of an earlier commit: its Python and its version are those of then, its extensions are those that set-up built today."""
+"""Lays a release of an earlier version and one of today's, which has a migration more.
+
+No release came before the first one, so its sources are the last commit's under another version; its extensions are those that set-up built
+today. Once there is a release, name its commit here, and take the made-up migration away as soon as there is a real one.
+"""
 
 from __future__ import annotations
 
 import io
 import re
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -12,11 +17,28 @@ from pathlib import Path
 
 import release
 import wheels
+from alembic.script import ScriptDirectory
 
-COMMIT = "a29360d0"
-"""Has the pool's schema v0019 and billing's r0021. What its Python asks of extensions is what today's answer."""
+COMMIT = "HEAD"
+"""What its Python asks of extensions is what today's answer."""
 VERSION = "0.0.9"
 TODAY = release.version_of(wheels.CHECKOUT)
+MIGRATED = {"pool": "v", "billing": "r"}
+"""Whose databases go forward, and what the names of their migrations begin with."""
+MADE_UP = '''"""Made up for a rehearsal."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{after}"
+down_revision = "{before}"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table("rehearsed", sa.Column("id", sa.Integer, primary_key=True))
+'''
 NATIVE = {"wire": {"wire/forebay_wire": "forebay_wire"}, "worker": {"worker/forebay_worker": "forebay_worker"}}
 NATIVE["device"] = {"device/forebay": "forebay", "device/models": "forebay/models"}
 
@@ -36,6 +58,32 @@ def lay(folder: Path) -> None:
             older.parent.mkdir(exist_ok=True)
             _rewrite(built, older, NATIVE.get(package, {}), sources)
             wheels.seal([older], folder, epoch)
+    wheels.write_index(folder)
+    shutil.copy(wheels.CHECKOUT / "requirements" / "release.txt", folder / wheels.CONSTRAINTS)
+    write_sums(folder)
+
+
+def revision_of(service: str) -> str:
+    """The newest of a service's schema."""
+    migrations = wheels.CHECKOUT / service / f"forebay_{service}" / "migrations"
+    return str(ScriptDirectory(str(migrations)).get_current_head())
+
+
+def lay_today(folder: Path) -> None:
+    """Today's, whose pool and billing each have a migration more than the checkout."""
+    epoch = wheels.epoch_of(wheels.CHECKOUT)
+    wheels.make(folder, [], None, epoch)
+    for service, letter in MIGRATED.items():
+        before = revision_of(service)
+        after = f"{int(before) + 1:04}"
+        (built,) = folder.glob(f"forebay_{service}-*.whl")
+        with tempfile.TemporaryDirectory() as scratch:
+            draft = Path(scratch) / built.name
+            shutil.move(built, draft)
+            with zipfile.ZipFile(draft, "a") as archive:
+                place = f"forebay_{service}/migrations/versions/{letter}{after}_rehearsed.py"
+                archive.writestr(place, MADE_UP.format(before=before, after=after))
+            wheels.seal([draft], folder, epoch)
     wheels.write_index(folder)
     write_sums(folder)
 

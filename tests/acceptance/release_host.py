@@ -14,7 +14,6 @@ from pathlib import Path
 import httpx
 import namespaces
 import release_before
-import wheels
 from installing import OUTSIDE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -34,8 +33,7 @@ START_SECONDS_MAX = 120
 def lay(folder: Path) -> list[Path]:
     """The release before, and today's, each in a folder of its own below this one."""
     release_before.lay(folder / "before")
-    wheels.make(folder / "today", [], None, wheels.epoch_of(CHECKOUT))
-    release_before.write_sums(folder / "today")
+    release_before.lay_today(folder / "today")
     return [folder / "before", folder / "today"]
 
 

@@ -23,7 +23,7 @@ import wheels  # noqa: E402 - as above
 from release_host import ReleaseHost, lay, lines  # noqa: E402 - as above
 
 NOTEBOOK = {"cells": [], "metadata": {"kernelspec": {"name": "python3", "display_name": "Python 3"}}, "nbformat": 4, "nbformat_minor": 5}
-BEFORE = ("0019", "0021")
+BEFORE = (release_before.revision_of("pool"), release_before.revision_of("billing"))
 PRODUCT = "import torch\nx = torch.arange(4., device='cuda')\nprint((x @ x).item())"
 POSTGRES_ANSWER = 'database = "postgresql+psycopg://forebay@127.0.0.1"\n'
 OLDER = """
@@ -132,7 +132,7 @@ def test_the_page_brings_a_host_to_this_release_and_back(installation: Installat
     said = made.type(check, made.today)
     assert said.count("0.0.9 -> 0.1.0") == 2 and said.endswith("Nothing was changed.\n") and revisions(made) == BEFORE
     said = made.type(install, made.today)
-    assert re.search(r"Brought the database of pool from 0019 to \d+\.", said) and said.endswith("goes back to 0.0.9.\n")
+    assert re.search(rf"Brought the database of pool from {BEFORE[0]} to \d+\.", said) and said.endswith("goes back to 0.0.9.\n")
     assert made.version().count("forebay 0.1.0") == 2
     made.wait()
     again = made.run(install, made.today)

@@ -6,11 +6,13 @@ That a host is upgraded and goes back is shown by ``tests/acceptance/test_upgrad
 from __future__ import annotations
 
 import hashlib
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from forebay.toolkit.command import main
 from forebay_admin.host import upgrade
 from forebay_admin.host.answers import Answers
@@ -23,9 +25,12 @@ from forebay_pool.store.audit import AuditEntry, append
 from forebay_pool.store.database import Store
 from forebay_pool.store.tables import METADATA as POOL
 from jupyterhub.orm import Base
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
-BEFORE = "0016"
+BEFORE = str(ScriptDirectory(str(files("forebay_pool.migrations"))).get_current_head())
+"""The newest schema there is."""
+LATER = "9999"
+"""That of a later release, which has a table more."""
 ENTRY = AuditEntry("operator", "device.set", "gpu/0", None, {"state": "cordoned"}, 1)
 
 
@@ -103,7 +108,9 @@ def test_a_rollback_knows_what_it_would_lose(host: Host, database_url: str) -> N
     with store.engine.begin() as connection:  # schema as before: all of it may stay
         append(connection, ENTRY)
     upgrade._check_loss(host, kept, lose_records=False)
-    store.migrate()
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE later (id INTEGER PRIMARY KEY)")
+        connection.execute(text("UPDATE alembic_version SET version_num = :later"), {"later": LATER})
     store.lead("")
     store.append_audit(ENTRY)
     with pytest.raises(UpgradeError, match=r"would be lost: 2 changes by operators\. Nothing is changed; --lose-records"):
@@ -111,8 +118,9 @@ def test_a_rollback_knows_what_it_would_lose(host: Host, database_url: str) -> N
     upgrade._check_loss(host, kept, lose_records=True)
     assert upgrade._changed(host, kept).keys() == {"pool"}
     now = upgrade._changed(host, kept)["pool"]
+    assert now.revision == LATER
     assert now.rows == {"lease_segments": 0, "jobs": 0, "schedules": 0, "shared_notebooks": 0, "audit": 2}
-    assert before["pool"].rows == {"lease_segments": 0, "audit": 0}
+    assert before["pool"].rows == {**now.rows, "audit": 0}
     store.close()
 
 

@@ -7,9 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import sqlalchemy
-from alembic import command
-from alembic.config import Config
 from forebay_pool.errors import Deposed
 from forebay_pool.model.events import Restored, SessionAway, SessionLeft, SessionMoved, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import Confirm, Keep, Kill, Meter, TellClient
@@ -53,41 +50,6 @@ SESSION = SessionSnapshot("s", b"k" * 32, "acme", "ada", "python a\u0000b", "dev
 
 
 # On disk
-
-
-def config_of(connection: sqlalchemy.Connection) -> Config:
-    config = Config()
-    config.set_main_option("script_location", "forebay_pool:migrations")
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    return config
-
-
-def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_data_and_back(database_url: str) -> None:
-    engine = sqlalchemy.create_engine(database_url)
-    with engine.begin() as connection:
-        command.upgrade(config_of(connection), "0001")
-        connection.exec_driver_sql("insert into choices values ('acme', 'ada', 'dev.4gb')")
-        columns = 'id, lease, session, tenant, "user", flavor, device_model, devices, started_at_unix_ns, duration_ns, close_reason, span'
-        values = "'l/1', 'l', 's', 'acme', 'ada', 'dev.1gb', 'cpu-dev', 1, 5, 7, 'drained'"
-        span = '{"id":"s","kind":"cell","label":"n","cell":1}'
-        connection.exec_driver_sql(f"insert into lease_segments ({columns}) values ({values}, '{span}')")  # noqa: S608 - our own text
-        connection.exec_driver_sql("insert into usage_outbox (segment) values ('l/1')")
-    store = Store(database_url)
-    store.migrate()
-    assert (store.lead(""), store.lead("")) == (1, 2)
-    store.write(Batch(sessions={"s": SESSION}, leases={"s.1": kept_of()}), deliver=True)
-    (old,) = [row.payload for row in store.undelivered("pool", 10)]
-    assert (old["id"], old["share_milli"]) == ("l/1", 1000)
-    assert "surcharge_nano_per_second" not in old
-    assert store.choices() == {("acme", "ada"): "dev.4gb"}
-    store.close()
-    with engine.begin() as connection:
-        command.downgrade(config_of(connection), "0001")
-        left = sqlalchemy.inspect(connection).get_table_names()
-        assert sorted(left) == ["alembic_version", "choices", "flavors", "lease_segments", "usage_outbox"]
-        assert connection.exec_driver_sql("select id from lease_segments").fetchall() == [("l/1",)]
-    engine.dispose()
 
 
 def test_what_was_kept_is_read_as_it_was_and_the_last_word_counts(store: Store) -> None:
