@@ -226,8 +226,13 @@ class Settings(ServiceSettings):
     jobs_waiting_per_user_max: Bound = Field(100, description="Most jobs of a user that are not over; beyond, no more are taken.")
     schedules_per_user_max: Bound = Field(50, description="Most schedules of a user.")
     jobs_kept_per_user_max: Bound = Field(500, description="Jobs of a user that are kept, with their output, once they are over.")
-    job_output_characters_max: Bound = Field(
-        4_194_304, description="What is kept of the output of each run; of a longer one the beginning is dropped."
+    job_output_run_bytes_max: Bytes = Field(
+        4 * 2**20, description="Bytes that are kept of the output of each run, 64 for each piece included; the beginning is dropped first."
+    )
+    job_output_job_bytes_max: Bytes = Field(16 * 2**20, description="The same of all runs of a job; the earlier runs are dropped first.")
+    job_output_user_bytes_max: Bytes = Field(256 * 2**20, description="The same of all jobs of a user; the oldest are dropped first.")
+    job_output_bytes_max: Bytes = Field(
+        16 * 2**30, description="The same of the installation; the oldest output of those who have most is dropped first."
     )
     shared_notebooks_per_user_max: Bound = Field(20, description="Most notebooks that a user shares at a time, of 8 MiB at most each.")
     embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")
@@ -246,7 +251,10 @@ class Settings(ServiceSettings):
             self.jobs_waiting_per_user_max,
             self.schedules_per_user_max,
             self.jobs_kept_per_user_max,
-            self.job_output_characters_max,
+            self.job_output_run_bytes_max,
+            self.job_output_job_bytes_max,
+            self.job_output_user_bytes_max,
+            self.job_output_bytes_max,
         )
 
     @property

@@ -18,7 +18,8 @@ from forebay_pool.jobs.dispatcher import Dispatcher, startable
 from forebay_pool.model import jobs as decisions
 from forebay_pool.model.jobs import Job, JobLimits, Program
 from forebay_pool.store.database import Store
-from forebay_pool.store.jobs import JobStore, Piece
+from forebay_pool.store.job_output import Piece
+from forebay_pool.store.jobs import JobStore
 
 SECOND = 10**9
 NOW = 1_700_000_000 * SECOND
@@ -29,7 +30,10 @@ LIMITS = JobLimits(
     waiting_per_user_max=5,
     schedules_per_user_max=2,
     kept_per_user_max=3,
-    output_characters_max=100,
+    output_run_bytes_max=10_000,
+    output_job_bytes_max=20_000,
+    output_user_bytes_max=40_000,
+    output_bytes_max=100_000,
 )
 PROGRAM = Program("script", "train.py", ("--epochs", "3"), "work", "train.py", None, 2, None)
 
@@ -186,7 +190,7 @@ def test_the_newest_jobs_that_are_over_are_kept_and_the_others_forgotten_with_th
         assert connection.exec_driver_sql("select count(*) from job_output").scalar_one() == LIMITS.kept_per_user_max
 
 
-def test_what_is_printed_is_kept_once_in_order_and_of_a_long_output_the_end(jobs: JobStore) -> None:
+def test_what_is_printed_is_kept_once_and_in_order(jobs: JobStore) -> None:
     made = jobs.add("acme", "ada", PROGRAM, NOW)
     jobs.change(made.id, lambda one: decisions.begun(decisions.started(one, NOW), KEY, NOW))
     pieces = [Piece(number, f"{number:030}") for number in range(1, 7)]
@@ -194,7 +198,7 @@ def test_what_is_printed_is_kept_once_in_order_and_of_a_long_output_the_end(jobs
     jobs.append(made.id, heard, pieces[:2])
     jobs.append(made.id, heard, pieces[:4])
     jobs.append(made.id, heard, pieces[4:])
-    assert jobs.output(made.id, 1, 0) == pieces[3:]
+    assert jobs.output(made.id, 1, 0) == pieces
     assert jobs.output(made.id, 1, 4) == pieces[4:]
     with pytest.raises(JobConflict):
         jobs.append(made.id, lambda one: decisions.heard(one, OTHER_KEY, NOW), [Piece(7, "of another")])

@@ -19,7 +19,7 @@ from forebay_pool.jobs.dispatcher import Dispatcher
 from forebay_pool.model import jobs as decisions
 from forebay_pool.model.jobs import Job, Kind, Notify, Program
 from forebay_pool.store.audit import AuditEntry
-from forebay_pool.store.jobs import Piece
+from forebay_pool.store.job_output import Piece
 from forebay_pool.views.jobs import OutputRow, job_row, output_row, schedule_row
 
 ARGUMENTS_MAX = 256
@@ -334,8 +334,8 @@ class Printed(RunnerApi):
         pieces = [Piece(piece.number, piece.text) for piece in body.pieces]
         now_ns = dispatcher.clock_ns()
         waits = body.waits is not None
-        await self.context.write(lambda: dispatcher.store.append(own, lambda job: decisions.heard(job, body.key, now_ns), pieces, waits))
-        if pieces:
+        store = dispatcher.store
+        if await self.context.write(lambda: store.append(own, lambda job: decisions.heard(job, body.key, now_ns), pieces, waits)):
             dispatcher.printed(own)
         self.set_status(204)
 

@@ -122,7 +122,10 @@ class JobLimits:
     waiting_per_user_max: int
     schedules_per_user_max: int
     kept_per_user_max: int
-    output_characters_max: int
+    output_run_bytes_max: int
+    output_job_bytes_max: int
+    output_user_bytes_max: int
+    output_bytes_max: int
 
 
 def started(job: Job, now_ns: int) -> Job:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
@@ -15,7 +15,8 @@ from forebay_pool.errors import JobConflict, StoreUnavailable
 from forebay_pool.model.jobs import Job, JobLimits, NoticeKind, Program, Schedule, notice_kind
 from forebay_pool.store.audit import AuditEntry
 from forebay_pool.store.database import Store
-from forebay_pool.store.tables import JOB_NOTICES, JOB_OUTPUT, JOBS, SCHEDULES
+from forebay_pool.store.job_output import KeptOutput, Piece
+from forebay_pool.store.tables import JOB_NOTICES, JOB_OUTPUT, JOB_RUNS, JOBS, SCHEDULES
 from forebay_pool.store.writer import reason
 
 OUTPUT_PIECES_MAX = 200
@@ -23,14 +24,6 @@ OUTPUT_PIECES_MAX = 200
 NOTICES_MAX = 50
 """That are told at a time."""
 _OVER = ("succeeded", "failed", "cancelled")
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of what a run printed, by its number from 1."""
-
-    number: int
-    text: str
 
 
 class JobStore:
@@ -42,6 +35,9 @@ class JobStore:
     def __init__(self, store: Store, limits: JobLimits, tells: bool = False) -> None:
         self._store = store
         self._limits = limits
+        self._output = KeptOutput(limits)
+        self._waited: dict[int, int] = {}
+        """By job, the run of which its user was told that it waits for a budget."""
         self._tells = tells
 
     @contextmanager
@@ -69,7 +65,10 @@ class JobStore:
         """Of the jobs that are over the newest are kept."""
         done = select(JOBS.c.id).where(mine, JOBS.c.state.in_(_OVER), JOBS.c.server.is_(False)).order_by(JOBS.c.id.desc())
         old = connection.execute(done.offset(self._limits.kept_per_user_max - 1)).scalars().all()
-        connection.execute(delete(JOB_OUTPUT).where(JOB_OUTPUT.c.job.in_(old)))
+        for number in old:
+            self._waited.pop(number, None)
+        for table in (JOB_OUTPUT, JOB_RUNS):
+            connection.execute(delete(table).where(table.c.job.in_(old)))
         connection.execute(delete(JOBS).where(JOBS.c.id.in_(old)))
 
     def change(self, number: int, decide: Callable[[Job], Job], deed: AuditEntry | None = None) -> Job | None:
@@ -131,36 +130,22 @@ class JobStore:
 
     # Output
 
-    def append(self, number: int, decide: Callable[[Job], Job], pieces: Sequence[Piece], waits: bool = False) -> Job | None:
-        """Keeps what a run printed, as far as it is not kept already. Raises what ``decide`` does, and keeps nothing then.
+    def append(self, number: int, decide: Callable[[Job], Job], pieces: Sequence[Piece], waits: bool = False) -> bool:
+        """Keeps what a run printed, as far as it is not kept already; whether that is anything. Raises what ``decide`` does, and keeps
+        nothing then.
 
         ``waits``: since it last spoke, the run has come to wait for a budget.
         """
         with self._store.writing() as connection:
             found = connection.execute(select(JOBS).where(JOBS.c.id == number)).one_or_none()
             if found is None:
-                return None
+                return False
             news = decide(_job(found))
             connection.execute(update(JOBS).where(JOBS.c.id == number).values(_row(news)))
-            if waits and self._tells:
+            if waits and self._tells and self._waited.get(number) != news.attempt:
                 _tell(connection, replace(news, reason="budget"), "budget")
-            of_run = (JOB_OUTPUT.c.job == number) & (JOB_OUTPUT.c.attempt == news.attempt)
-            last = connection.execute(select(func.coalesce(func.max(JOB_OUTPUT.c.number), 0)).where(of_run)).scalar_one()
-            new = [{"job": number, "attempt": news.attempt, **asdict(piece)} for piece in pieces if piece.number > last]
-            if new:
-                connection.execute(insert(JOB_OUTPUT), new)
-                self._cut(connection, of_run)
-            return news
-
-    def _cut(self, connection: Connection, of_run: ColumnElement[bool]) -> None:
-        """Drops the first pieces of an output that is too long."""
-        sizes = select(JOB_OUTPUT.c.number, func.length(JOB_OUTPUT.c.text)).where(of_run).order_by(JOB_OUTPUT.c.number.desc())
-        size = 0
-        for number, length in connection.execute(sizes):
-            size += length
-            if size > self._limits.output_characters_max:
-                connection.execute(delete(JOB_OUTPUT).where(of_run, JOB_OUTPUT.c.number <= number))
-                return
+                self._waited[number] = news.attempt
+            return self._output.append(connection, news, pieces)
 
     def output(self, number: int, attempt: int, after: int) -> list[Piece]:
         """The next pieces of a run, in order."""

@@ -253,6 +253,17 @@ JOB_OUTPUT = Table(
     Column("attempt", Integer, primary_key=True),
     Column("number", BigInteger, primary_key=True, comment="From 1; the first ones are dropped of a long output"),
     Column("text", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False, server_default="0", comment="What it counts: the text's, and the row's"),
+)
+JOB_RUNS = Table(
+    "job_runs",
+    METADATA,
+    Column("job", BigInteger, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("tenant", String(255), nullable=False),
+    Column("user", String(255), nullable=False),
+    Column("bytes", BigInteger, nullable=False, comment="Of the output that is kept"),
+    Column("last", BigInteger, nullable=False, comment="Number of the last piece that was kept"),
 )
 
 SCHEDULES = Table(

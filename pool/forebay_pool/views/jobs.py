@@ -7,7 +7,7 @@ from typing import Literal
 from typing_extensions import TypedDict
 
 from forebay_pool.model.jobs import Job, JobReason, Kind, Notify, Program, Schedule
-from forebay_pool.store.jobs import Piece
+from forebay_pool.store.job_output import Piece
 
 ShownState = Literal["queued", "starting", "running", "succeeded", "failed", "cancelling", "cancelled"]
 
