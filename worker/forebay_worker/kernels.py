@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from forebay_worker import kernel_compiler
+from forebay_worker.confinement import Watch
 from forebay_worker.kernel_compiler import Compiled
 from forebay_worker.offers import INHERITED
 from forebay_worker.pytorch import HOST_KINDS, SeenDevice, device_module
@@ -153,6 +154,7 @@ class Compiler:
         self._driver = driver
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._process: asyncio.subprocess.Process | None = None
+        self._watch: asyncio.Task[str] | None = None
 
     async def compile(self, described: bytes) -> dict[str, object]:
         """What it says. Raises OSError, ValueError, TimeoutError."""
@@ -189,10 +191,13 @@ class Compiler:
             start_new_session=True,
             limit=ANSWER_BYTES_MAX,
         )
+        self._watch = asyncio.create_task(Watch(self._process.pid, Path(self._folder.name)).run())
         return self._process
 
     def stop(self) -> None:
         """Ends the process with what it has started, and what it wrote is gone."""
+        if self._watch is not None:
+            self._watch.cancel()
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

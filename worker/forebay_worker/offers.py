@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay_worker import compiler
+from forebay_worker.confinement import Watch
 from forebay_worker.libraries import MAKING, Found, Libraries, OwnFolder, Sizes, key_of, processor
 
 if TYPE_CHECKING:
@@ -340,13 +341,18 @@ class Compiling:
             start_new_session=True,
         )
         self._process = process
+        watch = asyncio.create_task(Watch(process.pid, folder).run())
         try:
             async with asyncio.timeout(COMPILE_SECONDS_MAX):
                 said, _ = await process.communicate(body)
         except TimeoutError:
             return {"refused": f"its library was not made in {COMPILE_SECONDS_MAX:.0f} seconds"}
         finally:
+            ended_for = watch.result() if watch.done() else ""
+            watch.cancel()
             self._stop()
+        if ended_for:
+            return {"refused": ended_for}
         try:
             return dict(json.loads(said))
         except (ValueError, TypeError):
