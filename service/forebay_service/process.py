@@ -91,12 +91,16 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = {name: value for name, value in vars(record).items() if name not in _OF_EVERY_RECORD}
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        told = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        told = {"time": time, "level": record.levelname, "logger": record.name, "message": without_secrets(record.getMessage())}
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
+            told["exception"] = without_secrets(self.formatException(record.exc_info))
         if record.stack_info:
             told["stack"] = record.stack_info
-        return json.dumps({**fields, **told}, default=str)
+        return json.dumps({**{name: _without_secrets(value) for name, value in fields.items()}, **told}, default=str)
+
+
+def _without_secrets(value: object) -> object:
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _value(value: object) -> str:

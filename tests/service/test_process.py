@@ -139,6 +139,16 @@ def test_no_secret_of_an_address_is_logged_however_often_it_is_escaped(depth: in
     assert told == f"302 GET {address} -> {address} (ada@10.0.0.1)".replace("s3cret-_0~", "[secret]"), "and nothing else goes"
 
 
+def test_a_record_as_json_holds_no_secret_in_any_of_its_parts() -> None:
+    try:
+        raise ValueError("/shared/7?key=s3cret")
+    except ValueError as error:
+        record = logging.LogRecord("hub", logging.ERROR, "", 1, "GET %s", ("/?token=s3cret",), (type(error), error, error.__traceback__))
+    vars(record).update(url="/login?next=%2F%3Fcode%3Ds3cret")
+    line = JsonLines().format(record)
+    assert "s3cret" not in line and line.count("[secret]") == 3
+
+
 def test_what_only_looks_like_a_secret_is_logged() -> None:
     for text in ("monkey=1&monkey=2", "the key=word", "?keys=3", "code=7", "/a?b=key", "?state"):
         assert without_secrets(text) == text
