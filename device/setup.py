@@ -17,15 +17,23 @@ LIBRARY = "nvml"
 KINETO = Path(include_paths()[0]) / "kineto"
 
 
-def sources(folder: str) -> list[str]:
-    return sorted(str(path.relative_to(here)) for path in (here / folder).glob("*.cpp"))
+OWN_EXTENSIONS = ("kineto", "monitoring")
+"""Folders of ``csrc`` that are built for themselves."""
+
+
+def sources(*folders: str) -> list[str]:
+    return sorted(str(path.relative_to(here)) for folder in folders for path in (here / "csrc" / folder).glob("*.cpp"))
+
+
+floors = sorted(path.name for path in (here / "csrc").iterdir() if path.is_dir() and path.name not in OWN_EXTENSIONS)
 
 
 extensions = [
     CppExtension(
         extension_name("forebay", "_C"),
-        sources("csrc"),
-        include_dirs=[str(here.parent / "wire" / "forebay_wire" / "include")],
+        sources("", *floors),
+        include_dirs=[str(here / "csrc"), str(here.parent / "wire" / "forebay_wire" / "include")],
+        depends=["csrc/precompiled.h"],
         extra_compile_args=FLAGS,
     )
 ]
@@ -33,8 +41,8 @@ if KINETO.is_dir():
     extensions.append(
         CppExtension(
             extension_name("forebay", "_kineto"),
-            sources("csrc/kineto"),
-            include_dirs=[str(KINETO)],
+            sources("kineto"),
+            include_dirs=[str(here / "csrc"), str(KINETO)],
             extra_compile_args=FLAGS,
             extra_link_args=["-Wl,-z,now"],  # what a build lacks is missed as it is loaded, not in the middle of a profile
         )
@@ -43,7 +51,7 @@ if KINETO.is_dir():
 extensions.append(
     Extension(
         extension_name("forebay", f"monitoring.{LIBRARY}"),
-        sources("csrc/monitoring"),
+        sources("monitoring"),
         extra_compile_args=FLAGS,
         extra_link_args=[f"-Wl,-soname,{SONAME}"],
         language="c++",

@@ -17,6 +17,7 @@ executor = CppExtension(
     extension_name("forebay_worker", "_executor"),
     SOURCES,
     include_dirs=[str(HERE / "csrc"), str(forebay_wire.include_dir()), pybind11.get_include()],
+    depends=["csrc/precompiled.h"],
     extra_compile_args=["-O2", "-g0", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"],
 )
 executor.libraries = ["c10", "torch", "torch_cpu"]  # not torch_python: the executor runs without it

@@ -10,19 +10,24 @@
 
 #include <mutex>
 
-#include "autograd_threads.h"
-#include "device_times.h"
-#include "devices.h"
-#include "generator.h"
-#include "kernels_of_programs.h"
-#include "known_calls.h"
-#include "process_group.h"
-#include "profile.h"
-#include "publication.h"
-#include "recorder.h"
-#include "registration.h"
-#include "storage.h"
-#include "stream.h"
+#include "aten/registration.h"
+#include "base/autograd_threads.h"
+#include "base/devices.h"
+#include "base/generator.h"
+#include "base/profile.h"
+#include "base/memory.h"
+#include "base/publication.h"
+#include "distributed/process_group.h"
+#include "forebay/gang_work.h"
+#include "forebay/segments.h"
+#include "recorder/device_times.h"
+#include "recorder/kernels_of_programs.h"
+#include "recorder/known_calls.h"
+#include "recorder/recorder.h"
+#include "runtime/guard.h"
+#include "runtime/hooks.h"
+#include "runtime/storage.h"
+#include "stream/stream.h"
 
 namespace py = pybind11;
 
@@ -67,7 +72,7 @@ void set_lease_callback(py::object callback) {
   // Kept for good: device work may be recorded until the interpreter is gone.
   auto* kept = new py::object(std::move(callback));
   for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
-    CommandStream::of(device).set_lease_callback([kept, device] { (*kept)(static_cast<int>(device)); });
+    CommandStream::of(device).lease().set_callback([kept, device] { (*kept)(static_cast<int>(device)); });
   }
 }
 
@@ -77,17 +82,20 @@ py::dict memory(int device) {
 }
 
 py::dict statistics(int device) {
-  const auto& stream = stream_of(device);
-  const auto numbers = stream.statistics();
-  return py::dict("commands"_a = numbers.calls, "frames_sent"_a = numbers.frames_sent, "bytes_sent"_a = numbers.bytes_sent,
-                  "bytes_received"_a = numbers.bytes_received, "expected"_a = numbers.expected, "syncs"_a = numbers.syncs,
-                  "waited_ns"_a = numbers.waited_ns, "bytes_known"_a = numbers.bytes_known, "busy_ns"_a = busy_ns(stream.device()),
+  auto& stream = stream_of(device);
+  const auto& counters = stream.counters();
+  return py::dict("commands"_a = stream.commands().upcoming_call(), "frames_sent"_a = counters.frames.load(), "bytes_sent"_a = counters.bytes_sent.load(),
+                  "bytes_received"_a = counters.bytes_received.load(), "expected"_a = stream.commands().tracer().expected_steps(),
+                  "syncs"_a = counters.questions.load(), "waited_ns"_a = counters.waited_ns.load(), "bytes_known"_a = counters.bytes_known.load(), "busy_ns"_a = busy_ns(stream.device()),
                   "templates"_a = Recorder::of(stream.device()).templates());
 }
 
 py::list segments(int device) {
+  std::vector<wire::Segment> told;
+  auto& stream = stream_of(device);
+  if (stream.connected()) stream.ask_aside(wire::Command::kTellSegments, [&](wire::Reader& body) { told = wire::get_segments(body); });
   py::list result;
-  for (const auto& segment : stream_of(device).segments()) {
+  for (const auto& segment : told) {
     result.append(py::dict("identity"_a = segment.identity, "times"_a = segment.times, "calls"_a = segment.calls, "allocations"_a = segment.allocations,
                            "words"_a = segment.words, "varying"_a = segment.varying, "births"_a = segment.births, "frees"_a = segment.frees,
                            "tier"_a = static_cast<int>(segment.standing.tier), "why"_a = segment.standing.why));
@@ -98,7 +106,9 @@ py::list segments(int device) {
 py::dict work_of(const wire::Work& work) { return py::dict("calls"_a = work.calls, "ns"_a = work.ns); }
 
 py::dict gang_work(int device) {
-  const auto told = stream_of(device).gang_work();
+  wire::GangWork told;
+  auto& stream = stream_of(device);
+  if (stream.connected()) stream.ask_aside(wire::Command::kTellGang, [&](wire::Reader& body) { told = wire::get_gang_work(body); });
   py::list alone;
   for (const auto& lone : told.alone) {
     alone.append(py::dict("operator"_a = lone.op, "reason"_a = static_cast<int>(lone.reason), "calls"_a = lone.work.calls, "ns"_a = lone.work.ns));
@@ -127,7 +137,7 @@ std::vector<LaunchArgument> launch_arguments(const py::sequence& arguments) {
 }
 
 py::object define_kernel(uint64_t kernel, const py::bytes& source, int device) {
-  const auto refusal = stream_of(device).define_kernel(kernel, source);
+  const auto refusal = forebay::define_kernel(stream_of(device), kernel, source);
   return refusal ? py::object(py::make_tuple(static_cast<int>(refusal->code), refusal->why)) : py::none();
 }
 
@@ -167,8 +177,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("open_known_calls", [](const std::string& path) { forebay::KnownCalls::get().open(path); }, py::arg("path"));
   module.def("save_known_calls", [] { forebay::KnownCalls::get().save(); });
   module.def("connected", of_device(&CommandStream::connected), device);
-  module.def("lease_opened", of_device(&CommandStream::lease_opened), py::arg("epoch"), py::arg("memory_bytes"), device);
-  module.def("lease_closed", of_device(&CommandStream::lease_closed), device);
+  module.def("lease_opened", of_device(&CommandStream::open_lease), py::arg("epoch"), py::arg("memory_bytes"), device);
+  module.def("lease_closed", [](int index) { stream_of(index).lease().close(); }, device);
   module.def("mark", of_device(&CommandStream::mark), device);
   module.def("synchronize", of_device(&CommandStream::synchronize), device);
   module.def("lose", of_device(&CommandStream::lose), py::arg("message"), device);
@@ -190,7 +200,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("set_memory_fraction", [](double fraction, int64_t bytes, int index) { forebay::set_memory_fraction(stream_of(index).device(), fraction, bytes); },
              py::arg("fraction"), py::arg("bytes"), device);
   module.def("memory_fraction", [](int index) { return forebay::memory_fraction(stream_of(index).device()); }, device);
-  module.def("tell_flavor", [](const std::string& name, int64_t bytes, int index) { forebay::tell_flavor(stream_of(index).device(), name, bytes); },
+  module.def("tell_flavor", [](const std::string& name, int64_t bytes, int index) { forebay::publish_flavor(stream_of(index).device(), name, bytes); },
              py::arg("name"), py::arg("bytes"), device);
   module.def("held_ns", [](int index) { return forebay::held_ns(stream_of(index).device()); }, device);
   module.def("lease_is_open", [](int index) { return forebay::lease_is_open(stream_of(index).device()); }, device);

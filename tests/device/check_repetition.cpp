@@ -1,9 +1,9 @@
-// Programs that go round in loops, as device/csrc/repetition.h sees them: prints of each the period that is found, and where in a step a round begins.
+// Programs that go round in loops, as device/csrc/stream/repetition.h sees them: prints of each the period that is found, and where in a step a round begins.
 #include <cstdio>
 #include <cstdlib>
 #include <vector>
 
-#include "repetition.h"
+#include "stream/repetition.h"
 
 using forebay::Alive;
 using forebay::Course;

@@ -49,14 +49,14 @@ def found(programs: Path, folder: Path, source: str, *for_libraries: str) -> dic
 
 @pytest.mark.parametrize("options", [(), ("for libraries",)], ids=str)
 def test_a_round_of_the_loop_is_the_step_from_where_it_begins(programs: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
-    source = (SOURCES / "repetition.cpp").read_text()
+    source = (SOURCES / "stream" / "repetition.cpp").read_text()
     assert found(programs, tmp_path, source, *options) == {name: (calls, 0) for name, calls in STEPS.items()}
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_steps_between_two_waits_are_rounds_and_what_one_repeats_within_is_none(programs: Path, tmp_path: Path, steps: int) -> None:
     long_enough = {name: calls for name, calls in STEPS.items() if (steps - 1) * calls >= 64}
-    told = found(programs, tmp_path, (SOURCES / "repetition.cpp").read_text(), str(steps))
+    told = found(programs, tmp_path, (SOURCES / "stream" / "repetition.cpp").read_text(), str(steps))
     assert told == {name: (long_enough.get(name, 0), 0) for name in STEPS}
 
 
@@ -72,7 +72,7 @@ def test_steps_between_two_waits_are_rounds_and_what_one_repeats_within_is_none(
 def test_without_one_of_its_rules_what_a_step_repeats_within_is_taken_for_the_loop(
     programs: Path, tmp_path: Path, rule: str, without: str, mistaken: set[str]
 ) -> None:
-    source = (SOURCES / "repetition.cpp").read_text()
+    source = (SOURCES / "stream" / "repetition.cpp").read_text()
     assert rule in source
     told = found(programs, tmp_path, source.replace(rule, without))
     assert {name for name, (period, _) in told.items() if period != STEPS[name]} >= mistaken

@@ -38,14 +38,13 @@ def unplaced(checkout: Path) -> list[str]:
 
 
 class PrecompiledBuild(BuildExtension):
-    """Compiles the ``precompiled.h`` that lies beside the sources first, and includes it in every group of files."""
+    """Compiles the ``precompiled.h`` that an extension depends on first, and includes it in every group of files."""
 
     def build_extension(self, extension: Any) -> None:
         extension.extra_compile_args += unplaced(Path.cwd().parent)
         extension.extra_link_args += [SHARED_CXX_LIBRARY]
-        source = Path(extension.sources[0]).parent / "precompiled.h"
-        if source.exists():
-            extension.extra_compile_args += ["-include", str(self._precompiled(extension, source.read_text()))]
+        for header in map(Path, extension.depends):
+            extension.extra_compile_args += ["-include", str(self._precompiled(extension, header.read_text()))]
             extension.sources = self._groups(extension)
         super().build_extension(extension)
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "../device_times.h"
+#include "recorder/device_times.h"
 
 namespace py = pybind11;
 

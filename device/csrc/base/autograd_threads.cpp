@@ -1,0 +1,58 @@
+#include "base/autograd_threads.h"
+
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <unistd.h>
+
+#include <future>
+#include <memory>
+#include <thread>
+
+#include "base/devices.h"
+
+namespace forebay {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+std::atomic<pid_t> backward_in{0};  // a child process has none of its parent's threads
+
+// Nothing that a device would hear of: a tensor without storage.
+at::Tensor nothing_on(c10::DeviceIndex device) {
+  return at::detail::make_tensor<c10::TensorImpl>(c10::DispatchKeySet(c10::DispatchKey::CUDA), caffe2::TypeMeta::Make<float>(),
+                                                  c10::Device(c10::kCUDA, device));
+}
+
+struct Nothing : torch::autograd::Function<Nothing> {
+  static at::Tensor forward(AutogradContext*, const at::Tensor& tensor) { return nothing_on(tensor.device().index()); }
+  static variable_list backward(AutogradContext*, const variable_list&) { return {at::Tensor()}; }
+};
+
+// A thread takes one pass after the other, so this one, without Python objects, comes after all that it has to let go of.
+void pass_through(c10::DeviceIndex device) {
+  const at::AutoGradMode with_gradients(true);
+  torch::autograd::backward({Nothing::apply(nothing_on(device).requires_grad_())}, {nothing_on(device)});
+}
+
+}  // namespace
+
+void note_backward() {
+  if (backward_in.load(std::memory_order_relaxed) == 0) backward_in.store(::getpid(), std::memory_order_relaxed);
+}
+
+bool settle_backwards(std::chrono::milliseconds most) {
+  if (backward_in.load() != ::getpid()) return true;
+  auto done = std::make_shared<std::promise<void>>();
+  auto passed = done->get_future();
+  std::thread([done] {
+    try {
+      for (c10::DeviceIndex device = 0; device < device_count(); ++device) pass_through(device);
+    } catch (const std::exception&) {  // an engine that takes no more passes has none to wait for
+    }
+    done->set_value();
+  }).detach();
+  return passed.wait_for(most) == std::future_status::ready;
+}
+
+}  // namespace forebay

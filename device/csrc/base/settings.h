@@ -1,0 +1,17 @@
+// How the program wants its device to compute: what it has set of PyTorch.
+#pragma once
+
+#include <cstdint>
+
+namespace forebay {
+
+// Bits of wire::Settings, as they are now.
+uint64_t program_settings();
+// Whether FOREBAY_LAUNCH_BLOCKING has each call wait for its worker.
+bool waits_for_each_call();
+// Whether workers may make libraries of what repeats: FOREBAY_COMPILE=1. Then hosts' devices are told settings too.
+bool asks_for_libraries();
+// The bits that a host's device is told: the one that it heeds, the others as in the beginning.
+uint64_t host_settings();
+
+}  // namespace forebay

@@ -1,0 +1,94 @@
+// Commands that were recorded and not yet sent. A command is appended whole while `mutex()` is held.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "base/generator.h"
+#include "base/locations.h"
+#include "forebay/wire.h"
+#include "stream/frames.h"
+#include "stream/session_state.h"
+#include "stream/tracer.h"
+#include "stream/wakeup.h"
+
+namespace forebay {
+
+class CommandBuffer {
+ public:
+  // When the thread that records should send.
+  enum class Due : uint8_t { kNo, kEarly, kYes };
+
+  CommandBuffer(c10::DeviceIndex device, StreamCounters& counters, Wakeup& ticker) : device_(device), ticker_(ticker), frames_(counters.frames) {}
+
+  std::mutex& mutex() { return mutex_; }
+
+  // All that follows: under the lock, unless it says otherwise.
+
+  // Where calls and allocations go.
+  Tracer& tracer() { return tracer_; }
+  // Where any other command is written: after one of these.
+  wire::Writer& command() {  // the worker is told first of the steps that it expects
+    tracer_.settle();
+    return frames_.open();
+  }
+  wire::Writer& cut() {  // the command ends a segment (docs/wire.md)
+    tracer_.cut();
+    return frames_.open();
+  }
+  // After the append. Wakes the thread that sends.
+  void appended() {
+    appended_to_send();
+    ticker_.wake();
+  }
+  // As appended, if the caller sends.
+  void appended_to_send();
+  // After the append of a command for whose answer a thread will wait.
+  void put_question();
+
+  // The number of the next call, which is thereby recorded for the current thread.
+  uint64_t next_call() {
+    unsettled_.store(true, std::memory_order_relaxed);
+    note_thread(device_, calls_);
+    return calls_++;
+  }
+  uint64_t upcoming_call() const { return calls_; }
+  RandomCalls& random_calls() { return random_calls_; }
+
+  // Moves all commands to the end of `target`. `cuts`: the command that follows them ends a segment.
+  void take(std::vector<uint8_t>& target, bool cuts = false);
+  bool has_commands() const { return frames_.size() > 0 || tracer_.has_unsaid(); }
+  // The session has ended.
+  void clear();
+
+  // Without the lock.
+
+  Due due() const { return due_.load(std::memory_order_relaxed); }
+  void set_due(Due due) { due_.store(due, std::memory_order_relaxed); }
+  // Whether an upload is on its way, behind which more may wait.
+  void set_uploading(bool uploading) { uploading_.store(uploading, std::memory_order_relaxed); }
+  // True if the worker may yet fail in something that was recorded.
+  bool is_unsettled() const { return unsettled_.load(); }
+  void set_unsettled(bool unsettled) { unsettled_.store(unsettled, std::memory_order_relaxed); }
+
+ private:
+  const c10::DeviceIndex device_;
+  Wakeup& ticker_;
+  std::mutex mutex_;
+  Frames frames_;
+  Tracer tracer_{frames_, device_};
+  RandomCalls random_calls_;
+  uint64_t calls_ = 0;
+  size_t since_question_ = 0;  // commands
+  size_t since_taken_ = 0;     // commands, of those that are sent early
+  bool asks_often_ = false;    // the last question came soon after the one before: the worker waits for what is recorded
+  std::atomic<bool> uploading_{false};
+  std::atomic<bool> unsettled_{false};
+  std::atomic<Due> due_{Due::kNo};
+};
+
+}  // namespace forebay

@@ -1,0 +1,52 @@
+// The socket to a worker.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "stream/session_state.h"
+
+namespace forebay {
+
+class Connection {
+ public:
+  // Is called with the reason when the connection breaks; throws.
+  using Fail = std::function<void(const std::string& reason)>;
+
+  Connection(StreamCounters& counters, Fail fail) : counters_(counters), fail_(std::move(fail)) {}
+
+  // Throws if nothing answers at the address (unix:PATH or tcp:HOST:PORT). Closes an earlier socket.
+  void open(const std::string& address);
+  void close();
+  // Ends the connection and leaves the socket open: threads that wait for it wake up.
+  void shut_down();
+
+  // The number of bytes that the socket took; 0 after an interrupt. Nothing if the socket is full.
+  std::optional<size_t> send(const uint8_t* data, size_t bytes);
+  // As recvmsg(2), without waiting. Keeps a descriptor that came with the bytes.
+  ssize_t receive(uint8_t* target, size_t bytes);
+  // The descriptor that came last; -1 if none. The caller owns it.
+  int take_descriptor();
+  // Waits for events of poll(2), at most kPollMs, and runs signal handlers.
+  void wait(short events);
+
+  // True if the worker has not read all that was sent.
+  bool has_unread() const;
+  // Fails if the worker has closed the connection.
+  void check_alive();
+  [[noreturn]] void fail(const std::string& reason);
+
+ private:
+  StreamCounters& counters_;
+  const Fail fail_;
+  std::atomic<int> socket_{-1};
+  int descriptor_ = -1;  // guarded by the receiver's lock
+};
+
+}  // namespace forebay

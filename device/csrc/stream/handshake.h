@@ -1,0 +1,20 @@
+// The first words between this side and a worker, under the locks of both directions.
+#pragma once
+
+#include <string>
+
+#include "stream/receiver.h"
+#include "stream/sender.h"
+#include "stream/shared_memory.h"
+
+namespace forebay {
+
+void send_hello(Sender& sender, const std::string& ticket);
+
+// The worker's answer. `take` reads it; throws if the worker refuses.
+void receive_welcome(Receiver& receiver, const std::function<void(wire::Reader&)>& take);
+
+// Asks a worker on this host for memory to share, and maps it. Without that, bulk data go through the socket.
+void share_memory(Sender& sender, Receiver& receiver, Connection& connection, SharedMemory& shared, uint64_t request);
+
+}  // namespace forebay

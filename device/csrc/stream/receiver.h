@@ -1,0 +1,72 @@
+// The answers of a worker. All under `mutex()`, unless it says otherwise.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "forebay/spin.h"
+#include "forebay/wire.h"
+#include "stream/connection.h"
+#include "stream/downloads.h"
+#include "stream/failures.h"
+#include "stream/session_state.h"
+#include "stream/shared_memory.h"
+
+namespace forebay {
+
+class Receiver {
+ public:
+  using Take = std::function<void(wire::Reply, wire::Reader&)>;
+
+  Receiver(const SessionState& session, Connection& connection, const SharedMemory& shared, Failures& failures, Downloads& downloads)
+      : session_(session), connection_(connection), shared_(shared), failures_(failures), downloads_(downloads) {}
+
+  // Taken before the sender's.
+  std::timed_mutex& mutex() { return mutex_; }
+
+  // A connection begins, for a session of this generation.
+  void begin(uint64_t generation);
+  // Of the session at the other end.
+  uint64_t generation() const { return generation_; }
+
+  // Waits for the next frame, whatever it is.
+  void receive_first(const Take& take);
+  // Waits for the answer to a request.
+  void receive(uint64_t request, const Take& take);
+  // Whether the next frame is the answer to the request; any other is dealt with.
+  bool receive_one(uint64_t request, const Take& take);
+  // Waits for the answer to a READ, and puts its data where they belong. Returns how long the worker has been busy, in nanoseconds.
+  // Nothing if the next frame is not that answer: it is left for receive_one.
+  std::optional<uint64_t> receive_data(uint64_t request, uint8_t* target, size_t bytes);
+  // Takes the lock. Looks whether the worker has stopped, without waiting; leaves anything else.
+  void listen();
+
+  // In a forked child.
+  void forked() { new (&mutex_) std::timed_mutex; }
+
+ private:
+  void receive_frame();
+  void fill(size_t bytes);
+  size_t receive_some(uint8_t* target, size_t bytes);
+  bool has_whole_frame();
+  wire::Reader body() const { return {incoming_.data() + wire::kFrameHeaderBytes, filled_ - wire::kFrameHeaderBytes}; }
+
+  const SessionState& session_;
+  Connection& connection_;
+  const SharedMemory& shared_;
+  Failures& failures_;
+  Downloads& downloads_;
+
+  std::timed_mutex mutex_;
+  std::vector<uint8_t> incoming_;  // a frame, of which the first `filled_` bytes have come
+  size_t filled_ = 0;
+  Spinner spinner_;       // waits for an answer
+  Spinner bulk_spinner_;  // waits for a piece of bulk data
+  uint64_t generation_ = 0;
+};
+
+}  // namespace forebay

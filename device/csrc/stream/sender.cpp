@@ -1,0 +1,203 @@
+#include "stream/sender.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/python.h"
+#include "base/waiting.h"
+#include "stream/frames.h"
+
+namespace forebay {
+namespace {
+
+using wire::Command;
+
+constexpr int64_t kUploadPieceBytes = SharedMemory::kSlotBytes;
+
+}  // namespace
+
+void Sender::flush(Wait wait) {
+  if (in_signal_handler()) return;  // the thread that is interrupted goes on sending
+  const WithoutGil free;
+  const std::lock_guard lock(mutex_);
+  if (!session_.connected || !send_uploads(wait)) return;
+  if (!session_.away) {
+    const std::lock_guard recording(commands_.mutex());
+    commands_.take(outgoing_);
+  }
+  send_outgoing(wait);
+}
+
+void Sender::flush_early() {
+  if (in_signal_handler()) return;
+  if (session_.connected && connection_.has_unread()) return commands_.set_due(CommandBuffer::Due::kNo);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || !session_.connected || session_.away || !uploads_.empty()) return;
+  {
+    const std::lock_guard recording(commands_.mutex());
+    commands_.take(outgoing_);
+  }
+  send_outgoing(Wait::kNo);
+}
+
+void Sender::begin() {
+  outgoing_.clear();
+  sent_ = 0;
+}
+
+void Sender::send_first(std::vector<uint8_t> bytes) {
+  outgoing_ = std::move(bytes);
+  send_outgoing(Wait::kYes);
+}
+
+// An interrupt (Ctrl-C) may leave a part unsent: it is kept, and goes first the next time. Whether all is sent.
+bool Sender::send_outgoing(Wait wait) {
+  while (sent_ < outgoing_.size()) {
+    if (const auto count = connection_.send(outgoing_.data() + sent_, outgoing_.size() - sent_)) {
+      sent_ += *count;
+      continue;
+    }
+    unsent_.store(true, std::memory_order_relaxed);
+    if (wait == Wait::kNo) return false;
+    connection_.wait(POLLOUT);
+  }
+  outgoing_.clear();
+  sent_ = 0;
+  unsent_.store(!uploads_.empty(), std::memory_order_relaxed);
+  return true;
+}
+
+void Sender::add(Upload upload) {
+  {
+    const std::lock_guard recording(commands_.mutex());
+    commands_.take(uploads_.empty() ? outgoing_ : upload.before, /*cuts=*/true);
+  }
+  uploads_.push_back(std::move(upload));
+  commands_.set_unsettled(true);
+  commands_.set_uploading(true);
+  unsent_ = true;
+}
+
+void Sender::take_last() {
+  if (uploads_.empty()) {
+    commands_.take(outgoing_);
+  } else {
+    Upload last{};
+    commands_.take(last.before);
+    uploads_.push_back(std::move(last));
+  }
+  unsent_ = true;
+}
+
+bool Sender::send_uploads(Wait wait) {
+  while (!uploads_.empty()) {
+    if (!send_outgoing(wait) || !advance(uploads_.front(), wait)) return false;
+    if (uploads_.front().left > 0 || !uploads_.front().before.empty()) continue;
+    if (!send_outgoing(wait)) return false;
+    Upload& sent = uploads_.front();
+    if (sent.content != 0) contents_.finish(sent.content, sent.hash.digest());
+    if (sent.source) sent_sources_.push_back(std::move(sent.source));
+    uploads_.pop_front();
+  }
+  commands_.set_uploading(false);
+  return true;
+}
+
+// The frame that has begun must be whole; the rest is not sent.
+void Sender::cut_last_upload() {
+  if (uploads_.empty()) return;
+  Upload& last = uploads_.back();
+  last.before.insert(last.before.end(), last.next, last.next + last.in_frame);
+  last.in_frame = last.left = 0;
+  last.content = 0;
+}
+
+bool Sender::advance(Upload& upload, Wait wait) {
+  if (!upload.before.empty()) {
+    outgoing_.swap(upload.before);
+    return true;
+  }
+  if (upload.in_frame > 0) return send_payload(upload, wait);
+  if (upload.left == 0) return true;
+  if (shared_) return offer(upload, wait);
+  upload.in_frame = std::min<int64_t>(upload.left, wire::kChunkBytesMax);
+  put_write(upload, Command::kWrite, static_cast<uint64_t>(upload.in_frame), 0);
+  return true;
+}
+
+// The frame of a WRITE up to its payload, or of a WRITE_SHARED.
+void Sender::put_write(const Upload& upload, Command command, uint64_t bytes, uint64_t place) {
+  const bool shared = command == Command::kWriteShared;
+  const auto frame = framed(
+      [&](wire::Writer& out) {
+        out.command(command);
+        out.varint(upload.storage);
+        out.varint(static_cast<uint64_t>(upload.offset));
+        out.varint(bytes);
+        if (shared) out.varint(place);
+      },
+      shared ? 0 : bytes);
+  outgoing_.insert(outgoing_.end(), frame.begin(), frame.end());
+}
+
+bool Sender::send_payload(Upload& upload, Wait wait) {
+  const auto count = connection_.send(upload.next, static_cast<size_t>(std::min(upload.in_frame, kUploadPieceBytes)));
+  if (!count) {
+    if (wait == Wait::kNo) return false;
+    connection_.wait(POLLOUT);
+    return true;
+  }
+  if (upload.content != 0) upload.hash.add(upload.next, *count);  // while a cache holds them
+  const auto bytes = static_cast<int64_t>(*count);
+  upload.next += bytes;
+  upload.offset += bytes;
+  upload.left -= bytes;
+  upload.in_frame -= bytes;
+  return true;
+}
+
+// Puts the next piece into the ring. False if it is full, and the thread does not wait.
+bool Sender::offer(Upload& upload, Wait wait) {
+  uint8_t* slot = shared_.offer();
+  if (slot == nullptr) {
+    if (wait == Wait::kNo) return false;
+    if (!shared_.wait(kPollMs)) {
+      check_signals();
+      connection_.check_alive();
+    }
+    return true;
+  }
+  const int64_t bytes = std::min<int64_t>(upload.left, kUploadPieceBytes);
+  if (upload.content != 0) {
+    upload.hash.copy(slot, upload.next, static_cast<size_t>(bytes));
+  } else {
+    std::memcpy(slot, upload.next, static_cast<size_t>(bytes));
+  }
+  shared_.set_in_use(true);
+  put_write(upload, Command::kWriteShared, static_cast<uint64_t>(bytes), shared_.offset_of(slot));
+  upload.next += bytes;
+  upload.offset += bytes;
+  upload.left -= bytes;
+  counters_.bytes_sent.fetch_add(static_cast<uint64_t>(bytes), std::memory_order_relaxed);
+  return true;
+}
+
+std::vector<c10::Storage> Sender::take_sent_sources() { return std::exchange(sent_sources_, {}); }
+
+void Sender::clear() {
+  uploads_.clear();
+  sent_sources_.clear();
+  commands_.set_uploading(false);
+}
+
+void Sender::forked() {
+  new (&mutex_) std::mutex;
+  new (&uploads_) std::deque<Upload>;
+  commands_.set_uploading(false);
+}
+
+}  // namespace forebay

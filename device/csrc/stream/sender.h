@@ -1,0 +1,92 @@
+// Sends commands and uploads in the order in which they were recorded. All under `mutex()`, unless it says otherwise.
+#pragma once
+
+#include <c10/core/Storage.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "stream/command_buffer.h"
+#include "stream/connection.h"
+#include "stream/content_hash.h"
+#include "stream/deduplication.h"
+#include "stream/session_state.h"
+#include "stream/shared_memory.h"
+
+namespace forebay {
+
+// Bytes for a storage, which are sent after what was recorded before them.
+struct Upload {
+  uint64_t storage;
+  int64_t offset;
+  const uint8_t* next;
+  int64_t left;
+  c10::Storage source{nullptr};  // keeps the bytes alive; none if the thread that uploads waits
+  uint64_t content = 0;          // its number in Contents, if the bytes are worth remembering
+  int64_t in_frame = 0;          // of `left`, in a frame that has begun
+  ContentHash hash{};
+  std::vector<uint8_t> before{};  // commands recorded before it, and not sent yet
+};
+
+class Sender {
+ public:
+  Sender(const SessionState& session, StreamCounters& counters, Connection& connection, CommandBuffer& commands, SharedMemory& shared, Contents& contents)
+      : session_(session), counters_(counters), connection_(connection), commands_(commands), shared_(shared), contents_(contents) {}
+
+  // Taken after the receiver's, and before that of the commands.
+  std::mutex& mutex() { return mutex_; }
+
+  // Takes the lock. Sends all that was recorded; without a wait, what the socket takes now.
+  void flush(Wait wait);
+  // Takes the lock if it is free. As flush, without waiting and without giving up the GIL, unless uploads are on their way.
+  void flush_early();
+  // Without the lock.
+  bool has_unsent() const { return unsent_.load(std::memory_order_relaxed); }
+
+  // A connection begins.
+  void begin();
+  // Sends bytes before anything that was recorded.
+  void send_first(std::vector<uint8_t> bytes);
+  // Takes over an upload behind all that was recorded. If it has a source, another thread may send it later.
+  void add(Upload upload);
+  // Sends uploads, and what was recorded before them, in order. Whether all are sent.
+  bool send_uploads(Wait wait);
+  // A wait for the last upload was interrupted: it ends with the frame that has begun.
+  void cut_last_upload();
+  // Takes over all commands, the last of this connection among them. The lock of the commands is held as well.
+  void take_last();
+  // Sources of uploads that were sent. To be let go without the lock, by a thread that may take the GIL.
+  std::vector<c10::Storage> take_sent_sources();
+  // The session has ended.
+  void clear();
+
+  // In a forked child.
+  void forked();
+
+ private:
+  bool send_outgoing(Wait wait);
+  bool advance(Upload& upload, Wait wait);
+  bool send_payload(Upload& upload, Wait wait);
+  bool offer(Upload& upload, Wait wait);
+  void put_write(const Upload& upload, wire::Command command, uint64_t bytes, uint64_t place);
+
+  const SessionState& session_;
+  StreamCounters& counters_;
+  Connection& connection_;
+  CommandBuffer& commands_;
+  SharedMemory& shared_;
+  Contents& contents_;
+
+  std::mutex mutex_;
+  std::vector<uint8_t> outgoing_;  // of which the first `sent_` bytes are sent
+  size_t sent_ = 0;
+  std::deque<Upload> uploads_;  // after outgoing_; what was recorded since the last one is still in commands_
+  std::vector<c10::Storage> sent_sources_;
+  std::atomic<bool> unsent_{false};  // outgoing_ or uploads_ hold something that the socket did not take
+};
+
+}  // namespace forebay

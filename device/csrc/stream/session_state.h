@@ -1,0 +1,37 @@
+// What all parts of a command stream ask: whether there is a worker, and which session's tensors exist.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace forebay {
+
+struct SessionState {
+  std::atomic<bool> connected{false};
+  // True between two workers. Changed only while the locks of the receiver, the sender and the commands are held: whoever holds
+  // one of them sees no change.
+  std::atomic<bool> away{false};
+  // True in a forked child whose parent had a session.
+  std::atomic<bool> forked{false};
+  // Ends when the session's tensors are lost. Storages of an earlier generation are refused.
+  std::atomic<uint64_t> generation{1};
+};
+
+// What a stream counts for its statistics.
+struct StreamCounters {
+  std::atomic<uint64_t> frames{0};  // of commands
+  std::atomic<uint64_t> bytes_sent{0};
+  std::atomic<uint64_t> bytes_received{0};
+  std::atomic<uint64_t> bytes_known{0};  // of uploads that were not sent because the worker had the bytes
+  std::atomic<uint64_t> questions{0};
+  std::atomic<uint64_t> answers{0};  // or errors that ended the wait for one
+  std::atomic<uint64_t> waited_ns{0};
+
+  // True while a thread waits for an answer.
+  bool is_asking() const { return answers.load(std::memory_order_relaxed) != questions.load(std::memory_order_relaxed); }
+};
+
+// Whether a thread may wait for the socket.
+enum class Wait : uint8_t { kNo, kYes };
+
+}  // namespace forebay
