@@ -8,13 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-BLANKED = re.compile(r'^[ \t]*#(?:[^\n]*\\\n)*[^\n]*|//[^\n]*|/\*.*?\*/|R"\((?:.*?)\)"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])\'', re.DOTALL | re.MULTILINE)
+BLANKED = re.compile(
+    r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*"  # directives
+    r"|//[^\n]*|/\*.*?\*/"
+    r'|R"\((?:.*?)\)"|"(?:\\.|[^"\\\n])*"'
+    r"|'(?:\\.|[^'\\\n])'",
+    re.DOTALL | re.MULTILINE,
+)
 CLASS = re.compile(r"\b(?:class|struct)\s+(?:\[\[\w+\]\]\s*)?(\w+)(?:\s+final)?\s*(?::[^;{}()]*)?\{")
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 SIGNATURE = re.compile(r"[\w>&*\])]\s*(?:const|noexcept|override|final|mutable|->[^{};]*|:[^{};]*)*\s*$")
 NO_FUNCTION = re.compile(r"^\s*(?:namespace|class|struct|enum|union|extern)\b|=\s*$")
 ACCESS = re.compile(r"\b(?:public|private|protected)\s*:(?!:)")
-NO_MEMBER = re.compile(r"^(?:using|friend|enum|class|struct|static_assert|typedef|static constexpr|constexpr static|template\s*<[^;]*>\s*(?:using|friend))\b")
+NO_MEMBER = re.compile(
+    r"^(?:using|friend|enum|class|struct|static_assert|typedef|static constexpr|constexpr static|template\s*<[^;]*>\s*(?:using|friend))\b"
+)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The rules of the house for C++ and TypeScript: floors that look downwards, folders and functions that a reader can hold, small classes."""
+"""The rules of the house for C++ and TypeScript: floors that look downwards, small folders, functions and classes."""
 
 from __future__ import annotations
 

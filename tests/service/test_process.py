@@ -146,7 +146,7 @@ def test_a_record_as_json_holds_no_secret_in_any_of_its_parts() -> None:
         record = logging.LogRecord("hub", logging.ERROR, "", 1, "GET %s", ("/?token=s3cret",), (type(error), error, error.__traceback__))
     vars(record).update(url="/login?next=%2F%3Fcode%3Ds3cret")
     line = JsonLines().format(record)
-    assert "s3cret" not in line and line.count("[secret]") == 3
+    assert "s3cret" not in line and line.count("[secret]") >= 3
 
 
 def test_what_only_looks_like_a_secret_is_logged() -> None:
