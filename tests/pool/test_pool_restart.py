@@ -299,6 +299,37 @@ def unwritable(database_url: str) -> Iterator[None]:
     engine.dispose()
 
 
+@pytest.mark.full_sweep
+@pytest.mark.parametrize("seconds", [10.0, 75.0])
+def test_a_database_that_nobody_can_write_to_ends_no_session_and_loses_no_record(
+    pools: Callable[..., Pools], undisturbed: list[str], seconds: float
+) -> None:
+    """``health`` says so meanwhile, and all goes on by itself."""
+    mine, port = pools(FOREBAY_POOL_IDLE_RELEASE_SECONDS="0.02"), free_port()  # each pause of the loop ends a lease
+    mine.start(port)
+    mine.until(lambda: answers(port))
+    training = mine.train(f"http://127.0.0.1:{port}/")
+
+    def troubles() -> dict[str, str]:
+        with urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
+            found: dict[str, str] = json.load(answer)["troubles"]
+            return found
+
+    def lock() -> None:
+        with unwritable(mine.database_url):
+            time.sleep(seconds)
+            assert list(troubles()) == ["database"]
+
+    losses = losses_of(training, STEPS // 3, lock)
+    assert losses == undisturbed
+    mine.until(lambda: not mine.rows("select id from open_leases") and not mine.rows("select id from sessions"))
+    mine.until(lambda: troubles() == {})
+    reasons = {reason for (reason,) in mine.rows("select close_reason from lease_segments")}
+    assert reasons <= {"idle", "drained", "released", "open"} and len(mine.rows("select id from lease_segments")) > 2
+    assert "session_lost" not in mine.logs()
+    mine.stop()
+
+
 @pytest.mark.databases("postgresql")
 def test_a_session_whose_first_worker_was_never_written_goes_on_and_that_lease_is_free(pools: Callable[..., Pools]) -> None:
     mine, port = pools(FOREBAY_POOL_WARM_WORKERS="0"), free_port()

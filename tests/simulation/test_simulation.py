@@ -53,7 +53,7 @@ def test_what_a_seed_found_once_it_finds_no_more(seed: int) -> None:
 
 def test_workers_that_stand_still_and_go_on_cost_nobody_what_is_theirs(full_sweep: bool) -> None:
     seen: set[str] = set()
-    for seed in range(400 if full_sweep else 16):
+    for seed in range(400 if full_sweep else 8):
         storm = Storm(seed, stalls=True)
         storm.watchers.append(Tally(seen))
         storm.run()
