@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
+from forebay_service.languages import Text, as_sent
 from forebay_service.people.names import LOGIN_CHARS_MAX, LOGIN_RULE, TENANT_GROUP, TENANT_RULE, is_login, is_tenant
 
 COMPUTE = "custom:forebay:compute"
@@ -268,3 +269,28 @@ def _counts(narrowed: str, tenant: str | None) -> bool:
     if not narrowed.startswith("group="):
         return True
     return tenant is not None and narrowed == f"group={group_of(tenant)}"
+
+
+def reason_of(refused: IdentityRefused) -> Text:
+    """Why it cannot be served, and who can mend it."""
+    if isinstance(refused, SeveralTenants):
+        return Text(
+            "%(name)s is in the groups of several tenants (%(tenants)s); an operator must leave it in one of them.",
+            name=refused.name,
+            tenants=", ".join(refused.tenants),
+        )
+    if isinstance(refused, UnfitLogin):
+        return Text(
+            "The login %(name)s cannot be named in bills; an operator must give it a name of small letters of ASCII, digits, '.', '_', "
+            "'-', '+' and '@', at most %(most)s of them, that is no service's.",
+            name=refused.shown,
+            most=LOGIN_CHARS_MAX,
+        )
+    if isinstance(refused, UnfitTenant):
+        return Text(
+            "%(name)s is in the group of the tenant %(tenant)s; an operator must name it with at most 63 small letters of ASCII, digits "
+            "and '-', not beginning with 'tenant-', and not as a service.",
+            name=refused.name,
+            tenant=refused.shown,
+        )
+    return as_sent(str(refused))

@@ -8,9 +8,8 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from forebay_service.identity import COMPUTE, OPERATOR_ROLE, IdentityRefused, tenant_of
+from forebay_service.identity import COMPUTE, OPERATOR_ROLE, IdentityRefused, reason_of, tenant_of
 from forebay_service.languages import COOKIE, SOURCE, Text, as_sent, language_of, reading
-from forebay_service.people.refusals import reason_of
 from jupyterhub.spawner import SpawnException
 from pydantic import ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest

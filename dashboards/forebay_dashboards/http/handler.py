@@ -12,9 +12,16 @@ from http import HTTPStatus
 from typing import Any
 
 from forebay_service.handler import SafeHandler
-from forebay_service.identity import TENANT, HubAuthenticator, Identity, IdentityRefused, IdentityUnavailable, identity_of
+from forebay_service.identity import (
+    TENANT,
+    HubAuthenticator,
+    Identity,
+    IdentityRefused,
+    IdentityUnavailable,
+    identity_of,
+    reason_of,
+)
 from forebay_service.languages import COOKIE, Text, language_of
-from forebay_service.people.refusals import reason_of
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
 from tornado.web import HTTPError
