@@ -381,9 +381,9 @@ class UsageRecord(Row):
     """When billing took it back, if it did."""
 
     @property
-    def is_free_parking(self) -> bool:
-        """Whether it is of tensors that were kept off devices where that costs nothing."""
-        return self.parked_bytes is not None and not self.cost_nano and self.corrected_at_ns is None
+    def is_nothing(self) -> bool:
+        """Whether it took no time and cost nothing, as tensors do that were parked and brought back at once where that is free."""
+        return not self.duration_ns and not self.cost_nano
 
 
 class UsagePage(Row):

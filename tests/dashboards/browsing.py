@@ -37,9 +37,14 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def sign_in(context: BrowserContext, hub: Hub, cloud: Installation, who: str, path: str = "usage") -> Page:
-    """A tab of ``who``'s at a page of the dashboards; whatever goes wrong in its scripts fails the test that asks :func:`mishaps`."""
+def sign_in(context: BrowserContext, hub: Hub, cloud: Installation, who: str, path: str = "usage", answers: bool = True) -> Page:
+    """A tab of ``who``'s at a page of the dashboards; whatever goes wrong in its scripts fails the test that asks :func:`mishaps`.
+
+    Who is asked whether something is to be removed says yes, unless the test ``answers`` itself.
+    """
     page = context.new_page()
+    if answers:
+        page.on("dialog", lambda dialog: dialog.accept())
     found: list[str] = []
     page.on("pageerror", lambda error: found.append(str(error)))
     page.on("console", lambda message: found.append(f"{message.text} {message.location['url']}") if message.type == "error" else None)

@@ -84,7 +84,7 @@ def test_energy_is_drawn_by_hour_with_its_co2_on_every_screen(
     expect(energy.locator("rect").first).to_be_visible()
     expect(energy.locator("figcaption")).to_contain_text("Wh")
     caption = energy.locator("figcaption").inner_text()
-    assert re.search(r"Energy, Wh .*Wh in all, .* of CO₂\." if locale == "en-GB" else r"에너지, Wh 총 .*Wh, CO₂ .*\.", caption), caption
+    assert re.search(r"Energy, Wh .*Wh in all, .* of CO₂\." if locale == "en-GB" else r"에너지, Wh .*총 .*Wh, CO₂ .*\.", caption), caption
     energy.locator("summary").click()
     expect(energy.locator("tbody tr")).to_have_count(energy.locator("rect").count())
     assert page.evaluate("document.documentElement.scrollWidth") <= width and grave_faults(page) == [] and mishaps(page) == []

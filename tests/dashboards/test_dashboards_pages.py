@@ -81,10 +81,25 @@ def test_a_cell_is_shown_with_how_it_begins(cloud: Installation) -> None:
     assert first["cell_id"] in ("train", "test") and first["first_line"]
 
 
-def test_a_month_is_forecast(cloud: Installation) -> None:
+def test_a_month_is_forecast_after_a_whole_day_and_as_a_range(cloud: Installation) -> None:
     cloud.record_usage(user="acme-billing")
     page = cloud.get("acme-billing", "usage/totals").text
-    assert re.search(r'By the end of the month</h2>\s*<p class="figure"><data value="0.[0-9]+ USD"', page), page
+    assert re.search(r"By the end of the month</h2>\s*<p>known after a whole day</p>", page), page
+    cloud.record_usage(user="acme-billing", started_at_ns=time.time_ns() - 86_400 * NS)
+    page = cloud.get("acme-billing", "usage/totals").text
+    amount = r'<data value="(0.[0-9]+) USD"[^>]*>[^<]*</data>'
+    found = re.search(rf'By the end of the month</h2>\s*<p class="figure">{amount} \u2013 {amount}</p>', page)
+    assert found and float(found[1]) <= float(found[2]), page
+
+
+def test_what_took_no_time_and_cost_nothing_is_no_row(cloud: Installation) -> None:
+    cloud.record_usage(user="acme-billing", flavor="@parked", parked_bytes=2**30, duration_ns=0)
+    cloud.record_usage(user="acme-billing", flavor="@parked", parked_bytes=2**30, duration_ns=2 * NS)
+    page = cloud.get("acme-billing", "usage/records").text
+    times = [time for time, flavor in zip(cells(page, "Device time"), cells(page, "Flavor"), strict=True) if flavor == "parked memory"]
+    assert len(times) == 1 and times[0].startswith("2.000 s"), times
+    spread = cloud.get("acme-billing", "usage?period=today").text
+    assert "0 µs" not in spread
 
 
 def test_a_months_report_is_for_the_tenants_administrators_and_operators(cloud: Installation) -> None:

@@ -172,7 +172,6 @@ def test_a_schedule_is_set_and_removed_and_one_that_is_none_is_refused(chrome: B
     (schedule,) = cloud.ask("pool", "acme-owner", "GET", "api/schedules")
     assert (schedule["kind"], schedule["cron"], schedule["zone"]) == ("notebook", "30 2 * * 1-5", "Asia/Seoul")
     checked(page, NARROW["width"])
-    page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Run report.ipynb no more").click()
     page.wait_for_selector("text=The schedule is removed.")
     assert cloud.ask("pool", "acme-owner", "GET", "api/schedules") == []

@@ -92,6 +92,7 @@ def join(chrome: Browser, hub: RealHub, link: str, name: str) -> BrowserContext:
     """Somebody new opens the link, and makes a login."""
     context = chrome.new_context(base_url=hub.address)
     page = context.new_page()
+    page.on("dialog", lambda dialog: dialog.accept())
     page.goto(link)
     assert page.url == f"{hub.address}/hub/join"
     looks_well(page)
@@ -110,6 +111,7 @@ def test_an_owner_invites_bounds_pays_and_removes(
     context: BrowserContext, chrome: Browser, hub: RealHub, cloud: Installation, post: tuple[Post, int]
 ) -> None:
     page = context.new_page()
+    page.on("dialog", lambda dialog: dialog.accept())
     name = f"carol-{page.viewport_size['width']}" if page.viewport_size else ""
     sign_in(page, hub, "acme-owner", "tenant/people")
     looks_well(page)
