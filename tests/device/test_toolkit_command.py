@@ -16,6 +16,7 @@ import pytest
 from forebay.toolkit import device, table
 from forebay.toolkit.command import main
 from forebay.toolkit.flavor import SEVERAL
+from forebay.toolkit.table import counted
 from rest_pool import DEV, MEDIUM, SESSIONS, TOKEN, RestPool
 
 
@@ -429,3 +430,8 @@ def test_doctor_is_content_with_the_embedded_pool(run_python: Any) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     names = [line.split()[1] for line in done.stdout.splitlines()]
     assert names == ["environment", "torch", "extension", "activation", "pool", "token", "flavor", "session"]
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "0 steps were"), (1, "1 step was"), (2, "2 steps were"), (1_200, "1,200 steps were")])
+def test_one_of_a_thing_is_said_as_one(count: int, said: str) -> None:
+    assert counted(count, "step was", "steps were") == said
