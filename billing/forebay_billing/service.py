@@ -13,9 +13,9 @@ from forebay_service.errors import SettingsError
 from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator, HubAuthenticator, TokenAuthenticator
 from forebay_service.people.roster import HubPeople, People
+from forebay_service.peers.front import FrontServer
 from forebay_service.process import listen, set_when_asked_to_stop
 from forebay_service.routes import rules
-from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
 from forebay_billing.errors import BillingError
@@ -64,8 +64,10 @@ class Service:
         self.budgets = BudgetWatch(self.store, settings, clock_ns, self._courier)
         conditions = settings.conditions()
         context = handler_http.Context(self.store, authenticator, metrics, clock_ns, settings, self._desk, self.budgets)
-        self._server = HTTPServer(
+        self._server = FrontServer(
             application_of(context, settings.prefix),
+            share=settings.peers_share,
+            connections_max=settings.connections_max,
             max_body_size=BODY_BYTES_CUT,
             body_timeout=BODY_SECONDS_MAX,
             idle_connection_timeout=IDLE_SECONDS_MAX,

@@ -9,10 +9,10 @@ import secrets
 import signal
 
 from forebay_service.identity import HubAuthenticator
+from forebay_service.peers.front import FrontServer
 from forebay_service.process import listen, set_when_asked_to_stop
 from jupyterhub.httpclient import JupyterHubHTTPClient
 from jupyterhub.services.auth import HubOAuth
-from tornado.httpserver import HTTPServer
 from tornado.web import Application, RedirectHandler
 
 from forebay_dashboards.http.events import EventsPage
@@ -46,6 +46,7 @@ from forebay_dashboards.upstream.pool import Pool
 
 FORM_BYTES_MAX = 64 * 1024
 IDLE_SECONDS_MAX = 120
+BODY_SECONDS_MAX = 30
 NAME = "([^/]{1,128})"
 BUDGET = "(budget|budget-[0-9]{1,18})"
 TERM = "(budget|budget-[0-9]{1,18}|quota|plan|currency|tax|credit)"
@@ -136,7 +137,9 @@ class Service:
             browsers=self._browsers,
             templates=open_environment(settings),
         )
-        self._server = HTTPServer(_application(services), max_body_size=FORM_BYTES_MAX, idle_connection_timeout=IDLE_SECONDS_MAX)
+        bounds = {"share": settings.peers_share, "connections_max": settings.connections_max}
+        waits = {"idle_connection_timeout": IDLE_SECONDS_MAX, "body_timeout": BODY_SECONDS_MAX}
+        self._server = FrontServer(_application(services), max_body_size=FORM_BYTES_MAX, **bounds, **waits)
         self.port = self._listen(settings)
         self._tasks = [asyncio.create_task(feed.run(), name="feed"), asyncio.create_task(watch.run(), name="deliveries")]
         for task in self._tasks:

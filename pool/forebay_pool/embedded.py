@@ -104,7 +104,7 @@ async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) ->
         devices = (DeviceGroup(kind="cpu", model="cpu-dev", memory=cpu_memory_bytes(), count=1), *found)
         flavors = _flavors_for(found, settings.flavors_file)
     libraries = settings.libraries_dir or cache_folder(environ) / "libraries"
-    fixed = {"billing_url": None, "resume_seconds": 0.0, "user_kernels": True}
+    fixed = {"billing_url": None, "resume_seconds": 0.0, "user_kernels": True, "peers_share": 1.0}
     own = settings.model_copy(update=fixed | {"devices": devices, "libraries_dir": libraries})
     return Service(own, authenticator(token), environ, flavors)
 

@@ -22,11 +22,11 @@ from forebay_service.errors import SettingsError
 from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator
 from forebay_service.people.roster import HubPeople
+from forebay_service.peers.front import FrontServer
 from forebay_service.process import listen
 from forebay_service.routes import rules
 from forebay_wire.messages import MESSAGE_BYTES_MAX
 from sqlalchemy.exc import SQLAlchemyError
-from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
 from forebay_pool.billing.client import BillingClient
@@ -348,7 +348,9 @@ class Service:
         sockets = listen(self.settings.host, self.settings.port)
         sizes = {"max_body_size": BODY_BYTES_CUT, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
         waits = {"body_timeout": handler_http.BODY_SECONDS_MAX, "idle_connection_timeout": handler_http.IDLE_SECONDS_MAX}
-        self._server = HTTPServer(application, ssl_options=tls, **sizes, **waits)
+        bounds = {"share": self.settings.peers_share, "connections_max": self.settings.connections_max}
+        trusts = lambda token: self.shell.worker_of(token) is not None  # noqa: E731
+        self._server = FrontServer(application, ssl_options=tls, trusts=trusts, **bounds, **sizes, **waits)
         self._server.add_sockets(sockets)
         self.port = sockets[0].getsockname()[1]
 

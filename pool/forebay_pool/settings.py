@@ -193,8 +193,10 @@ class Settings(ServiceSettings):
         43_200.0,
         description="A notebook server whose session only holds tensors counts as in use for so long after it last computed.",
     )
-    sessions_max: Bound = Field(10_000, description="Most sessions at a time.")
-    queue_max: Bound = Field(10_000, description="Most requests waiting for a device.")
+    sessions_max: Bound = Field(10_000, description="Most sessions at a time; the last quarter is for users who have fewer than 16.")
+    queue_max: Bound = Field(
+        10_000, description="Most requests waiting for a device; the last quarter is for users of whom fewer than 16 wait."
+    )
     fair_share_half_life_seconds: Annotated[float, Field(gt=0, le=31_622_400)] = Field(
         14_400.0, description="Device time used so long ago counts half in the fair share."
     )

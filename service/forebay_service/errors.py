@@ -110,6 +110,13 @@ class UpgradeRequired(RequestError):
     code = "upgrade_required"
 
 
+class TooManyRequests(RequestError):
+    """Too many requests of the same user, or address, wait for their turn. Nothing was done; try again."""
+
+    status = 429
+    code = "too_many_requests"
+
+
 class Unavailable(RequestError):
     """The database or JupyterHub cannot be asked right now, or a limit is reached. Nothing was done; try again."""
 

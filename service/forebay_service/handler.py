@@ -15,6 +15,7 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 from forebay_service.bodies import body_of, query_of
 from forebay_service.errors import Forbidden, Invalid, MethodNotAllowed, NotFound, RequestError, TooLarge, Unauthorized, Unavailable
 from forebay_service.identity import OPERATE, SERVICE, Authenticator, Identity, IdentityRefused, IdentityUnavailable
+from forebay_service.peers.front import learn
 from forebay_service.preconditions import InvalidPrecondition, Precondition, precondition_in
 
 BODY_BYTES_MAX = 4 * 2**20
@@ -118,6 +119,7 @@ class JsonHandler(SafeHandler):
             raise Forbidden(str(error)) from None
         if identity is None:
             raise Unauthorized("The token is unknown, expired or revoked; get a new one from JupyterHub.")
+        learn(self.request, self.settings, identity.tenant, identity.name, identity.kind == "service")
         if scopes and not any(identity.may(scope) for scope in scopes):
             raise Forbidden(f"{identity.name} needs the scope {' or '.join(scopes)}.")
         return identity

@@ -66,6 +66,15 @@ class ServiceSettings(BaseModel):
     port: int = Field(0, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     prefix: Prefix = Field("/", description=PREFIX)
     hub_api_url: str | None = Field(None, pattern="^https?://", description="JupyterHub's API, which tells whose token it is.")
+    peers_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Share of this service's time that requests and messages of users may take; who used least lately goes first. 1: all.",
+    )
+    connections_max: int = Field(
+        10_000, ge=16, le=1_000_000, description="Most connections for requests, and no more than 3/4 of the open files that it may have."
+    )
     metrics_token: MetricsToken = Field(
         "", repr=False, description="Who reads the metrics sends it; none: programs on this host need none."
     )

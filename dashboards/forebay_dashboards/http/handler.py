@@ -22,6 +22,7 @@ from forebay_service.identity import (
     reason_of,
 )
 from forebay_service.languages import COOKIE, Text, language_of
+from forebay_service.peers.front import learn
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
 from tornado.web import HTTPError
@@ -137,6 +138,7 @@ class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub
             self.visitor = identity_of(model)
         except IdentityRefused as error:
             raise not_yours(reason_of(error)) from None
+        learn(self.request, self.settings, self.visitor.tenant, self.visitor.name, self.visitor.kind == "service")
         self.token = self.hub_auth.get_token(self)
         try:
             require(self.view, self.visitor)

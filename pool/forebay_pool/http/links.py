@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import secrets
+import time
 from typing import TYPE_CHECKING, Any
 
 from forebay_service.handler import token_in
 from forebay_service.identity import COMPUTE, IdentityRefused, IdentityUnavailable
+from forebay_service.peers.front import Front
+from forebay_service.peers.paces import Crowded, Peer
 from forebay_wire import messages as wire
 from pydantic import ValidationError
 from tornado.httputil import HTTPHeaders
@@ -36,6 +40,9 @@ if TYPE_CHECKING:
 SILENCE_PINGS = 3
 HELLO_SECONDS_MAX = 30.0
 """How long a peer that links up has to say who it is."""
+FRAME_SECONDS = 0.0002
+"""What a frame takes of the pool's time beside what it has the pool do."""
+CROWDED_SECONDS = 0.5
 PENDING_MESSAGES_MAX = 1_000
 """A peer that leaves this many messages unread is disconnected."""
 CLOSE_POLICY = 1008
@@ -59,6 +66,10 @@ class _LinkHandler(WebSocketHandler, Api):
         self._over = False
         self._opened = False
         self._breach = False
+        self._peer: Peer | None = None
+        """Whose turn it must be; None: of one that is not slowed down."""
+        self._worked_seconds = 0.0
+        """Since its last turn."""
 
     def open(self, *args: str, **kwargs: str) -> None:
         self.set_nodelay(True)
@@ -100,7 +111,39 @@ class _LinkHandler(WebSocketHandler, Api):
                 close(code, reason)
 
             protocol.close = noted  # type: ignore[method-assign]
+            receive = protocol._receive_frame  # type: ignore[attr-defined]
+
+            async def received() -> None:
+                await receive()
+                await self._take_turn()
+
+            protocol._receive_frame = received  # type: ignore[attr-defined] # frames of all kinds, which Tornado gives no hook for
         return protocol
+
+    async def _take_turn(self) -> None:
+        """Waits for the turn that what it has just sent took; no more is read of it meanwhile."""
+        front: Front | None = self.settings.get("front")
+        if front is None or front.paces is None or self._peer is None:
+            return
+        seconds, self._worked_seconds = FRAME_SECONDS + self._worked_seconds, 0.0
+        while not self._over:
+            try:
+                await front.paces.turn(self._peer, seconds)
+            except Crowded:
+                await asyncio.sleep(CROWDED_SECONDS)
+            else:
+                return
+
+    def on_message(self, text: str | bytes) -> None:
+        began = time.thread_time()
+        try:
+            self.hear(text)
+        finally:
+            self._worked_seconds += time.thread_time() - began
+
+    def hear(self, text: str | bytes) -> None:
+        """The peer says something."""
+        raise NotImplementedError
 
     def send(self, message: wire.Message) -> None:
         if self._over:
@@ -162,6 +205,9 @@ class SessionLink(_LinkHandler):
     async def prepare(self) -> None:
         super().prepare()
         self.identity = await self.bearer(COMPUTE)
+        front: Front | None = self.settings.get("front")
+        if front is not None and front.paces is not None and self.identity.kind == "user":
+            self._peer = front.paces.peer(self.identity.tenant, self.identity.name)
         if self.identity.tenant is None:
             raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
         self.tenant = self.identity.tenant
@@ -182,7 +228,7 @@ class SessionLink(_LinkHandler):
         if self._silent and not self._over:
             self._refuse("bad_message", Cause("said_nothing", seconds=f"{HELLO_SECONDS_MAX:g}"))
 
-    def on_message(self, text: str | bytes) -> None:
+    def hear(self, text: str | bytes) -> None:
         self._silent = False
         self._heard = self.shell.attentive_seconds
         try:
@@ -339,7 +385,7 @@ class WorkerLink(_LinkHandler):
         self.send(wire.Lead(epoch=self.context.epoch))
         self.shell.worker_linked(self.worker, self)
 
-    def on_message(self, text: str | bytes) -> None:
+    def hear(self, text: str | bytes) -> None:
         try:
             message = wire.from_worker(text)
         except wire.MessageError as error:

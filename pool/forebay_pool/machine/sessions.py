@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from forebay_wire import messages as wire
 
 from forebay_pool.errors import InvariantBroken
@@ -10,6 +12,17 @@ from forebay_pool.machine.workers import Workers
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import BudgetSet, ClientSaid, QuotaSet, SessionDismissed, SessionJoined, SessionLeft
 from forebay_pool.model.types import Request, Session
+
+SCARCE_PERCENT = 75
+"""Of the sessions, and of the places in the queue: beyond, what is left is for users who have few."""
+FEW = 16
+
+
+def leaves_rest(one: SessionJoined | Session, others: Collection[Session], most: int) -> bool:
+    """Whether there are so many already that who has a few of them gets no more."""
+    if len(others) < most * SCARCE_PERCENT // 100:
+        return False
+    return sum(other.user == one.user and other.tenant == one.tenant for other in others) >= FEW
 
 
 class Sessions(Workers):
@@ -47,7 +60,7 @@ class Sessions(Workers):
             raise InvariantBroken(f"session {event.session} joined twice")
         if self.stopping:
             return refusals.shutting_down()
-        if len(self.sessions) >= self.limits.sessions_max:
+        if len(self.sessions) >= self.limits.sessions_max or leaves_rest(event, self.sessions.values(), self.limits.sessions_max):
             return refusals.too_many_sessions(self.limits.sessions_max)
         flavor = self.fleet.flavors.get(event.flavor)
         if flavor is None:
@@ -105,10 +118,16 @@ class Sessions(Workers):
             return refusals.unwritten(number)
         if pending is not None and pending.number not in (0, number):
             return refusals.waits_already(number, pending.number)
-        if pending is None and len(self.queue) >= self.limits.queue_max:
+        if pending is None and self._queue_is_full_for(session):
             return refusals.queue_full(number, len(self.queue))
         why = refusals.why_not(session, self.fleet.flavors[session.flavor], self.fleet)
         return self._no_money_for(session, number, span) if why is None else refusals.not_servable(why, number)
+
+    def _queue_is_full_for(self, session: Session) -> bool:
+        most = self.limits.queue_max
+        if len(self.queue) < most * SCARCE_PERCENT // 100:
+            return False
+        return len(self.queue) >= most or leaves_rest(session, [request.session for request in self.queue.waiting.values()], most)
 
     def _no_money_for(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
         """What no waiting would help: a quota that is too small for the request alone, a budget that refuses."""
@@ -182,8 +201,11 @@ class Sessions(Workers):
         if why is not None:
             self._tell(session.id, refusals.not_servable(why))
             return
+        changes = session.flavor != flavor.name
         session.flavor = flavor.name
         self._tell_flavor(session)
+        if not changes:
+            return
         if session.request is not None and not self._refuse_if_hopeless(session.request) and session.lease is None:
             self._place_again(session.request)
         self._keep(session)
@@ -191,7 +213,12 @@ class Sessions(Workers):
 
     def _choose_priority(self, message: wire.ChoosePriority) -> None:
         session = self._session
-        request, session.priority = session.request, message.priority
+        request, before = session.request, session.priority
+        session.priority = message.priority
+        asked = None if request is None else self.accounts.priority_of(session, message.priority)
+        if before == message.priority and (request is None or request.priority == asked):
+            self._tell_flavor(session)
+            return
         if request is not None:
             self.queue.remove(request)
             request.priority = self.accounts.priority_of(session, session.priority)
