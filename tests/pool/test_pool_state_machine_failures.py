@@ -19,6 +19,7 @@ from forebay_pool.model.events import (
     WorkerGone,
     WorkerUnlinked,
 )
+from forebay_pool.model.instructions import Note
 from forebay_pool.model.types import Device
 from forebay_wire import messages as wire
 
@@ -49,6 +50,65 @@ def test_what_a_dead_worker_held_is_free(world: Make) -> None:
     assert isinstance(lost, wire.SessionLost)
     assert "killed by SIGKILL" in lost.message
     assert not w.machine.sessions
+
+
+CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
+
+
+@pytest.mark.parametrize("signal", CRASHES)
+def test_a_worker_that_its_own_call_ends_is_billed_until_its_link_ended(world: Make, signal: str) -> None:
+    w = world(resume_seconds=60.0)
+    worker = w.lease("s")
+    w.wait(2)
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=1, busy_ns=0, commands=0))
+    w.wait(0.7)
+    w.do(WorkerAway(worker))
+    w.wait(0.4)
+    fresh = w.do(WorkerGone(worker, Cause("killed", signal=signal)))
+    (record,) = w.records
+    assert record.duration_ns == 2.7 * SECOND, "not until its end was noticed"
+    assert record.close_reason != "failed"
+    notes = [one.fields for one in fresh if isinstance(one, Note) and one.action == "worker_crashed"]
+    assert [(note["tenant"], note["user"], note["signal"]) for note in notes] == [("acme", "ada", signal)]
+    assert isinstance(w.last("s"), wire.SessionLost)
+    assert not w.machine.sessions
+
+
+def test_a_crash_without_an_end_of_the_link_is_billed_as_far_as_the_worker_confirmed(world: Make) -> None:
+    w = world()
+    worker = w.lease("s")
+    w.wait(2)
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=1, busy_ns=0, commands=0))
+    w.wait(0.7)
+    w.do(WorkerGone(worker, Cause("killed", signal="SIGSEGV")))
+    assert [record.duration_ns for record in w.records] == [2 * SECOND]
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [Cause("killed", signal="SIGKILL"), Cause("killed", signal="SIGTERM"), Cause("exited", status=1), Cause("ended"), "killed by SIGSEGV"],
+)
+def test_a_worker_that_somebody_else_ended_is_free_however_long_it_computed(world: Make, cause: str) -> None:
+    w = world(resume_seconds=60.0)
+    worker = w.lease("s")
+    w.wait(2)
+    w.worker(worker, wire.Heartbeat(epoch=1, memory_bytes=1, busy_ns=0, commands=0))
+    w.do(WorkerAway(worker))
+    fresh = w.do(WorkerGone(worker, cause))
+    assert [(record.duration_ns, record.close_reason) for record in w.records] == [(0, "failed")]
+    assert not [one for one in fresh if isinstance(one, Note) and one.action == "worker_crashed"]
+
+
+def test_a_crash_outside_a_lease_bills_nothing(world: Make) -> None:
+    w = world(resume_seconds=60.0)
+    worker = w.lease("s")
+    w.wait(1)
+    w.drain("s")
+    w.wait(1)
+    w.do(WorkerAway(worker))
+    fresh = w.do(WorkerGone(worker, Cause("killed", signal="SIGSEGV")))
+    assert [record.duration_ns for record in w.records] == [SECOND]
+    assert not [one for one in fresh if isinstance(one, Note) and one.action == "worker_crashed"]
 
 
 def test_how_a_worker_died_is_told_by_code_in_every_language(world: Make) -> None:

@@ -23,6 +23,8 @@ UNASSIGNED_HEARTBEAT_SECONDS = 5.0
 """Period of a worker's heartbeats before it was told one."""
 RETRY_SECONDS_MAX = 60
 """Longest pause between attempts to prestart a worker on a device where workers die."""
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS")
+"""Signals that a process brings upon itself. Nobody else sends them here: the pool, and a host that is short of memory, send SIGKILL."""
 LIES_MAX = 3
 """A device on which so many workers in a row lied about their memory is closed."""
 STARTS_MAX = 64
@@ -280,11 +282,24 @@ class Workers(Draining):
             return
         if worker.state != "ending":
             self._note("worker_failed", worker=worker.id, device=worker.device.id, cause=event.cause)
-            self._part(worker, event.cause, drains=False)
+            crashed = self._crashed(worker, event.cause)
+            self._part(worker, event.cause, drains=False, by_program=crashed)
         if not self.has_room_for_workers:
             self._unsettle(self.fleet.makes, gone=True)
         self.fleet.remove(worker)
         self._show_and_settle(worker)
+
+    def _crashed(self, worker: Worker, cause: str) -> bool:
+        """Whether the process ended by a fault of its own within a lease: it is its session's calls alone that it carries out then."""
+        session = worker.session
+        lease = None if session is None else session.lease
+        if session is None or lease is None or not (isinstance(cause, Cause) and cause.code == "killed"):
+            return False
+        crashed = cause.values["signal"] in FAULTS
+        if crashed:
+            whose = {"session": session.id, "tenant": session.tenant, "user": session.user}
+            self._note("worker_crashed", worker=worker.id, lease=lease.id, signal=str(cause.values["signal"]), **whose)
+        return crashed
 
     def _show_and_settle(self, worker: Worker) -> None:
         """Something changed on the worker's devices."""
@@ -308,7 +323,8 @@ class Workers(Draining):
         session, seat, kept = worker.session, self.fleet.seats[worker.device.id], worker.keeps
         lease = None if session is None else session.lease
         if lease is not None:
-            self._close(lease, lease.ending if by_program else "failed", lease.confirmed_ns)
+            until_ns = lease.confirmed_ns if worker.away_ns is None else max(lease.confirmed_ns, worker.away_ns)
+            self._close(lease, lease.ending if by_program else "failed", until_ns)
         opened, carried = worker.opened, worker.carries is not None
         for of_session in (session, kept):
             if of_session is not None:
