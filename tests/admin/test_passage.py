@@ -43,7 +43,7 @@ def test_a_python_of_the_system_is_fine(open_folder: Path) -> None:
 
 
 def test_a_python_behind_links_below_a_closed_folder_is_told_with_that_folder(open_folder: Path) -> None:
-    """As an environment that was made with a Python of root's own, below /root/.pyenv, is."""
+    """As an environment that was made with a Python of root's own, below root's home, is."""
     shut = open_folder / "root"
     (shut / "versions" / "3.11" / "bin").mkdir(parents=True)
     (shut / "versions" / "3.11" / "bin" / "python3.11").touch(mode=0o755)
