@@ -72,6 +72,22 @@ def test_the_changelog_s_open_part_becomes_that_of_the_version(releasing: Module
         releasing.set_version(copy, "0.1.1", "2026-11-26")
 
 
+KINDS = ["Added", "Changed", "Fixed", "Upgrade"]
+
+
+def test_the_changelog_has_a_section_for_this_version_and_each_says_what_is_of_which_kind(releasing: ModuleType) -> None:
+    """So `make release` has what it needs in a fresh clone."""
+    assert releasing.changes_of(CHECKOUT, releasing.version_of(CHECKOUT))
+    text = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
+    opened, *closed = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    assert opened.startswith("Unreleased\n") and closed
+    for section in closed:
+        kinds = re.findall(r"^### (.*)$", section, re.MULTILINE)
+        assert kinds == [kind for kind in KINDS if kind in kinds] and "Upgrade" in kinds
+        bullets = [bullet for kind in section.split("\n### ")[1:] for bullet in re.split(r"^- ", kind, flags=re.MULTILINE)[1:]]
+        assert bullets and not [bullet for bullet in bullets if len(bullet.strip().splitlines()) > 3]
+
+
 @pytest.mark.parametrize("version", ["0.0.9", "1.0", "2.0.0rc1"])
 def test_a_version_that_does_not_rise_or_is_no_version_is_refused(releasing: ModuleType, copy: Path, version: str) -> None:
     with pytest.raises(releasing.ReleaseError, match=r"cannot follow 0\.1\.0"):
