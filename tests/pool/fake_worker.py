@@ -1,7 +1,7 @@
 """A worker that computes nothing: a real process that speaks the worker link, driven over its socket.
 
 Started as the pool starts workers. Its "command stream" is lines of text: ``mark`` (the span ended), ``idle NS``, ``starved``,
-``memory BYTES``, ``gone``, ``die``, ``mute`` (no more heartbeats), ``garble``, ``shout BYTES``, ``say JSON``.
+``memory BYTES``, ``gone``, ``die``, ``crash``, ``mute`` (no more heartbeats), ``garble``, ``shout BYTES``, ``say JSON``.
 Each is done once a lease is open, or at once.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from forebay_wire import messages as wire
 from websockets.asyncio.client import ClientConnection, connect
 
-AT_ONCE = ("starved", "gone", "die", "mute", "garble", "shout", "memory", "say")
+AT_ONCE = ("starved", "gone", "die", "crash", "mute", "garble", "shout", "memory", "say")
 
 
 class FakeWorker:
@@ -115,6 +115,8 @@ class FakeWorker:
                 await self.link.send(words[1])
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "crash":
+                os.abort()
 
 
 async def main() -> None:

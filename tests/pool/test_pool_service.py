@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import stat
+import time
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -65,6 +66,25 @@ def test_a_killed_worker_process_loses_its_session_alone_and_a_new_hello_begins_
             assert (await victim.acquire()).epoch == 1
             other.work("mark")
             await other.hears(wire.LeaseClosed)
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_process_that_crashes_within_a_lease_is_billed_for_what_it_computed(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(resume_seconds=60.0) as running:
+            client = await running.client()
+            await client.hello()
+            began = time.monotonic_ns()
+            await client.acquire()
+            await asyncio.sleep(0.3)
+            client.work("crash")
+            closed = await client.hears(wire.LeaseClosed)
+            assert closed.reason != "failed"
+            await client.hears(wire.SessionLost)
+            await running.until(running.records)
+            (record,) = running.records()
+            assert 0.3e9 <= record["duration_ns"] == closed.duration_ns < time.monotonic_ns() - began
 
     asyncio.run(scenario())
 
