@@ -22,7 +22,7 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-LOCKS = ("server.txt", "notebook.txt", "grafana.txt")
+LOCKS = ("release.txt", "grafana.txt")
 TAKEN_IN = "static/third-party-licenses.json"
 """What JupyterLab's builder writes beside what it has built, of what came from other packages."""
 NAMESPACE = uuid.UUID("5b0c2a54-6a0e-4d0b-9c5b-6f2f0c9c3a11")
