@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from forebay_service.errors import SettingsError
-from forebay_service.identity import TENANT_GROUP, group_of
+from forebay_service.identity import group_of
+from forebay_service.people.names import TENANT_GROUP
 from jupyterhub.auth import Authenticator
 from tornado.web import HTTPError
 
