@@ -168,7 +168,7 @@ def found(place: Place, environment: Mapping[str, str], euid: int) -> tuple[Acco
 
 def keep_namespace(services: int, workers: str, groups: Iterable[int]) -> tuple[int | None, str | None]:
     """Starts the process that keeps the user namespace of services and workers while this one lives; its id, or None and why not."""
-    leash = [str(PYTHON), "-I", "-m", "forebay_service.leash"]
+    leash = [str(PYTHON), "-I", "-m", "forebay_service.processes.parent_death"]
     command = [*leash, *account_command(services, groups, "--knows", workers), "sh", "-c", "echo ready; exec sleep infinity"]
     keeper = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     if keeper.stdout is None or keeper.stdout.readline() != "ready\n":

@@ -36,7 +36,7 @@ PAUSE_SECONDS_MAX = 60.0
 STEADY_SECONDS = 60.0
 """… until one ran for so long."""
 MARK = "forebay:"
-"""What lines of the log begin with that are for people (forebay_service.keeper)."""
+"""What lines of the log begin with that are for people (forebay_service.processes.supervisor)."""
 PR_SET_CHILD_SUBREAPER = 36
 """From linux/prctl.h: orphaned descendants become our children, so that none is lost."""
 
@@ -117,7 +117,7 @@ def start_hub(place: Place, accounts: Accounts | None, log: Path) -> subprocess.
     environment = {**os.environ, **place.environment, **told, "PATH": f"{binaries}:{os.environ.get('PATH', os.defpath)}"}
     command = [
         str(binaries / "python"),
-        *("-m", "forebay_service.leash", str(binaries / "python")),
+        *("-m", "forebay_service.processes.parent_death", str(binaries / "python")),
         *("-m", "jupyterhub", "--config", str(CHECKOUT / "deploy" / "local" / "jupyterhub_config.py")),
     ]
     with log.open("ab") as output:

@@ -39,7 +39,7 @@ class Culling:
         words = [f"--{name}={value}" for name, value in options.items()]
         words += [f"--url={self.url}"] if self.url else []
         command = [sys.executable, "-m", "jupyterhub_idle_culler", *words, "--cull-named-servers=False"]
-        kept = [sys.executable, "-m", "forebay_service.keeper", "the service culler", *command]
+        kept = [sys.executable, "-m", "forebay_service.processes.supervisor", "the service culler", *command]
         return {"name": CULLER, "command": self.account.command(kept) if self.account else kept, "display": False}
 
 

@@ -17,7 +17,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from forebay_service.account import Account
-from forebay_service.keeper import Pauses, ending, say
+from forebay_service.processes.supervisor import Pauses, ending, say
 from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
 from jupyterhub_traefik_proxy.traefik_utils import TraefikConfigFileHandler
 from traitlets import Instance
@@ -87,7 +87,7 @@ class KeptTraefik(TraefikFileProviderProxy):  # type: ignore[misc] # no type inf
         if self.account is not None:
             command = self.account.command(command)
             variables = {"PATH": os.environ.get("PATH", os.defpath)}  # the hub's others are not its
-        command = [sys.executable, "-m", "forebay_service.leash", *command]
+        command = [sys.executable, "-m", "forebay_service.processes.parent_death", *command]
         self.traefik_process = subprocess.Popen(command, env={**variables, **self.traefik_env})
 
     async def _watch(self) -> None:

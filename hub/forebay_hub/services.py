@@ -35,7 +35,7 @@ class ManagedService:
     @property
     def spec(self) -> dict[str, Any]:
         """The service as an entry of ``JupyterHub.services``."""
-        kept = [sys.executable, "-m", "forebay_service.keeper", f"the service {self.name}", *self.command]
+        kept = [sys.executable, "-m", "forebay_service.processes.supervisor", f"the service {self.name}", *self.command]
         return {
             "name": self.name,
             "url": self.url,

@@ -344,7 +344,7 @@ def test_a_pool_that_is_killed_leaves_its_workers_to_the_next_one_which_may_end_
     kernel = apart.kernels[PEOPLE[0]]
     kernel.run("import torch\nkept = torch.full((3,), 7.0, device='cuda:0')\nprint(kept.sum().item())")
     worker = eventually(lambda: apart.worker_of(PEOPLE[0]))
-    keeper = apart.process("forebay_service.keeper the service pool")
+    keeper = apart.process("forebay_service.processes.supervisor the service pool")
     victim = keeper if whole else keeper.children()[0]
     victim.kill()
     psutil.wait_procs([victim], timeout=10)

@@ -60,17 +60,17 @@ def watched(passable: Any, starter: Callable[..., Any]) -> Iterator[Watched]:
     ("part", "inner", "told"),
     [
         ("traefik --configfile", False, "the proxy was killed by SIGKILL"),
-        ("forebay_service.keeper the service pool", True, "the service pool was killed by SIGKILL"),
+        ("forebay_service.processes.supervisor the service pool", True, "the service pool was killed by SIGKILL"),
         *(
             pytest.param(
-                f"forebay_service.keeper the service {name}",
+                f"forebay_service.processes.supervisor the service {name}",
                 True,
                 f"the service {name} was killed by SIGKILL",
                 marks=pytest.mark.full_sweep,
             )
             for name in ("billing", "dashboards")
         ),
-        ("forebay_service.keeper the service billing", False, None),
+        ("forebay_service.processes.supervisor the service billing", False, None),
         ("jupyterhub --config", False, "JupyterHub ended by itself (exit code -9); it is started again"),
     ],
 )

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="becoming another user 
 UID, OTHER, GROUP = 60701, 60702, 60700
 PARENT = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "forebay_service.leash", *sys.argv[1:]])
+child = subprocess.Popen([sys.executable, "-m", "forebay_service.processes.parent_death", *sys.argv[1:]])
 print(child.pid, flush=True)
 time.sleep(60)
 """

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from forebay_dashboards.errors import UpstreamRefused
 from forebay_dashboards.job_rows import Job, JobCost
 from forebay_dashboards.notice_rows import NoticeChannel, NoticePreferences
+from forebay_dashboards.payment_rows import OutboxPage, PaymentInvoice, Portal, Reconciliation
 from forebay_dashboards.rows import (
     Alert,
     AuditPage,
@@ -20,16 +21,12 @@ from forebay_dashboards.rows import (
     CreditRow,
     ForecastRow,
     InvoiceRow,
-    OutboxPage,
-    PaymentInvoice,
     Plan,
-    Portal,
     Preview,
     PriceChanges,
     PriceVersion,
     Profile,
     Recipient,
-    Reconciliation,
     Standing,
     SummaryRow,
     SurchargeVersion,

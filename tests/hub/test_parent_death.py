@@ -9,7 +9,7 @@ import psutil
 
 PARENT = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "forebay_service.leash", "sleep", "60"])
+child = subprocess.Popen([sys.executable, "-m", "forebay_service.processes.parent_death", "sleep", "60"])
 print(child.pid, flush=True)
 time.sleep(60)
 """
@@ -29,10 +29,11 @@ def test_a_command_on_the_leash_ends_when_its_parent_is_killed() -> None:
 
 
 def test_a_command_that_does_not_exist_is_named() -> None:
-    run = subprocess.run([sys.executable, "-m", "forebay_service.leash", "no-such-command"], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "forebay_service.processes.parent_death", "no-such-command"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 1 and "no-such-command cannot be started" in run.stderr
 
 
 def test_without_a_command_it_says_how_to_use_it() -> None:
-    run = subprocess.run([sys.executable, "-m", "forebay_service.leash"], capture_output=True, text=True, check=False)
+    run = subprocess.run([sys.executable, "-m", "forebay_service.processes.parent_death"], capture_output=True, text=True, check=False)
     assert run.returncode == 1 and run.stderr.startswith("usage:")

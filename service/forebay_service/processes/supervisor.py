@@ -1,4 +1,6 @@
-"""``python -m forebay_service.keeper NAME COMMAND …``: keeps a command running: one that ends by itself is started again, later each time.
+"""Keeps a command running: one that ends by itself is started again, later each time.
+
+``python -m forebay_service.processes.supervisor NAME COMMAND …``
 
 Asked to stop (SIGTERM, SIGINT) it stops the command and ends. Where its own parent dies it gets SIGHUP from the kernel and ends the command
 at once, as a power cut would: what runs for the command elsewhere goes on, and waits for the one that comes next.
@@ -12,7 +14,7 @@ import sys
 import time
 from types import FrameType
 
-from forebay_service.leash import end_with_parent
+from forebay_service.processes.parent_death import end_with_parent
 
 PAUSE_SECONDS_FIRST = 0.5
 PAUSE_SECONDS_MAX = 60.0
@@ -49,7 +51,7 @@ class Pauses:
         return pause
 
 
-class Keeper:
+class Supervisor:
     """Keeps one command. Signals are taken note of, and acted on between two looks at the command."""
 
     def __init__(self, name: str, command: list[str]) -> None:
@@ -105,10 +107,10 @@ class Keeper:
 def main(argv: list[str]) -> int:
     """The exit status."""
     if len(argv) < 2:
-        sys.exit("usage: python -m forebay_service.keeper NAME COMMAND [ARGUMENT …]")
-    keeper = Keeper(argv[0], argv[1:])
+        sys.exit("usage: python -m forebay_service.processes.supervisor NAME COMMAND [ARGUMENT …]")
+    supervisor = Supervisor(argv[0], argv[1:])
     end_with_parent(signal.SIGHUP)
-    return keeper.run()
+    return supervisor.run()
 
 
 if __name__ == "__main__":

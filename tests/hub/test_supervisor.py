@@ -10,11 +10,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from forebay_service.keeper import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, STEADY_SECONDS, Pauses
+from forebay_service.processes.supervisor import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, STEADY_SECONDS, Pauses
 
 PARENT = """
 import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-m", "forebay_service.keeper", "the thing", "sleep", "60"])
+child = subprocess.Popen([sys.executable, "-m", "forebay_service.processes.supervisor", "the thing", "sleep", "60"])
 print(child.pid, flush=True)
 time.sleep(60)
 """
@@ -33,9 +33,10 @@ def kept_by(keeper: psutil.Process, not_pid: int = 0) -> psutil.Process:
 
 @pytest.fixture
 def keeper(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "forebay_service.processes.supervisor", "the thing", "sleep", "60"]
     with (
         open(tmp_path / "log", "w+", encoding="utf-8") as log,
-        subprocess.Popen([sys.executable, "-m", "forebay_service.keeper", "the thing", "sleep", "60"], stderr=log, text=True) as process,
+        subprocess.Popen(command, stderr=log, text=True) as process,
     ):
         yield process
         process.kill()
@@ -85,6 +86,6 @@ def test_pauses_grow_to_a_bound_and_begin_anew_after_a_steady_run() -> None:
 
 
 def test_a_command_that_does_not_exist_is_named() -> None:
-    command = ["timeout", "1", sys.executable, "-m", "forebay_service.keeper", "it", "no-such-command"]
+    command = ["timeout", "1", sys.executable, "-m", "forebay_service.processes.supervisor", "it", "no-such-command"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "no-such-command cannot be started: No such file or directory" in run.stderr

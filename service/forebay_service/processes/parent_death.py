@@ -1,4 +1,4 @@
-"""``python -m forebay_service.leash COMMAND …``: runs a command that ends when its parent does.
+"""``python -m forebay_service.processes.parent_death COMMAND …``: runs a command that ends when its parent does.
 
 A hub that is killed cannot stop its services; left alone they would hold their ports and a token that no hub knows.
 """
@@ -24,7 +24,7 @@ def end_with_parent(number: signal.Signals = signal.SIGTERM) -> None:
 def main(argv: list[str]) -> None:
     """Becomes the command."""
     if not argv:
-        sys.exit("usage: python -m forebay_service.leash COMMAND [ARGUMENT …]")
+        sys.exit("usage: python -m forebay_service.processes.parent_death COMMAND [ARGUMENT …]")
     end_with_parent()
     try:
         os.execvp(argv[0], argv)  # noqa: S606 - becoming the given command is the purpose
