@@ -12,7 +12,8 @@ import pytest
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.templating import open_environment
 from forebay_dashboards.live.pool_copy import PoolCopy, Snapshot
-from forebay_dashboards.rows import Device, Lease, Node, SummaryRow, UsageRecord
+from forebay_dashboards.rows.answers import Device, Lease, Node, SummaryRow, UsageRecord
+from forebay_dashboards.rows.trend import EnergyHour, RevenueHour, Stretch, Timeline, Trend, Trends
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.tables.chart import SERIES_MAX, charts
 from forebay_dashboards.tables.energy import energy_chart
@@ -23,7 +24,6 @@ from forebay_dashboards.tables.trends import STEPS, history, revenue
 from forebay_dashboards.tables.visible import Running
 from forebay_dashboards.text.quantities import short_seconds
 from forebay_dashboards.text.times import Period
-from forebay_dashboards.trend_rows import EnergyHour, RevenueHour, Stretch, Timeline, Trend, Trends
 from hypothesis import given
 from hypothesis import strategies as st
 

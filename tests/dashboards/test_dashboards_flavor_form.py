@@ -22,7 +22,7 @@ from forebay_dashboards.forms.flavor import (
     reopen,
     table,
 )
-from forebay_dashboards.rows import Equivalent, Flavor, PriceVersion
+from forebay_dashboards.rows.answers import Equivalent, Flavor, PriceVersion
 from forebay_service.languages import Text
 from hypothesis import given
 from hypothesis import strategies as st

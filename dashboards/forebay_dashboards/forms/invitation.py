@@ -9,7 +9,7 @@ from typing import Any
 from forebay_service.languages import Text
 from forebay_service.people.addresses import is_address
 
-from forebay_dashboards.hub_rows import MadeInvitation
+from forebay_dashboards.rows.hub import MadeInvitation
 from forebay_dashboards.text.times import moment
 
 ROLES = ("member", "billing", "owner")

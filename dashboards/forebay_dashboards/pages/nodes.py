@@ -10,11 +10,11 @@ from forebay_service.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.handler import PageHandler, not_so
+from forebay_dashboards.rows.trend import Timeline
 from forebay_dashboards.tables.fleet import fleet
 from forebay_dashboards.tables.overview import USES
 from forebay_dashboards.tables.table import pace_ms
 from forebay_dashboards.tables.timeline import LENGTHS_SECONDS, Window, devices_of, gantt, read_window
-from forebay_dashboards.trend_rows import Timeline
 from forebay_dashboards.upstream.sections import Section, attempt
 
 TIMELINE_ARGUMENTS = ("q", "page", "ms", "until")

@@ -10,14 +10,14 @@ from forebay_service.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.handler import PageHandler, not_so
-from forebay_dashboards.rows import Forecast
+from forebay_dashboards.rows.answers import Forecast
+from forebay_dashboards.rows.trend import Over
 from forebay_dashboards.tables.energy import energy_chart
 from forebay_dashboards.tables.overview import efficiency, overview
 from forebay_dashboards.tables.spend import sums
 from forebay_dashboards.tables.table import pace_ms
 from forebay_dashboards.tables.trends import COLUMNS, HOUR_NS, OVERS, history, revenue
 from forebay_dashboards.text.times import today
-from forebay_dashboards.trend_rows import Over
 from forebay_dashboards.upstream.sections import Section, attempt
 
 DAY_NS = 24 * HOUR_NS

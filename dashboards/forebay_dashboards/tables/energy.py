@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 
+from forebay_dashboards.rows.trend import EnergyHour, Over
 from forebay_dashboards.tables.chart import LABELS_MAX
 from forebay_dashboards.tables.scale import Tick, end_of, plain, upright
 from forebay_dashboards.tables.spend import Energy, energy
 from forebay_dashboards.tables.trends import HOUR_NS
 from forebay_dashboards.text.times import moment
-from forebay_dashboards.trend_rows import EnergyHour, Over
 
 UNITS = (("J", 1_000), ("Wh", 3_600_000), ("kWh", 3_600_000_000), ("MWh", 3_600_000_000_000))
 """Of the upright axis, in millijoules."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forebay_dashboards.rows import WHOLE_MILLI, ShareRow
+from forebay_dashboards.rows.answers import WHOLE_MILLI, ShareRow
 
 
 @dataclass(frozen=True)

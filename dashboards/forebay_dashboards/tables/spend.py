@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from forebay_dashboards.rows import WHOLE_MILLI, SummaryRow
-from forebay_dashboards.trend_rows import EnergyHour
+from forebay_dashboards.rows.answers import WHOLE_MILLI, SummaryRow
+from forebay_dashboards.rows.trend import EnergyHour
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,18 @@ from decimal import Decimal
 
 from forebay_service.languages import Text
 
-from forebay_dashboards.rows import WHOLE_MILLI, Balance, BudgetRow, ForecastRow, InvoiceRow, Lease, Plan, Quota, TenantOrder, TenantRows
+from forebay_dashboards.rows.answers import (
+    WHOLE_MILLI,
+    Balance,
+    BudgetRow,
+    ForecastRow,
+    InvoiceRow,
+    Lease,
+    Plan,
+    Quota,
+    TenantOrder,
+    TenantRows,
+)
 from forebay_dashboards.tables.table import Column, Page, Query, Table, cut
 
 

@@ -15,14 +15,14 @@ from forebay_service.languages import Text
 
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.live.pool_copy import Seen
-from forebay_dashboards.rows import Device, Lease, UsageRecord
+from forebay_dashboards.rows.answers import Device, Lease, UsageRecord
+from forebay_dashboards.rows.trend import Holder, Stretch, Timeline
 from forebay_dashboards.tables.chart import SERIES_MAX
 from forebay_dashboards.tables.scale import Tick, natural
 from forebay_dashboards.tables.table import pages_of
 from forebay_dashboards.tables.visible import Running
 from forebay_dashboards.text.quantities import NS_PER_SECOND
 from forebay_dashboards.text.times import moment
-from forebay_dashboards.trend_rows import Holder, Stretch, Timeline
 
 T = TypeVar("T")
 MS = 1_000_000

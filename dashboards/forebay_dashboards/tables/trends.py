@@ -8,13 +8,13 @@ from datetime import tzinfo
 
 from forebay_service.languages import Text
 
-from forebay_dashboards.rows import SummaryRow
+from forebay_dashboards.rows.answers import SummaryRow
+from forebay_dashboards.rows.trend import Over, RevenueHour, Trend, Trends
 from forebay_dashboards.tables.chart import Chart, by_hour, charts
 from forebay_dashboards.tables.overview import USES, Use
 from forebay_dashboards.tables.scale import Tick, end_of, plain, upright
 from forebay_dashboards.text.quantities import NS_PER_SECOND, short_seconds, unit_of_seconds
 from forebay_dashboards.text.times import Period, moment
-from forebay_dashboards.trend_rows import Over, RevenueHour, Trend, Trends
 
 OVERS: dict[Over, Text] = {"day": Text("Last 24 hours"), "week": Text("Last 7 days"), "month": Text("Last 30 days")}
 STEPS: dict[Over, int] = {"day": 144, "week": 168, "month": 120}

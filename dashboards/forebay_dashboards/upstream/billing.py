@@ -10,10 +10,7 @@ from urllib.parse import quote, urlencode
 from pydantic import TypeAdapter
 
 from forebay_dashboards.errors import UpstreamRefused
-from forebay_dashboards.job_rows import Job, JobCost
-from forebay_dashboards.notice_rows import NoticeChannel, NoticePreferences
-from forebay_dashboards.payment_rows import OutboxPage, PaymentInvoice, Portal, Reconciliation
-from forebay_dashboards.rows import (
+from forebay_dashboards.rows.answers import (
     Alert,
     AuditPage,
     BudgetRow,
@@ -34,9 +31,12 @@ from forebay_dashboards.rows import (
     TenantRows,
     UsagePage,
 )
-from forebay_dashboards.search_rows import SearchHits
+from forebay_dashboards.rows.job import Job, JobCost
+from forebay_dashboards.rows.notice import NoticeChannel, NoticePreferences
+from forebay_dashboards.rows.payment import OutboxPage, PaymentInvoice, Portal, Reconciliation
+from forebay_dashboards.rows.search import SearchHits
+from forebay_dashboards.rows.trend import EnergyHour, RevenueHour
 from forebay_dashboards.text.times import Period
-from forebay_dashboards.trend_rows import EnergyHour, RevenueHour
 from forebay_dashboards.upstream.client import NO_HEADERS, Document, Query, Upstream
 
 _PRICES = TypeAdapter(tuple[PriceVersion, ...])

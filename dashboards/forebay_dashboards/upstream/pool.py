@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from forebay_dashboards.job_rows import Job, JobOutput, Schedule
-from forebay_dashboards.rows import (
+from forebay_dashboards.rows.answers import (
     AuditPage,
     Device,
     Equivalent,
@@ -25,8 +24,9 @@ from forebay_dashboards.rows import (
     ShareRow,
     Suggestion,
 )
-from forebay_dashboards.shared_rows import NotebookPage, SharedNotebook
-from forebay_dashboards.trend_rows import Over, Timeline, Trends
+from forebay_dashboards.rows.job import Job, JobOutput, Schedule
+from forebay_dashboards.rows.shared import NotebookPage, SharedNotebook
+from forebay_dashboards.rows.trend import Over, Timeline, Trends
 from forebay_dashboards.upstream.client import NO_HEADERS, Query, Upstream
 
 _HEALTH = TypeAdapter(Health)

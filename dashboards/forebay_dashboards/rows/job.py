@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from forebay_dashboards.rows import Count, Currency, Row
+from forebay_dashboards.rows.answers import Count, Currency, Row
 
 
 class Job(Row):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_dashboards.rows import Count, InvoiceRow, Row
+from forebay_dashboards.rows.answers import Count, InvoiceRow, Row
 
 
 class UserFound(Row):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from forebay_dashboards.rows import Count, Row
+from forebay_dashboards.rows.answers import Count, Row
 
 
 class NoticeChannel(Row):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from forebay_dashboards.rows import Count, Currency, Row, Span
+from forebay_dashboards.rows.answers import Count, Currency, Row, Span
 
 Over = Literal["day", "week", "month"]
 

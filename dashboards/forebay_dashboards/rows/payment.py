@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_dashboards.rows import Count, Row
+from forebay_dashboards.rows.answers import Count, Row
 
 
 class OutboxRow(Row):

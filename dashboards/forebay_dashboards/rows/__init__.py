@@ -1,0 +1,1 @@
+"""What pool, billing and hub answer, as typed rows."""
