@@ -121,6 +121,22 @@ void DataParallel::place_batches(const std::vector<uint64_t>& ids) {
   }
 }
 
+// Rows that lie on the host come back to the devices.
+void DataParallel::return_rows(const std::vector<uint64_t>& ids) {
+  for (const uint64_t id : ids) {
+    const HostMemory* memory = storages_.at(id).on_host();
+    if (memory == nullptr || memory->period() == 0) continue;
+    owners_.make_room(2 * storages_.at(id).bytes() / devices(), ids);
+    shares_.cut(id, memory->period());
+  }
+}
+
+bool DataParallel::is_in_rows(uint64_t id) const {
+  const Entry& entry = storages_.at(id);
+  if (entry.share() != nullptr) return entry.share()->placement.sharing == Sharing::kRows;
+  return batches_.count(id) != 0 || (entry.on_host() != nullptr && entry.on_host()->period() != 0);
+}
+
 // No call writes to what is not made yet, so it may be made at any time: gradients that an optimizer takes one by one come together.
 void DataParallel::merge(std::vector<uint64_t> ids) {
   if (ids.empty()) return;
@@ -172,10 +188,7 @@ std::optional<DataParallel::Key> DataParallel::key_of(uint64_t number, const Pla
 
 std::vector<Owners::Part> DataParallel::owned_parts(uint64_t number, Plan& plan, const wire::Words& words) {
   bool in_rows = false;
-  for_each_tensor(plan, words, [&](size_t, uint64_t id) {
-    const Share* share = storages_.at(id).share();
-    in_rows = in_rows || (share != nullptr && share->placement.sharing == Sharing::kRows) || batches_.count(id) != 0;
-  });
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) { in_rows = in_rows || is_in_rows(id); });
   return in_rows ? std::vector<Owners::Part>() : owners_.parts_of(number, plan, words);
 }
 
@@ -213,6 +226,7 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   const auto ids = Gang::storages_of(plan, words);
   whole_.alone = wire::Alone::kNoRule;
   place_batches(ids);
+  return_rows(ids);
   parts_ = owned_parts(number, plan, words);
   if (!parts_.empty()) {
     owners_.prepare(parts_);
@@ -292,7 +306,7 @@ void DataParallel::carry_out(Way& way, uint64_t number, Plan& plan, const wire::
   if (way.whole) return run_whole(plan, words);
   if (way.by_owners) {
     for (const auto& part : parts_) may_fail_ = may_fail_ || (part.place != 0 && may_fail(*part.call.plan));
-    return owners_.carry_out(parts_, sequence);
+    return owners_.carry_out(parts_, sequence, settle_);
   }
   if (way.composition) return run_composed(way, plan, words, sequence);
   run_divided(way, number, plan, words, sequence);
@@ -313,26 +327,79 @@ void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, cons
   place_untouched(way, plan, words);
   const uint64_t definition = way.starts.empty() ? number : way.definition;
   Plan& local = way.starts.empty() ? plan : gang_.own_plan(definition);
-  for (int place = 1; place < devices(); ++place) {
-    gang_.send(place, definition, local, *local_words(way, plan, words, place, devices()), sequence);
+  std::vector<wire::Words> parts;
+  for (int place = 0; place < devices(); ++place) parts.push_back(*local_words(way, plan, words, place, devices()));
+  const auto send = [&](int place) {
+    gang_.send(place, definition, local, parts[static_cast<size_t>(place)], sequence);
     gang_.rank(place).flush();
-  }
-  may_fail_ = may_fail_ || may_fail(local);
-  std::vector<const OutputPlan*> outputs;
-  collect(plan.outputs, outputs);
-  try {
-    caller_.bind(local, *local_words(way, plan, words, 0, devices()));
+  };
+  const auto run = [&] {
+    caller_.bind(local, parts.front());
     caller_.run(local);
+  };
+  const bool is_watched = is_watched_for_room(local);
+  if (is_watched && !settle_()) throw CommandError(wire::FailureCode::kOperator, "a call before it failed");
+  may_fail_ = may_fail_ || may_fail(local);
+  for (int place = 1; place < devices(); ++place) send(place);
+  try {
+    if (is_watched) run_where_room(plan, words, run, send);
+    else run();
   } catch (...) {  // the others were told to make what this one did not
-    for_each_made(plan, words, [&](size_t, uint64_t id) {
-      for (int place = 1; place < devices(); ++place) gang_.rank(place).free(id);
-    });
+    free_made(plan, words);
     throw;
   }
+  std::vector<const OutputPlan*> outputs;
+  collect(plan.outputs, outputs);
   for_each_made(plan, words, [&](size_t index, uint64_t id) {
     const Way::Made made = way.starts.empty() ? Way::Made{{Sharing::kCopies, 0, 0}, outputs[index]->storage_bytes} : way.made[index];
     shares_.made(id, made.placement, made.bytes);
   });
+}
+
+void DataParallel::free_made(const Plan& plan, const wire::Words& words) {
+  for_each_made(plan, words, [&](size_t, uint64_t id) {
+    for (int place = 1; place < devices(); ++place) gang_.rank(place).free(id);
+  });
+}
+
+// A call that writes to nothing may be tried again where memory did not suffice for what its operator keeps while it runs.
+bool DataParallel::is_watched_for_room(const Plan& plan) const { return plan.mutated.empty() && gang_.any_may_lack(plan); }
+
+// Where memory does not suffice on a device, it keeps nothing but what the call is given, and tries again. `run`, `send`: here, and on another device.
+void DataParallel::run_where_room(const Plan& plan, const wire::Words& words, const std::function<void()>& run, const std::function<void(int)>& send) {
+  std::vector<int> short_of_room;
+  for (int attempt = 0;; ++attempt) {
+    std::exception_ptr error;
+    const bool is_first = attempt == 0;
+    if (is_first || (!short_of_room.empty() && short_of_room.front() == 0)) {
+      try {
+        run();
+      } catch (const wire::WireError&) {
+        throw;
+      } catch (...) {
+        error = std::current_exception();
+        caller_.withdraw();
+      }
+    }
+    short_of_room.clear();
+    if (error) short_of_room.push_back(0);
+    bool is_memory = !error || is_out_of_memory(error);
+    for (auto& [place, failure] : gang_.settle_each()) {
+      if (!error) error = std::make_exception_ptr(CommandError(failure.code, failure.message));
+      is_memory = is_memory && failure.code == wire::FailureCode::kOutOfMemory;
+      short_of_room.push_back(place);
+    }
+    if (!error) return;
+    if (!is_first || !is_memory) std::rethrow_exception(error);
+    const auto ids = Gang::storages_of(plan, words);
+    for (const int place : short_of_room) {
+      gang_.empty(place, ids);
+      for_each_made(plan, words, [&](size_t, uint64_t id) {
+        if (place != 0) gang_.rank(place).free(id);
+      });
+      if (place != 0) send(place);
+    }
+  }
 }
 
 // On this device. What comes of rows with their sizes is cut into rows again.
@@ -354,15 +421,15 @@ void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
     sizes = view.sizes;
   });
   if (!plan.mutated.empty()) gather(ids);
-  {
-    Memory memory;
-    for (const uint64_t id : ids) {
-      if (storages_.at(id).share() == nullptr) shares_.gather(id);
-      memory.emplace(id, shares_.whole(id, [&](int64_t bytes) { return device_.allocate(bytes, /*zeroed=*/false); }));
-    }
-    const Loan loan(storages_, memory);
-    caller_.bind(plan, words);
-    caller_.run(plan);
+  try {
+    run_on_whole(plan, words, ids);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    if (!plan.mutated.empty() || !is_out_of_memory(std::current_exception())) throw;
+    caller_.withdraw();
+    gang_.empty(0, ids);
+    run_on_whole(plan, words, ids);
   }
   for (const auto& [id, period] : written) shares_.cut(id, period);
   if (!rows) return;
@@ -377,6 +444,17 @@ void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
   });
 }
 
+void DataParallel::run_on_whole(Plan& plan, const wire::Words& words, const std::vector<uint64_t>& ids) {
+  Memory memory;
+  for (const uint64_t id : ids) {
+    if (storages_.at(id).share() == nullptr) shares_.gather(id);
+    memory.emplace(id, shares_.whole(id, [&](int64_t bytes) { return device_.allocate(bytes, /*zeroed=*/false); }));
+  }
+  const Loan loan(storages_, memory);
+  caller_.bind(plan, words);
+  caller_.run(plan);
+}
+
 Way& DataParallel::give_up() {
   leave();
   has_room_ = false;
@@ -385,10 +463,9 @@ Way& DataParallel::give_up() {
 
 void DataParallel::leave() {
   on_ = false;
-  owners_.make_room(storages_.limit_bytes(), {});  // as much as can be: what is left is in rows
-  std::vector<uint64_t> ids;
-  for (const auto& item : storages_.items()) ids.push_back(item.id);
-  gather(ids);
+  const auto never = [] { return false; };
+  owners_.leave_copies(never, {});
+  owners_.leave_rows(never, {});
 }
 
 void DataParallel::park() {

@@ -92,6 +92,8 @@ class DataParallel {
   // Copies that a way wants in rows.
   std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
+  void return_rows(const std::vector<uint64_t>& ids);
+  bool is_in_rows(uint64_t id) const;
   // Makes what is still to be made of the devices' parts, and with it, in one exchange, the small ones that were not asked for yet.
   void merge(std::vector<uint64_t> ids);
   // The parts in which owners carry out a call; none where it is not theirs.
@@ -101,6 +103,10 @@ class DataParallel {
   // Whether each device has room for what a call makes and is given, or has by now.
   bool has_room_for(const Plan& plan, const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
+  void run_on_whole(Plan& plan, const wire::Words& words, const std::vector<uint64_t>& ids);
+  bool is_watched_for_room(const Plan& plan) const;
+  void run_where_room(const Plan& plan, const wire::Words& words, const std::function<void()>& run, const std::function<void(int)>& send);
+  void free_made(const Plan& plan, const wire::Words& words);
   void run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
   void run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence);
   // Where memory is short each storage has one home again, and nothing is divided any more.

@@ -35,6 +35,15 @@ std::string told_text(std::string text, size_t most) {
   return text;
 }
 
+bool is_out_of_memory(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    bool by_device = false;
+    return command_error_of_current_exception(by_device).code == wire::FailureCode::kOutOfMemory;
+  }
+}
+
 CommandError command_error_of_current_exception(bool& by_device) {
   using wire::FailureCode;
   by_device = false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -31,6 +32,8 @@ struct CommandError : std::runtime_error {
 
 // A message as it may leave this process: at most so many bytes, in ASCII, since it may hold bytes that the client sent; without addresses.
 std::string told_text(std::string text, size_t most);
+
+bool is_out_of_memory(const std::exception_ptr& error);
 
 // Turns the exception being handled into a CommandError's code and text. `by_device` is set where the device itself reported an error.
 CommandError command_error_of_current_exception(bool& by_device);

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <numeric>
 #include <string_view>
 
 #include <forebay/out_of_memory.h>
 
-#include "bulk_copy.h"
 #include "operators.h"
 
 namespace forebay::worker {
@@ -346,7 +344,7 @@ std::vector<std::vector<size_t>> Gang::divided(const std::vector<std::vector<int
 
 int64_t Gang::used(int place) const {
   if (place > 0) return others_[static_cast<size_t>(place) - 1]->used_bytes();
-  return std::accumulate(others_.begin(), others_.end(), storages_.used_bytes() + copied_bytes_,
+  return std::accumulate(others_.begin(), others_.end(), storages_.used_bytes() + copied_bytes_ - hosted_bytes_,
                          [](int64_t left, const auto& other) { return left - other->used_bytes(); });
 }
 
@@ -360,7 +358,7 @@ bool Gang::all_have_room(int64_t bytes) const {
 void Gang::demand_room(int64_t bytes) const {
   if (all_have_room(bytes)) return;
   const int64_t limit = storages_.limit_bytes();
-  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, storages_.used_bytes() + copied_bytes_, limit) + ". " + fullest());
+  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, storages_.used_bytes(), limit) + ". " + fullest());
 }
 
 int Gang::roomiest() const {
@@ -396,14 +394,15 @@ Gang::Load Gang::load_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) 
     const Entry& entry = storages_.at(id);
     if (!entry.holds_anything()) continue;
     load.bytes += entry.bytes();
-    load.there[static_cast<size_t>(entry.home())] += entry.bytes();
+    if (entry.home() != kOnHost) load.there[static_cast<size_t>(entry.home())] += entry.bytes();
   }
   return load;
 }
 
 int Gang::best_place(const Load& load) {
-  if (homes_ == Homes::kScatter || load.bytes == 0) return home_for(load.fresh_bytes, used());
-  return static_cast<int>(std::max_element(load.there.begin(), load.there.end()) - load.there.begin());
+  const auto most = std::max_element(load.there.begin(), load.there.end());
+  if (homes_ == Homes::kScatter || *most == 0) return home_for(load.fresh_bytes, used());
+  return static_cast<int>(most - load.there.begin());
 }
 
 std::optional<int> Gang::place_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
@@ -441,150 +440,6 @@ bool Gang::is_gathered(const std::vector<uint64_t>& ids, int place) const {
   });
 }
 
-void Gang::relieve(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes) {
-  relieve(place, bytes, but, scratch_bytes, std::numeric_limits<int64_t>::max());
-}
-
-void Gang::relieve(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes, int64_t largest_bytes) {
-  std::vector<std::pair<int64_t, uint64_t>> others;  // the largest first
-  for (const auto& item : storages_.items()) {
-    const Entry& entry = storages_.at(item.id);
-    const bool is_movable = entry.share() == nullptr && entry.holds_anything() && item.bytes <= largest_bytes;
-    if (is_movable && entry.home() == place && !std::binary_search(but.begin(), but.end(), item.id)) others.emplace_back(-item.bytes, item.id);
-  }
-  std::sort(others.begin(), others.end());
-  const int64_t spare_bytes = room(place) - spare_room(place, scratch_bytes);
-  for (const int64_t spare : {spare_bytes, int64_t{0}}) {  // room for what operators keep while they run is left where there is enough
-    for (const auto& [minus, id] : others) {
-      if (bytes <= room(place) - spare) return;
-      const int target = roomiest();
-      if (storages_.at(id).home() != place || target == place) continue;
-      if (-minus > room(target)) relieve(target, -minus, but, 0, -minus / 2);  // room in pieces on several devices is put together
-      if (-minus > room(target)) continue;
-      const bool was_kept = storages_.at(id).is_kept();
-      bring(id, target);
-      if (was_kept) storages_.at(id).keep();
-    }
-    if (bytes <= room(place)) return;
-  }
-}
-
-void Gang::make_room(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes) {
-  relieve(place, bytes, but, scratch_bytes);
-  if (bytes <= room(place)) return;
-  const int64_t limit = storages_.limit_bytes();
-  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, storages_.used_bytes() + copied_bytes_, limit) + ". " + fullest());
-}
-
-// A call is carried out by one device, or by each on its part: so the virtual device's memory may suffice where a device's does not.
-std::string Gang::fullest() const {
-  int place = 0;
-  for (int other = 1; other < static_cast<int>(size()); ++other) {
-    if (used(other) > used(place)) place = other;
-  }
-  return "It consists of " + std::to_string(size()) + " devices of " + human_bytes(part_of(storages_.limit_bytes())) + ", the fullest of which holds " +
-         human_bytes(used(place)) + "; one call runs within one of them";
-}
-
-// Storages and their homes.
-
-void Gang::demand(Rank& other) {
-  if (const auto failure = other.settle()) throw CommandError(failure->code, failure->message);
-}
-
-void Gang::give_home(uint64_t id) {
-  Entry& entry = storages_.at(id);
-  if (entry.holds_anything()) return;
-  auto used = this->used();
-  used.front() -= entry.bytes();  // as it was counted so far
-  bring(id, home_for(entry.bytes(), used));
-}
-
-void Gang::gather(const std::vector<uint64_t>& ids, int place) {
-  for (const uint64_t id : ids) bring(id, place);
-}
-
-void Gang::bring(uint64_t id, int place) {
-  Entry& entry = storages_.at(id);
-  if (entry.cause() || entry.home() == place) return;
-  if (!entry.holds_anything()) return entry.live_elsewhere(std::make_unique<RankMemory>(rank(place), id, entry.bytes(), /*made=*/false));
-  if (place == 0) {
-    auto memory = device_.allocate(entry.bytes(), /*zeroed=*/false);
-    BulkCopy copy(device_, storages_.staging(), entry.bytes());
-    copy.store(memory, [&](int64_t offset, uint8_t* data, int64_t bytes) { read(id, entry, offset, bytes, data); });
-    copy.finish();
-    return entry.replace(std::move(memory));
-  }
-  Rank& target = rank(place);
-  auto there = std::make_unique<RankMemory>(target, id, entry.bytes(), /*made=*/false);
-  if (entry.home() != 0) {
-    std::vector<uint8_t> piece(static_cast<size_t>(std::min<int64_t>(entry.bytes(), BulkCopy::kPartBytes)));
-    for (int64_t done = 0; done < entry.bytes();) {
-      const auto bytes = std::min<int64_t>(entry.bytes() - done, BulkCopy::kPartBytes);
-      read(id, entry, done, bytes, piece.data());
-      target.write(id, done, piece.data(), bytes);
-      done += bytes;
-    }
-  } else {
-    BulkCopy copy(device_, storages_.staging(), entry.bytes());
-    copy.fetch(entry.memory(), [&](int64_t offset, const uint8_t* data, int64_t bytes) { target.write(id, offset, data, bytes); });
-    copy.finish();
-  }
-  demand(target);  // before what it is copied from goes
-  entry.live_elsewhere(std::move(there));
-}
-
-void Gang::read(uint64_t id, const Entry& entry, int64_t offset, int64_t bytes, uint8_t* target) { rank(entry.home()).read({{id, offset, bytes, target}}); }
-
-void Gang::write(uint64_t id, const Entry& entry, int64_t offset, const uint8_t* data, int64_t bytes) {
-  Rank& other = rank(entry.home());
-  other.write(id, offset, data, bytes);
-  demand(other);
-}
-
-void Gang::copy(uint64_t target, int64_t target_offset, uint64_t source, int64_t source_offset, int64_t bytes) {
-  Rank& other = rank(storages_.at(target).home());
-  other.copy(target, target_offset, source, source_offset, bytes);
-  demand(other);
-}
-
-void Gang::fetch_all() {
-  for (const auto& item : storages_.items()) {
-    Entry& entry = storages_.at(item.id);
-    if (entry.home() == 0) continue;
-    auto memory = device_.allocate_parked(item.bytes);
-    read(item.id, entry, 0, item.bytes, static_cast<uint8_t*>(memory.mutable_data()));
-    entry.replace(std::move(memory));
-  }
-  flush();
-}
-
-void Gang::spread() {
-  std::vector<uint64_t> ids;
-  for (const auto& item : storages_.items()) {
-    if (item.has_bytes) ids.push_back(item.id);
-  }
-  std::sort(ids.begin(), ids.end());
-  std::vector<int64_t> filled(size(), 0);
-  std::vector<uint8_t> staging;
-  for (const uint64_t id : ids) {
-    Entry& entry = storages_.at(id);
-    const int place = home_for(entry.bytes(), filled);
-    filled[static_cast<size_t>(place)] += entry.bytes();
-    if (place == 0) continue;
-    Rank& target = rank(place);
-    auto there = std::make_unique<RankMemory>(target, id, entry.bytes(), /*made=*/false);
-    for (int64_t done = 0; done < entry.bytes();) {
-      int64_t bytes = 0;
-      const uint8_t* data = storages_.bytes_at(id, done, bytes, staging);
-      target.write(id, done, data, bytes);
-      done += bytes;
-    }
-    demand(target);
-    entry.live_elsewhere(std::move(there));
-  }
-}
-
 // Calls on other devices.
 
 void Gang::send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence, const Plan* of) {
@@ -609,13 +464,9 @@ void Gang::note_new(uint64_t id) {
 
 std::optional<Gang::Stopped> Gang::settle() {
   if (sent_.empty()) return std::nullopt;
-  flush();
   std::optional<Stopped> stopped;
-  for (const auto& other : others_) {
-    auto failure = other->settle();
-    if (!failure) continue;
-    name_failure(other->number(), *failure);
-    if (!stopped || failure->sequence < stopped->failure.sequence) stopped = Stopped{std::move(*failure), {}};
+  for (auto& failed : failures()) {
+    if (!stopped || failed.failure.sequence < stopped->failure.sequence) stopped = Stopped{std::move(failed.failure), {}};
   }
   const auto sent = std::exchange(sent_, {});
   if (!stopped) return std::nullopt;
@@ -623,6 +474,24 @@ std::optional<Gang::Stopped> Gang::settle() {
     if (one.sequence >= stopped->failure.sequence) stopped->never_made.insert(stopped->never_made.end(), one.fresh.begin(), one.fresh.end());
   }
   return stopped;
+}
+
+std::vector<Gang::Failed> Gang::failures() {
+  flush();
+  std::vector<Failed> failed;
+  for (const auto& other : others_) {
+    auto failure = other->settle();
+    if (!failure) continue;
+    name_failure(other->number(), *failure);
+    failed.push_back({other->number(), std::move(*failure)});
+  }
+  return failed;
+}
+
+std::vector<Gang::Failed> Gang::settle_each() {
+  auto failed = failures();
+  sent_.clear();
+  return failed;
 }
 
 void Gang::name_failure(int place, Failure& failure) const {

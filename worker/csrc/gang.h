@@ -2,19 +2,23 @@
 //
 // Until a plan divides a step, one device computes at a time. A storage lies whole on one device, its home; a call runs where most of the
 // bytes lie that it is given, and the rest is brought there. Before another device goes on, all that was sent to the one before is known to
-// be carried out: so a failure is as precise as on one device.
+// be carried out: so a failure is as precise as on one device. What no device has room for while a call runs lies on the first one's host: so all
+// storages together may take the memory of all devices, and a call the memory of one.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
 #include <forebay/traces.h>
 #include <forebay/wire.h>
 
+#include "bulk_copy.h"
 #include "device.h"
 #include "failure.h"
 #include "plan.h"
@@ -94,9 +98,22 @@ class Gang {
   int clear_place(const std::vector<uint64_t>& ids, int64_t fresh_bytes);
   // As clear_place, of a device.
   void clear(int place, const std::vector<uint64_t>& ids, int64_t fresh_bytes);
-  // Moves storages but these from a device to others, the largest first, until it has room for so many bytes and, as far as can be, for so many more
-  // that an operator may keep while it runs. All must be settled.
-  void relieve(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes = 0);
+  // Moves storages but these from a device to others and the host, the largest first, until it has room for so many bytes and, as far as can be, for so
+  // many more that an operator may keep while it runs. The other devices are left room for `left_bytes`. All must be settled.
+  void relieve(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes = 0, int64_t left_bytes = 0);
+  // Moves all storages but these from a device to the host. All must be settled.
+  void empty(int place, const std::vector<uint64_t>& but);
+  // How devices leave what they hold together, but these, until there is room: copies to one of them, and rows to the host.
+  using Leave = std::function<void(const std::function<bool()>& has_room, const std::vector<uint64_t>& but)>;
+  void leave_by(Leave copies, Leave rows) {
+    leave_copies_ = std::move(copies);
+    leave_rows_ = std::move(rows);
+  }
+  // Whether what a call's operator keeps while it runs may be more than a device, or one of all, has room for.
+  bool may_lack(int place, const Plan& plan) const;
+  bool any_may_lack(const Plan& plan) const;
+  // What the client is told where memory does not suffice: as a device said it, or this.
+  std::string out_of_memory_text(const std::string& told) const;
   // What an operator may keep while it runs beside what it is given and makes: as much as its results and the largest of its arguments, as convolutions
   // do, up to a third of a device's memory.
   int64_t scratch_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const;
@@ -126,6 +143,12 @@ class Gang {
     std::vector<uint64_t> never_made;  // came after the failing call, or of it; some may be gone
   };
   std::optional<Stopped> settle();
+  // As settle, of calls whose results the caller withdraws or asks for again where they failed.
+  struct Failed {
+    int place;
+    Failure failure;
+  };
+  std::vector<Failed> settle_each();
   void flush();
 
   // Bytes that the other devices hold beside those that are counted: copies.
@@ -144,11 +167,16 @@ class Gang {
   void write(uint64_t id, const Entry& entry, int64_t offset, const uint8_t* data, int64_t bytes);
   void copy(uint64_t target, int64_t target_offset, uint64_t source, int64_t source_offset, int64_t bytes);
 
+  // Whole, in memory of the host's. `period`: as HostMemory has it.
+  void keep_on_host(uint64_t id, c10::Storage memory, int64_t period);
+
   // Parking and back: all storages' bytes come to this process's memory, beside the device's; and get homes again.
   void fetch_all();
   void spread();
 
  private:
+  static constexpr int64_t kTemporaries = 8;  // what operators keep while they run is hardly ever so many times what they are given and make
+
   // A call that was sent.
   struct Sent {
     int place;
@@ -180,8 +208,12 @@ class Gang {
   int64_t room(int place) const { return part_of(storages_.limit_bytes()) - used(place); }
   // As room, without what operators keep for the time that they run, as far as it can be left free.
   int64_t spare_room(int place, int64_t scratch_bytes) const { return room(place) - std::max(scratch_bytes, part_of(storages_.limit_bytes()) / 8); }
-  // Moves storages no larger than so many bytes from a device to others, smaller ones out of their way first.
-  void relieve(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes, int64_t largest_bytes);
+  std::vector<uint64_t> movable(int place, const std::vector<uint64_t>& but);
+  void move(uint64_t id, int place);
+  void bring_to_host(uint64_t id);
+  int home_with_room(int64_t bytes, const std::vector<int64_t>& used);
+  void for_each_piece(uint64_t id, const BulkCopy::Take& take);
+  std::vector<Failed> failures();
   std::vector<std::vector<size_t>> divided(const std::vector<std::vector<int64_t>>& bytes) const;
   int home_for(int64_t bytes, const std::vector<int64_t>& used);
   // As relieve. Throws CommandError where there is no room even so.
@@ -194,11 +226,14 @@ class Gang {
   std::vector<std::unique_ptr<Rank>> others_;
   Homes homes_;
   int turn_ = 0;  // kScatter
+  size_t hosted_turn_ = 0;
   const Device& device_;
   Storages& storages_;
   Layouts& layouts_;
   int active_ = 0;
   int64_t copied_bytes_ = 0;
+  int64_t hosted_bytes_ = 0;  // of storages that lie on the host
+  Leave leave_copies_, leave_rows_;
   std::vector<Sent> sent_;  // since all was settled
   std::vector<Definition> operators_;
   std::vector<Definition> own_operators_;  // numbers from kOperatorsMax on

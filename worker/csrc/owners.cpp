@@ -16,6 +16,10 @@ bool is_home(const Entry& entry) { return entry.share() == nullptr && entry.hold
 
 }  // namespace
 
+Owners::Owners(Gang& gang, Storages& storages, Caller& caller, Shares& shares) : gang_(gang), storages_(storages), caller_(caller), shares_(shares) {
+  gang_.leave_by([this](const auto& has_room, const auto& but) { leave_copies(has_room, but); }, [this](const auto& has_room, const auto& but) { leave_rows(has_room, but); });
+}
+
 // Whether what is written lies in lists whose items are taken one by one.
 bool Owners::is_owned_together(uint64_t number, const Plan& plan, const wire::Words& words) const {
   if (gang_.length_of_items(number) < 2) return false;
@@ -29,26 +33,47 @@ bool Owners::is_owned_together(uint64_t number, const Plan& plan, const wire::Wo
 }
 
 std::vector<Owners::Part> Owners::parts_of(uint64_t number, Plan& plan, const wire::Words& words) {
-  std::vector<Part> parts;
-  if (!plan.sparse.empty()) return parts;
-  if (is_owned_together(number, plan, words)) {
-    const auto places = places_of(gang_.items_of(number, words));
-    for (int place = 0; place < devices(); ++place) {
-      std::vector<size_t> items;
-      for (size_t item = 0; item < places.size(); ++item) {
-        if (places[item] == place) items.push_back(item);
-      }
-      if (!items.empty()) parts.push_back({place, gang_.part_of_items(number, words, items)});
-    }
-    return parts;
-  }
+  if (!plan.sparse.empty()) return {};
+  if (is_owned_together(number, plan, words)) return parts_of_items(number, plan, words);
   std::vector<int64_t> there(gang_.size(), 0);
+  int64_t bytes = 0;
   for (const uint64_t id : Gang::storages_of(plan, words)) {
     const Entry& entry = storages_.at(id);
-    if (is_home(entry) && lent_.count(id) == 0) there[static_cast<size_t>(entry.home())] += entry.bytes();
+    if (!is_home(entry) || lent_.count(id) != 0) continue;
+    bytes += entry.bytes();
+    if (entry.home() != kOnHost) there[static_cast<size_t>(entry.home())] += entry.bytes();
   }
+  if (bytes < kOwnedBytes) return {};
   const auto most = std::max_element(there.begin(), there.end());
-  if (std::accumulate(there.begin(), there.end(), int64_t{0}) >= kOwnedBytes) parts.push_back({static_cast<int>(most - there.begin()), {number, &plan, words}});
+  const int place = *most > 0 ? static_cast<int>(most - there.begin()) : gang_.roomiest();
+  std::vector<Part> parts;
+  parts.push_back({place, {number, &plan, words}});
+  return parts;
+}
+
+std::vector<Owners::Part> Owners::parts_of_items(uint64_t number, const Plan& plan, const wire::Words& words) {
+  const auto items = gang_.items_of(number, words);
+  const auto places = places_of(items);
+  const int64_t most = gang_.part_of(storages_.limit_bytes()) / 4 * 3;  // of a round, at a device
+  const double growth = 1.0 + static_cast<double>(plan.new_bytes) / static_cast<double>(std::max<int64_t>(plan.given_bytes, 1));
+  std::vector<Part> parts;
+  for (int place = 0; place < devices(); ++place) {
+    std::vector<std::vector<size_t>> rounds;
+    int64_t together = 0;
+    for (size_t item = 0; item < places.size(); ++item) {
+      if (places[item] != place) continue;
+      int64_t bytes = 0;
+      for (const uint64_t id : items[item]) bytes += storages_.at(id).bytes();
+      bytes = static_cast<int64_t>(static_cast<double>(bytes) * growth);
+      if (rounds.empty() || together + bytes > most) {
+        rounds.emplace_back();
+        together = 0;
+      }
+      rounds.back().push_back(item);
+      together += bytes;
+    }
+    for (size_t round = 0; round < rounds.size(); ++round) parts.push_back({place, gang_.part_of_items(number, words, rounds[round]), round});
+  }
   return parts;
 }
 
@@ -62,7 +87,7 @@ std::vector<int> Owners::places_of(const std::vector<std::vector<uint64_t>>& ite
     for (const uint64_t id : items[item]) {
       const Entry& entry = storages_.at(id);
       bytes[item] += entry.bytes();
-      if (entry.is_kept()) places[item] = entry.home();
+      if (entry.is_kept() && entry.home() != kOnHost) places[item] = entry.home();
     }
     if (places[item] >= 0) kept[static_cast<size_t>(places[item])] += bytes[item];
   }
@@ -82,13 +107,19 @@ std::vector<int> Owners::places_of(const std::vector<std::vector<uint64_t>>& ite
   return places;
 }
 
-std::vector<uint64_t> Owners::shared_by(const std::vector<Part>& parts) const {
-  std::vector<uint64_t> all, shared;
-  for (const auto& part : parts) {
-    const auto ids = Gang::storages_of(*part.call.plan, part.call.words);
+std::vector<uint64_t> Owners::given_to(const std::vector<const Part*>& parts) {
+  std::vector<uint64_t> all;
+  for (const Part* part : parts) {
+    const auto ids = Gang::storages_of(*part->call.plan, part->call.words);
     all.insert(all.end(), ids.begin(), ids.end());
   }
   std::sort(all.begin(), all.end());
+  return all;
+}
+
+std::vector<uint64_t> Owners::shared_by(const std::vector<const Part*>& parts) {
+  const auto all = given_to(parts);
+  std::vector<uint64_t> shared;
   for (auto id = all.begin(); id != all.end(); ++id) {
     if (id != all.begin() && *id == *(id - 1) && (shared.empty() || shared.back() != *id)) shared.push_back(*id);
   }
@@ -96,10 +127,12 @@ std::vector<uint64_t> Owners::shared_by(const std::vector<Part>& parts) const {
 }
 
 bool Owners::are_ready(const std::vector<Part>& parts) const {
-  const auto shared = shared_by(parts);
+  std::vector<const Part*> all;
+  for (const auto& part : parts) all.push_back(&part);
+  const auto shared = shared_by(all);
   return std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
     const auto ids = Gang::storages_of(*part.call.plan, part.call.words);
-    return has_room(part.place, part.call.plan->new_bytes) && std::all_of(ids.begin(), ids.end(), [&](uint64_t id) {
+    return part.round == 0 && has_room(part.place, part.call.plan->new_bytes) && std::all_of(ids.begin(), ids.end(), [&](uint64_t id) {
       const Entry& entry = storages_.at(id);
       if (is_copies(entry)) return true;
       if (entry.is_partial() || std::binary_search(shared.begin(), shared.end(), id)) return false;
@@ -108,63 +141,80 @@ bool Owners::are_ready(const std::vector<Part>& parts) const {
   });
 }
 
-void Owners::prepare(const std::vector<Part>& parts) {
-  const auto shared = shared_by(parts);
+Owners::Round Owners::of_round(std::vector<Part>& parts, size_t round) {
+  Round found;
+  for (auto& part : parts) {
+    if (part.round == round) found.push_back(&part);
+  }
+  return found;
+}
+
+void Owners::prepare_round(const Round& parts) {
+  const auto shared = shared_by({parts.begin(), parts.end()}), all = given_to({parts.begin(), parts.end()});
   std::vector<uint64_t> partial;
   for (const uint64_t id : shared) {
     if (storages_.at(id).is_partial()) partial.push_back(id);
   }
   shares_.merge(partial);
   copy(shared);
-  std::vector<std::vector<uint64_t>> given;  // to each part
-  size_t most = 0;
-  for (const auto& part : parts) {
-    const auto& ids = given.emplace_back(Gang::storages_of(*part.call.plan, part.call.words));
+  for (const Part* part : parts) {
+    const auto ids = given_to({part});
     partial.clear();
     std::copy_if(ids.begin(), ids.end(), std::back_inserter(partial), [&](uint64_t id) { return storages_.at(id).is_partial(); });
-    shares_.merge_at(partial, part.place);
-    keep_written(part);
-    most = std::max(most, ids.size());
-  }
-  for (size_t index = 0; index < most; ++index) {  // by turns, so that devices with little room can exchange what they keep
-    for (size_t part = 0; part < parts.size(); ++part) {
-      if (index < given[part].size()) bring(given[part][index], parts[part].place, given[part]);
+    shares_.merge_at(partial, part->place);
+    keep_written(*part);
+    for (const uint64_t id : ids) {  // what is used by no device where it lies leaves it, so that there is room for what is
+      const Entry& entry = storages_.at(id);
+      if (is_home(entry) && entry.home() != part->place && entry.home() != kOnHost) gang_.bring(id, has_room(part->place, entry.bytes()) ? part->place : kOnHost);
     }
   }
+  std::vector<int64_t> wanted;
+  for (const Part* part : parts) {
+    wanted.push_back(part->call.plan->new_bytes);
+    for (const uint64_t id : given_to({part})) {
+      const Entry& entry = storages_.at(id);
+      if (entry.is_untouched() || (is_home(entry) && entry.home() != part->place)) wanted.back() += entry.bytes();
+    }
+  }
+  const int64_t most = *std::max_element(wanted.begin(), wanted.end());
   for (size_t part = 0; part < parts.size(); ++part) {
-    int64_t bytes = parts[part].call.plan->new_bytes;
-    for (const uint64_t id : given[part]) {
-      bring(id, parts[part].place, given[part]);  // what another part had no room for
-      if (storages_.at(id).is_untouched()) bytes += storages_.at(id).bytes();
+    make_room_at(parts[part]->place, wanted[part], all, most + spare_bytes());
+    for (const uint64_t id : given_to({parts[part]})) {
+      if (is_home(storages_.at(id))) gang_.bring(id, parts[part]->place);
     }
-    make_room_at(parts[part].place, bytes, given[part]);
   }
 }
 
-void Owners::bring(uint64_t id, int place, const std::vector<uint64_t>& with) {
-  const Entry& entry = storages_.at(id);
-  if (!is_home(entry) || entry.home() == place) return;
-  make_room_at(place, entry.bytes(), with);
-  gang_.bring(id, place);
+void Owners::carry_out(std::vector<Part>& parts, uint64_t sequence, const std::function<bool()>& settle) {
+  for (size_t round = 0;; ++round) {
+    const auto these = of_round(parts, round);
+    if (these.empty()) return;
+    if (round > 0) {
+      if (!settle()) throw CommandError(wire::FailureCode::kOperator, "a part of the call failed");
+      prepare_round(these);
+    }
+    carry_out_round(these, sequence);
+  }
 }
 
-void Owners::carry_out(std::vector<Part>& parts, uint64_t sequence) {
-  for (auto& part : parts) {
-    auto& [place, call] = part;
-    keep_written(part);
-    for (const uint64_t id : Gang::storages_of(*call.plan, call.words)) {
+void Owners::carry_out_round(const Round& parts, uint64_t sequence) {
+  for (Part* part : parts) {
+    auto& call = part->call;
+    keep_written(*part);
+    for (const uint64_t id : given_to({part})) {
       Entry& entry = storages_.at(id);
-      if (entry.is_untouched()) gang_.bring(id, place);
+      if (entry.is_untouched()) gang_.bring(id, part->place);
       if (entry.share() == nullptr) entry.keep();
     }
-    if (place == 0) continue;
+    if (part->place == 0) continue;
     caller_.check(*call.plan, call.words);
     caller_.take_results(*call.plan);
-    gang_.call(place, call.definition, *call.plan, call.words, sequence);
-    gang_.rank(place).flush();
+    gang_.call(part->place, call.definition, *call.plan, call.words, sequence);
+    gang_.rank(part->place).flush();
   }
-  for (auto& [place, call] : parts) {
-    if (place == 0) {
+  for (Part* part : parts) {
+    auto& call = part->call;
+    if (part->place == 0) {
       caller_.bind(*call.plan, call.words);
       caller_.run(*call.plan);
     }
@@ -211,15 +261,14 @@ bool Owners::make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t 
   if (have_room(bytes, scratch_bytes)) return true;
   leave_copies([&] { return have_room(bytes + spare_bytes(), scratch_bytes); }, but);
   for (int place = 0; place < devices(); ++place) {
-    if (!gang_.has_room(place, bytes + std::max(spare_bytes(), scratch_bytes))) gang_.relieve(place, bytes, but, scratch_bytes);
+    const int64_t wanted = bytes + std::max(spare_bytes(), scratch_bytes);
+    if (!gang_.has_room(place, wanted)) gang_.relieve(place, bytes, but, scratch_bytes, wanted);
   }
   return gang_.all_have_room(bytes);
 }
 
-bool Owners::make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but) {
-  if (has_room(place, bytes)) return true;
-  leave_copies([&] { return has_room(place, bytes + spare_bytes()); }, but);
-  if (!has_room(place, bytes)) gang_.relieve(place, bytes, but);
+bool Owners::make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t left_bytes) {
+  if (!has_room(place, bytes)) gang_.relieve(place, bytes, but, 0, left_bytes);
   return gang_.has_room(place, bytes);
 }
 
@@ -235,6 +284,20 @@ void Owners::leave_copies(const std::function<bool()>& has_room, const std::vect
     const int place = gang_.roomiest();
     if (storages_.at(id).is_partial()) shares_.merge_at({id}, place);
     else keep(id, place);
+  }
+}
+
+void Owners::leave_rows(const std::function<bool()>& has_room, const std::vector<uint64_t>& but) {
+  std::vector<std::pair<int64_t, uint64_t>> rows;
+  for (const auto& item : storages_.items()) {
+    const Share* share = storages_.at(item.id).share();
+    const bool is_rows = share != nullptr && share->placement.sharing == Sharing::kRows;
+    if (is_rows && !std::binary_search(but.begin(), but.end(), item.id)) rows.emplace_back(-item.bytes, item.id);
+  }
+  std::sort(rows.begin(), rows.end());
+  for (const auto& [minus, id] : rows) {
+    if (has_room()) return;
+    shares_.host_rows(id);
   }
 }
 

@@ -127,6 +127,7 @@ class Planner {
       case Tag::kTensor:
         plan.tag = source.tag;
         plan.layout = layouts_.intern(source.geometry);
+        plan_->given_bytes = std::min(wire::kStorageBytesMax, plan_->given_bytes + plan.layout->span_bytes());
         ++plan_->tensors;
         bound({wire::Word::kStorage, wire::Word::kNumber});
         return kind == TypeKind::TensorType;

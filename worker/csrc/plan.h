@@ -105,6 +105,7 @@ struct Plan {
   std::vector<wire::Word> words;  // what a call binds, in order
   size_t new_storages = 0;
   int64_t new_bytes = 0;          // of all new storages
+  int64_t given_bytes = 0;        // of all tensor arguments, as far as they reach
   size_t items = 0;               // arguments and outputs with their lists' items
   std::string breach;             // of the operator's contract: a call fails
   std::vector<size_t> apart;      // arguments that its contract wants with their elements together: a call gives the kernel copies

@@ -272,6 +272,7 @@ Plan& Session::plan_of(uint64_t number) {
 Cause Session::stop(Failure failure) {
   const size_t most = failures_++ < kLongMessagesMax ? wire::kMessageBytesMax : kShortMessageBytes;
   failure.number = failures_;
+  if (gang_ && failure.code == wire::FailureCode::kOutOfMemory) failure.message = gang_->out_of_memory_text(failure.message);
   failure.message = told_text(std::move(failure.message), most);
   failure.inputs = told_text(std::move(failure.inputs), most);
   stopped_ = std::make_shared<const Failure>(std::move(failure));

@@ -264,6 +264,9 @@ class Session {
   // What devices hold together is whole on this one, but that copies stay where they are only read.
   void make_whole(const std::vector<uint64_t>& ids, bool only_read = false);
   void carry_out(uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence);
+  void carry_out_at(int place, uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence);
+  // Waits for all that was sent. Throws CommandError where it failed: the results are the caller's to withdraw.
+  void demand_settled();
   // How long the calls of such a way take.
   wire::Work& work_of(const Way& way, const Plan& plan);
   // The device that carries out what is given such storages, which lie there then. None where something failed before.

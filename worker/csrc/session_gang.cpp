@@ -65,6 +65,7 @@ bool Session::gathered_here(uint64_t request, Plan& plan, uint64_t sequence) {
   try {
     const auto ids = Gang::storages_of(plan, words_);
     make_whole(ids, plan.mutated.empty());
+    if (gang_->may_lack(0, plan)) gang_->empty(0, ids);  // what it makes may be more than the client knows
     gang_->clear(0, ids, plan.new_bytes);
     gang_->gather(ids, 0);
     gang_->compute_at(0);
@@ -129,23 +130,45 @@ void Session::call_divided(uint64_t number, Plan& plan, uint64_t sequence) {
 
 void Session::carry_out(uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence) {
   const uint64_t since_ns = work_.clock();
-  const auto place = gathered(Gang::storages_of(plan, words), plan.new_bytes);
+  const auto ids = Gang::storages_of(plan, words);
+  const auto place = gathered(ids, plan.new_bytes);
   if (!place) return;  // stopped: the caller says what was never made
+  const bool is_watched = plan.mutated.empty() && gang_->may_lack(*place, plan);
+  if (is_watched && !is_settled()) return;
   const bool is_timed = timing_.is_noting();
   const TimedCall timed(timing_, sequence);
   auto& work = work_.alone(plan.op, data_parallel_ ? data_parallel_->why_off() : wire::Alone::kNoBatch);
-  if (*place == 0) {
+  try {
+    carry_out_at(*place, definition, plan, words, sequence);
+    if (is_watched) demand_settled();
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {  // for what its operator keeps while it runs: it may be tried again as it writes to nothing
+    if (!is_watched || !is_out_of_memory(std::current_exception())) throw;
+    caller_.withdraw();
+    gang_->empty(*place, ids);
+    carry_out_at(*place, definition, plan, words, sequence);
+    demand_settled();
+  }
+  work_.book(work, since_ns);
+  if (*place != 0 && is_timed) settle_gang();
+}
+
+void Session::carry_out_at(int place, uint64_t definition, Plan& plan, const wire::Words& words, uint64_t sequence) {
+  if (place == 0) {
     caller_.bind(plan, words);
-    caller_.run(plan);
-    work_.book(work, since_ns);
-    return;
+    return caller_.run(plan);
   }
   if (&words != &words_) caller_.check(plan, words);
   caller_.take_results(plan);
-  gang_->call(*place, definition, plan, words, sequence);
-  work_.book(work, since_ns);
+  gang_->call(place, definition, plan, words, sequence);
   sent_operator_ = &plan.op.schema().name();
-  if (is_timed) settle_gang();
+}
+
+void Session::demand_settled() {
+  const GangWork::Wait wait(work_);
+  const Running::Call waiting(caller_.running(), *sent_operator_);
+  for (const auto& [place, failure] : gang_->settle_each()) throw CommandError(failure.code, failure.message);
 }
 
 void Session::never_make(const Plan& plan, const Cause& cause) {

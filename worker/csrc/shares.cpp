@@ -47,7 +47,7 @@ void Shares::begin(uint64_t id, const Placement& placement) {
 
 void Shares::cut(uint64_t id, int64_t period) {
   Entry& entry = storages_.at(id);
-  const c10::Storage whole = entry.touch(device_);
+  const c10::Storage whole = entry.home() == kOnHost ? entry.on_host()->memory() : entry.touch(device_);
   const int64_t bytes = entry.bytes() / devices();
   auto own = part(whole, entry.bytes(), 0, period);
   hold(id, {Sharing::kRows, period, 0}, /*made=*/false);
@@ -57,6 +57,7 @@ void Shares::cut(uint64_t id, int64_t period) {
     entry.share_as(nullptr);
     throw;
   }
+  entry.leave_home();
   entry.exchange(own);
 }
 
@@ -64,6 +65,11 @@ void Shares::gather(uint64_t id) {
   Entry& entry = storages_.at(id);
   if (entry.share() == nullptr) return gang_.gather({id}, 0);
   entry.replace(whole(id, [&](int64_t bytes) { return device_.allocate(bytes, /*zeroed=*/false); }));
+}
+
+void Shares::host_rows(uint64_t id) {
+  const int64_t period = storages_.at(id).share()->placement.period;
+  gang_.keep_on_host(id, whole(id, [&](int64_t bytes) { return device_.allocate_parked(bytes); }), period);
 }
 
 c10::Storage Shares::whole(uint64_t id, const Allocate& allocate) {
@@ -189,8 +195,9 @@ std::vector<c10::Storage> Shares::fetched(const std::vector<uint64_t>& ids) {
     const Entry& entry = storages_.at(id);
     const int64_t bytes = entry.bytes();
     memory.push_back(entry.home() == 0 ? entry.memory() : device_.allocate(bytes, /*zeroed=*/false));
-    on_host.push_back(entry.home() == 0 || device_.is_host() ? memory.back() : device_.allocate_parked(bytes));
-    if (entry.home() != 0) ranges[static_cast<size_t>(entry.home())].push_back({id, 0, bytes, static_cast<uint8_t*>(on_host.back().mutable_data())});
+    if (entry.home() == kOnHost) on_host.push_back(entry.on_host()->memory());
+    else on_host.push_back(entry.home() == 0 || device_.is_host() ? memory.back() : device_.allocate_parked(bytes));
+    if (entry.home() > 0) ranges[static_cast<size_t>(entry.home())].push_back({id, 0, bytes, static_cast<uint8_t*>(on_host.back().mutable_data())});
   }
   for (int place = 1; place < devices(); ++place) gang_.rank(place).read(ranges[static_cast<size_t>(place)]);
   for (size_t index = 0; index < ids.size(); ++index) {

@@ -29,10 +29,12 @@ class Shares {
   void keep(uint64_t id, int place);
   // A storage that nothing has touched.
   void begin(uint64_t id, const Placement& placement);
-  // Cuts a storage that lies whole on this device.
+  // Cuts a storage that lies whole on this device, or on the host.
   void cut(uint64_t id, int64_t period);
   // Makes it whole on this device alone.
   void gather(uint64_t id);
+  // Makes rows whole on the host, which keeps how they were cut.
+  void host_rows(uint64_t id);
 
   // The bytes of all of it, in memory of `allocate`'s; not to be written to.
   using Allocate = std::function<c10::Storage(int64_t bytes)>;

@@ -46,6 +46,7 @@ Layout checked_layout(uint64_t id, const wire::Geometry& geometry) {
 
 const c10::Storage& Entry::memory_of(const Device& device) {
   TORCH_INTERNAL_ASSERT(spilled_.empty(), "a storage is used while it is on disk");
+  TORCH_INTERNAL_ASSERT(home() == 0, "a storage is used on the first device while it lies elsewhere");
   if (!memory_) memory_ = device.allocate(bytes_, /*zeroed=*/true);
   return memory_;
 }

@@ -73,6 +73,30 @@ class Share {
   int64_t counted_ = 0;
 };
 
+// The home of what no device has room for: the memory of the first device's host.
+constexpr int kOnHost = -1;
+
+// A storage's memory there; counted as long as it is.
+class HostMemory {
+ public:
+  // `period`: of what all devices held in rows (placement.h), else 0.
+  HostMemory(c10::Storage memory, int64_t period, int64_t& hosted_bytes) : memory_(std::move(memory)), period_(period), hosted_bytes_(hosted_bytes) { hosted_bytes_ += bytes(); }
+  ~HostMemory() { hosted_bytes_ -= bytes(); }
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+
+  const c10::Storage& memory() const { return memory_; }
+  uint8_t* data() const { return static_cast<uint8_t*>(memory_.mutable_data()); }
+  int64_t period() const { return period_; }
+
+ private:
+  int64_t bytes() const { return static_cast<int64_t>(memory_.nbytes()); }
+
+  c10::Storage memory_;
+  int64_t period_;
+  int64_t& hosted_bytes_;
+};
+
 // One storage. Its memory is made when it is first touched, so that an ALLOCATE needs no lease. While the session is parked it may be
 // spilled: its bytes are in a file, in pieces.
 class Entry {
@@ -88,17 +112,27 @@ class Entry {
   const c10::Storage& memory() const { return memory_; }
   bool has_memory() const { return static_cast<bool>(memory_); }
 
-  // Of a session with several devices: the one where its bytes lie, 0 for this one.
-  int home() const { return elsewhere_ ? elsewhere_->rank().number() : 0; }
+  // Of a session with several devices: the one where its bytes lie, 0 for this one; or kOnHost.
+  int home() const { return elsewhere_ ? elsewhere_->rank().number() : on_host_ ? kOnHost : 0; }
   // Whether it was touched; else it reads as zeros, and may be made anywhere.
-  bool holds_anything() const { return memory_ || elsewhere_ || !spilled_.empty(); }
+  bool holds_anything() const { return memory_ || elsewhere_ || on_host_ || !spilled_.empty(); }
   void live_elsewhere(std::unique_ptr<RankMemory> memory) {
     replace(c10::Storage(nullptr));
     spilled_.clear();
     elsewhere_ = std::move(memory);
   }
-  // Its memory at its home, which is its no more.
-  std::unique_ptr<RankMemory> leave_home() { return std::move(elsewhere_); }
+  void live_on_host(std::unique_ptr<HostMemory> memory) {
+    replace(c10::Storage(nullptr));
+    spilled_.clear();
+    on_host_ = std::move(memory);
+  }
+  // Where its home is the host.
+  const HostMemory* on_host() const { return on_host_.get(); }
+  // Its memory on the other device that is its home, if one is. It has no home any more.
+  std::unique_ptr<RankMemory> leave_home() {
+    on_host_.reset();
+    return std::move(elsewhere_);
+  }
   // Whether its home is one that it was given to stay there (owners.h).
   bool is_kept() const { return kept_; }
   void keep() { kept_ = true; }
@@ -137,6 +171,7 @@ class Entry {
   void replace(c10::Storage memory) {
     memory_ = std::move(memory);
     elsewhere_.reset();
+    on_host_.reset();
     share_.reset();
     kept_ = false;
     forget_views();
@@ -184,6 +219,7 @@ class Entry {
   Cause shortfall_;
   c10::Storage memory_{nullptr};
   std::unique_ptr<RankMemory> elsewhere_;
+  std::unique_ptr<HostMemory> on_host_;
   std::unique_ptr<Share> share_;
   bool kept_ = false;
   struct End {
