@@ -337,7 +337,7 @@ void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, cons
     caller_.bind(local, parts.front());
     caller_.run(local);
   };
-  const bool is_watched = is_watched_for_room(local);
+  const bool is_watched = gang_.any_may_lack(local) && Gang::is_repeatable(local, parts.front());
   if (is_watched && !settle_()) throw CommandError(wire::FailureCode::kOperator, "a call before it failed");
   may_fail_ = may_fail_ || may_fail(local);
   for (int place = 1; place < devices(); ++place) send(place);
@@ -362,10 +362,6 @@ void DataParallel::free_made(const Plan& plan, const wire::Words& words) {
   });
 }
 
-// A call that writes to nothing may be tried again where memory did not suffice for what its operator keeps while it runs.
-bool DataParallel::is_watched_for_room(const Plan& plan) const { return plan.mutated.empty() && gang_.any_may_lack(plan); }
-
-// Where memory does not suffice on a device, it keeps nothing but what the call is given, and tries again. `run`, `send`: here, and on another device.
 void DataParallel::run_where_room(const Plan& plan, const wire::Words& words, const std::function<void()>& run, const std::function<void(int)>& send) {
   std::vector<int> short_of_room;
   for (int attempt = 0;; ++attempt) {
@@ -426,7 +422,7 @@ void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
-    if (!plan.mutated.empty() || !is_out_of_memory(std::current_exception())) throw;
+    if (!Gang::is_repeatable(plan, words) || !is_out_of_memory(std::current_exception())) throw;
     caller_.withdraw();
     gang_.empty(0, ids);
     run_on_whole(plan, words, ids);

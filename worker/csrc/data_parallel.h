@@ -104,7 +104,8 @@ class DataParallel {
   bool has_room_for(const Plan& plan, const std::vector<uint64_t>& ids);
   void run_whole(Plan& plan, const wire::Words& words);
   void run_on_whole(Plan& plan, const wire::Words& words, const std::vector<uint64_t>& ids);
-  bool is_watched_for_room(const Plan& plan) const;
+  // Where memory does not suffice on a device for what an operator keeps while it runs, tries again when it keeps nothing but what the call is given.
+  // `run`, `send`: here, and on another device.
   void run_where_room(const Plan& plan, const wire::Words& words, const std::function<void()>& run, const std::function<void(int)>& send);
   void free_made(const Plan& plan, const wire::Words& words);
   void run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);

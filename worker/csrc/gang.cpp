@@ -195,6 +195,18 @@ std::vector<uint64_t> Gang::written_of(const Plan& plan, const wire::Words& word
   return each_once(std::move(ids));
 }
 
+bool Gang::is_repeatable(const Plan& plan, const wire::Words& words) {
+  if (plan.mutated.empty()) return true;
+  for (const auto& argument : plan.op.schema().arguments()) {
+    const bool is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+    if (is_written && !argument.is_out()) return false;
+  }
+  std::vector<uint64_t> given;
+  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) { given.push_back(id); });
+  const auto written = written_of(plan, words);
+  return std::all_of(written.begin(), written.end(), [&](uint64_t id) { return std::count(given.begin(), given.end(), id) == 1; });
+}
+
 namespace {
 
 Definition encoded(const wire::Template& source) {

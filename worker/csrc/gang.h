@@ -109,6 +109,8 @@ class Gang {
     leave_copies_ = std::move(copies);
     leave_rows_ = std::move(rows);
   }
+  // Whether a call that fails for want of memory may be carried out again: it writes to nothing, or only to what it does not read.
+  static bool is_repeatable(const Plan& plan, const wire::Words& words);
   // Whether what a call's operator keeps while it runs may be more than a device, or one of all, has room for.
   bool may_lack(int place, const Plan& plan) const;
   bool any_may_lack(const Plan& plan) const;

@@ -133,7 +133,7 @@ void Session::carry_out(uint64_t definition, Plan& plan, const wire::Words& word
   const auto ids = Gang::storages_of(plan, words);
   const auto place = gathered(ids, plan.new_bytes);
   if (!place) return;  // stopped: the caller says what was never made
-  const bool is_watched = plan.mutated.empty() && gang_->may_lack(*place, plan);
+  const bool is_watched = gang_->may_lack(*place, plan) && Gang::is_repeatable(plan, words);
   if (is_watched && !is_settled()) return;
   const bool is_timed = timing_.is_noting();
   const TimedCall timed(timing_, sequence);
@@ -143,7 +143,7 @@ void Session::carry_out(uint64_t definition, Plan& plan, const wire::Words& word
     if (is_watched) demand_settled();
   } catch (const wire::WireError&) {
     throw;
-  } catch (...) {  // for what its operator keeps while it runs: it may be tried again as it writes to nothing
+  } catch (...) {  // for want of memory for what its operator keeps while it runs: then the device keeps nothing else
     if (!is_watched || !is_out_of_memory(std::current_exception())) throw;
     caller_.withdraw();
     gang_->empty(*place, ids);
