@@ -1,8 +1,8 @@
 """Programs that take most of a virtual device's memory, in five steps of a batch that comes anew.
 
 ``full_memory.py MODEL MIB ADDRESS TICKET OPTIMIZER…`` trains a model whose weights, gradients and two states of AdamW take so many MiB, with
-each optimizer, and prints the losses and the sum of the weights' squares by optimizer as JSON. MODEL ``rows`` keeps so many MiB of results
-of rows beside a large weight, and ``temporaries`` asks for what keeps three times its argument while it runs.
+each optimizer, and prints the losses and the sum of the weights' squares by optimizer as JSON. MODEL ``temporaries`` asks for what keeps
+three times its argument while it runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ MIB = 1 << 20
 BYTES_EACH = 16
 """Of a parameter: the weight, its gradient and two states."""
 STEPS, ROWS, WORDS = 5, 8, 101
-SAVED_BYTES = ROWS * 64 << 10
 
 
 class Residual(nn.Module):
@@ -43,7 +42,14 @@ class Residual(nn.Module):
 
 def resnet(channels: int) -> nn.Module:
     c = channels
-    parts = (Residual(3, c), Residual(c, c), Residual(c, 2 * c, 2), Residual(2 * c, 2 * c), Residual(2 * c, 4 * c, 2), Residual(4 * c, 4 * c))
+    parts = (
+        Residual(3, c),
+        Residual(c, c),
+        Residual(c, 2 * c, 2),
+        Residual(2 * c, 2 * c),
+        Residual(2 * c, 4 * c, 2),
+        Residual(4 * c, 4 * c),
+    )
     return nn.Sequential(*parts, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * c, WORDS))
 
 
@@ -51,7 +57,12 @@ class UNet(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         c = channels
-        self.first, self.second, self.third, self.middle = Residual(3, c), Residual(c, 2 * c, 2), Residual(2 * c, 4 * c, 2), Residual(4 * c, 4 * c)
+        self.first, self.second, self.third, self.middle = (
+            Residual(3, c),
+            Residual(c, 2 * c, 2),
+            Residual(2 * c, 4 * c, 2),
+            Residual(4 * c, 4 * c),
+        )
         self.up, self.upper = nn.ConvTranspose2d(4 * c, 2 * c, 2, 2), nn.ConvTranspose2d(2 * c, c, 2, 2)
         self.back, self.last, self.head = Residual(4 * c, 2 * c), Residual(2 * c, c), nn.Conv2d(c, 1, 1)
 
@@ -111,23 +122,6 @@ def train(name: str, mib: int, optimizer_name: str) -> dict[str, object]:
     return {"losses": losses, "squares": sum(parameter.detach().square().sum().item() for parameter in model.parameters())}
 
 
-def rows(mib: int) -> dict[str, object]:
-    """Each device has room for its part of the rows, or for the weight and its gradient."""
-    generator, losses = torch.Generator().manual_seed(1), []
-    weight = (torch.randn(mib * MIB // 8 // 4 // 1024, 1024, generator=generator) / 32).to("cuda").requires_grad_()
-    for _ in range(STEPS):
-        x = torch.randn(ROWS, SAVED_BYTES // ROWS // 4, generator=generator).to("cuda")
-        saved = [x]
-        for step in range(mib * MIB * 3 // 4 // SAVED_BYTES):
-            saved.append(torch.tanh(saved[-1] * 1.5 + step % 3))
-        made = torch.cat([value[:, :1024] for value in saved[::16]]) @ weight.t()
-        made.square().mean().backward()
-        assert weight.grad is not None
-        losses += [made.sum().item(), weight.grad.square().sum().item(), sum(value.mean() for value in saved).item()]  # type: ignore[union-attr]
-        weight.grad = None
-    return {"losses": losses, "squares": weight.detach().square().sum().item()}
-
-
 def temporaries(mib: int) -> dict[str, object]:
     """Of a fifth of a device's memory, where the rest of all devices is taken but for a quarter."""
     generator, losses = torch.Generator().manual_seed(1), []
@@ -146,4 +140,4 @@ if __name__ == "__main__":
     if name in MODELS:
         print(json.dumps({optimizer: train(name, mib, optimizer) for optimizer in sys.argv[5:]}))
     else:
-        print(json.dumps({"none": rows(mib) if name == "rows" else temporaries(mib)}))
+        print(json.dumps({"none": temporaries(mib)}))

@@ -53,13 +53,10 @@ SHORT = {(64, "unet", "foreach"), (64, "resnet", "plain")}
     ("memory_mib", "model", "optimizer"),
     [pytest.param(*one, marks=() if one in SHORT else pytest.mark.full_sweep) for one in LONG],
 )
-def test_a_training_of_three_quarters_of_all_memory_fits_several_devices(tmp_path: Path, memory_mib: int, model: str, optimizer: str) -> None:
+def test_a_training_of_three_quarters_of_all_memory_fits_several_devices(
+    tmp_path: Path, memory_mib: int, model: str, optimizer: str
+) -> None:
     agree(tmp_path, memory_mib, model, str(memory_mib * 3 // 4), optimizer)
-
-
-def test_rows_that_leave_no_room_for_a_weight_wait_on_the_host(tmp_path: Path) -> None:
-    """Each device holds 9 MiB of rows, of 16, and the weight and its gradient take 6 MiB each."""
-    agree(tmp_path, 64, "rows", "48")
 
 
 def test_an_operator_that_keeps_more_than_is_free_gets_a_device_of_its_own(tmp_path: Path) -> None:
@@ -71,4 +68,6 @@ def test_a_call_that_no_device_has_room_for_says_what_fits(tmp_path: Path) -> No
     done = said(tmp_path / "four", DEVICES, 64, "temporaries", "300")
     assert done.returncode != 0
     told = done.stderr
-    assert "this virtual device's limit of 64.00 MiB" in told and "It consists of 4 devices of 16.00 MiB, the fullest of which holds" in told
+    assert (
+        "this virtual device's limit of 64.00 MiB" in told and "It consists of 4 devices of 16.00 MiB, the fullest of which holds" in told
+    )
