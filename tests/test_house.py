@@ -210,7 +210,7 @@ def test_processes_that_tests_start_are_forks_but_for_those_that_are_counted() -
 DEFINED_ELSEWHERE = re.compile(
     r"^wire/"  # the wire's page and messages.py
     r"|/errors\.py$|_pool/model/(events|node_events|instructions)\.py$"  # one sentence each, in one file
-    r"|/http/|_service/handler\.py$|/pages/|/machine/|rows\.py$|/client/models/"  # endpoints, the state machine, columns of answers
+    r"|/http/|_service/handler\.py$|/pages/|/machine/|rows\.py$|/rows/|/client/models/"  # endpoints, the state machine, columns of answers
     r"|/migrations/"
 )
 SHAPES = re.compile(r"^_|^Invalid|(Error|Failure|Refused|Unavailable|Row|Rows|Body|Page|Query)$")

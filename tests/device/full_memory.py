@@ -1,8 +1,8 @@
 """Programs that take most of a virtual device's memory, in five steps of a batch that comes anew.
 
-``full_memory.py MODEL MIB ADDRESS TICKET OPTIMIZER…`` trains a model whose weights, gradients and two states of AdamW take so many MiB, with
-each optimizer, and prints the losses and the sum of the weights' squares by optimizer as JSON. MODEL ``temporaries`` asks for what keeps
-three times its argument while it runs.
+``full_memory.py MODEL MIB ADDRESS TICKET OPTIMIZER…`` trains a model whose weights, gradients and two states of AdamW take so many MiB,
+with each optimizer, and prints the losses and the sum of the weights' squares by optimizer as JSON. MODEL ``temporaries`` asks for what
+keeps three times its argument while it runs.
 """
 
 from __future__ import annotations
