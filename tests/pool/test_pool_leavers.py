@@ -18,7 +18,7 @@ from forebay_service.people.roster import Membership, PeopleUnknown, Roster
 from sqlalchemy import select
 
 NOW = 1_700_000_000 * 10**9
-LIMITS = JobLimits(9, 9, 9, 9, 9, 100)
+LIMITS = JobLimits(9, 9, 9, 9, 9, 1_000, 1_000, 1_000, 1_000)
 PROGRAM = Program("script", "train.py", (), "", "train.py", None, 2, None)
 KEY = "a" * 32
 
