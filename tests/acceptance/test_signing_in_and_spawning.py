@@ -18,7 +18,7 @@ PROMETHEUS = Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.y
 
 def test_the_start_prints_address_and_every_login(cloud: Any) -> None:
     assert cloud.url in cloud.printed
-    assert sorted(cloud.logins) == ["acme-member", "acme-owner", "globex-owner", "operator"]
+    assert {"acme-member", "acme-owner", "globex-owner", "operator"} <= cloud.logins.keys(), "others may have joined since"
     assert all(password in cloud.printed for password in cloud.logins.values())
 
 

@@ -59,7 +59,7 @@ def test_entries_are_filtered_and_paged_and_for_operators_alone(pool: Make) -> N
     async def scenario() -> None:
         async with pool(warm_workers=0) as running:
             for number in range(5):
-                await running.call("PUT", f"api/quotas/tenant-{number}", "operator", {"weight": number + 1})
+                await running.call("PUT", f"api/quotas/firm-{number}", "operator", {"weight": number + 1})
             for who, status in ((None, 401), ("ada", 403), ("dashboards", 403)):
                 assert (await running.call("GET", "api/audit", who)).code == status
             seen, cursor = [], ""
@@ -67,13 +67,13 @@ def test_entries_are_filtered_and_paged_and_for_operators_alone(pool: Make) -> N
                 page = await running.get(f"api/audit?limit=2{cursor and '&cursor='}{cursor}")
                 seen += [entry["subject"] for entry in page["entries"]]
                 cursor = page["next"]
-            assert seen == [f"tenant-{number}" for number in (4, 3, 2, 1, 0)]
-            one = (await running.get("api/audit?subject=tenant-3&action=quota.set&who=operator"))["entries"]
+            assert seen == [f"firm-{number}" for number in (4, 3, 2, 1, 0)]
+            one = (await running.get("api/audit?subject=firm-3&action=quota.set&who=operator"))["entries"]
             assert [entry["after"]["weight"] for entry in one] == [4]
-            await running.call("PUT", "api/quotas/tenant-3/ada", "operator", {"weight": 9})
-            own = (await running.get("api/audit?subject=tenant-3"))["entries"]
-            assert [entry["subject"] for entry in own] == ["tenant-3/ada", "tenant-3"], "and what is of it"
-            assert (await running.get("api/audit?subject=tenant-"))["entries"] == []
+            await running.call("PUT", "api/quotas/firm-3/ada", "operator", {"weight": 9})
+            own = (await running.get("api/audit?subject=firm-3"))["entries"]
+            assert [entry["subject"] for entry in own] == ["firm-3/ada", "firm-3"], "and what is of it"
+            assert (await running.get("api/audit?subject=firm-"))["entries"] == []
             at_ns = one[0]["at_ns"]
             assert len((await running.get(f"api/audit?since_ns={at_ns}&until_ns={at_ns + 1}"))["entries"]) >= 1
             for bad in ("limit=0", "limit=x", "cursor=-1", "who=", "colour=red", "who=%ff"):

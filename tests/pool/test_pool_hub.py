@@ -33,7 +33,7 @@ class FailingHub:
             return 403, {"message": "Missing or invalid credentials."}
         if path.endswith("/user"):
             groups = ["tenant-acme"] if token != "pool" else []
-            return 200, {"name": token, "kind": "user", "groups": groups, "scopes": [COMPUTE]}
+            return 200, {"name": token, "kind": "service" if token == "pool" else "user", "groups": groups, "scopes": [COMPUTE]}
         _, _, server = path.rpartition("/")
         if "/users/gone/" in path:
             return 404, {"message": "No such user"}
