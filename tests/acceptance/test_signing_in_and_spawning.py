@@ -18,8 +18,8 @@ PROMETHEUS = Path(__file__).parents[2] / "deploy" / "prometheus" / "prometheus.y
 
 def test_the_start_prints_address_and_every_login(cloud: Any) -> None:
     assert cloud.url in cloud.printed
-    assert {"acme-member", "acme-owner", "globex-owner", "operator"} <= cloud.logins.keys(), "others may have joined since"
-    assert all(password in cloud.printed for password in cloud.logins.values())
+    for login in ("acme-member", "acme-owner", "globex-owner", "operator"):  # others may have joined since
+        assert cloud.logins[login] in cloud.printed
 
 
 def test_the_start_says_where_all_run_as_one_user_and_why(cloud: Any) -> None:
