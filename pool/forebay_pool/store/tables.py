@@ -265,6 +265,7 @@ JOB_RUNS = Table(
     Column("bytes", BigInteger, nullable=False, comment="Of the output that is kept"),
     Column("last", BigInteger, nullable=False, comment="Number of the last piece that was kept"),
 )
+Index("job_runs_by_user", JOB_RUNS.c.tenant, JOB_RUNS.c.user, JOB_RUNS.c.job)
 
 SCHEDULES = Table(
     "schedules",

@@ -12,7 +12,7 @@ import pytest
 from forebay_billing.model.months import Month
 from forebay_billing.payments.gateway import Gateway
 from forebay_billing.settings import Settings
-from forebay_billing.tables.engines import migrate, open_engines, reading, writing
+from forebay_billing.tables.engines import open_engines, reading
 from forebay_billing.writes import payment_outbox
 from forebay_service.errors import SettingsError
 from pydantic import SecretStr
@@ -343,22 +343,3 @@ def test_payments_without_a_key_are_refused_at_the_start(tmp_path: Path) -> None
     (tmp_path / "billing.toml").write_text('[[tokens]]\ntoken = "token-of-the-pool-service"\nname = "pool"\nkind = "service"\n')
     loaded = Settings.load(tmp_path / "billing.toml", {"FOREBAY_BILLING_STRIPE_KEY": "sk_test_fromTheEnvironment"})
     assert loaded.stripe_key_text() == "sk_test_fromTheEnvironment"
-
-
-def test_books_of_the_version_before_get_the_tables_and_keep_what_they_hold(database_url: str) -> None:
-    import alembic.command
-    import alembic.config
-
-    opened = open_engines(database_url, 2)
-    config = alembic.config.Config()
-    config.set_main_option("script_location", "forebay_billing:migrations")
-    config.set_main_option("path_separator", "os")
-    with writing(opened) as connection:
-        config.attributes["connection"] = connection
-        alembic.command.upgrade(config, "0003")
-        connection.execute(text("INSERT INTO accounts (id, name) VALUES (1, 'receivable:acme')"))
-    migrate(opened)
-    with reading(opened) as connection:
-        assert connection.execute(text("SELECT name FROM accounts")).scalars().all() == ["receivable:acme"]
-        assert connection.execute(text("SELECT count(*) FROM payment_outbox")).scalar_one() == 0
-    opened.dispose()
