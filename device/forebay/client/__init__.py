@@ -13,7 +13,17 @@ import os
 from dataclasses import replace
 
 from forebay.client.budgets import BudgetCalls
-from forebay.client.errors import Conflict, Forbidden, Invalid, NotFound, PreconditionFailed, Refused, ServiceFailed, Unauthorized
+from forebay.client.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    PreconditionFailed,
+    Refused,
+    ServiceFailed,
+    TooManyRequests,
+    Unauthorized,
+)
 from forebay.client.invoices import InvoiceCalls
 from forebay.client.jobs import JobCalls
 from forebay.client.notices import NoticeCalls
@@ -42,6 +52,7 @@ __all__ = [
     "Refused",
     "Row",
     "ServiceFailed",
+    "TooManyRequests",
     "Unauthorized",
 ]
 

@@ -36,6 +36,10 @@ class PreconditionFailed(Refused):
     """Somebody changed it meanwhile, so what stands is not of the ``etag`` that was given. Nothing was done."""
 
 
+class TooManyRequests(Refused):
+    """Too many requests of this user wait for an answer already; try again later."""
+
+
 class ServiceFailed(Refused):
     """The service failed, or cannot be asked right now; try again later."""
 
@@ -49,6 +53,7 @@ BY_STATUS: dict[int, type[Refused]] = {
     412: PreconditionFailed,
     413: Invalid,
     422: Invalid,
+    429: TooManyRequests,
 }
 FAILURES_FROM = 500
 
