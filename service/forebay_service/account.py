@@ -24,6 +24,7 @@ import os
 import pwd
 import random
 import sys
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -53,6 +54,8 @@ ACCELERATORS = ("/dev/kfd", "/dev/dri/renderD*", "/dev/nvidia*", "/dev/nvidia-ca
 DEVICES = "@devices"
 """Among groups: those that open them."""
 TRIES_MAX = 1000
+ROUNDS = 4
+"""Of looking for a free number."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -158,16 +161,26 @@ def _take(uids: range) -> None:
         os.setresgid(uids.start, uids.start, uids.start)
         os.setresuid(uids.start, uids.start, uids.start)
         return
+    for _ in range(ROUNDS):
+        if _take_one(random.sample(uids, min(len(uids), TRIES_MAX))):
+            return
+        time.sleep(random.uniform(0.01, 0.05))  # two that met at the last free one have both left it
+    raise OSError(f"none of the uids {uids[0]}-{uids[-1]} is free")
+
+
+def _take_one(uids: Iterable[int]) -> bool:
+    """Gives this process the first of the numbers that is nobody's; false if there is none."""
     this = str(os.getpid())
-    for uid in random.sample(uids, min(len(uids), TRIES_MAX)):
+    for uid in uids:
         if _is_users(uid):
             continue
         os.setresuid(uid, -1, -1)  # told to the others, and no more: what this process may do stays with the effective one
         if not any(uid in owners for process, owners in processes() if process.name != this):
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
-            return
-    raise OSError(f"none of the uids {uids[0]}-{uids[-1]} is free")
+            return True
+    os.setresuid(os.geteuid(), -1, -1)  # held by this one no longer, while it waits
+    return False
 
 
 def _is_users(uid: int) -> bool:
