@@ -30,6 +30,7 @@ def ada(cloud: Any) -> Any:
     return person
 
 
+@pytest.mark.full_sweep
 def test_she_signs_in_computes_is_billed_and_sees_her_pages(
     cloud: Any, ada: Any, kernel_type: Any, eventually: Any, text_of: Any
 ) -> None:  # fmt: skip

@@ -36,11 +36,11 @@ def searched(folder: Path, devices: int, count: int, seed: int) -> Any:
 
 @pytest.mark.parametrize("devices", [2, 3])
 def test_no_rule_by_which_calls_are_divided_depends_on_values(tmp_path: Path, devices: int, full_sweep: bool) -> None:
-    count = 50_000 if full_sweep else 1_000
+    count = 50_000 if full_sweep else 400
     found = searched(tmp_path, devices, count, seed=random.randrange(1 << 30) if full_sweep else devices)
     assert found["differences"] == []
     assert found["sequences"] > 0.9 * count
-    assert len(found["divided"]) > 200, "operators whose calls were divided"
+    assert len(found["divided"]) > (200 if full_sweep else 100), "operators whose calls were divided"
 
 
 def rows_of(x: torch.Tensor, parts: int) -> Parts:
