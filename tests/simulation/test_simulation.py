@@ -118,8 +118,8 @@ class History:
 
 
 class BillsTheIdleTime(StateMachine):
-    def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
-        super()._close_for_worker(epoch, reason, 0, interrupted)
+    def _close_for_worker(self, worker: Worker, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
+        super()._close_for_worker(worker, epoch, reason, 0, interrupted)
 
 
 class BillsTheDead(StateMachine):

@@ -26,6 +26,7 @@ from forebay_pool.model.types import (
     Seat,
     Session,
     SessionState,
+    Worker,
 )
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.forecast import Arrivals
@@ -110,7 +111,11 @@ class Core:
         self._orders = 0
         self._launches = 0
         self._on: dict[type[Any], Callable[[Any], None]] = {}
-        """Who hears an event or a message."""
+        """What handles an event, by its type."""
+        self._on_client: dict[type[Any], Callable[[Session, Any], None]] = {}
+        """What handles a message of a session's client."""
+        self._on_worker: dict[type[Any], Callable[[Worker, Any], None]] = {}
+        """What handles a message of a worker."""
 
     def _take_place(self, place: Place, session: Session, memory_bytes: int) -> None:
         self.fleet.take(place, session, memory_bytes)

@@ -118,8 +118,7 @@ class Resuming(Sessions):
         if group is not None:
             group.gathered = True
 
-    def _resume_session(self, message: wire.ResumeSession) -> None:
-        session = self._session
+    def _resume_session(self, session: Session, message: wire.ResumeSession) -> None:
         self._adopt(self.fleet.workers.get(message.worker or ""), session, message.ticket)
         worker, lease = session.worker, session.lease
         session.away_ns, session.stalled = None, False
@@ -155,8 +154,7 @@ class Resuming(Sessions):
 
     # A worker is back
 
-    def _resume_worker(self, message: wire.ResumeWorker) -> None:
-        worker = self._worker
+    def _resume_worker(self, worker: Worker, message: wire.ResumeWorker) -> None:
         if message.epoch is not None or message.ended is not None:  # else it holds nothing yet
             self._adopt(worker, self.sessions.get(message.session or ""), message.ticket)
         session, own = worker.session, worker.session or worker.keeps or worker.carries
@@ -197,7 +195,7 @@ class Resuming(Sessions):
         self._close_unknown(worker)
         self._resume_parking(worker, session, message)
         if message.left is not None:
-            self._left(message.left)
+            self._left(worker, message.left)
         elif message.client_gone:
             self._end(session, "released", Cause("connection_ended"))
         elif message.starved:
@@ -242,9 +240,9 @@ class Resuming(Sessions):
                 worker.deadline_ns = self._now + int(self.limits.close_seconds * SECOND)
                 self._out.append(TellWorker(worker.id, wire.Close(epoch=lease.epoch)))
         elif ended is not None and ended.epoch == lease.epoch:
-            self._close_for_worker(lease.epoch, ended.reason, ended.idle_ns + ended.ago_ns)
+            self._close_for_worker(worker, lease.epoch, ended.reason, ended.idle_ns + ended.ago_ns)
         else:
-            self._close_for_worker(lease.epoch, "failed", self._now - lease.confirmed_ns)
+            self._close_for_worker(worker, lease.epoch, "failed", self._now - lease.confirmed_ns)
 
     def _close_unknown(self, worker: Worker) -> None:
         """Granted by a pool that died before it was written: it is free, and over. Nothing opens there before the worker says so."""

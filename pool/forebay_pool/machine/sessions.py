@@ -28,9 +28,6 @@ def leaves_rest(one: SessionJoined | Session, others: Collection[Session], most:
 class Sessions(Workers):
     """Hears clients."""
 
-    _session: Session
-    """The session whose client speaks."""
-
     def _session_joined(self, event: SessionJoined) -> None:
         refusal = self._no_session_for(event)
         if refusal is not None:
@@ -78,13 +75,11 @@ class Sessions(Workers):
     def _client_said(self, event: ClientSaid) -> None:
         session = self.sessions.get(event.session)
         if session is not None:
-            self._session = session
-            self._on[type(event.message)](event.message)
+            self._on_client[type(event.message)](session, event.message)
         elif isinstance(event.message, wire.Acquire):
             self._tell(event.session, refusals.no_session(event.message.request))
 
-    def _acquire(self, message: wire.Acquire) -> None:
-        session = self._session
+    def _acquire(self, session: Session, message: wire.Acquire) -> None:
         lease, pending = session.lease, session.request
         leaves = session.worker is not None and session.worker.leave_by_ns is not None
         same = lease is not None and lease.span.id == message.span.id and lease.flavor.name == session.flavor
@@ -167,8 +162,7 @@ class Sessions(Workers):
             self._drop_request(request.session, refusal)
         return refusal is not None
 
-    def _cancel(self, message: wire.Cancel) -> None:
-        session = self._session
+    def _cancel(self, session: Session, message: wire.Cancel) -> None:
         if session.waited is not None and session.waited.number == message.request:
             session.waited = None
         if session.request is not None and session.request.number == message.request:
@@ -176,23 +170,22 @@ class Sessions(Workers):
         elif session.lease is not None and session.lease.number == message.request:
             self._give_back(session.lease)
 
-    def _release(self, message: wire.Release) -> None:
-        lease = self._session.lease
+    def _release(self, session: Session, message: wire.Release) -> None:
+        lease = session.lease
         if lease is not None and lease.epoch == message.epoch:
             self._give_back(lease)
 
-    def _arrived(self, message: wire.Arrived) -> None:
-        lease = self._session.lease
+    def _arrived(self, session: Session, message: wire.Arrived) -> None:
+        lease = session.lease
         if lease is not None and lease.epoch == message.epoch:
-            self._let_image_go(self._session)
+            self._let_image_go(session)
 
-    def _unreached(self, message: wire.Unreached) -> None:
-        lease, worker = self._session.lease, self._session.worker
+    def _unreached(self, session: Session, message: wire.Unreached) -> None:
+        lease, worker = session.lease, session.worker
         if lease is not None and lease.epoch == message.epoch and worker is not None:
             self._fail(worker, "its session's process could not connect to it")
 
-    def _choose_flavor(self, message: wire.ChooseFlavor) -> None:
-        session = self._session
+    def _choose_flavor(self, session: Session, message: wire.ChooseFlavor) -> None:
         flavor = self.fleet.flavors.get(message.flavor)
         if flavor is None:
             self._tell(session.id, refusals.unknown_flavor(message.flavor, self.fleet))
@@ -211,8 +204,7 @@ class Sessions(Workers):
         self._keep(session)
         self._show(session)
 
-    def _choose_priority(self, message: wire.ChoosePriority) -> None:
-        session = self._session
+    def _choose_priority(self, session: Session, message: wire.ChoosePriority) -> None:
         request, before = session.request, session.priority
         session.priority = message.priority
         asked = None if request is None else self.accounts.priority_of(session, message.priority)

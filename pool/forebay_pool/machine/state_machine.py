@@ -64,8 +64,6 @@ class StateMachine(Scaling):
             Restored: self._restored,
             SessionAway: self._session_away,
             WorkerAway: self._worker_away,
-            wire.ResumeSession: self._resume_session,
-            wire.ResumeWorker: self._resume_worker,
             SessionJoined: self._session_joined,
             ClientSaid: self._client_said,
             SessionGrouped: self._session_grouped,
@@ -92,6 +90,9 @@ class StateMachine(Scaling):
             StoreChanged: self._store_changed,
             Tick: self._tick,
             ShutDown: self._shut_down,
+        }
+        self._on_client |= {
+            wire.ResumeSession: self._resume_session,
             wire.Acquire: self._acquire,
             wire.Cancel: self._cancel,
             wire.ChooseFlavor: self._choose_flavor,
@@ -99,6 +100,9 @@ class StateMachine(Scaling):
             wire.Arrived: self._arrived,
             wire.Unreached: self._unreached,
             wire.Release: self._release,
+        }
+        self._on_worker |= {
+            wire.ResumeWorker: self._resume_worker,
             wire.Ready: self._ready,
             wire.Assigned: self._assigned,
             wire.Drained: self._drained,

@@ -34,9 +34,6 @@ STARTS_MAX = 64
 class Workers(Draining):
     """Hears workers, and parts them from their sessions when they are gone."""
 
-    _worker: Worker
-    """The worker that speaks."""
-
     def _bury(self, session: Session, state: SessionState) -> None:
         del self.sessions[session.id]
         self._drop_carrier(session)
@@ -57,8 +54,7 @@ class Workers(Draining):
             if self._hangs(worker) and not isinstance(message, wire.ResumeWorker):
                 self._comes_to_itself(worker)
             worker.seen_ns = self._now
-            self._worker = worker
-            self._on[type(message)](message)
+            self._on_worker[type(message)](worker, message)
         elif isinstance(message, wire.ResumeWorker):
             self._out.append(TellWorker(event.worker, wire.End()))
 
@@ -83,8 +79,7 @@ class Workers(Draining):
         self._note("worker_heard_again", worker=worker.id, node=worker.device.node, seconds=f"{silent_ns / SECOND:.0f}")
         self._show_and_settle(worker)
 
-    def _ready(self, message: wire.Ready) -> None:
-        worker = self._worker
+    def _ready(self, worker: Worker, message: wire.Ready) -> None:
         if worker.state == "starting" and worker.carries is not None:
             worker.address, worker.away_ns = message.address, None
             self._carry(worker, worker.carries)
@@ -94,20 +89,18 @@ class Workers(Draining):
             self._note("worker_ready", worker=worker.id, device=worker.device.id, torch=message.torch, pid=message.pid)
             self._show_and_settle(worker)
 
-    def _assigned(self, message: wire.Assigned) -> None:
-        worker = self._worker
+    def _assigned(self, worker: Worker, message: wire.Assigned) -> None:
         if worker.state == "assigning" and worker.session is not None and worker.session.id == message.session:
             worker.state, worker.deadline_ns = "bound", None
             self._taken_over(worker, worker.session)
             self._settle_all(worker)
 
-    def _heartbeat(self, message: wire.Heartbeat) -> None:
-        worker, memory_bytes = self._worker, message.memory_bytes
-        session = worker.session
+    def _heartbeat(self, worker: Worker, message: wire.Heartbeat) -> None:
+        memory_bytes, session = message.memory_bytes, worker.session
         lease = None if session is None else session.lease
         changed = worker.memory_bytes != memory_bytes
         worker.memory_bytes = memory_bytes
-        self._drew(message.energy_mj)
+        self._drew(worker, message.energy_mj)
         if lease is not None and lease.epoch == message.epoch:
             lease.confirmed_ns = self._now
         if memory_bytes > worker.reserved_bytes and self._lies(worker, memory_bytes):
@@ -138,8 +131,7 @@ class Workers(Draining):
         self._fail(worker, Cause("over_its_memory", held=str(memory_bytes), most=str(worker.reserved_bytes)))
         return True
 
-    def _parked(self, message: wire.Parked) -> None:
-        worker = self._worker
+    def _parked(self, worker: Worker, message: wire.Parked) -> None:
         if worker.parking and not self._lies(worker, message.bytes):
             self._note_parked(worker, message.bytes)
             worker.spilled_bytes = message.spilled_bytes
@@ -157,8 +149,7 @@ class Workers(Draining):
             self._touch(worker.session)
             self._keep(worker.session)
 
-    def _back_on_device(self, message: wire.Restored) -> None:
-        worker = self._worker
+    def _back_on_device(self, worker: Worker, message: wire.Restored) -> None:
         if worker.restoring:
             worker.restoring, worker.deadline_ns, worker.spilled_bytes = False, None, 0
             self._empty(*self.fleet.seats_under(worker))
@@ -172,9 +163,9 @@ class Workers(Draining):
 
     # Moving
 
-    def _left(self, message: wire.Left) -> None:
+    def _left(self, worker: Worker, message: wire.Left) -> None:
         """The session is between two workers. A lease that was open goes on elsewhere, as another one."""
-        worker, session = self._worker, self._worker.session
+        session = worker.session
         if worker.state == "carrying" and worker.carries is not None:
             self._carried(worker, worker.carries, message)
         if session is None or worker.state != "bound":
@@ -249,8 +240,8 @@ class Workers(Draining):
         if fate(worker, self.fleet, self.accounts) == "park":
             self._park(worker)
 
-    def _starved(self, message: wire.Starved) -> None:
-        worker, session = self._worker, self._worker.session
+    def _starved(self, worker: Worker, message: wire.Starved) -> None:
+        session = worker.session
         if session is None or worker.state != "bound":
             return
         if session.lease is None:
@@ -266,8 +257,8 @@ class Workers(Draining):
         elif session.worker is not None:
             session.worker.starved = True
 
-    def _client_gone(self, message: wire.ClientGone) -> None:
-        session = self._worker.session
+    def _client_gone(self, worker: Worker, message: wire.ClientGone) -> None:
+        session = worker.session
         if session is not None:
             self._end(session, "released", Cause("connection_ended"))
 
@@ -364,35 +355,34 @@ class Workers(Draining):
             return
         self._drop_request(request.session, refusals.workers_die(request.number, request.attempts, cause))
 
-    def _know(self, epoch: int) -> None:
+    def _know(self, worker: Worker, epoch: int) -> None:
         """The worker stopped; if that was a lease that this pool did not know, its devices may be leased again."""
-        worker = self._worker
         if worker.unknown_epoch is not None and epoch >= worker.unknown_epoch:
             worker.unknown_epoch = worker.deadline_ns = None
             self.fleet.doubt(worker, False)
             self._empty(*self.fleet.seats_under(worker))
             self._show_and_settle(worker)
 
-    def _drained(self, message: wire.Drained) -> None:
-        self._measured(message)
-        self._know(message.epoch)
-        self._close_for_worker(message.epoch, "drained", 0)
+    def _drained(self, worker: Worker, message: wire.Drained) -> None:
+        self._measured(worker, message)
+        self._know(worker, message.epoch)
+        self._close_for_worker(worker, message.epoch, "drained", 0)
 
-    def _idle(self, message: wire.Idle) -> None:
-        self._measured(message)
-        self._know(message.epoch)
-        self._close_for_worker(message.epoch, "idle", message.idle_ns)
+    def _idle(self, worker: Worker, message: wire.Idle) -> None:
+        self._measured(worker, message)
+        self._know(worker, message.epoch)
+        self._close_for_worker(worker, message.epoch, "idle", message.idle_ns)
 
-    def _closed(self, message: wire.Closed) -> None:
-        self._measured(message)
-        self._know(message.epoch)
-        session = self._worker.session
+    def _closed(self, worker: Worker, message: wire.Closed) -> None:
+        self._measured(worker, message)
+        self._know(worker, message.epoch)
+        session = worker.session
         idles = session is not None and session.lease is not None and session.lease.ending == "idle"
-        self._close_for_worker(message.epoch, "drained", message.idle_ns if idles else 0, interrupted=True)
+        self._close_for_worker(worker, message.epoch, "drained", message.idle_ns if idles else 0, interrupted=True)
 
-    def _waiting(self, message: wire.Waiting) -> None:
+    def _waiting(self, worker: Worker, message: wire.Waiting) -> None:
         """In a collective, for others. Who is in no group here is idle; others are as long as none of theirs computes."""
-        lease = self._open_lease(message.epoch)
+        lease = self._open_lease(worker, message.epoch)
         if lease is None:
             return
         lease.confirmed_ns, lease.waits_since_ns = self._now, self._now - message.idle_ns
@@ -401,32 +391,31 @@ class Workers(Draining):
         else:
             self._regroup[lease.session.group] = None
 
-    def _working(self, message: wire.Working) -> None:
-        lease = self._open_lease(message.epoch)
+    def _working(self, worker: Worker, message: wire.Working) -> None:
+        lease = self._open_lease(worker, message.epoch)
         if lease is not None:
             lease.confirmed_ns, lease.waits_since_ns = self._now, None
 
-    def _open_lease(self, epoch: int) -> Lease | None:
-        """The open lease of the worker that speaks."""
-        lease = None if self._worker.session is None else self._worker.session.lease
+    def _open_lease(self, worker: Worker, epoch: int) -> Lease | None:
+        """The worker's lease, if it is open and has this epoch."""
+        lease = None if worker.session is None else worker.session.lease
         return lease if lease is not None and lease.epoch == epoch and lease.state == "open" else None
 
-    def _measured(self, message: wire.Drained | wire.Idle | wire.Closed) -> None:
+    def _measured(self, worker: Worker, message: wire.Drained | wire.Idle | wire.Closed) -> None:
         """What the worker holds as its lease ends: it may be parked at once, and must not be taken for less."""
         if message.memory_bytes is not None:
-            self._worker.memory_bytes = message.memory_bytes
-        self._drew(message.energy_mj)
+            worker.memory_bytes = message.memory_bytes
+        self._drew(worker, message.energy_mj)
 
-    def _drew(self, energy_mj: int | None) -> None:
+    def _drew(self, worker: Worker, energy_mj: int | None) -> None:
         """What the worker's devices have drawn by now. One that another pool started had that pool meter it until here."""
-        worker = self._worker
         worker.energy_mj = energy_mj
         if worker.metered_mj is None:
             worker.metered_mj = energy_mj
 
-    def _close_for_worker(self, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
+    def _close_for_worker(self, worker: Worker, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
         """The worker has stopped. A lease that was revoked in the middle of its work is asked for again."""
-        session = self._worker.session
+        session = worker.session
         lease = None if session is None else session.lease
         if session is None or lease is None or lease.epoch != epoch:
             return
