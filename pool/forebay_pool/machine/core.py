@@ -106,8 +106,6 @@ class Core:
         """Of sessions whose leases are granted together, by name."""
         self._regroup: dict[Group, None] = {}
         """Groups that the event at hand may have changed."""
-        self._tried_milli = 0
-        """What is taken, only to see whether others who start with it have room too."""
         self._orders = 0
         self._launches = 0
         self._on: dict[type[Any], Callable[[Any], None]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from forebay_wire import messages as wire
@@ -38,6 +38,8 @@ class Granting(QueuePositions):
     all that is free of a make for the first of those who wait for any (the keeper), so that nothing needs to be noted device by device.
     """
 
+    _tried_milli = 0
+    """What is taken, only to see whether others who start with it have room too."""
     _movers: Iterator[Request] | None = None
     """Requests of the queue that have yet to be looked at for a move."""
 
@@ -70,8 +72,11 @@ class Granting(QueuePositions):
         self._touch(session)
 
     def _place(self, request: Request) -> None:
-        """Claims a free place for the request, or puts it in the queue."""
+        """Claims a free place for the request, or puts it in the queue. A group is placed as one, at the end of the event."""
         session = request.session
+        if session.group is not None:
+            self._regroup[session.group] = None
+            return
         barred = self.accounts.bar(session, request.span, self.queue.demand_milli(self.fleet.lane_of(session)), self._now) is not None
         place = None if barred else self.find_place(request) or self._find_elsewhere(request)
         if place is not None:
@@ -91,7 +96,10 @@ class Granting(QueuePositions):
 
     def _enqueue(self, request: Request) -> None:
         """Puts a request in the queue that waited for its session's lease to drain."""
-        self.queue.add(request)
+        if request.session.group is None:
+            self.queue.add(request)
+        else:
+            self._regroup[request.session.group] = None
 
     def _contend(self, lane: Lane, newcomer: Request) -> None:
         """Something may have to be kept for somebody who came into the lane, if it is the first there."""
@@ -109,7 +117,13 @@ class Granting(QueuePositions):
             self._unsettled[make] = gone or self._unsettled.get(make, False)
 
     def find_place(self, request: Request, passes: bool = True) -> Place | None:
-        """Where the request's lease can be opened now, without what is kept for those before it; not ``passes``: for anybody else."""
+        """Where the request's lease can be opened now; for one of a group: where it would be if all who wait could start now."""
+        if request.session.group is None:
+            return self._find_alone(request, passes)
+        return self._find_together(request.session.group.waiting, passes).get(request)
+
+    def _find_alone(self, request: Request, passes: bool = True) -> Place | None:
+        """Where its lease can be opened now, without what is kept for those before it; not ``passes``: for anybody else."""
         if not self.accepting or self._awaited:
             return None
         session, kept = request.session, Keeping(self, request, passes)
@@ -164,9 +178,40 @@ class Granting(QueuePositions):
         """What its quotas and its tensors allow."""
         return Bounds(self.accounts.room_milli(request.session) - self._tried_milli, tensor_bytes(request.session), kept, avoid)
 
+    def _find_together(self, requests: Sequence[Request], passes: bool = True, moves: bool = False) -> dict[Request, Place]:
+        """Places for all of them at a time; none if one has none. With ``moves`` those may go elsewhere who must."""
+        found: dict[Request, Place] = {}
+        launches = 0
+        for request in sorted(requests, key=self._scope):
+            place = self._find_alone(request, passes) or (self._find_elsewhere(request) if moves else None)
+            if place is None:
+                break
+            self.fleet.take(place, request.session, self._need_bytes(request.session, place))
+            self._tried_milli += len(place.devices) * place.share_milli
+            found[request] = place
+            seat = self.fleet.seats[place.devices[0].id]
+            launches += request.session.worker is None and len(in_want(seat, place.devices)) > len(spares_for(seat, place.devices))
+        for request, place in found.items():
+            self.fleet.leave(place, request.session)
+        self._tried_milli = 0
+        enough = len(found) == len(requests) and len(self.fleet.workers) + launches <= self.limits.workers_max
+        return found if enough or len(found) == len(requests) == 1 else {}
+
+    def _scope(self, request: Request) -> tuple[bool, int, int]:
+        """Who can be in fewer places chooses first."""
+        return request.session.worker is None, -self.fleet.demand_milli(self.fleet.lane_of(request.session)), request.order
+
     @property
     def has_room_for_workers(self) -> bool:
         return len(self.fleet.workers) < self.limits.workers_max
+
+    def has_room_to_start(self, request: Request) -> bool:
+        """Whether the pool may start the worker processes that the request, and those that start with it, need."""
+        group = request.session.group
+        fresh = [one for one in ([request] if group is None else group.waiting) if one.session.worker is None]
+        if len(fresh) <= 1:
+            return not fresh or self.has_room_for_workers
+        return len(self.fleet.workers) - sum(self.fleet.spare.values()) + len(fresh) <= self.limits.workers_max
 
     @property
     def keeps_any(self) -> bool:
@@ -215,7 +260,10 @@ class Granting(QueuePositions):
             self._movers = None
 
     def _move(self, request: Request) -> bool:
-        """Claims a place elsewhere for it, if there is one."""
+        """Claims a place elsewhere for it, and for all that start with it, if there is one."""
+        group = request.session.group
+        if group is not None:
+            return self._claim_all(self._find_together(group.waiting, moves=True))
         place = self._find_elsewhere(request)
         if place is not None:
             self._leave_line(request)
@@ -238,6 +286,24 @@ class Granting(QueuePositions):
         self._take_for(request, place)
         self._advance(request, place)
 
+    def _start(self, request: Request) -> bool:
+        """Claims places for the request, and for all that start with it, if there are any now."""
+        group = request.session.group
+        if group is not None:
+            return self._claim_all(self._find_together(group.waiting))
+        place = self._find_alone(request)
+        return place is not None and self._claim_all({request: place})
+
+    def _claim_all(self, places: dict[Request, Place]) -> bool:
+        for request in places:
+            self._leave_line(request)
+        for request, place in places.items():
+            self._take_for(request, place)
+        for request, place in places.items():
+            if request.place is place:
+                self._advance(request, place)
+        return bool(places)
+
     def _take_for(self, request: Request, place: Place) -> None:
         self._take_place(place, request.session, self._need_bytes(request.session, place))
         request.place = place
@@ -247,12 +313,15 @@ class Granting(QueuePositions):
         self._out += map(Show, self.fleet.seats_of(place))
 
     def _advance(self, request: Request, place: Place) -> None:
-        """Takes the next steps towards the grant: make room, get a worker ready; grants when both are done."""
-        ready = self._prepare(request, place)
-        if ready and self.accounts.bar(request.session, request.span, 0, self._now) is not None:
+        """Takes the next steps towards the grant: make room, get a worker ready; grants when both are done, for all of a group at once."""
+        group = request.session.group
+        opening = [(request, place)] if group is None else group.opening
+        ready = all([self._prepare(one, its_place) for one, its_place in opening])
+        if ready and any(self.accounts.bar(one.session, one.span, 0, self._now) is not None for one, _ in opening):
             self._place_again(request)
         elif ready:
-            self._grant(request, place)
+            for one, its_place in opening:
+                self._grant(one, its_place)
         else:
             self._tell_place(request)
 
@@ -426,7 +495,10 @@ class Granting(QueuePositions):
         self._touch(session)
 
     def _tell_place(self, request: Request) -> None:
-        """Tells the client where its request stands, if that is news."""
+        """Tells the client where its request stands, if that is news: not yet of a group that is placed when the event ends."""
+        session = request.session
+        if session.group is not None and request.place is None and session.lease is None and not self.queue.has(request):
+            return
         if request.place is not None:
             seat = self.fleet.seats[request.place.devices[0].id]
             self._tell_queued(request, Standing(1, *why_placing(seat, request.session)))
@@ -453,7 +525,15 @@ class Granting(QueuePositions):
         self._leave_place(request)
 
     def _place_again(self, request: Request) -> None:
-        """Places a request anew, at its old place in the order of arrival."""
+        """Places a request anew, at its old place in the order of arrival; whoever was to start with it does not start without it."""
+        group = request.session.group
+        if group is not None:
+            for one in group.requests:
+                one.told = None
+                self._leave_line(one)
+                self._leave_place(one)
+            self._regroup[group] = None
+            return
         request.told = None
         self._leave_line(request)
         self._leave_place(request)

@@ -8,15 +8,12 @@ waits for somebody who has none, and no two groups wait for each other: of two, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from forebay_wire import messages as wire
 
 from forebay_pool.machine import refusals
 from forebay_pool.machine.granting import Granting
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Group, Place, Request, Session, Standing
-from forebay_pool.placement.choice import in_want, spares_for
+from forebay_pool.model.types import Group, Session, Standing
 from forebay_pool.queue.reasons import why_gathering
 
 GROUP_SECONDS = 10.0
@@ -47,115 +44,6 @@ class Groups(Granting):
         self._regroup[group] = None
         if not group.members:
             del self._groups[group.name]
-
-    # What is otherwise than for one session alone
-
-    def _place(self, request: Request) -> None:
-        if request.session.group is None:
-            super()._place(request)
-        else:
-            self._regroup[request.session.group] = None
-
-    def _enqueue(self, request: Request) -> None:
-        if request.session.group is None:
-            super()._enqueue(request)
-        else:
-            self._regroup[request.session.group] = None
-
-    def _place_again(self, request: Request) -> None:
-        """Who was to start with it does not start without it."""
-        group = request.session.group
-        if group is None:
-            super()._place_again(request)
-            return
-        for one in group.requests:
-            one.told = None
-            self._leave_line(one)
-            self._leave_place(one)
-        self._regroup[group] = None
-
-    def _advance(self, request: Request, place: Place) -> None:
-        """Grants the leases of a group once all that are being opened can be."""
-        group = request.session.group
-        if group is None:
-            super()._advance(request, place)
-            return
-        opening = group.opening
-        ready = all([self._prepare(one, its_place) for one, its_place in opening])
-        if ready and any(self.accounts.bar(one.session, one.span, 0, self._now) is not None for one, _ in opening):
-            self._place_again(request)
-        elif ready:
-            for one, its_place in opening:
-                self._grant(one, its_place)
-        else:
-            self._tell_place(request)
-
-    def _tell_place(self, request: Request) -> None:
-        """Nothing yet where it is to be placed, or put in the queue, at the end of the event."""
-        session = request.session
-        if session.group is None or request.place is not None or session.lease is not None or self.queue.has(request):
-            super()._tell_place(request)
-
-    def find_place(self, request: Request, passes: bool = True) -> Place | None:
-        """As of a request alone; for one of a group: where it would be if all who wait could start now."""
-        if request.session.group is None:
-            return super().find_place(request, passes)
-        return self._find_places(request.session.group.waiting, passes).get(request)
-
-    # All or none
-
-    def _start(self, request: Request) -> bool:
-        """Claims places for the request, and for all that start with it, if there are any now."""
-        group = request.session.group
-        if group is not None:
-            return self._claim_all(self._find_places(group.waiting))
-        place = self.find_place(request)
-        return place is not None and self._claim_all({request: place})
-
-    def _move(self, request: Request) -> bool:
-        group = request.session.group
-        return super()._move(request) if group is None else self._claim_all(self._find_places(group.waiting, moves=True))
-
-    def _claim_all(self, places: dict[Request, Place]) -> bool:
-        for request in places:
-            self._leave_line(request)
-        for request, place in places.items():
-            self._take_for(request, place)
-        for request, place in places.items():
-            if request.place is place:
-                self._advance(request, place)
-        return bool(places)
-
-    def _find_places(self, requests: Sequence[Request], passes: bool = True, moves: bool = False) -> dict[Request, Place]:
-        """Places for all of them at a time; none if one has none. With ``moves`` those may go elsewhere who must."""
-        found: dict[Request, Place] = {}
-        launches = 0
-        for request in sorted(requests, key=self._scope):
-            place = super().find_place(request, passes) or (self._find_elsewhere(request) if moves else None)
-            if place is None:
-                break
-            self.fleet.take(place, request.session, self._need_bytes(request.session, place))
-            self._tried_milli += len(place.devices) * place.share_milli
-            found[request] = place
-            seat = self.fleet.seats[place.devices[0].id]
-            launches += request.session.worker is None and len(in_want(seat, place.devices)) > len(spares_for(seat, place.devices))
-        for request, place in found.items():
-            self.fleet.leave(place, request.session)
-        self._tried_milli = 0
-        enough = len(found) == len(requests) and len(self.fleet.workers) + launches <= self.limits.workers_max
-        return found if enough or len(found) == len(requests) == 1 else {}
-
-    def _scope(self, request: Request) -> tuple[bool, int, int]:
-        """Who can be in fewer places chooses first."""
-        return request.session.worker is None, -self.fleet.demand_milli(self.fleet.lane_of(request.session)), request.order
-
-    def has_room_to_start(self, request: Request) -> bool:
-        """Whether the pool may start the worker processes that the request, and those that start with it, need."""
-        group = request.session.group
-        fresh = [one for one in ([request] if group is None else group.waiting) if one.session.worker is None]
-        if len(fresh) <= 1:
-            return not fresh or self.has_room_for_workers
-        return len(self.fleet.workers) - sum(self.fleet.spare.values()) + len(fresh) <= self.limits.workers_max
 
     # What changed
 
@@ -236,7 +124,7 @@ class Groups(Granting):
             self._leave_line(request)
         group.demand_milli = needed_milli
         barred = any(self.accounts.bar(one.session, one.span, needed_milli, self._now) is not None for one in waiting)
-        if not barred and self._claim_all(self._find_places(waiting, moves=True)):
+        if not barred and self._claim_all(self._find_together(waiting, moves=True)):
             return
         for request in waiting:
             self._queue_up(request)
