@@ -1,4 +1,4 @@
-"""The house keeps its floors: folders that a reader can hold, names that cannot be confused, a state machine that calls downwards alone."""
+"""The house keeps its floors: folders and classes that a reader can hold, names that cannot be confused, a state machine of parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MODULES_PER_FOLDER_MAX = 20
 ENDINGS = ("_rows", "_row", "ments", "ment", "ings", "ing", "ers", "er", "ed", "es", "s")
 """What two names may not differ by alone, the longest first."""
 MACHINE = ROOT / "pool" / "forebay_pool" / "machine"
-LOWEST = "Core"
+MACHINE_PACKAGE = "forebay_pool.machine"
 
 
 def modules_by_folder() -> dict[Path, list[str]]:
@@ -63,56 +63,106 @@ def test_names_that_were_confused_before_would_be_found() -> None:
     assert stem("parking") != stem("granting") and stem("queue") != stem("quotas")
 
 
-def floors() -> dict[str, tuple[str, ast.ClassDef]]:
-    """The classes of the state machine, from the top: each by its name, with its module and its syntax tree."""
-    classes = {
-        node.name: (path.stem, node)
-        for path in MACHINE.glob("*.py")
-        for node in tree_of(path).body
-        if isinstance(node, ast.ClassDef)
-    }
-    chain, name = {}, "StateMachine"
-    while name != LOWEST:
-        chain[name] = classes[name]
-        (base,) = classes[name][1].bases
-        name = ast.unparse(base)
-    return {**chain, LOWEST: classes[LOWEST]}
+def machine_modules() -> dict[str, ast.Module]:
+    """The modules of the state machine, by their names below its package."""
+    paths = [path for path in sorted(MACHINE.rglob("*.py")) if path.stem != "__init__"]
+    return {".".join(path.relative_to(MACHINE).with_suffix("").parts): tree_of(path) for path in paths}
 
 
-def methods(floor: ast.ClassDef) -> list[ast.FunctionDef]:
-    return [node for node in floor.body if isinstance(node, ast.FunctionDef)]
+def machine_order() -> list[str]:
+    """The order that is written down, from the top."""
+    page = ast.get_docstring(tree_of(MACHINE / "__init__.py")) or ""
+    return re.findall(r"^\d+\. ``([\w.]+)``: ", page, re.MULTILINE)
 
 
-def upward_calls(chain: list[ast.ClassDef]) -> list[str]:
-    """Where a method names, of the object that it is a method of, one that is defined on a floor above alone; floors from the top."""
-    found = []
-    for height, floor in enumerate(chain):
-        above = {method.name for higher in chain[:height] for method in methods(higher)}
-        reach = {method.name for lower in chain[height:] for method in methods(lower)}
-        for method in methods(floor):
-            for node in ast.walk(method):
-                named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-                if named and node.attr in above - reach:
-                    found.append(f"{floor.name}.{method.name} names self.{node.attr}")
+def imported(tree: ast.Module) -> set[str]:
+    """The modules of the state machine that one of them imports, for type checkers too."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module is not None and f"{node.module}.".startswith(f"{MACHINE_PACKAGE}."):
+            below = node.module.removeprefix(MACHINE_PACKAGE).removeprefix(".")
+            found |= {below} if (MACHINE / f"{below.replace('.', '/')}.py").exists() else {f"{below}.{alias.name}" for alias in node.names}
     return found
 
 
-def test_no_method_of_the_state_machine_calls_upwards() -> None:
-    chain = [floor for _, floor in floors().values()]
-    assert len(chain) == 15
-    assert not upward_calls(chain), "give the event to a lower floor, or fill a table at the top: what a floor calls stands on it or below"
+def upward_imports(order: list[str], trees: dict[str, ast.Module]) -> list[str]:
+    """Where a module imports one that stands above it, or itself; modules from the top."""
+    height = {module: len(order) - place for place, module in enumerate(order)}
+    return [f"{name} imports {other}" for name, tree in trees.items() for other in imported(tree) if height[other] >= height[name]]
 
 
-def test_a_call_upwards_would_be_found() -> None:
-    upper, lower = ast.parse("class Upper(Lower):\n def _top(self): self._low()\nclass Lower:\n def _low(self): return self._top").body
-    assert isinstance(upper, ast.ClassDef) and isinstance(lower, ast.ClassDef)
-    assert upward_calls([upper, lower]) == ["Lower._low names self._top"]
+def test_the_order_of_the_state_machines_parts_is_written_down() -> None:
+    order = machine_order()
+    assert len(order) == len(set(order)) and set(order) == set(machine_modules())
 
 
-def test_the_order_of_the_state_machines_floors_is_written_down() -> None:
-    page = ast.get_docstring(tree_of(MACHINE / "__init__.py")) or ""
-    told = re.findall(r"^\d+\. ``(\w+)``", page, re.MULTILINE)
-    assert told == [module for module, _ in floors().values()]
+def test_no_part_of_the_state_machine_knows_one_above_it() -> None:
+    found = upward_imports(machine_order(), machine_modules())
+    assert not found, f"give the event to a lower part, or note what is left to do in the worklist: {found}"
+
+
+def test_an_import_upwards_would_be_found() -> None:
+    trees = {
+        "scaling": ast.parse("from forebay_pool.machine.base import refusals, story"),
+        "base.story": ast.parse("if TYPE_CHECKING:\n from forebay_pool.machine.scaling import Scaling"),
+        "base.refusals": ast.parse("from forebay_pool.machine.base.refusals import limit"),
+    }
+    upwards = ["base.story imports scaling", "base.refusals imports base.refusals"]
+    assert upward_imports(["scaling", "base.story", "base.refusals"], trees) == upwards
+
+
+def test_no_part_of_the_state_machine_inherits_another() -> None:
+    classes = {node.name: node for tree in machine_modules().values() for node in tree.body if isinstance(node, ast.ClassDef)}
+    assert "StateMachine" in classes and len(classes) > 30
+    bases = [(name, ast.unparse(base)) for name, node in classes.items() for base in node.bases]
+    heirs = [f"{name} inherits {base}" for name, base in bases if base in classes]
+    assert not heirs, f"give the one to the other's constructor: {heirs}"
+
+
+METHODS_MAX = 40
+MEMBERS_MAX = 25
+LARGE = {
+    "pool/forebay_pool/service.py Service": (0, 30),
+    "pool/forebay_pool/settings.py Settings": (0, 71),
+    "pool/forebay_pool/model/types.py Limits": (0, 26),
+    "pool/forebay_pool/model/types.py Worker": (0, 30),
+    "pool/forebay_pool/model/types.py Session": (0, 27),
+    "pool/forebay_pool/views/metrics.py Metrics": (0, 26),
+    "pool/forebay_pool/placement/fleet.py Fleet": (48, 0),
+    "billing/forebay_billing/settings.py Settings": (0, 40),
+    "dashboards/forebay_dashboards/upstream/billing.py Billing": (57, 0),
+}
+"""Classes with more methods or members than others may have, and how many; 0 where they have no more. These numbers only ever fall."""
+
+
+def size_of(node: ast.ClassDef) -> tuple[int, int]:
+    """How many methods a class defines, and how many attributes: of the class, and those that its methods set on ``self``."""
+    methods = [child for child in node.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)]
+    targets = [child.target for child in node.body if isinstance(child, ast.AnnAssign)]
+    targets += [target for child in node.body if isinstance(child, ast.Assign) for target in child.targets]
+    names = {target.id for target in targets if isinstance(target, ast.Name) and target.id != "__slots__"}
+    stored = [one for method in methods for one in ast.walk(method) if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)]
+    return len(methods), len(names | {one.attr for one in stored if ast.unparse(one.value) == "self"})
+
+
+def test_no_class_is_larger_than_a_reader_can_hold() -> None:
+    sizes = {}
+    for path in [path for package in PACKAGES for path in (ROOT / package).glob("forebay*/**/*.py")]:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                methods, members = size_of(node)
+                excess = (methods if methods > METHODS_MAX else 0, members if members > MEMBERS_MAX else 0)
+                sizes[f"{path.relative_to(ROOT).as_posix()} {node.name}"] = excess
+    large = {name: excess for name, excess in sizes.items() if any(excess)}
+    assert large == LARGE, "give an object of its own what belongs together, and write down what shrank"
+
+
+def test_methods_and_members_of_a_class_are_counted() -> None:
+    (node,) = ast.parse(
+        "class A:\n __slots__ = ('a',)\n b: int = 1\n c = d = 2\n"
+        " def __init__(self, other): self.a, self.e = 1, 2; other.f = 3; self.a += 1\n async def g(self): return self.h"
+    ).body
+    assert isinstance(node, ast.ClassDef) and size_of(node) == (2, 5)
 
 
 STRANGERS = {("billing/forebay_billing/payments/metering.py", "already exists")}

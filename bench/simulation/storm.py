@@ -10,7 +10,7 @@ from collections.abc import Callable
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine.invariants import validate
 from forebay_pool.machine.state_machine import StateMachine
-from forebay_pool.machine.workers import SILENCE_HEARTBEATS
+from forebay_pool.machine.workers.liveness import SILENCE_HEARTBEATS
 from forebay_pool.model.events import ClientSaid, Event, FlavorSet, PricesSet, SessionDismissed, ShutDown, StoreChanged, Tick, WorkerSaid
 from forebay_pool.model.instructions import Instruction
 from forebay_pool.model.prices import Tariff

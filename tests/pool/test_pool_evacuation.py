@@ -10,13 +10,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import fork_server
 import pytest
-from forebay_pool.machine.draining import WRITTEN_SECONDS
+from forebay_pool.machine.workers.evacuation import WRITTEN_SECONDS
 from forebay_pool.model.events import SessionLeft, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import Keep, Launch, MeterParked
 from forebay_pool.model.node_events import NodeDrain, NodeJoined, NodeLost
@@ -360,7 +359,7 @@ def test_a_program_that_rests_on_a_drained_host_goes_on_elsewhere_with_its_tenso
             if dies:
                 await running.until(lambda: carriers(running))
                 os.kill(running.service.shell.launcher._pids[carriers(running)[0].id], signal.SIGKILL)
-                running.machine.limits = replace(running.machine.limits, move_bytes_per_second=10**9)
+                object.__setattr__(running.machine.limits, "move_bytes_per_second", 10**9)  # the second target has all of it soon
             await running.until(lambda: session.image is not None and session.image.device.node != first)
             await running.until(lambda: not running.machine.fleet.seats[f"{first}/cpu:0"].workers)
             (row,) = [row for row in await running.get("api/nodes") if row["node"] == first]

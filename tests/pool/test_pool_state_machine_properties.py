@@ -113,9 +113,11 @@ class Held:
 
 
 class PoolHistory(RuleBasedStateMachine):
+    LIMITS = LIMITS
+
     def __init__(self) -> None:
         super().__init__()
-        self.machine = StateMachine(DEVICES, FLAVORS, LIMITS, "p", 0)
+        self.machine = StateMachine(DEVICES, FLAVORS, self.LIMITS, "p", 0)
         self.now = 1
         self.processes: dict[str, Process] = {}
         self.leases: dict[str, Held] = {}
@@ -546,9 +548,10 @@ class PoolHistory(RuleBasedStateMachine):
 class BrokenHistory(PoolHistory):
     """The same with links that break and pools that die: the next one goes on with what was written by then."""
 
+    LIMITS = RESUMING
+
     def __init__(self) -> None:
         super().__init__()
-        self.machine = StateMachine(DEVICES, FLAVORS, RESUMING, "p", 0)
         self.sessions: dict[str, SessionSnapshot] = {}
         self.kept: dict[str, LeaseSnapshot] = {}
         self.pools = 0

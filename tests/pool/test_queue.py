@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forebay_pool.machine.queue_positions import LOOK_MAX
+from forebay_pool.machine.leasing.queue_positions import LOOK_MAX
 from forebay_pool.model.events import BudgetSet, ClientSaid, LeaseRevoked, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerSaid
 from forebay_pool.model.node_events import PolicySet
 from forebay_pool.model.policies import ModelPolicy, Policy
@@ -344,7 +344,7 @@ def test_what_was_kept_for_somebody_whom_a_quota_stops_since_goes_to_who_comes_n
 def test_who_is_done_before_the_gang_could_start_may_pass(world: Make) -> None:
     w = gang_waits(world, backfill_seconds_max=60.0)
     for _ in range(40):
-        w.machine.lengths.add("half", SECOND)
+        w.machine.scheduler.lengths.add("half", SECOND)
     w.wait(5)
     ask(w, "short", flavor="half")
     assert holders(w) == {"long", "short"}
@@ -353,7 +353,7 @@ def test_who_is_done_before_the_gang_could_start_may_pass(world: Make) -> None:
 def test_after_the_setting_nobody_passes_a_gang(world: Make) -> None:
     w = gang_waits(world, backfill_seconds_max=4.0)
     for _ in range(40):
-        w.machine.lengths.add("half", SECOND)
+        w.machine.scheduler.lengths.add("half", SECOND)
     w.wait(5)
     ask(w, "short", flavor="half")
     assert holders(w) == {"long"}

@@ -56,7 +56,6 @@ class QueueHistory(PoolHistory):
 
     def __init__(self) -> None:
         super().__init__()
-        self.machine.limits = self.LIMITS
         self.sound = True
         """Whether the last event did what it should; if not, there is no point in going on."""
         self.quotas: dict[tuple[str, str | None], tuple[Quota, int]] = {}

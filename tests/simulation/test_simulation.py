@@ -8,9 +8,27 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from forebay_pool.machine import state_machine
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.leasing import scheduler
+from forebay_pool.machine.leasing.granting import Granting
+from forebay_pool.machine.leasing.leases import Leases
+from forebay_pool.machine.leasing.preparing import Preparing
+from forebay_pool.machine.leasing.queue_positions import QueuePositions
+from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
+from forebay_pool.machine.operations import Operations
+from forebay_pool.machine.sessions.restoring import Restoring
+from forebay_pool.machine.sessions.resuming import Resuming
+from forebay_pool.machine.sessions.rules import Rules
 from forebay_pool.machine.state_machine import StateMachine
+from forebay_pool.machine.workers.closing import Closing
+from forebay_pool.machine.workers.draining import Draining
+from forebay_pool.machine.workers.ending import Ending
+from forebay_pool.machine.workers.evacuation import Evacuation
+from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.model.events import BudgetSet, Event, PricesSet, QuotaSet, Tick
 from forebay_pool.model.instructions import Instruction, Kill, Meter, Note
 from forebay_pool.model.metering import HOUR_NS
@@ -114,23 +132,23 @@ class History:
         self.lines.append(f"{now_ns} {event} {[type(instruction).__name__ for instruction in instructions]}")
 
 
-# Broken state machines
+# Broken state machines: each a part that is broken
 
 
-class BillsTheIdleTime(StateMachine):
-    def _close_for_worker(self, worker: Worker, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
-        super()._close_for_worker(worker, epoch, reason, 0, interrupted)
+class BillsTheIdleTime(Closing):
+    def close_for(self, worker: Worker, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
+        super().close_for(worker, epoch, reason, 0, interrupted)
 
 
-class BillsTheDead(StateMachine):
-    def _close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
-        super()._close(lease, reason, self._now)
+class BillsTheDead(Leases):
+    def close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
+        super().close(lease, reason, self._step.now_ns)
 
 
-class BillsOneNanosecondMore(StateMachine):
-    def _close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
+class BillsOneNanosecondMore(Leases):
+    def close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
         lease.opened_ns -= 1
-        super()._close(lease, reason, until_ns)
+        super().close(lease, reason, until_ns)
 
 
 class MetersTwice(StateMachine):
@@ -158,42 +176,42 @@ def renamed(record: UsageRecord) -> UsageRecord:
 
 class KeepsTheOldClock(StateMachine):
     def _tick(self, event: Tick) -> None:
-        super()._tick(Tick(self._unix_offset_ns))
+        super()._tick(Tick(self.step.unix_offset_ns))
 
 
-class LetsTensorsGoBeforeTheyAreCarried(StateMachine):
-    def _carry(self, worker: Worker, session: Session) -> None:
+class LetsTensorsGoBeforeTheyAreCarried(Evacuation):
+    def carry(self, worker: Worker, session: Session) -> None:
         image = session.image
-        super()._carry(worker, session)
+        super().carry(worker, session)
         if image is not None and worker.state == "carrying":
-            self._dismiss(image, drains_milli=0)
+            self._processes.dismiss(image, drains_milli=0)
 
 
-class DoesNotWaitForTheDrain(StateMachine):
-    def _dismiss(self, worker: Worker, drains_milli: int) -> None:
-        super()._dismiss(worker, 0)
+class DoesNotWaitForTheDrain(WorkerProcesses):
+    def dismiss(self, worker: Worker, drains_milli: int) -> None:
+        super().dismiss(worker, 0)
 
 
-class LeasesBeforeTheDeadAreGone(StateMachine):
+class LeasesBeforeTheDeadAreGone(Failing):
     def _part(self, worker: Worker, cause: str, drains: bool, by_program: bool = False) -> None:
         super()._part(worker, cause, False, by_program)
 
 
-class DoesNotWaitForTheParking(StateMachine):
+class DoesNotWaitForTheParking(Preparing):
     def _make_room(self, seat: Seat, session: Session) -> bool:
         super()._make_room(seat, session)
         return True
 
 
-class SaysNothing(StateMachine):
-    def _tell_place(self, request: Request) -> None: ...
+class SaysNothing(QueuePositions):
+    def send(self, request: Request) -> None: ...
 
 
-class ForgetsWhoWaits(StateMachine):
+class ForgetsWhoWaits(Granting):
     def _place(self, request: Request) -> None:
         super()._place(request)
         if request.place is None and request.order % 7 == 0:
-            self.queue.remove(request)
+            self._queue.remove(request)
 
 
 class LetsTheHungLive(StateMachine):
@@ -201,77 +219,77 @@ class LetsTheHungLive(StateMachine):
         return [i for i in super().handle(event, now_ns) if not (isinstance(i, Kill) and isinstance(event, Tick))]
 
 
-class KeepsLeasesOfTheDeparted(StateMachine):
-    def _end(self, session: Session, reason: CloseReason, sentence: str | None) -> None:
+class KeepsLeasesOfTheDeparted(Ending):
+    def end(self, session: Session, reason: CloseReason, cause: str | None) -> None:
         if session.lease is None:
-            super()._end(session, reason, sentence)
+            super().end(session, reason, cause)
 
 
-class RoundsUp(StateMachine):
-    def _tell(self, session: str, message: wire.ToClient) -> None:
+class RoundsUp(Step):
+    def send(self, session: str, message: wire.ToClient) -> None:
         if isinstance(message, wire.LeaseClosed) and message.cost_nano:
             message = message.model_copy(update={"cost_nano": message.cost_nano + 1})
-        super()._tell(session, message)
+        super().send(session, message)
 
 
-class ForgetsQuotas(StateMachine):
-    def _quota_set(self, event: QuotaSet) -> None: ...
+class ForgetsQuotas(Rules):
+    def quota_set(self, event: QuotaSet) -> None: ...
 
 
-class ForgetsWindows(StateMachine):
-    def _quota_set(self, event: QuotaSet) -> None:
-        super()._quota_set(replace(event, quota=replace(event.quota, device_seconds=None)))
+class ForgetsWindows(Rules):
+    def quota_set(self, event: QuotaSet) -> None:
+        super().quota_set(replace(event, quota=replace(event.quota, device_seconds=None)))
 
 
-class SpendsWithoutABudget(StateMachine):
-    def _budget_set(self, event: BudgetSet) -> None: ...
+class SpendsWithoutABudget(Rules):
+    def budget_set(self, event: BudgetSet) -> None: ...
 
 
-class StartsOnDrainedNodes(StateMachine):
-    def _node_drain(self, event: NodeDrain) -> None: ...
+class StartsOnDrainedNodes(Operations):
+    def node_drain(self, event: NodeDrain) -> None: ...
 
 
-class LetsThemRestOnDrainedNodes(StateMachine):
-    def _empty(self, seat: Seat) -> None: ...
+class LetsThemRestOnDrainedNodes(Draining):
+    def empty(self, *seats: Seat) -> None: ...
 
-    def _let_rest(self, lease: Lease) -> None: ...
-
-
-class ForgetsTheGraceOfADrain(StateMachine):
-    def _check_deadlines(self) -> None: ...
+    def let_rest(self, lease: Lease) -> None: ...
 
 
-class MetersWhatGoesOnAfterARestart(StateMachine):
+class ForgetsTheGraceOfADrain(Operations):
+    def check_deadlines(self) -> None: ...
+
+
+class MetersWhatGoesOnAfterARestart(Restoring):
     def _restore_lease(self, kept: LeaseSnapshot) -> None:
         super()._restore_lease(kept)
-        self._out += (Meter(record) for record in kept.failed(HOUR_NS))
+        self._step.out += (Meter(record) for record in kept.failed(HOUR_NS))
 
 
-class ForgetsLeasesOverARestart(StateMachine):
+class ForgetsLeasesOverARestart(Restoring):
     def _restore_lease(self, kept: LeaseSnapshot) -> None: ...
 
 
-class BillsTheAbsence(StateMachine):
+class BillsTheAbsence(Resuming):
     def _resume_lease(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
         if session.lease is not None:
-            session.lease.confirmed_ns = self._now
+            session.lease.confirmed_ns = self._step.now_ns
         super()._resume_lease(worker, session, message)
 
 
-class MetersBeforeItIsCertain(StateMachine):
+class MetersBeforeItIsCertain(Leases):
     """As if no worker could say later that it had been idle."""
 
-    def _meter_passed(self) -> None:
-        limits, self.limits = self.limits, replace(self.limits, idle_release_seconds=-1.0)
-        super()._meter_passed()
-        self.limits = limits
+    def meter_passed(self) -> None:
+        limits, self._limits = self._limits, replace(self._limits, idle_release_seconds=-1.0)
+        super().meter_passed()
+        self._limits = limits
 
 
-class ForgetsFirstWorkers(StateMachine):
+class ForgetsFirstWorkers(Resuming):
     def _adopt(self, worker: Worker | None, session: Session | None, shown: str | None) -> None: ...
 
 
-class SkipsWhatWasMetered(StateMachine):
+class SkipsWhatWasMetered(Restoring):
     def _restore_lease(self, kept: LeaseSnapshot) -> None:
         super()._restore_lease(replace(kept, segment=kept.segment + 1))
 
@@ -281,21 +299,36 @@ class BillsAllInOneCurrency(StateMachine):
         super()._prices_set(PricesSet(replace(event.tariff, currencies={})))
 
 
-class LosesASegment(StateMachine):
-    def _meter_passed(self) -> None:
-        count = len(self._out)
-        super()._meter_passed()
-        del self._out[count:]
+class LosesASegment(Leases):
+    def meter_passed(self) -> None:
+        count = len(self._step.out)
+        super().meter_passed()
+        del self._step.out[count:]
 
 
-class MetersInOnePiece(StateMachine):
-    def _close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
-        limits, self.limits = self.limits, replace(self.limits, segment_seconds=3_600.0)
-        super()._close(lease, reason, until_ns)
-        self.limits = limits
+class MetersInOnePiece(Leases):
+    def close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
+        limits, self._limits = self._limits, replace(self._limits, segment_seconds=3_600.0)
+        super().close(lease, reason, until_ns)
+        self._limits = limits
 
 
-MUTANTS: list[Callable[..., StateMachine]] = [
+def machine_with(part: type) -> Callable[..., StateMachine]:
+    """What makes state machines with one part that is broken: a subclass of the part, or of the whole."""
+    if issubclass(part, StateMachine):
+        return part
+    (whole,) = part.__bases__
+    wires = scheduler if hasattr(scheduler, whole.__name__) and whole is not Step else state_machine
+
+    def make(*settings: Any) -> StateMachine:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wires, whole.__name__, part)
+            return StateMachine(*settings)
+
+    return make
+
+
+MUTANTS: list[type] = [
     BillsTheIdleTime,
     BillsTheDead,
     BillsOneNanosecondMore,
@@ -330,8 +363,8 @@ MUTANTS: list[Callable[..., StateMachine]] = [
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_broken_state_machine_is_caught_by_the_auditor_alone(mutant: Callable[..., StateMachine], first_caught: FirstCaught) -> None:
-    caught = first_caught(MUTANT_SEEDS, lambda seed: story_of(Storm(seed, mutant, strict=False)))
+def test_a_broken_state_machine_is_caught_by_the_auditor_alone(mutant: type, first_caught: FirstCaught) -> None:
+    caught = first_caught(MUTANT_SEEDS, lambda seed: story_of(Storm(seed, machine_with(mutant), strict=False)))
     assert caught is not None, f"{MUTANT_SEEDS} seeds found nothing"
     seed, story = caught
     assert isinstance(story.__cause__, Caught), "the state machine noticed by itself"
@@ -366,7 +399,7 @@ def test_what_a_pool_had_not_written_costs_nobody_a_session_that_was_written(fir
 
 
 def test_a_pool_that_forgets_first_workers_is_caught(first_caught: FirstCaught) -> None:
-    caught = first_caught(MUTANT_SEEDS, lambda seed: story_of(Amnesia(seed, ForgetsFirstWorkers, strict=False)))
+    caught = first_caught(MUTANT_SEEDS, lambda seed: story_of(Amnesia(seed, machine_with(ForgetsFirstWorkers), strict=False)))
     assert caught is not None and isinstance(caught[1].__cause__, Caught)
 
 
@@ -379,7 +412,7 @@ def story_of(storm: Storm) -> StoryTold | None:
 
 
 def test_a_story_names_what_happened_to_the_objects_concerned(first_caught: FirstCaught) -> None:
-    caught = first_caught(MUTANT_SEEDS, lambda seed: story_of(Storm(seed, DoesNotWaitForTheDrain, strict=False)))
+    caught = first_caught(MUTANT_SEEDS, lambda seed: story_of(Storm(seed, machine_with(DoesNotWaitForTheDrain), strict=False)))
     assert caught is not None
     story = str(caught[1])
     assert "is leased to " in story

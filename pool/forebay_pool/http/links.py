@@ -21,7 +21,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketP
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api, Context
-from forebay_pool.machine.messages import resume_key
+from forebay_pool.machine.base.messages import resume_key
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import (
     ClientSaid,

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api, owns, sees_all
-from forebay_pool.machine.eviction import fate
+from forebay_pool.machine.base.eviction import fate
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import LeaseRevoked, QuotaSet, SessionMoved, SessionParked
 from forebay_pool.model.types import PRIORITY_MAX, Author, Quota, Worker

@@ -1,24 +1,52 @@
 """The state machine: events in, instructions out; no I/O, no clock, no chance.
 
-It is one object, whose class is a chain of floors: each inherits the one below it, and a method calls methods of its own floor and of
-lower ones alone. From the top, by module:
+It is made of parts. Each part is an object with attributes of its own, is given the parts that it calls, and calls those below it alone. No
+part inherits another one. ``StateMachine`` and ``Scheduler`` make them, and nothing else knows all of them: two machines can live in one
+process. From the top, by module:
 
-1. ``state_machine``: which floor handles which event
-2. ``scaling``: how many nodes there should be
-3. ``operations``: what operators, probes and launchers say of nodes and devices
-4. ``resuming``: going on after a broken link, and where another pool stopped
-5. ``sessions``: they join, ask for leases, give them back, and end
-6. ``workers``: what they say, and what happens when they fail, fall silent or end
-7. ``draining``: devices that are closed and how they are emptied, hosts that are drained and how parked sessions leave them
-8. ``revoking``: leases that are taken back, with grace
-9. ``offering``: what became free is offered to whose turn it is
-10. ``groups``: leases that are granted together, or not at all
-11. ``granting``: from a request to a lease
-12. ``queue_positions``: what those who wait are told
-13. ``parking``: sessions that are parked, and the time for which they are
-14. ``leases``: granted, given back, closed
-15. ``core``: what the pool knows, and how it tells the world
+1. ``invariants``: what must hold after every event
+2. ``state_machine``: which part handles which event, and what every tick does
+3. ``scaling``: how many nodes there should be
+4. ``outlooks``: how long a new session would wait, and what the demand will come to
+5. ``operations``: what operators, probes and launchers say of nodes and devices
+6. ``sessions.confirming``: until when leases are confirmed is written
+7. ``sessions.restoring``: going on where another pool stopped
+8. ``sessions.resuming``: clients and workers that are back after a broken link
+9. ``sessions.absence``: clients and workers whose links broke
+10. ``sessions.clients``: what clients say
+11. ``sessions.rules``: quotas, budgets, flavors and policies that change
+12. ``workers.liveness``: workers that fall silent, are late, or are not back in time
+13. ``workers.workers``: what workers say of themselves and of their sessions' tensors
+14. ``workers.closing``: workers say that a lease's work is over, or waits
+15. ``workers.moving``: sessions that leave a worker for another one
+16. ``workers.failing``: workers that fail, or are gone
+17. ``workers.ending``: sessions that end, or are lost with their worker
+18. ``workers.evacuation``: hosts that are drained, and how parked sessions leave them
+19. ``workers.draining``: devices that are closed, and how they are emptied
+20. ``leasing.scheduler``: the fleet, the queue, and the parts below
+21. ``leasing.revoking``: leases that are taken back, with grace
+22. ``leasing.offering``: what became free is offered to the requests whose turn it is
+23. ``leasing.groups``: leases that are granted together, or not at all
+24. ``leasing.granting``: from a request to a lease
+25. ``leasing.preparing``: room is made on a place, and a worker is readied
+26. ``leasing.place_finder``: where a lease can be opened now
+27. ``leasing.reservations``: what is reserved for requests that wait
+28. ``leasing.worker_processes``: workers are started and dismissed
+29. ``leasing.queue_positions``: what those who wait are told
+30. ``leasing.parking``: sessions that are parked, and the time for which they are
+31. ``leasing.leases``: opened, given back, closed, metered
+32. ``base.admission``: whether leases may open at all
+33. ``base.step``: the event at hand, and the instructions that it leads to
+34. ``base.worklist``: what the event may have freed, until it is offered
+35. ``base.story``: what happened to an object
+36. ``base.refusals``: what is refused, and why
+37. ``base.messages``: what worker and client are told of a session, its flavor and its lease
+38. ``base.eviction``: what may be parked
 
-Beside the floors stand pure functions that several of them use (``eviction``, ``messages``, ``refusals``), and what every event is checked
-by (``invariants``, ``story``).
+**The order of one event**, as ``StateMachine.handle`` has it:
+
+1. the handler of the event's type, which may change anything and notes in the worklist what that may have freed;
+2. the worklist is offered: groups, accounts with a bench, their lanes, the whole queue, seats, makes; again until it is empty;
+3. sessions that may not be parked end, and what they leave is offered in the same way, until none is left;
+4. stretches of parked time follow the sessions that changed.
 """

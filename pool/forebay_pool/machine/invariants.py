@@ -110,8 +110,8 @@ def _check_seat(machine: StateMachine, seat: Seat, ticked: bool) -> None:
     for worker in seat.draining:
         ending = worker.state == "ending" and seat.workers.get(worker.id) is worker
         _demand(machine, ending, "a device waits for a worker that does not end", name, worker.id)
-    for head in [] if machine.stopping else machine.heads_for(seat):
-        place = machine.find_place(head, passes=ticked)
+    for head in [] if machine.admission.stopping else machine.scheduler.offering.heads_for(seat):
+        place = machine.scheduler.places.find(head, passes=ticked)
         _demand(machine, place is None, "a device is free while somebody waits for it", name, head.session.id)
 
 
@@ -173,11 +173,12 @@ def _check_line(machine: StateMachine) -> None:
         _demand(machine, alive, "a dead request waits", session.id)
         _demand(machine, request.lane == machine.fleet.lane_of(session), "a request waits in another lane than its session's", session.id)
         _demand(machine, machine.queue.is_reachable(request), "a request waits where nobody looks", session.id)
+        reservations = machine.scheduler.reservations
         for name in request.blocks:
-            _demand(machine, machine.promised_to(name) is request, "a device is kept for somebody else", name, session.id)
+            _demand(machine, reservations.of_device(name) is request, "a device is kept for somebody else", name, session.id)
 
 
-    for (model, _), keeper in machine.keepers.items():
+    for (model, _), keeper in machine.scheduler.reservations.by_make.items():
         alive = machine.queue.waiting.get(keeper.order) is keeper and not keeper.lane[0]
         _demand(machine, alive, f"{model} is kept for nobody", keeper.session.id)
 

@@ -5,39 +5,62 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.operations import Operations
 from forebay_pool.model.elastic import Growth
 from forebay_pool.model.instructions import Scale, Show
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import WHOLE_MILLI, Flavor, Node, tensor_bytes
-from forebay_pool.placement.forecast import MEMORY_SECONDS
+from forebay_pool.model.types import WHOLE_MILLI, Flavor, Limits, Node, Session, tensor_bytes
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.placement.forecast import MEMORY_SECONDS, Arrivals
+from forebay_pool.placement.lease_lengths import LeaseLengths
 from forebay_pool.placement.node_demand import FlavorDemand, nodes_needed
 from forebay_pool.placement.room import is_empty
+from forebay_pool.queue.queue import Queue
 
 SCALE_SECONDS = 1.0
 """How often the demand is looked at."""
 
 
-class Scaling(Operations):
+class Scaling:
     """Asks for the nodes that demand and forecast need, and drains those that have not been needed for a while."""
 
-    _scaled_ns: int | None = None
-    """When the demand was looked at last."""
-    _asked: Scale | None = None
-    """What the autoscaler was told last."""
+    def __init__(
+        self,
+        step: Step,
+        limits: Limits,
+        sessions: dict[str, Session],
+        fleet: Fleet,
+        queue: Queue,
+        lengths: LeaseLengths,
+        arrivals: Arrivals,
+        operations: Operations,
+    ) -> None:
+        self._step = step
+        self._limits = limits
+        self._sessions = sessions
+        self._fleet = fleet
+        self._queue = queue
+        self._lengths = lengths
+        self._arrivals = arrivals
+        self._operations = operations
+        self._scaled_ns: int | None = None
+        """When the demand was looked at last."""
+        self._asked: Scale | None = None
+        """What the autoscaler was told last."""
 
-    def _scale(self) -> None:
-        growth = self.fleet.growth
-        if not growth or (self._scaled_ns is not None and self._now - self._scaled_ns < int(SCALE_SECONDS * SECOND)):
+    def scale(self) -> None:
+        growth = self._fleet.growth
+        if not growth or (self._scaled_ns is not None and self._step.now_ns - self._scaled_ns < int(SCALE_SECONDS * SECOND)):
             return
         if self._scaled_ns is None:  # what this pool does not know yet may need them
             for one in growth.values():
-                one.need(len(self._nodes_of(one)), self._now, int(self.limits.elastic_release_seconds * SECOND))
-        self._scaled_ns = self._now
+                one.need(len(self._nodes_of(one)), self._step.now_ns, int(self._limits.elastic_release_seconds * SECOND))
+        self._scaled_ns = self._step.now_ns
         groups = [one.group for one in growth.values()]
-        needed = nodes_needed(self._demands(), groups, self._fixed_milli(), self.limits.elastic_wait_share)
+        needed = nodes_needed(self._demands(), groups, self._fixed_milli(), self._limits.elastic_wait_share)
         for one in growth.values():
-            one.need(needed[one.group.model], self._now, int(self.limits.elastic_release_seconds * SECOND))
+            one.need(needed[one.group.model], self._step.now_ns, int(self._limits.elastic_release_seconds * SECOND))
             self._adjust(one)
         living = {one.group.model: self._nodes_of(one) for one in growth.values()}
         self._forget_ended()
@@ -47,53 +70,53 @@ class Scaling(Operations):
         )
         if asked != self._asked:
             self._asked = asked
-            self._out.append(asked)
-            self._note("nodes_asked", **asked.nodes)
+            self._step.out.append(asked)
+            self._step.note("nodes_asked", **asked.nodes)
 
     def _demands(self) -> list[FlavorDemand]:
         """What each flavor asks for: requests that a quota or a budget stops ask for nothing."""
         present: Counter[str] = Counter()
-        for session in self.sessions.values():
+        for session in self._sessions.values():
             request = session.request
             if session.lease is not None:
                 present[session.lease.flavor.name] += 1
-            elif request is not None and (request.place is not None or not self._is_barred(request)):
+            elif request is not None and (request.place is not None or not self._queue.is_barred(request, self._step.now_ns)):
                 present[session.flavor] += 1
-        return [self._demand(flavor, present[flavor.name]) for flavor in self.fleet.flavors.values()]
+        return [self._demand(flavor, present[flavor.name]) for flavor in self._fleet.flavors.values()]
 
     def _demand(self, flavor: Flavor, present: int) -> FlavorDemand:
-        rate = self.arrivals.seen_per_second(flavor.name, self._now)
-        return FlavorDemand(flavor, present, rate * self._mean_seconds(flavor.name), rate * self.limits.elastic_release_seconds)
+        rate = self._arrivals.seen_per_second(flavor.name, self._step.now_ns)
+        return FlavorDemand(flavor, present, rate * self._mean_seconds(flavor.name), rate * self._limits.elastic_release_seconds)
 
     def _mean_seconds(self, flavor: str) -> float:
         """How long its leases last, as far as that says how many will run: those that last longer than arrivals are remembered are counted
         as they are."""
-        return min(MEMORY_SECONDS, (self.lengths.mean_ns(flavor) or 0) / SECOND)
+        return min(MEMORY_SECONDS, (self._lengths.mean_ns(flavor) or 0) / SECOND)
 
     def _fixed_milli(self) -> dict[str, int]:
         """Thousandths of open devices that no group starts or ends, by model."""
         fixed: Counter[str] = Counter()
-        for seat in self.fleet.seats.values():
-            if seat.is_open and seat.device.model not in self.fleet.growth:
+        for seat in self._fleet.seats.values():
+            if seat.is_open and seat.device.model not in self._fleet.growth:
                 fixed[seat.device.model] += WHOLE_MILLI
         return fixed
 
     def _forget_ended(self) -> None:
         """Nodes that the autoscaler ended do not come back: another one has another name."""
-        ended = [node for node in self.fleet.nodes.values() if node.lost is not None and is_empty(node) and self._is_elastic(node)]
+        ended = [node for node in self._fleet.nodes.values() if node.lost is not None and is_empty(node) and self._is_elastic(node)]
         for node in ended:
-            self._due.pop(node.name, None)
-            self.fleet.forget(node)
-            self._note("node_forgotten", node=node.name)
-            self._out += (Show(node), *map(Show, node.seats))
+            self._operations.due.pop(node.name, None)
+            self._fleet.forget(node)
+            self._step.note("node_forgotten", node=node.name)
+            self._step.out += (Show(node), *map(Show, node.seats))
 
     def _is_elastic(self, node: Node) -> bool:
-        return any(seat.device.model in self.fleet.growth for seat in node.seats)
+        return any(seat.device.model in self._fleet.growth for seat in node.seats)
 
     def _nodes_of(self, growth: Growth) -> list[Node]:
         """The group's nodes that are there."""
         model = growth.group.model
-        return [node for node in self.fleet.nodes.values() if node.lost is None and any(seat.device.model == model for seat in node.seats)]
+        return [node for node in self._fleet.nodes.values() if node.lost is None and any(seat.device.model == model for seat in node.seats)]
 
     def _adjust(self, growth: Growth) -> None:
         """Takes nodes back that were to be released, or releases some, as the demand changes."""
@@ -106,13 +129,13 @@ class Scaling(Operations):
         for node in sorted(idle, key=_tensor_bytes)[: max(0, len(there) - growth.wanted)]:
             there.remove(node)
             self._set_release(node, True)
-        growth.await_nodes(max(0, growth.wanted - len(there)), self._now)
+        growth.await_nodes(max(0, growth.wanted - len(there)), self._step.now_ns)
 
     def _set_release(self, node: Node, over: bool) -> None:
         """Nothing new starts on the node, and what rests there leaves; or it is wanted after all."""
         node.releases = node.drains = over
-        self._note("node_released" if over else "node_kept", node=node.name)
-        self._node_changed(node)
+        self._step.note("node_released" if over else "node_kept", node=node.name)
+        self._operations.node_changed(node)
 
 
 def _asked_of(growth: Growth, nodes: Iterable[Node]) -> int:

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from forebay_wire import messages as wire
 
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.machine.base.admission import Admission
+from forebay_pool.machine.base.messages import END
+from forebay_pool.machine.base.refusals import no_session
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.base.story import Story
+from forebay_pool.machine.base.worklist import Worklist
+from forebay_pool.machine.leasing.scheduler import Scheduler
+from forebay_pool.machine.operations import Operations
+from forebay_pool.machine.outlooks import Outlooks
 from forebay_pool.machine.scaling import Scaling
+from forebay_pool.machine.sessions.absence import Absence
+from forebay_pool.machine.sessions.clients import Clients
+from forebay_pool.machine.sessions.confirming import Confirming
+from forebay_pool.machine.sessions.restoring import Restoring
+from forebay_pool.machine.sessions.resuming import Resuming
+from forebay_pool.machine.sessions.rules import Rules
+from forebay_pool.machine.workers.closing import Closing
+from forebay_pool.machine.workers.draining import Draining
+from forebay_pool.machine.workers.ending import Ending
+from forebay_pool.machine.workers.evacuation import Evacuation
+from forebay_pool.machine.workers.failing import Failing
+from forebay_pool.machine.workers.liveness import Liveness
+from forebay_pool.machine.workers.moving import Moving
+from forebay_pool.machine.workers.workers import Workers
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.events import (
@@ -36,15 +60,20 @@ from forebay_pool.model.events import (
     WorkerSaid,
     WorkerUnlinked,
 )
-from forebay_pool.model.instructions import Instruction
+from forebay_pool.model.instructions import Instruction, TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.model.policies import Policy
-from forebay_pool.model.types import Device, Flavor, Limits
+from forebay_pool.model.types import Device, Flavor, Group, Limits, Session, Worker
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.placement.forecast import Forecast
+from forebay_pool.placement.lease_lengths import Outlook
 from forebay_pool.placement.ranking import Ranking
+from forebay_pool.queue.accounts import Accounts
+from forebay_pool.queue.queue import Queue
 
 
-class StateMachine(Scaling):
+class StateMachine:
     """Owns devices, flavors, sessions, leases and the queue. ``name`` makes worker ids unique among pools."""
 
     def __init__(
@@ -58,117 +87,225 @@ class StateMachine(Scaling):
         ranking: Ranking | None = None,
         groups: Iterable[NodeGroup] = (),
     ) -> None:
-        super().__init__(devices, flavors, limits, name, unix_offset_ns, policy, ranking, groups)
-        self._away = {}
-        self._on |= {
-            Restored: self._restored,
-            SessionAway: self._session_away,
-            WorkerAway: self._worker_away,
-            SessionJoined: self._session_joined,
+        self.fleet = fleet = Fleet(devices, flavors, policy, ranking, groups)
+        self.accounts = accounts = Accounts(limits.fair_share_half_life_seconds)
+        self.sessions: dict[str, Session] = {}
+        """All and only the sessions that live."""
+        self.worklist = worklist = Worklist()
+        self.step = step = Step(worklist, unix_offset_ns)
+        self.admission = admission = Admission()
+        self.scheduler = lends = Scheduler(step, worklist, admission, limits, self.sessions, fleet, accounts, name)
+        sessions, queue, leases, parked, processes = self.sessions, lends.queue, lends.leases, lends.parked, lends.processes
+        positions, preparing, granting = lends.positions, lends.preparing, lends.granting
+        draining = Draining(step, fleet, leases, parked, processes, granting)
+        evacuation = Evacuation(step, admission, limits, fleet, processes, preparing)
+        ending = Ending(step, sessions, leases, parked, processes, granting, lends.groups)
+        failing = Failing(step, worklist, admission, limits, fleet, leases, parked, processes, granting, draining, ending)
+        moving = Moving(step, admission, sessions, fleet, accounts, leases, parked, processes, preparing, granting, evacuation)
+        closing = Closing(step, worklist, admission, fleet, leases, parked, positions, granting, lends.offering, draining, moving)
+        workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving)
+        liveness = Liveness(step, limits, fleet, queue, granting, failing)
+        rules = Rules(step, worklist, sessions, fleet, queue, accounts, granting, lends.revoking)
+        clients = Clients(
+            step, admission, limits, sessions, fleet, queue, accounts, leases, positions, granting, lends.groups, lends.revoking, ending,
+            failing, moving, rules,
+        )  # fmt: skip
+        absence = Absence(step, worklist, admission, limits, sessions, fleet, leases, parked, granting, lends.groups, ending, failing)
+        resuming = Resuming(
+            step, limits, sessions, fleet, leases, parked, positions, granting, lends.groups, draining, evacuation, ending, failing, moving,
+            closing, workers,
+        )  # fmt: skip
+        restoring = Restoring(step, admission, limits, sessions, fleet, accounts, leases, parked, granting, failing, absence)
+        operations = Operations(step, worklist, limits, fleet, draining, failing, moving)
+        self._evacuation, self._ending, self._liveness, self._absence, self._operations = evacuation, ending, liveness, absence, operations
+        self._confirming = Confirming(step, sessions, leases, parked)
+        self._outlooks = Outlooks(step, fleet, queue, lends.lengths, lends.arrivals, processes)
+        self._scaling = Scaling(step, limits, sessions, fleet, queue, lends.lengths, lends.arrivals, operations)
+        self.limits = limits
+        self._on = self._event_handlers(clients, moving, resuming, restoring, failing, rules)
+        self._on_client = client_handlers(clients, resuming)
+        self._on_worker = worker_handlers(workers, closing, moving, resuming)
+
+    # Where the rest of the pool looks
+
+    @property
+    def queue(self) -> Queue:
+        return self.scheduler.queue
+
+    @property
+    def groups(self) -> list[Group]:
+        return list(self.scheduler.groups.by_name.values())
+
+    @property
+    def accepting(self) -> bool:
+        """Whether leases may open, as far as the database goes."""
+        return self.admission.accepting
+
+    @property
+    def line_changed(self) -> bool:
+        """Whether a look has anything to tell."""
+        return self.scheduler.positions.has_news
+
+    @property
+    def story(self) -> Story:
+        return self.step.story
+
+    @story.setter
+    def story(self, story: Story) -> None:
+        self.step.story = story
+
+    def forecasts(self, now_ns: int) -> list[Forecast]:
+        """What the demand on each flavor will come to, if it goes on."""
+        return self._outlooks.forecasts(now_ns)
+
+    def outlook(self, flavor: Flavor, tenant: str) -> Outlook:
+        """How long a new session of the tenant would wait for the flavor, at the usual priority and its quotas aside."""
+        return self._outlooks.outlook(flavor, tenant)
+
+    # What happens
+
+    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+        """What to do about the event. ``now_ns`` never goes back. Raises InvariantBroken before it leases a device twice."""
+        step, offering, parked = self.step, self.scheduler.offering, self.scheduler.parked
+        if now_ns < step.now_ns:
+            raise InvariantBroken(f"the clock went back from {step.now_ns} to {now_ns} ns with {event}")
+        step.now_ns = now_ns
+        out: list[Instruction] = []
+        step.out = out
+        step.story.add(now_ns, event, out)
+        self._on[type(event)](event)
+        offering.offer_all()
+        while parked.overfull:
+            self._ending.end_overfull()
+            offering.offer_all()
+        parked.follow_changes()
+        return out
+
+    def _event_handlers(
+        self, clients: Clients, moving: Moving, resuming: Resuming, restoring: Restoring, failing: Failing, rules: Rules
+    ) -> dict[type[Any], Callable[[Any], None]]:
+        """What handles an event, by its type."""
+        return {
+            Restored: restoring.restored,
+            SessionAway: self._absence.session_away,
+            WorkerAway: self._absence.worker_away,
+            SessionJoined: clients.session_joined,
             ClientSaid: self._client_said,
-            SessionGrouped: self._session_grouped,
-            SessionLeft: self._session_over,
-            SessionDismissed: self._session_over,
-            SessionMoved: self._session_moved,
-            SessionParked: self._session_parked,
+            SessionGrouped: resuming.session_grouped,
+            SessionLeft: clients.session_over,
+            SessionDismissed: clients.session_over,
+            SessionMoved: moving.session_moved,
+            SessionParked: moving.session_parked,
             WorkerSaid: self._worker_said,
-            WorkerUnlinked: self._worker_unlinked,
-            WorkerGone: self._worker_gone,
-            FlavorSet: self._flavor_set,
-            FlavorRemoved: self._flavor_removed,
-            QuotaSet: self._quota_set,
-            BudgetSet: self._budget_set,
-            LeaseRevoked: self._lease_revoked,
-            Look: self._looked,
+            WorkerUnlinked: failing.worker_unlinked,
+            WorkerGone: failing.worker_gone,
+            FlavorSet: rules.flavor_set,
+            FlavorRemoved: rules.flavor_removed,
+            QuotaSet: rules.quota_set,
+            BudgetSet: rules.budget_set,
+            LeaseRevoked: self.scheduler.revoking.lease_revoked,
+            Look: self.scheduler.positions.looked,
             PricesSet: self._prices_set,
-            PolicySet: self._policy_set,
-            NodeJoined: self._node_joined,
-            NodeLost: self._node_lost,
-            NodeDrain: self._node_drain,
-            DeviceSet: self._device_set,
-            DeviceHealth: self._device_health,
+            PolicySet: rules.policy_set,
+            NodeJoined: self._operations.node_joined,
+            NodeLost: self._operations.node_lost,
+            NodeDrain: self._operations.node_drain,
+            DeviceSet: self._operations.device_set,
+            DeviceHealth: self._operations.device_health,
             StoreChanged: self._store_changed,
             Tick: self._tick,
             ShutDown: self._shut_down,
         }
-        self._on_client |= {
-            wire.ResumeSession: self._resume_session,
-            wire.Acquire: self._acquire,
-            wire.Cancel: self._cancel,
-            wire.ChooseFlavor: self._choose_flavor,
-            wire.ChoosePriority: self._choose_priority,
-            wire.Arrived: self._arrived,
-            wire.Unreached: self._unreached,
-            wire.Release: self._release,
-        }
-        self._on_worker |= {
-            wire.ResumeWorker: self._resume_worker,
-            wire.Ready: self._ready,
-            wire.Assigned: self._assigned,
-            wire.Drained: self._drained,
-            wire.Idle: self._idle,
-            wire.Starved: self._starved,
-            wire.Heartbeat: self._heartbeat,
-            wire.Parked: self._parked,
-            wire.Restored: self._back_on_device,
-            wire.Left: self._left,
-            wire.Closed: self._closed,
-            wire.Waiting: self._waiting,
-            wire.Working: self._working,
-            wire.ClientGone: self._client_gone,
-        }
 
-    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
-        """What to do about the event. ``now_ns`` never goes back. Raises InvariantBroken before it leases a device twice."""
-        if now_ns < self._now:
-            raise InvariantBroken(f"the clock went back from {self._now} to {now_ns} ns with {event}")
-        self._now = now_ns
-        out: list[Instruction] = []
-        self._out = out
-        self.story.add(now_ns, event, out)
-        self._on[type(event)](event)
-        self._offer_seats()
-        while self._overfull:
-            self._end_overfull()
-            self._offer_seats()
-        self._note_parkings()
-        return out
+    def _client_said(self, event: ClientSaid) -> None:
+        session = self.sessions.get(event.session)
+        if session is not None:
+            self._on_client[type(event.message)](session, event.message)
+        elif isinstance(event.message, wire.Acquire):
+            self.step.send(event.session, no_session(event.message.request))
+
+    def _worker_said(self, event: WorkerSaid) -> None:
+        worker, message = self.fleet.workers.get(event.worker), event.message
+        if worker is not None and worker.state != "ending":
+            if self._liveness.hangs(worker) and not isinstance(message, wire.ResumeWorker):
+                self._liveness.comes_to_itself(worker)
+            worker.seen_ns = self.step.now_ns
+            self._on_worker[type(message)](worker, message)
+        elif isinstance(message, wire.ResumeWorker):
+            self.step.out.append(TellWorker(event.worker, END))
 
     def _prices_set(self, event: PricesSet) -> None:
         self.fleet.set_tariff(event.tariff)
 
     def _store_changed(self, event: StoreChanged) -> None:
-        self.accepting = event.accepting
-        if self.accepting:
-            self._look_anew = True
+        self.admission.accepting = event.accepting
+        if event.accepting:
+            self.worklist.whole_queue = True
 
     def _tick(self, event: Tick) -> None:
-        self._unix_offset_ns = event.unix_offset_ns
+        step, lends = self.step, self.scheduler
+        step.unix_offset_ns = event.unix_offset_ns
         if event.missed_ns:  # what came meanwhile is heard before anybody is judged
-            self._excuse(event.missed_ns)
+            self._absence.excuse(event.missed_ns)
         else:
-            self._check_workers()
-            self._give_up_absent()
-            self._gather()
-        self._check_groups()
-        self._write_confirmations()
-        self._check_revocations()
-        self._check_deadlines()
-        if self.queue.waiting:
-            self.queue.promote(self._now - int(self.limits.wait_seconds_max * SECOND))
-            self._offer_again()
-            self._move_waiting()
-            self._tell_queue(anew=True)
-        if not self.stopping:
-            self._evacuate()
-            self._make_way()
-            self._keep_warm()
-            self._scale()
+            self._liveness.check()
+            self._absence.give_up()
+            self._absence.gather()
+        lends.groups.check()
+        self._confirming.write()
+        lends.revoking.check()
+        self._operations.check_deadlines()
+        if lends.queue.waiting:
+            lends.queue.promote(step.now_ns - int(self.limits.wait_seconds_max * SECOND))
+            lends.offering.offer_again()
+            lends.offering.move_waiting()
+            lends.positions.send_all(anew=True)
+        if not self.admission.stopping:
+            self._evacuation.evacuate()
+            lends.processes.make_way()
+            lends.processes.prestart()
+            self._scaling.scale()
 
     def _shut_down(self, event: ShutDown) -> None:
-        self.stopping = True
+        self.admission.stopping = True
         for session in list(self.sessions.values()):
-            self._end(session, "revoked", Cause("pool_ends"))
+            self._ending.end(session, "revoked", Cause("pool_ends"))
         for worker in list(self.fleet.workers.values()):
             if worker.state != "ending":
-                self._dismiss(worker, drains_milli=0)
+                self.scheduler.processes.dismiss(worker, drains_milli=0)
+
+
+def client_handlers(clients: Clients, resuming: Resuming) -> dict[type[Any], Callable[[Session, Any], None]]:
+    """What handles a message of a session's client, by its type."""
+    return {
+        wire.ResumeSession: resuming.resume_session,
+        wire.Acquire: clients.acquire,
+        wire.Cancel: clients.cancel,
+        wire.ChooseFlavor: clients.choose_flavor,
+        wire.ChoosePriority: clients.choose_priority,
+        wire.Arrived: clients.arrived,
+        wire.Unreached: clients.unreached,
+        wire.Release: clients.release,
+    }
+
+
+def worker_handlers(
+    workers: Workers, closing: Closing, moving: Moving, resuming: Resuming
+) -> dict[type[Any], Callable[[Worker, Any], None]]:
+    """What handles a message of a worker, by its type."""
+    return {
+        wire.ResumeWorker: resuming.resume_worker,
+        wire.Ready: workers.ready,
+        wire.Assigned: workers.assigned,
+        wire.Drained: closing.drained,
+        wire.Idle: closing.idle,
+        wire.Starved: workers.starved,
+        wire.Heartbeat: workers.heartbeat,
+        wire.Parked: workers.parked,
+        wire.Restored: workers.restored,
+        wire.Left: moving.left,
+        wire.Closed: closing.closed,
+        wire.Waiting: closing.waiting,
+        wire.Working: closing.working,
+        wire.ClientGone: workers.client_gone,
+    }

@@ -54,6 +54,10 @@ class Queue:
         """Whether it waits here."""
         return self.waiting.get(request.order) is request
 
+    def is_barred(self, request: Request, now_ns: int) -> bool:
+        """Whether a quota or a budget stops who waits."""
+        return self.accounts.bar(request.session, request.span, self.demand_milli(request.lane), now_ns) is not None
+
     # Coming and going
 
     def add(self, request: Request) -> None:

@@ -12,7 +12,7 @@ from forebay_service.preconditions import tag_of
 from forebay_wire.messages import Span, WaitCode
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
-from forebay_pool.machine.eviction import parked_bytes
+from forebay_pool.machine.base.eviction import parked_bytes
 from forebay_pool.model.catalogue import ACCELERATORS
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.policies import ModelPolicy

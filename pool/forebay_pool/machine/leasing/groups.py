@@ -10,87 +10,116 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
-from forebay_pool.machine import refusals
-from forebay_pool.machine.granting import Granting
+from forebay_pool.machine.base import refusals
+from forebay_pool.machine.base.admission import Admission
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.base.worklist import Worklist
+from forebay_pool.machine.leasing.granting import Granting
+from forebay_pool.machine.leasing.leases import Leases
+from forebay_pool.machine.leasing.place_finder import PlaceFinder
+from forebay_pool.machine.leasing.queue_positions import QueuePositions
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.types import Group, Session, Standing
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.queue.accounts import Accounts
+from forebay_pool.queue.queue import Queue
 from forebay_pool.queue.reasons import why_gathering
 
 GROUP_SECONDS = 10.0
 """How long the first processes of a group that ask for leases wait for the others to ask, once."""
 
 
-class Groups(Granting):
+class Groups:
     """Brings the members of groups together: at the end of each event, those of which something changed."""
 
-    @property
-    def groups(self) -> list[Group]:
-        return list(self._groups.values())
+    def __init__(
+        self,
+        step: Step,
+        worklist: Worklist,
+        admission: Admission,
+        fleet: Fleet,
+        queue: Queue,
+        accounts: Accounts,
+        leases: Leases,
+        positions: QueuePositions,
+        places: PlaceFinder,
+        granting: Granting,
+    ) -> None:
+        self._step = step
+        self._worklist = worklist
+        self._admission = admission
+        self._fleet = fleet
+        self._queue = queue
+        self._accounts = accounts
+        self._leases = leases
+        self._positions = positions
+        self._places = places
+        self._granting = granting
+        self.by_name: dict[str, Group] = {}
+        """All and only the groups with a member."""
 
-    def _join_group(self, session: Session, member: wire.GroupMember) -> Group | None:
+    def join(self, session: Session, member: wire.GroupMember) -> Group | None:
         """The group that the session is in from here on; None where another session has its rank."""
         name = f"{session.tenant}/{session.user}/{member.size}/{member.id}"
-        group = self._groups.setdefault(name, Group(name, member.size))
+        group = self.by_name.setdefault(name, Group(name, member.size))
         if group.members.setdefault(member.rank, session) is session:
             session.group = group
         return session.group
 
-    def _leave_group(self, session: Session) -> None:
+    def leave(self, session: Session) -> None:
         """The session is over: the others go on without it."""
         group = session.group
         if group is None:
             return
         group.members = {rank: member for rank, member in group.members.items() if member is not session}
-        self._regroup[group] = None
+        self._worklist.groups[group] = None
         if not group.members:
-            del self._groups[group.name]
+            del self.by_name[group.name]
 
-    # What changed
-
-    def _settle_group(self, group: Group) -> None:
+    def settle(self, group: Group) -> None:
         """Whatever changed: those start who can, and who waits in vain gives its lease back."""
-        self._gather_group(group)
+        self._gather(group)
         if not group.gathered:
             return
         if group.requests:
             self._rally(group)
-        if not self._refuse_group(group):
-            self._file_group(group)
+        if not self._refuse(group):
+            self._file(group)
         for request, place in group.opening[:1]:
-            self._advance(request, place)
+            self._granting.advance(request, place)
         self._release_waiting(group)
 
-    def _gather_group(self, group: Group) -> None:
+    def _gather(self, group: Group) -> None:
         """Waits a while for all to ask: those who ask first do not know yet who comes."""
         group.asked |= {rank for rank, member in group.members.items() if member.request is not None or member.lease is not None}
         if group.gathered or not group.asked:
             return
         if group.until_ns is None:
-            group.until_ns = self._now + int(GROUP_SECONDS * SECOND)
-        if len(group.asked) == group.size or self._now >= group.until_ns:
+            group.until_ns = self._step.now_ns + int(GROUP_SECONDS * SECOND)
+        if len(group.asked) == group.size or self._step.now_ns >= group.until_ns:
             group.gathered = True
-            self._note("group_gathered", group=group.name, asked=len(group.asked), size=group.size)
+            self._step.note("group_gathered", group=group.name, asked=len(group.asked), size=group.size)
         else:
             for request in group.waiting:
-                self._tell_queued(request, Standing(1, *why_gathering(group)))
+                self._positions.send_standing(request, Standing(1, *why_gathering(group)))
 
-    def _check_groups(self) -> None:
+    def check(self) -> None:
         """Time has passed: those who are gathering do not wait for the others for ever."""
-        for group in self._groups.values():
-            if not group.gathered and group.until_ns is not None and self._now >= group.until_ns:
-                self._regroup[group] = None
+        for group in self.by_name.values():
+            if not group.gathered and group.until_ns is not None and self._step.now_ns >= group.until_ns:
+                self._worklist.groups[group] = None
 
     def _rally(self, group: Group) -> None:
         """Those whose leases ended in the middle of a collective ask with whoever asks: it will not get far without them."""
         for member in group.members.values():
             if member.due and member.lease is None and member.request is None and member.span is not None and not member.stalled:
-                self._request(member, 0, member.span, member.priority)
+                self._granting.request(member, 0, member.span, member.priority)
 
-    def _refuse_group(self, group: Group) -> bool:
+    def _refuse(self, group: Group) -> bool:
         """Refuses who asks for what can never be had at once: not of these devices, or not by these quotas."""
-        refusal = None if self.stopping else self._why_never(group)
+        refusal = None if self._admission.stopping else self._why_never(group)
         for request in group.requests if refusal is not None else []:
-            self._drop_request(request.session, refusal.model_copy(update={"request": request.number}))  # type: ignore[union-attr]
+            self._granting.drop(request.session, refusal.model_copy(update={"request": request.number}))  # type: ignore[union-attr]
         return refusal is not None
 
     def _why_never(self, group: Group) -> wire.Refused | None:
@@ -98,39 +127,40 @@ class Groups(Granting):
         if not asking:
             return None
         users = [*asking, *(lease.session for lease in group.leases)]
+        tenant, flavors = asking[0].tenant, self._fleet.flavors
         for name in dict.fromkeys(session.flavor for session in asking):
             count = sum(session.flavor == name for session in users)
-            most = self.fleet.most_together(self.fleet.flavors[name], asking[0].tenant)
+            most = self._fleet.most_together(flavors[name], tenant)
             if count > max(1, most):
-                fit = [flavor.name for flavor in self.fleet.flavors.values() if self.fleet.most_together(flavor, asking[0].tenant) >= count]
+                fit = [flavor.name for flavor in flavors.values() if self._fleet.most_together(flavor, tenant) >= count]
                 return refusals.too_many_ranks(count, most, name, fit)
-        demand_milli = sum(self.fleet.demand_milli(self.fleet.lane_of(session)) for session in users)
-        most_milli = self.fleet.most_milli(session.flavor for session in users)
+        demand_milli = sum(self._fleet.demand_milli(self._fleet.lane_of(session)) for session in users)
+        most_milli = self._fleet.most_milli(session.flavor for session in users)
         if demand_milli > most_milli and len(users) > 1:
             return refusals.too_many_devices(len(users), demand_milli, most_milli)
-        for account in self.accounts.both(asking[0]):
+        for account in self._accounts.both(asking[0]):
             why = account.never_fits(demand_milli)
             if why is not None:
                 return refusals.quota(why, 0)
         return None
 
-    def _file_group(self, group: Group) -> None:
+    def _file(self, group: Group) -> None:
         """Places all who wait, or puts them in the queue with what they need together."""
         waiting = group.waiting
-        needed_milli = sum(self.fleet.demand_milli(self.fleet.lane_of(request.session)) for request in waiting)
-        if needed_milli == group.demand_milli and all(map(self.queue.has, waiting)):
+        needed_milli = sum(self._fleet.demand_milli(self._fleet.lane_of(request.session)) for request in waiting)
+        if needed_milli == group.demand_milli and all(map(self._queue.has, waiting)):
             return
         for request in waiting:
-            self._leave_line(request)
+            self._granting.leave_queue(request)
         group.demand_milli = needed_milli
-        barred = any(self.accounts.bar(one.session, one.span, needed_milli, self._now) is not None for one in waiting)
-        if not barred and self._claim_all(self._find_together(waiting, moves=True)):
+        barred = any(self._accounts.bar(one.session, one.span, needed_milli, self._step.now_ns) is not None for one in waiting)
+        if not barred and self._granting.claim_all(self._places.find_together(waiting, moves=True)):
             return
         for request in waiting:
-            self._queue_up(request)
+            self._granting.queue_up(request)
         for request in group.waiting:
             request.told = None
-            self._tell_place(request)
+            self._positions.send(request)
 
     def _release_waiting(self, group: Group) -> None:
         """Ends the leases of those who wait in collectives, where nobody is at it whom they wait for."""
@@ -139,6 +169,4 @@ class Groups(Granting):
         if not computes or group.waiting:
             for lease in open_leases:
                 if lease.waits_since_ns is not None:
-                    self._give_back(lease, "idle")
-
-
+                    self._leases.give_back(lease, "idle")

@@ -1,0 +1,119 @@
+"""Parking: sessions whose room is needed are parked, and the time that their bytes spend off devices is metered in segments as leases are.
+
+A stretch begins when a worker says that it keeps the tensors off its device, and ends when they are brought back, fetched by another
+worker, or released. What nobody can vouch for is not metered: the segment that runs when the tensors are lost, or when the session ends
+while their worker has no link. So a stretch that would begin while the worker has none (the one that was to fetch the tensors was sent
+away, or another pool did not write when it began) begins when it is back.
+"""
+
+from __future__ import annotations
+
+from forebay_wire import messages as wire
+
+from forebay_pool.machine.base.eviction import Fate, fate, fullness, why_ended
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.base.worklist import Worklist
+from forebay_pool.model.instructions import Forget, Keep, MeterParked, TellWorker
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.metering import parked_record, passed_ns, segments
+from forebay_pool.model.types import GOES_ON, Limits, Parking, SegmentEnd, Session, Worker
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.placement.room import parking_space
+from forebay_pool.queue.accounts import Accounts
+
+
+class ParkedSessions:
+    """Parks sessions, opens and ends stretches of parked time, and meters them."""
+
+    def __init__(self, step: Step, worklist: Worklist, limits: Limits, fleet: Fleet, accounts: Accounts) -> None:
+        self._step = step
+        self._worklist = worklist
+        self._limits = limits
+        self._fleet = fleet
+        self._accounts = accounts
+        self.overfull: dict[str, str] = {}
+        """Sessions that end with the event at hand because they may not be parked, each with the reason that its client is sent."""
+        self._by_id: dict[str, Parking] = {}
+        """All and only the stretches of parked time that go on; each is its session's ``parking``."""
+
+    def park(self, worker: Worker) -> None:
+        """Tells the worker to move its session's tensors off the device, if it has any there, and they may be parked."""
+        if worker.state == "bound" and worker.reserved_bytes and not (worker.parking or worker.unsure) and self._fate(worker) == "park":
+            worker.parking = True
+            worker.deadline_ns = self._step.now_ns + int(self._limits.park_seconds * SECOND)
+            host_bytes, spill_bytes = parking_space(worker, self._fleet.seats[worker.device.id].node, self._limits)
+            self._step.out.append(TellWorker(worker.id, wire.Park(host_bytes_max=host_bytes, spill_bytes_max=spill_bytes)))
+
+    def _fate(self, worker: Worker) -> Fate:
+        """What becomes of a session whose room is needed; one that ends does so at the end of the event."""
+        session = worker.session
+        what = fate(worker, self._fleet, self._accounts)
+        full = None if what == "park" else fullness(worker, self._accounts, self._fleet.serving)
+        if full is not None and session is not None:
+            self._step.note("parking_full", session=session.id, tenant=session.tenant, bytes=worker.memory_bytes, then=what)
+            if what == "end":
+                self.overfull[session.id] = why_ended(worker, full)
+        return what
+
+    def note_less(self, session: Session) -> None:
+        """Somebody may be parked, and so somebody may start, that could not before."""
+        if any(account in self._accounts.bound_parking for account in self._accounts.both(session)):
+            self._worklist.whole_queue = True
+
+    def follow_changes(self) -> None:
+        """Follows the sessions that the event at hand changed: what changes a session shows or keeps it."""
+        if self._step.changed:
+            changed, self._step.changed = self._step.changed, {}
+            for session in changed:
+                parking, holder = session.parking, session.parked_at
+                if parking is not None or holder is not None:
+                    self._follow(session, parking, holder)
+
+    def _follow(self, session: Session, parking: Parking | None, holder: Worker | None) -> None:
+        if parking is not None and (holder is not parking.holder or holder.parked_bytes != parking.bytes):
+            if session.state == "lost" or parking.holder.away_ns is not None or parking.opened_ns == self._step.now_ns:
+                self.drop(session)  # nobody knows how long it lasted, or it lasted for no time
+            else:
+                self._meter(parking, self._step.now_ns - parking.opened_ns, "released" if session.state == "ended" else "drained")
+                self._remove(parking)
+        if holder is not None and holder.away_ns is None and session.parking is None:
+            self._open(session, holder)
+
+    def _open(self, session: Session, holder: Worker) -> None:
+        now_ns, opened_unix_ns = self._step.now_ns, self._step.unix_ns
+        span = session.span or wire.Span(id=session.id, kind="process", label=session.process)
+        parking = Parking(f"{session.id}.p{opened_unix_ns}", session, holder, holder.parked_bytes or 0, span, now_ns, opened_unix_ns)
+        self.add(parking)
+        self._step.out.append(Keep(parking))
+
+    def add(self, parking: Parking) -> None:
+        """Adds a stretch that goes on."""
+        self._by_id[parking.id] = parking.session.parking = parking
+
+    def _remove(self, parking: Parking) -> None:
+        parking.session.parking = None
+        del self._by_id[parking.id]
+
+    def drop(self, session: Session) -> None:
+        """Ends the stretch where nobody can say until when it lasted: what was not metered yet is free."""
+        parking = session.parking
+        if parking is not None:
+            self._remove(parking)
+            self._step.out.append(Forget(parking.id))
+
+    def _meter(self, parking: Parking, held_ns: int, reason: SegmentEnd) -> None:
+        """Meters what was not metered yet of the stretch's first ``held_ns``."""
+        whole = parked_record(parking, held_ns, reason)
+        records = segments(whole, parking.segment, parking.metered_ns, int(self._limits.segment_seconds * SECOND))
+        self._step.out += map(MeterParked, records)
+        parking.segment, parking.metered_ns = parking.segment + len(records), max(held_ns, parking.metered_ns)
+
+    def meter_passed(self) -> None:
+        """Meters the segments that are over: whose worker was heard after their end."""
+        segment_ns = int(self._limits.segment_seconds * SECOND)
+        for parking in self._by_id.values():
+            if parking.holder.away_ns is None:
+                sure_ns = parking.holder.seen_ns - parking.opened_ns
+                until_ns = passed_ns(parking.opened_unix_ns, parking.metered_ns, sure_ns, segment_ns)
+                if until_ns > parking.metered_ns:
+                    self._meter(parking, until_ns, GOES_ON)

@@ -1,0 +1,196 @@
+"""Where a request's lease can be opened now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from forebay_pool.machine.base.admission import Admission
+from forebay_pool.machine.base.eviction import eviction
+from forebay_pool.machine.leasing.reservations import Reservations
+from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
+from forebay_pool.model.types import WHOLE_MILLI, Device, Limits, Make, Place, Request, Seat, Session, Worker, tensor_bytes
+from forebay_pool.placement.capacity import equivalents_for, part_of
+from forebay_pool.placement.choice import UNBOUND, Bounds, in_want, spares_for
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.placement.room import surplus_bytes
+from forebay_pool.queue.accounts import Accounts
+
+
+class PlaceFinder:
+    """Finds places, without what is reserved for those before the request. Changes nothing but what it holds back."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        limits: Limits,
+        fleet: Fleet,
+        accounts: Accounts,
+        processes: WorkerProcesses,
+        reservations: Reservations,
+    ) -> None:
+        self._admission = admission
+        self._limits = limits
+        self._fleet = fleet
+        self._accounts = accounts
+        self._processes = processes
+        self._reservations = reservations
+        self._tried_milli = 0
+        """What is taken only to see whether others who start with it have room too; 0 except within ``find_together``."""
+
+    def find(self, request: Request, passes: bool = True) -> Place | None:
+        """Where the request's lease can be opened now; for one of a group: where it would be if all who wait could start now."""
+        if request.session.group is None:
+            return self.find_alone(request, passes)
+        return self.find_together(request.session.group.waiting, passes).get(request)
+
+    def find_alone(self, request: Request, passes: bool = True) -> Place | None:
+        """Where its lease can be opened now, without what is kept for those before it; not ``passes``: for anybody else."""
+        if not self._admission.opens_leases:
+            return None
+        session, kept = request.session, Reserved(self._reservations, self, request, passes)
+        if session.worker is not None:
+            return self._find_there(request, session.worker, kept)
+        place = self._choose_besides(request, session.avoid, kept) if session.avoid else None
+        return place or self._choose_besides(request, (), kept)
+
+    def _find_there(self, request: Request, worker: Worker, kept: Reserved) -> Place | None:
+        """Where its tensors are, if what it needs is free there."""
+        session = request.session
+        place = self._fleet.place_at(worker, self._fleet.flavors[session.flavor], self._held_bytes(session))
+        if place is None or not self._bounds(request).allow(place) or not self._may_make_room(place, session):
+            return None
+        if not kept.has_any(place.devices):
+            return place
+        self._reservations.hold_back(request, place.devices)
+        return None
+
+    def find_elsewhere(self, request: Request) -> Place | None:
+        """Where the session could move that cannot go on where its tensors are. It does not move while its worker has no link to the pool:
+        that worker could not tell what left it."""
+        session = request.session
+        if not self._admission.opens_leases or session.worker is None or session.worker.away_ns is not None or session.pinned:
+            return None
+        devices = session.worker.devices
+        still_serve = equivalents_for(devices, self._fleet.flavors[session.flavor])
+        if session.group is not None and still_serve and self._may_stay(session):
+            return None  # it would leave its process groups
+        return self._choose_besides(request, devices if still_serve else (), Reserved(self._reservations, self, request))
+
+    def _may_stay(self, session: Session) -> bool:
+        """Whether its devices are open, and none is held by those that it computes with: they would wait for each other."""
+        seats = [] if session.worker is None else self._fleet.seats_under(session.worker)
+        own = [holder for seat in seats for holder in seat.holders if holder is not session and holder.group is session.group]
+        return not own and all(seat.is_open for seat in seats)
+
+    def find_together(self, requests: Sequence[Request], passes: bool = True, moves: bool = False) -> dict[Request, Place]:
+        """Places for all of them at a time; none if one has none. With ``moves`` those may go elsewhere who must."""
+        found: dict[Request, Place] = {}
+        launches = 0
+        for request in sorted(requests, key=self._scope):
+            place = self.find_alone(request, passes) or (self.find_elsewhere(request) if moves else None)
+            if place is None:
+                break
+            self._fleet.take(place, request.session, self.need_bytes(request.session, place))
+            self._tried_milli += len(place.devices) * place.share_milli
+            found[request] = place
+            seat = self._fleet.seats[place.devices[0].id]
+            launches += request.session.worker is None and len(in_want(seat, place.devices)) > len(spares_for(seat, place.devices))
+        for request, place in found.items():
+            self._fleet.leave(place, request.session)
+        self._tried_milli = 0
+        enough = len(found) == len(requests) and len(self._fleet.workers) + launches <= self._limits.workers_max
+        return found if enough or len(found) == len(requests) == 1 else {}
+
+    def _scope(self, request: Request) -> tuple[bool, int, int]:
+        """Who can be in fewer places chooses first."""
+        return request.session.worker is None, -self._fleet.demand_milli(self._fleet.lane_of(request.session)), request.order
+
+    def _choose_besides(self, request: Request, devices: tuple[Device, ...], kept: Reserved) -> Place | None:
+        """The best free place without any of the devices."""
+        session = request.session
+        bounds = self._bounds(request, kept, {device.id for device in devices})
+        while (place := self.choose(session, bounds)) is not None and not self._may_make_room(place, session):
+            bounds = bounds._replace(avoid={*bounds.avoid, place.devices[0].id})
+        return place
+
+    def choose(self, session: Session, bounds: Bounds = UNBOUND) -> Place | None:
+        return self._fleet.choose(self._fleet.flavors[session.flavor], session.tenant, self._processes.has_room, bounds)
+
+    def _bounds(self, request: Request, kept: Reserved | None = None, avoid: Collection[str] = ()) -> Bounds:
+        """What its quotas and its tensors allow."""
+        return Bounds(self._accounts.room_milli(request.session) - self._tried_milli, tensor_bytes(request.session), kept, avoid)
+
+    def has_room_to_start(self, request: Request) -> bool:
+        """Whether the pool may start the worker processes that the request, and those that start with it, need."""
+        group = request.session.group
+        fresh = [one for one in ([request] if group is None else group.waiting) if one.session.worker is None]
+        if len(fresh) <= 1:
+            return not fresh or self._processes.has_room
+        return len(self._fleet.workers) - sum(self._fleet.spare.values()) + len(fresh) <= self._limits.workers_max
+
+    def has_way(self, request: Request, device: Device) -> bool:
+        """Whether room can be made for it there: nothing is kept for who waits for residents that may not be parked."""
+        return self._may_make_room(Place((device,), WHOLE_MILLI), request.session)
+
+    def _held_bytes(self, session: Session) -> int:
+        """What the session's tensors have set aside on their devices, or took there before they were parked."""
+        worker = session.worker
+        return 0 if worker is None else max(worker.reserved_bytes, worker.parked_bytes or 0)
+
+    def need_bytes(self, session: Session, place: Place) -> int:
+        """What is set aside for the session's next lease. It never shrinks while tensors are on the device."""
+        stays = session.worker is not None and session.worker.devices == place.devices
+        limit_bytes = self._fleet.flavors[session.flavor].memory_bytes
+        return max(limit_bytes, self._held_bytes(session) if stays else tensor_bytes(session))
+
+    def _may_make_room(self, place: Place, session: Session) -> bool:
+        """Whether the residents that are in the way on the place's devices may leave them."""
+        if not self._accounts.bound_parking:
+            return True
+        part_bytes = part_of(self.need_bytes(session, place), len(place.devices))
+        return all([self._may_clear(seat, session, part_bytes) for seat in self._fleet.seats_of(place)])
+
+    def _may_clear(self, seat: Seat, session: Session, need_bytes: int) -> bool:
+        own = session.worker if session.worker is not None and session.worker.id in seat.workers else None
+        surplus = surplus_bytes(seat) + need_bytes - (0 if own is None else own.part_bytes)
+        return eviction(seat, surplus, self._fleet, self._accounts, own).enough
+
+    @property
+    def bounds_parking(self) -> bool:
+        """Whether some account has a bound on what may be parked for it."""
+        return bool(self._accounts.bound_parking)
+
+
+class Reserved:
+    """What of the fleet is reserved for other requests that this one may not pass. Each of them is asked once, and only if it matters."""
+
+    __slots__ = ("_may", "_passes", "_places", "_request", "_reservations")
+
+    def __init__(self, reservations: Reservations, places: PlaceFinder, request: Request, passes: bool = True) -> None:
+        self._reservations = reservations
+        self._places = places
+        self._request = request
+        self._passes = passes
+        self._may: dict[Request, bool] = {}
+
+    def has_make(self, make: Make) -> bool:
+        return not self._places.bounds_parking and self._bars(self._reservations.of_make(make))
+
+    def has_any(self, devices: Iterable[Device]) -> bool:
+        """Whether one of the devices is, by itself or with its make."""
+        return any(map(self.has_device, devices)) if self._reservations.any else False
+
+    def has_device(self, device: Device) -> bool:
+        if self._bars(self._reservations.of_device(device.id)):
+            return True
+        holder = self._reservations.of_make(device.make)
+        return holder is not None and self._bars(holder) and self._places.has_way(holder, device)
+
+    def _bars(self, holder: Request | None) -> bool:
+        group = self._request.session.group
+        if holder is None or holder is self._request or (group is not None and holder.session.group is group):
+            return False
+        may = self._may.get(holder)
+        if may is None:
+            may = self._may[holder] = self._passes and self._reservations.may_pass(self._request, holder)
+        return not may

@@ -1,0 +1,99 @@
+"""The processes of workers: started, dismissed, and started ahead of need."""
+
+from __future__ import annotations
+
+from forebay_pool.machine.base.admission import Admission
+from forebay_pool.machine.base.messages import END
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.base.worklist import Worklist
+from forebay_pool.model.instructions import Launch, TellWorker
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import Device, Limits, Seat, Session, Worker
+from forebay_pool.placement.choice import in_want
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.queue.queue import Queue
+
+STARTS_MAX = 64
+"""Devices that are looked at for a place to prestart a worker."""
+
+
+class WorkerProcesses:
+    """Starts and dismisses worker processes, never more than ``Limits.workers_max`` at a time."""
+
+    def __init__(
+        self,
+        step: Step,
+        worklist: Worklist,
+        admission: Admission,
+        limits: Limits,
+        fleet: Fleet,
+        queue: Queue,
+        name: str,
+    ) -> None:
+        self._step = step
+        self._worklist = worklist
+        self._admission = admission
+        self._limits = limits
+        self._fleet = fleet
+        self._queue = queue
+        self._name = name
+        self._launches = 0
+        """How many workers were started; makes their ids unique."""
+
+    @property
+    def has_room(self) -> bool:
+        return len(self._fleet.workers) < self._limits.workers_max
+
+    def launch(self, devices: tuple[Device, ...]) -> None:
+        self._launches += 1
+        worker = Worker(id=f"{self._name}-w{self._launches}", devices=devices, started_ns=self._step.now_ns)
+        worker.deadline_ns = self._step.now_ns + int(self._limits.worker_start_seconds * SECOND)
+        self._fleet.add(worker)
+        self._step.out.append(Launch(worker.id, devices))
+        if not self.has_room:  # who has none waits for one from now on, and devices are kept for nobody who does
+            self._worklist.review(self._fleet.makes, gone=True)
+
+    def launch_carrier(self, session: Session, seat: Seat) -> None:
+        """Starts a worker on the device that will fetch the tensors, and serve nobody."""
+        self._launches += 1
+        worker = Worker(f"{self._name}-w{self._launches}", (seat.device,), started_ns=self._step.now_ns, carries=session)
+        worker.deadline_ns = self._step.now_ns + int(self._limits.worker_start_seconds * SECOND)
+        self._fleet.add(worker)
+        self._step.out.append(Launch(worker.id, worker.devices))
+        self._step.note("session_carried", session=session.id, tenant=session.tenant, worker=worker.id, device=seat.device.id)
+
+    def dismiss(self, worker: Worker, drains_milli: int) -> None:
+        """Tells the worker to exit; it is killed if it does not within its grace."""
+        self._fleet.retire(worker, drains_milli)
+        worker.deadline_ns = self._step.now_ns + int(self._limits.end_grace_seconds * SECOND)
+        self._step.out.append(TellWorker(worker.id, END))
+
+    def carriers(self) -> list[Worker]:
+        """The workers that fetch parked tensors off hosts that are drained."""
+        return [worker for worker in self._fleet.workers.values() if worker.carries is not None]
+
+    def drop_carrier(self, session: Session) -> None:
+        """Nobody has to carry the session's tensors: its next worker fetches them, or it is over."""
+        for worker in self.carriers():
+            if worker.carries is session:
+                self.dismiss(worker, drains_milli=0)
+
+    def make_way(self) -> None:
+        """Where the pool has all the workers it may and somebody waits, one that was started ahead of need makes way."""
+        if not self._admission.accepting or not self._queue.waiting or len(self._fleet.workers) < self._limits.workers_max:
+            return
+        warm = (worker for worker in self._fleet.workers.values() if worker.state == "warm" and worker.session is None)
+        idle = next((worker for worker in warm if not in_want(self._fleet.seats[worker.device.id], worker.devices)), None)
+        if idle is not None:
+            self.dismiss(idle, drains_milli=0)
+
+    def prestart(self) -> None:
+        """Prestarts workers on free devices, so many of each kind. One place is left to somebody who waits."""
+        workers_max = self._limits.workers_max - (1 if self._queue.waiting else 0)
+        for kind, spare in self._fleet.spare.items():
+            room = min(self._limits.warm_workers - spare, workers_max - len(self._fleet.workers))
+            if room > 0:
+                for seat in list(self._fleet.seats_to_start(kind, STARTS_MAX)):
+                    if room and not seat.spares and seat.retry_ns <= self._step.now_ns:
+                        room -= 1
+                        self.launch((seat.device,))

@@ -1,0 +1,116 @@
+"""Clients and workers whose links broke: how long they are waited for."""
+
+from __future__ import annotations
+
+from forebay_pool.machine.base.admission import Admission
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.base.worklist import Worklist
+from forebay_pool.machine.leasing.granting import Granting
+from forebay_pool.machine.leasing.groups import Groups
+from forebay_pool.machine.leasing.leases import Leases
+from forebay_pool.machine.leasing.parking import ParkedSessions
+from forebay_pool.machine.workers.ending import Ending
+from forebay_pool.machine.workers.failing import Failing
+from forebay_pool.machine.workers.liveness import excuse
+from forebay_pool.model.events import SessionAway, WorkerAway
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import Limits, QueuePlace, Session
+from forebay_pool.placement.fleet import Fleet
+
+GATHER_SECONDS = 2.0
+"""How long a pool that starts waits for those who stood in the queue, before it gives to others what they were to get."""
+
+
+class Absence:
+    """Waits for those who are away, and gives them up in time."""
+
+    def __init__(
+        self,
+        step: Step,
+        worklist: Worklist,
+        admission: Admission,
+        limits: Limits,
+        sessions: dict[str, Session],
+        fleet: Fleet,
+        leases: Leases,
+        parked: ParkedSessions,
+        granting: Granting,
+        groups: Groups,
+        ending: Ending,
+        failing: Failing,
+    ) -> None:
+        self._step = step
+        self._worklist = worklist
+        self._admission = admission
+        self._limits = limits
+        self._sessions = sessions
+        self._fleet = fleet
+        self._leases = leases
+        self._parked = parked
+        self._granting = granting
+        self._groups = groups
+        self._ending = ending
+        self._failing = failing
+        self.away: dict[str, Session] = {}
+        """At least the sessions whose clients are waited for. Those that ended or came back meanwhile leave at the next tick."""
+
+    def session_away(self, event: SessionAway) -> None:
+        session = self._sessions.get(event.session)
+        if session is None:
+            return
+        if not self._limits.resume_seconds:
+            self._ending.end(session, "released", None)
+            return
+        session.away_ns, session.stalled = self._step.now_ns, event.stalled
+        self.away[session.id] = session
+        request = session.request
+        if request is not None and (request.number or event.stalled):
+            session.waited = QueuePlace(request.number, request.arrived_unix_ns, request.order)
+            self._granting.drop(session, None)
+        if not event.stalled or session.worker is None:
+            return
+        if session.lease is not None:
+            self._leases.give_back(session.lease)
+        elif session.worker.opened:
+            self._parked.park(session.worker)
+
+    def worker_away(self, event: WorkerAway) -> None:
+        worker = self._fleet.workers.get(event.worker)
+        if worker is None or worker.state == "ending":
+            return
+        if self._limits.resume_seconds:
+            worker.away_ns = self._step.now_ns
+        else:
+            self._failing.fail(worker, "its link to the pool ended")
+
+    def give_up(self) -> None:
+        """Ends the sessions whose clients did not come back in time."""
+        until_ns = self._step.now_ns - int(self._limits.resume_seconds * SECOND)
+        for session in list(self.away.values()):
+            if session.away_ns is None or self._sessions.get(session.id) is not session:
+                del self.away[session.id]
+            elif session.away_ns < until_ns:
+                self._step.note("session_absent", session=session.id, tenant=session.tenant)
+                self._ending.end(session, "released", None)
+
+    def excuse(self, missed_ns: int) -> None:
+        """The pool stood still: whoever is waited for has so much longer."""
+        for worker in self._fleet.workers.values():
+            excuse(worker, missed_ns, self._step.now_ns)
+        for session in self.away.values():
+            if session.away_ns is not None:
+                session.away_ns = min(self._step.now_ns, session.away_ns + missed_ns)
+        for group in self._groups.by_name.values():
+            if group.until_ns is not None:
+                group.until_ns += missed_ns
+        for lease in self._leases.revoked.values():
+            lease.revoke_ns += missed_ns
+        self._admission.awaited_until_ns += missed_ns
+        self._step.note("pool_stood_still", seconds=f"{missed_ns / SECOND:.1f}")
+
+    def gather(self) -> None:
+        """Lets leases open: the sessions that waited have asked again, or have had time to."""
+        for session in list(self._admission.awaited.values()):
+            if self._sessions.get(session.id) is not session or self._step.now_ns >= self._admission.awaited_until_ns:
+                del self._admission.awaited[session.id]
+                self._worklist.whole_queue = True

@@ -1,0 +1,226 @@
+"""What clients say: they join, ask for leases, give them back, choose, and leave."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from forebay_wire import messages as wire
+
+from forebay_pool.errors import InvariantBroken
+from forebay_pool.machine.base import refusals
+from forebay_pool.machine.base.admission import Admission
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.leasing.granting import Granting
+from forebay_pool.machine.leasing.groups import Groups
+from forebay_pool.machine.leasing.leases import Leases
+from forebay_pool.machine.leasing.queue_positions import QueuePositions
+from forebay_pool.machine.leasing.revoking import Revoking
+from forebay_pool.machine.sessions.rules import Rules
+from forebay_pool.machine.workers.ending import Ending
+from forebay_pool.machine.workers.failing import Failing
+from forebay_pool.machine.workers.moving import Moving
+from forebay_pool.model.causes import Cause
+from forebay_pool.model.events import SessionDismissed, SessionJoined, SessionLeft
+from forebay_pool.model.types import Limits, Session
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.queue.accounts import Accounts
+from forebay_pool.queue.queue import Queue
+
+SCARCE_PERCENT = 75
+"""Of the sessions, and of the places in the queue: beyond, what is left is for users who have few."""
+FEW = 16
+
+
+class Clients:
+    """Hears clients."""
+
+    def __init__(
+        self,
+        step: Step,
+        admission: Admission,
+        limits: Limits,
+        sessions: dict[str, Session],
+        fleet: Fleet,
+        queue: Queue,
+        accounts: Accounts,
+        leases: Leases,
+        positions: QueuePositions,
+        granting: Granting,
+        groups: Groups,
+        revoking: Revoking,
+        ending: Ending,
+        failing: Failing,
+        moving: Moving,
+        rules: Rules,
+    ) -> None:
+        self._step = step
+        self._admission = admission
+        self._limits = limits
+        self._sessions = sessions
+        self._fleet = fleet
+        self._queue = queue
+        self._accounts = accounts
+        self._leases = leases
+        self._positions = positions
+        self._granting = granting
+        self._groups = groups
+        self._revoking = revoking
+        self._ending = ending
+        self._failing = failing
+        self._moving = moving
+        self._rules = rules
+
+    def session_joined(self, event: SessionJoined) -> None:
+        refusal = self._no_session_for(event)
+        if refusal is not None:
+            self._step.send(event.session, refusal)
+            return
+        session = Session(
+            id=event.session,
+            secret=event.secret,
+            tenant=event.tenant,
+            user=event.user,
+            process=event.process,
+            flavor=event.flavor,
+            priority=event.priority,
+            since_ns=self._step.now_ns,
+            since_unix_ns=self._step.unix_ns,
+            used_ns=self._step.now_ns,
+        )
+        self._sessions[session.id] = session
+        if event.group is not None:
+            self._groups.join(session, event.group)
+        self._positions.send_flavor(session)
+        self._step.save(session)
+        self._step.show(session)
+
+    def _no_session_for(self, event: SessionJoined) -> wire.Refused | None:
+        if event.session in self._sessions:
+            raise InvariantBroken(f"session {event.session} joined twice")
+        if self._admission.stopping:
+            return refusals.shutting_down()
+        if len(self._sessions) >= self._limits.sessions_max or leaves_rest(event, self._sessions.values(), self._limits.sessions_max):
+            return refusals.too_many_sessions(self._limits.sessions_max)
+        flavor = self._fleet.flavors.get(event.flavor)
+        if flavor is None:
+            return refusals.unknown_flavor(event.flavor, self._fleet)
+        why = self._fleet.why_not(flavor, event.tenant)
+        return None if why is None else refusals.not_servable(Cause("choose_another", why))
+
+    def session_over(self, event: SessionLeft | SessionDismissed) -> None:
+        session = self._sessions.get(event.session)
+        if session is not None and isinstance(event, SessionDismissed):
+            self._ending.end(session, event.reason, event.cause)
+        elif session is not None:
+            self._ending.end(session, "released", None)
+
+    def acquire(self, session: Session, message: wire.Acquire) -> None:
+        lease, pending = session.lease, session.request
+        leaves = session.worker is not None and session.worker.leave_by_ns is not None
+        same = lease is not None and lease.span.id == message.span.id and lease.flavor.name == session.flavor
+        if lease is not None and lease.state == "open" and same and not leaves:
+            lease.number = message.request
+            self._leases.send_granted(lease)
+            return
+        refusal = self._no_lease_for(session, message.request, message.span)
+        if refusal is not None:
+            self._step.send(session.id, refusal)
+        elif pending is not None:
+            moved, before = pending.span.label != message.span.label, pending.span
+            pending.number, pending.span, pending.told = message.request, message.span, None
+            if moved and session.lease is None and self._other_budget(session, before, message.span):
+                self._granting.place_again(pending)
+            else:
+                self._positions.send(pending)
+        else:
+            priority = session.priority if message.priority is None else message.priority
+            self._granting.request(session, message.request, message.span, priority)
+            if session.request is not None:
+                self._revoking.preempt_for(session.request)
+
+    def _other_budget(self, session: Session, before: wire.Span, after: wire.Span) -> bool:
+        return self._accounts.notebook_of(session, before) is not self._accounts.notebook_of(session, after)
+
+    def _no_lease_for(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
+        pending = session.request
+        if self._admission.stopping:
+            return refusals.shutting_down(number)
+        if not self._admission.accepting:
+            return refusals.unwritten(number)
+        if pending is not None and pending.number not in (0, number):
+            return refusals.waits_already(number, pending.number)
+        if pending is None and self._queue_is_full_for(session):
+            return refusals.queue_full(number, len(self._queue))
+        why = refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
+        return self._rules.no_money_for(session, number, span) if why is None else refusals.not_servable(why, number)
+
+    def _queue_is_full_for(self, session: Session) -> bool:
+        most = self._limits.queue_max
+        if len(self._queue) < most * SCARCE_PERCENT // 100:
+            return False
+        return len(self._queue) >= most or leaves_rest(session, [request.session for request in self._queue.waiting.values()], most)
+
+    def cancel(self, session: Session, message: wire.Cancel) -> None:
+        if session.waited is not None and session.waited.number == message.request:
+            session.waited = None
+        if session.request is not None and session.request.number == message.request:
+            self._granting.drop(session, None)
+        elif session.lease is not None and session.lease.number == message.request:
+            self._leases.give_back(session.lease)
+
+    def release(self, session: Session, message: wire.Release) -> None:
+        lease = session.lease
+        if lease is not None and lease.epoch == message.epoch:
+            self._leases.give_back(lease)
+
+    def arrived(self, session: Session, message: wire.Arrived) -> None:
+        lease = session.lease
+        if lease is not None and lease.epoch == message.epoch:
+            self._moving.let_image_go(session)
+
+    def unreached(self, session: Session, message: wire.Unreached) -> None:
+        lease, worker = session.lease, session.worker
+        if lease is not None and lease.epoch == message.epoch and worker is not None:
+            self._failing.fail(worker, "its session's process could not connect to it")
+
+    def choose_flavor(self, session: Session, message: wire.ChooseFlavor) -> None:
+        flavor = self._fleet.flavors.get(message.flavor)
+        if flavor is None:
+            self._step.send(session.id, refusals.unknown_flavor(message.flavor, self._fleet))
+            return
+        why = refusals.why_not(session, flavor, self._fleet)
+        if why is not None:
+            self._step.send(session.id, refusals.not_servable(why))
+            return
+        changes = session.flavor != flavor.name
+        session.flavor = flavor.name
+        self._positions.send_flavor(session)
+        if not changes:
+            return
+        if session.request is not None and not self._rules.refuse_if_hopeless(session.request) and session.lease is None:
+            self._granting.place_again(session.request)
+        self._step.save(session)
+        self._step.show(session)
+
+    def choose_priority(self, session: Session, message: wire.ChoosePriority) -> None:
+        request, before = session.request, session.priority
+        session.priority = message.priority
+        asked = None if request is None else self._accounts.priority_of(session, message.priority)
+        if before == message.priority and (request is None or request.priority == asked):
+            self._positions.send_flavor(session)
+            return
+        if request is not None:
+            self._queue.remove(request)
+            request.priority = self._accounts.priority_of(session, session.priority)
+            if session.lease is None:
+                self._granting.place_again(request)
+        self._positions.send_flavor(session)
+        self._step.save(session)
+        self._step.show(session)
+
+
+def leaves_rest(one: SessionJoined | Session, others: Collection[Session], most: int) -> bool:
+    """Whether there are so many already that who has a few of them gets no more."""
+    if len(others) < most * SCARCE_PERCENT // 100:
+        return False
+    return sum(other.user == one.user and other.tenant == one.tenant for other in others) >= FEW

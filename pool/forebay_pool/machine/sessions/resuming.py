@@ -1,0 +1,237 @@
+"""Clients and workers that are back after their links broke.
+
+A worker keeps its session's tensors, and computes on, while it has no link. So its lease goes on if it says, when it is back, that it
+held it all the time; else the lease ended when the worker says, or at the last confirmed moment.
+"""
+
+from __future__ import annotations
+
+from forebay_wire import messages as wire
+
+from forebay_pool.machine.base.messages import assignment, is_ticket
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.leasing.granting import Granting
+from forebay_pool.machine.leasing.groups import Groups
+from forebay_pool.machine.leasing.leases import Leases
+from forebay_pool.machine.leasing.parking import ParkedSessions
+from forebay_pool.machine.leasing.queue_positions import QueuePositions
+from forebay_pool.machine.workers.closing import Closing
+from forebay_pool.machine.workers.draining import Draining
+from forebay_pool.machine.workers.ending import Ending
+from forebay_pool.machine.workers.evacuation import Evacuation
+from forebay_pool.machine.workers.failing import Failing
+from forebay_pool.machine.workers.moving import Moving
+from forebay_pool.machine.workers.workers import Workers
+from forebay_pool.model.causes import Cause
+from forebay_pool.model.events import SessionGrouped
+from forebay_pool.model.instructions import TellWorker
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import Limits, Session, Worker
+from forebay_pool.placement.fleet import Fleet
+
+
+class Resuming:
+    """Takes those back who were away."""
+
+    def __init__(
+        self,
+        step: Step,
+        limits: Limits,
+        sessions: dict[str, Session],
+        fleet: Fleet,
+        leases: Leases,
+        parked: ParkedSessions,
+        positions: QueuePositions,
+        granting: Granting,
+        groups: Groups,
+        draining: Draining,
+        evacuation: Evacuation,
+        ending: Ending,
+        failing: Failing,
+        moving: Moving,
+        closing: Closing,
+        workers: Workers,
+    ) -> None:
+        self._step = step
+        self._limits = limits
+        self._sessions = sessions
+        self._fleet = fleet
+        self._leases = leases
+        self._parked = parked
+        self._positions = positions
+        self._granting = granting
+        self._groups = groups
+        self._draining = draining
+        self._evacuation = evacuation
+        self._ending = ending
+        self._failing = failing
+        self._moving = moving
+        self._closing = closing
+        self._workers = workers
+
+    def session_grouped(self, event: SessionGrouped) -> None:
+        session = self._sessions.get(event.session)
+        if session is None or session.group is not None or session.request is not None:
+            return
+        group = self._groups.join(session, event.group)
+        if group is not None:
+            group.gathered = True
+
+    def resume_session(self, session: Session, message: wire.ResumeSession) -> None:
+        self._adopt(self._fleet.workers.get(message.worker or ""), session, message.ticket)
+        worker, lease = session.worker, session.lease
+        session.away_ns, session.stalled = None, False
+        at = {holder.id for holder in (worker, session.image) if holder is not None} | {session.left}
+        if message.worker is not None and message.worker not in at:
+            self._ending.end(session, "failed", Cause("worker_unknown", worker=message.worker))
+            return
+        if worker is not None and worker.id == message.worker and not worker.opened:
+            self._resume_opened(worker, session)
+        session.span = session.span or message.span
+        self._positions.send_flavor(session)
+        if message.epoch is not None and (lease is None or lease.epoch != message.epoch):
+            self._step.send(session.id, _closed(session, message.epoch))
+        if lease is not None and lease.state == "open" and lease.epoch != message.epoch:
+            self._leases.send_granted(lease)
+        if worker is not None and worker.starved:
+            self._workers.starve(session)
+        if worker is not None and worker.leave_by_ns is not None:
+            self._step.send(session.id, wire.Leave())
+
+    def _adopt(self, worker: Worker | None, session: Session | None, shown: str | None) -> None:
+        """A pool that died before that was written gave the session its first worker. Whoever of both is back first shows the ticket,
+        which only a pool can make. A client that came back without a worker had not heard of it, and has nothing there."""
+        if worker is None or session is None or not is_ticket(shown, session, worker):
+            return
+        free = worker.unsure and worker.state == "starting" and worker.keeps is None
+        alone = session.worker is None and session.image is None and session.request is None
+        if free and alone and session.away_ns is not None:
+            worker.state = "warm"
+            self._fleet.give(worker, session)
+            worker.state = "bound"
+            self._step.note("session_adopted", session=session.id, tenant=session.tenant, worker=worker.id)
+
+    def resume_worker(self, worker: Worker, message: wire.ResumeWorker) -> None:
+        if message.epoch is not None or message.ended is not None:  # else it holds nothing yet
+            self._adopt(worker, self._sessions.get(message.session or ""), message.ticket)
+        session, own = worker.session, worker.session or worker.keeps or worker.carries
+        limit_bytes = (message.memory_limit_bytes or 0) if worker.unsure else 0
+        worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
+        strange = message.session is not None and (own is None or own.id != message.session)
+        self._fleet.doubt(worker, strange)
+        if own is not None:
+            self._step.show(own)  # what it keeps off its device is metered from now on at the latest
+        if strange:  # nothing opens there before it has ended: what it holds was never written
+            self._failing.fail(worker, "it came back with a session that is not its own")
+        elif worker.carries is not None:
+            self._resume_carrier(worker, worker.carries, message)
+            self._granting.show_and_settle(worker)
+        elif session is None or message.session is None:
+            self._resume_spare(worker)
+            self._granting.show_and_settle(worker)
+        else:
+            self._resume_bound(worker, session, message, limit_bytes)
+            self._granting.show_and_settle(worker)
+        for device in worker.devices:
+            seat = self._fleet.seats[device.id]
+            if not seat.is_open:
+                self._draining.close_seat(seat)
+
+    def _resume_bound(self, worker: Worker, session: Session, message: wire.ResumeWorker, limit_bytes: int) -> None:
+        """It serves its session, and says what became of that meanwhile; a pool before let it hold so much, as far as that is not known."""
+        if message.epoch is not None or message.ended is not None:
+            if not worker.opened:
+                self._resume_opened(worker, session)
+            if limit_bytes and worker.parked_bytes is None:
+                self._reserve_again(worker, session, max(message.memory_bytes, limit_bytes))
+        if worker.state == "assigning" and message.assigned:
+            worker.state, worker.deadline_ns = "bound", None
+            self._moving.taken_over(worker, session)
+        session.epoch = max(session.epoch, message.epoch or 0, message.ended.epoch if message.ended is not None else 0)
+        self._resume_lease(worker, session, message)
+        self._close_unknown(worker)
+        self._resume_parking(worker, session, message)
+        if message.left is not None:
+            self._moving.left(worker, message.left)
+        elif message.client_gone:
+            self._ending.end(session, "released", Cause("connection_ended"))
+        elif message.starved:
+            self._workers.starve(session)
+
+    def _resume_opened(self, worker: Worker, session: Session) -> None:
+        """It had a lease, as it says or its client that went there, by a pool that died before that was written."""
+        worker.opened = True
+        self._step.touch(session)
+        self._step.save(session)
+
+    def _resume_carrier(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
+        """It fetches tensors, or has them, or did not hear that it should."""
+        if message.session is None:
+            self._evacuation.carry(worker, session)
+        elif message.left is not None:
+            self._evacuation.carried(worker, session, message.left)
+
+    def _resume_spare(self, worker: Worker) -> None:
+        """It serves nobody as far as it knows: it is ready, or did not hear of its session, or has lost it."""
+        session = worker.session
+        if worker.state == "starting":
+            worker.state, worker.deadline_ns = "warm", None
+        elif session is not None and not worker.opened and all(self._fleet.seats[device.id].is_open for device in worker.devices):
+            worker.state, worker.deadline_ns = "assigning", self._step.now_ns + int(self._limits.worker_start_seconds * SECOND)
+            assign = assignment(session, worker, self._fleet.flavors[session.flavor], self._limits)
+            self._step.out.append(TellWorker(worker.id, assign))
+        elif session is not None and worker.opened:
+            self._failing.fail(worker, "it came back without its session")
+
+    def _resume_lease(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
+        lease, ended = session.lease, message.ended
+        known = None if lease is None else lease.epoch
+        worker.unknown_epoch = None if message.epoch == known else message.epoch
+        if worker.unknown_epoch is not None:
+            self._fleet.doubt(worker, True)
+        if lease is None:
+            pass
+        elif message.epoch == lease.epoch:
+            lease.confirmed_ns = self._step.now_ns
+            if lease.state == "closing":
+                worker.deadline_ns = self._step.now_ns + int(self._limits.close_seconds * SECOND)
+                self._step.out.append(TellWorker(worker.id, wire.Close(epoch=lease.epoch)))
+        elif ended is not None and ended.epoch == lease.epoch:
+            self._closing.close_for(worker, lease.epoch, ended.reason, ended.idle_ns + ended.ago_ns)
+        else:
+            self._closing.close_for(worker, lease.epoch, "failed", self._step.now_ns - lease.confirmed_ns)
+
+    def _close_unknown(self, worker: Worker) -> None:
+        """Granted by a pool that died before it was written: it is free, and over. Nothing opens there before the worker says so."""
+        if worker.unknown_epoch is not None:
+            worker.deadline_ns = self._step.now_ns + int(self._limits.close_seconds * SECOND)
+            self._step.out.append(TellWorker(worker.id, wire.Close(epoch=worker.unknown_epoch)))
+
+    def _resume_parking(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
+        kept_bytes = message.parked_bytes if message.left is None else message.left.bytes
+        if session.parking is not None and session.parking.bytes != kept_bytes:
+            self._parked.drop(session)
+        if message.parked_bytes is not None and session.lease is None:
+            self._workers.note_parked(worker, message.parked_bytes)
+        elif worker.parking:
+            worker.parking = False
+            self._parked.park(worker)
+        elif worker.restoring:
+            worker.restoring, worker.deadline_ns = False, None
+        elif worker.parked_bytes is not None:  # brought back for a lease, by a pool that died before it was written
+            memory_bytes, worker.parked_bytes = max(worker.parked_bytes, message.memory_bytes, message.memory_limit_bytes or 0), None
+            self._reserve_again(worker, session, memory_bytes)
+
+    def _reserve_again(self, worker: Worker, session: Session, memory_bytes: int) -> None:
+        """Sets aside what a pool that died before it was written had given the session there, be its flavor another one by now."""
+        if worker.reserved_bytes < memory_bytes:
+            self._fleet.reserve(worker, memory_bytes)
+            self._step.touch(session)
+            self._step.save(session)
+
+
+def _closed(session: Session, epoch: int) -> wire.LeaseClosed:
+    """What the client missed of the lease's end. A lease that nobody remembers was never written, and is free."""
+    if session.closed is not None and session.closed.epoch >= epoch:
+        return session.closed
+    return wire.LeaseClosed(lease=f"{session.id}.{epoch}", epoch=epoch, reason="failed", duration_ns=0)

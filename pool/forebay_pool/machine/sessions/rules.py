@@ -1,0 +1,109 @@
+"""What changes who may have what: quotas, budgets, flavors, policies."""
+
+from __future__ import annotations
+
+from forebay_wire import messages as wire
+
+from forebay_pool.machine.base import refusals
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.base.worklist import Worklist
+from forebay_pool.machine.leasing.granting import Granting
+from forebay_pool.machine.leasing.revoking import Revoking
+from forebay_pool.model.events import BudgetSet, FlavorRemoved, FlavorSet, QuotaSet
+from forebay_pool.model.node_events import PolicySet
+from forebay_pool.model.types import Request, Session
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.queue.accounts import Accounts
+from forebay_pool.queue.queue import Queue
+
+
+class Rules:
+    """Takes on new rules, and refuses requests that wait for what they do not allow any more."""
+
+    def __init__(
+        self,
+        step: Step,
+        worklist: Worklist,
+        sessions: dict[str, Session],
+        fleet: Fleet,
+        queue: Queue,
+        accounts: Accounts,
+        granting: Granting,
+        revoking: Revoking,
+    ) -> None:
+        self._step = step
+        self._worklist = worklist
+        self._sessions = sessions
+        self._fleet = fleet
+        self._queue = queue
+        self._accounts = accounts
+        self._granting = granting
+        self._revoking = revoking
+
+    def quota_set(self, event: QuotaSet) -> None:
+        self._accounts.set_quota(event.tenant, event.user, event.quota, self._step.now_ns)
+        self._refuse_hopeless(event)
+
+    def budget_set(self, event: BudgetSet) -> None:
+        account, changed = self._accounts.set_budget(event.tenant, event.user, event.notebook, event.state, event.cause)
+        if event.state == "drain":
+            self._revoking.drain(account, event.grace_seconds)
+        if changed:
+            self._refuse_hopeless(event)
+
+    def flavor_set(self, event: FlavorSet) -> None:
+        self._fleet.set_flavor(event.flavor)
+        self._reconsider(event.flavor.name)
+
+    def flavor_removed(self, event: FlavorRemoved) -> None:
+        """Of a flavor that a session has, nothing comes: whoever asks looks at ``sessions`` first."""
+        if all(session.flavor != event.name for session in self._sessions.values()):
+            self._fleet.remove_flavor(event.name)
+            self._reconsider(None)
+
+    def policy_set(self, event: PolicySet) -> None:
+        self._fleet.set_policy(event.policy)
+        self._reconsider(None)
+
+    def _reconsider(self, changed: str | None) -> None:
+        """Refuses those who wait for what is served no more, and places anew whom that concerns: a flavor's requests, or all."""
+        self._queue.rebuild()
+        for session in list(self._sessions.values()):
+            request = session.request
+            if request is None:
+                continue
+            why = refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
+            if why is not None:
+                self._granting.drop(session, refusals.not_servable(why, request.number))
+            elif self.refuse_if_hopeless(request):
+                continue
+            elif request.place is not None and changed in (None, session.flavor):
+                self._granting.place_again(request)
+        self._worklist.whole_queue = True
+
+    def _refuse_hopeless(self, event: QuotaSet | BudgetSet) -> None:
+        """The rules changed: who waits for nothing is refused, and all others are ranked anew."""
+        for session in list(self._sessions.values()):
+            request = session.request
+            if request is not None and session.tenant == event.tenant and event.user in (None, session.user):
+                self.refuse_if_hopeless(request)
+        self._queue.rebuild()
+        self._worklist.whole_queue = True
+
+    def refuse_if_hopeless(self, request: Request) -> bool:
+        refusal = self.no_money_for(request.session, request.number, request.span)
+        if refusal is not None:
+            self._granting.drop(request.session, refusal)
+        return refusal is not None
+
+    def no_money_for(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
+        """What no waiting would help: a quota that is too small for the request alone, a budget that refuses."""
+        demand_milli = self._queue.demand_milli(self._fleet.lane_of(session))
+        accounts, notebook = self._accounts.both(session), self._accounts.notebook_of(session, span)
+        for account in accounts if notebook is None else (*accounts, notebook):
+            why = account.never_fits(demand_milli)
+            if why is not None:
+                return refusals.quota(why, number)
+            if account.budget == "refuse":
+                return refusals.budget(account.why("budget", demand_milli, self._step.now_ns), number)
+        return None

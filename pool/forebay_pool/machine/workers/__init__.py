@@ -1,0 +1,1 @@
+"""Workers: what they say, how they fail, and how devices and hosts are emptied of them."""

@@ -1,0 +1,134 @@
+"""Hosts that are drained, and how parked sessions leave them.
+
+Parked sessions' tensors are carried to the memory of another host, whether or not anybody computes. The client ends its stream at the
+worker on the host, as for any move, and the worker keeps what the session left (its image). A worker on another host fetches the image off
+its device, at a bounded speed, and keeps it from then on; the session's next lease opens wherever there is room. Until the new worker has
+all of it the old one has it too, so nothing is lost with the new one; and the old one goes only once it is surely written where the tensors
+are now. No lease is open meanwhile: moving costs nobody anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from forebay_wire import messages as wire
+
+from forebay_pool.machine.base.admission import Admission
+from forebay_pool.machine.base.messages import carry
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.leasing.preparing import Preparing
+from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
+from forebay_pool.model.instructions import Show, TellWorker
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import Limits, Node, Seat, Session, Worker, tensor_bytes
+from forebay_pool.placement.capacity import suits
+from forebay_pool.placement.fleet import Fleet
+from forebay_pool.placement.room import kept_bytes, parking_space
+
+WRITTEN_SECONDS = 5.0
+"""So long after the tensors are elsewhere the worker that kept them goes: by then it is written where they are."""
+
+
+class Evacuation:
+    """Carries the parked sessions of hosts that are drained to others, of each host one session at a time."""
+
+    def __init__(
+        self,
+        step: Step,
+        admission: Admission,
+        limits: Limits,
+        fleet: Fleet,
+        processes: WorkerProcesses,
+        preparing: Preparing,
+    ) -> None:
+        self._step = step
+        self._admission = admission
+        self._limits = limits
+        self._fleet = fleet
+        self._processes = processes
+        self._preparing = preparing
+
+    def evacuate(self) -> None:
+        """Takes the next step on each host that is drained."""
+        moving = Counter(image.device.node for image in map(_image_of, self._processes.carriers()) if image is not None)
+        for node in self._fleet.nodes.values():
+            if node.moving != moving[node.name]:
+                node.moving = moving[node.name]
+                self._step.out.append(Show(node))
+            if node.drains and node.lost is None and not node.moving and self._admission.accepting:
+                self._evacuate_one(node)
+
+    def _evacuate_one(self, node: Node) -> None:
+        for worker in _keepers(node):
+            owner = worker.keeps or worker.session
+            seat = None if owner is None else self._shelter(owner, node)
+            if owner is None or seat is None or not self._processes.has_room:
+                continue
+            if worker.keeps is not None:
+                self._processes.launch_carrier(owner, seat)
+                return
+            if worker.leave_by_ns is None:
+                self._preparing.ask_to_leave(worker, owner)
+            return
+
+    def _shelter(self, session: Session, node: Node) -> Seat | None:
+        """A device of another host with room for the session's tensors: best one that serves its flavor, where the least is parked."""
+        need, flavor = tensor_bytes(session), self._fleet.flavors[session.flavor]
+        best: tuple[tuple[bool, int, int, int], Seat] | None = None
+        for other in self._fleet.nodes.values():
+            if other is node or not other.is_open or parking_space(None, other, self._limits)[0] < need:
+                continue
+            there = kept_bytes(other)
+            for seat in other.seats:
+                unfit = not any(suits(seat.device, flavor, e) for e in flavor.equivalents)
+                rank = (unfit, there, -seat.open_milli, seat.number)
+                if seat.is_open and seat.retry_ns <= self._step.now_ns and (best is None or rank < best[0]):
+                    best = (rank, seat)
+        return None if best is None else best[1]
+
+    def carry(self, worker: Worker, session: Session) -> None:
+        """The worker is there: it is told what to fetch. It is needed no more where somebody else fetches it already."""
+        image = session.image
+        if image is None or image.source is None or session.worker is not None:
+            self._processes.dismiss(worker, drains_milli=0)
+            return
+        seconds = self._limits.park_seconds + tensor_bytes(session) / self._limits.move_bytes_per_second
+        worker.state, worker.deadline_ns = "carrying", self._step.now_ns + int(seconds * SECOND)
+        self._step.out.append(TellWorker(worker.id, carry(session, image.source, self._limits)))
+
+    def carried(self, worker: Worker, session: Session, message: wire.Left) -> None:
+        """The worker has all of it, and keeps it from now on."""
+        before = session.image
+        if before is None or session.worker is not None:
+            self._processes.dismiss(worker, drains_milli=0)
+            return
+        self._fleet.hand_over(worker, session, message.bytes, wire.Source(address=message.address, ticket=message.ticket))
+        worker.spilled_bytes = message.spilled_bytes
+        self._fleet.retire(before, 0)
+        before.deadline_ns = self._step.now_ns + int(WRITTEN_SECONDS * SECOND)
+        self._step.note("session_sheltered", session=session.id, tenant=session.tenant, worker=worker.id, bytes=message.bytes)
+        self._step.touch(session)
+        self._step.save(session)
+
+
+def _image_of(carrier: Worker) -> Worker | None:
+    """The worker that the carrier fetches from."""
+    return None if carrier.carries is None else carrier.carries.image
+
+
+def _keepers(node: Node) -> Iterator[Worker]:
+    """The host's workers whose sessions' tensors are off devices and can be carried away, those first whose clients have left them."""
+    there = {worker.id: worker for seat in node.seats for worker in seat.workers.values() if worker.device.node == node.name}
+    kept = [worker for worker in there.values() if worker.away_ns is None and worker.parked_bytes is not None]
+    yield from (worker for worker in kept if worker.keeps is not None and worker.keeps.worker is None and _waits_for_no_place(worker.keeps))
+    for worker in kept:
+        session = worker.session
+        if session is None or worker.state != "bound" or session.pinned or worker.is_in_motion or session.away_ns is not None:
+            continue
+        if _waits_for_no_place(session):
+            yield worker
+
+
+def _waits_for_no_place(session: Session) -> bool:
+    return session.request is None or session.request.place is None

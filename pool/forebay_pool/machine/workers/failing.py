@@ -1,0 +1,175 @@
+"""Workers that fail, or are gone."""
+
+from __future__ import annotations
+
+from forebay_pool.machine.base import refusals
+from forebay_pool.machine.base.admission import Admission
+from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.base.worklist import Worklist
+from forebay_pool.machine.leasing.granting import Granting
+from forebay_pool.machine.leasing.leases import Leases
+from forebay_pool.machine.leasing.parking import ParkedSessions
+from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
+from forebay_pool.machine.workers.draining import Draining
+from forebay_pool.machine.workers.ending import Ending
+from forebay_pool.model.causes import Cause
+from forebay_pool.model.events import WorkerGone, WorkerUnlinked
+from forebay_pool.model.instructions import Kill
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import Lease, Limits, Request, Session, Worker
+from forebay_pool.placement.choice import in_want, spares_for
+from forebay_pool.placement.fleet import Fleet
+
+RETRY_SECONDS_MAX = 60
+"""Longest pause between attempts to prestart a worker on a device where workers die."""
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS")
+"""Signals that a process brings upon itself. Nobody else sends them here: the pool, and a host that is short of memory, send SIGKILL."""
+LIES_MAX = 3
+"""A device on which so many workers in a row lied about their memory is closed."""
+
+
+class Failing:
+    """Parts workers from their sessions when they fail or are gone."""
+
+    def __init__(
+        self,
+        step: Step,
+        worklist: Worklist,
+        admission: Admission,
+        limits: Limits,
+        fleet: Fleet,
+        leases: Leases,
+        parked: ParkedSessions,
+        processes: WorkerProcesses,
+        granting: Granting,
+        draining: Draining,
+        ending: Ending,
+    ) -> None:
+        self._step = step
+        self._worklist = worklist
+        self._admission = admission
+        self._limits = limits
+        self._fleet = fleet
+        self._leases = leases
+        self._parked = parked
+        self._processes = processes
+        self._granting = granting
+        self._draining = draining
+        self._ending = ending
+
+    def worker_unlinked(self, event: WorkerUnlinked) -> None:
+        worker = self._fleet.workers.get(event.worker)
+        if worker is not None and worker.state != "ending":
+            self.fail(worker, event.cause)
+
+    def worker_gone(self, event: WorkerGone) -> None:
+        worker = self._fleet.workers.get(event.worker)
+        if worker is None:
+            return
+        if worker.state != "ending":
+            self._step.note("worker_failed", worker=worker.id, device=worker.device.id, cause=event.cause)
+            crashed = self._crashed(worker, event.cause)
+            self._part(worker, event.cause, drains=False, by_program=crashed)
+        if not self._processes.has_room:
+            self._worklist.review(self._fleet.makes, gone=True)
+        self._fleet.remove(worker)
+        self._granting.show_and_settle(worker)
+
+    def _crashed(self, worker: Worker, cause: str) -> bool:
+        """Whether the process ended by a fault of its own within a lease: it is its session's calls alone that it carries out then."""
+        session = worker.session
+        lease = None if session is None else session.lease
+        if session is None or lease is None or not (isinstance(cause, Cause) and cause.code == "killed"):
+            return False
+        crashed = cause.values["signal"] in FAULTS
+        if crashed:
+            whose = {"session": session.id, "tenant": session.tenant, "user": session.user}
+            self._step.note("worker_crashed", worker=worker.id, lease=lease.id, signal=str(cause.values["signal"]), **whose)
+        return crashed
+
+    def fail(self, worker: Worker, cause: str, by_program: bool = False) -> None:
+        """The worker is taken for dead, and killed; its device is not leased again before it is gone.
+
+        ``by_program`` says that it computes for too long, which is its program's doing, and no failure of ours: its lease is billed.
+        """
+        session = worker.session
+        held = session is not None and session.lease is not None
+        self._step.note("worker_failed", worker=worker.id, device=worker.device.id, cause=cause)
+        self._part(worker, cause, drains=held, by_program=by_program)
+        self._step.out.append(Kill(worker.id))
+        self._granting.show_and_settle(worker)
+
+    def _part(self, worker: Worker, cause: str, drains: bool, by_program: bool = False) -> None:
+        """Separates a dead worker from its session: one that ever had a lease is lost, another tries a new worker."""
+        session, seat, kept = worker.session, self._fleet.seats[worker.device.id], worker.keeps
+        lease = None if session is None else session.lease
+        if lease is not None:
+            until_ns = lease.confirmed_ns if worker.away_ns is None else max(lease.confirmed_ns, worker.away_ns)
+            self._leases.close(lease, lease.ending if by_program else "failed", until_ns)
+        opened, carried = worker.opened, worker.carries is not None
+        for of_session in (session, kept):
+            if of_session is not None:
+                self._parked.note_less(of_session)
+        self._fleet.retire(worker, lease.place.share_milli if lease is not None and drains else 0)
+        if not opened:
+            self._fleet.found_dead(seat, seat.failures + 1)
+            pause_seconds = min(RETRY_SECONDS_MAX, 2 ** min(seat.failures - 1, 10))
+            seat.retry_ns = self._step.now_ns + pause_seconds * SECOND
+        if kept is not None and kept.worker is not None and kept.worker.state == "bound":
+            kept.worker.opened = True  # it has them
+            self._step.touch(kept)
+            self._step.save(kept)
+        elif kept is not None:
+            if kept.worker is not None:
+                self._processes.dismiss(kept.worker, drains_milli=0)
+            self._ending.lose(kept, Cause("worker_gone", cause, device=worker.device.id))
+        elif session is None and not carried:
+            wanting = in_want(seat, worker.devices)
+            request = wanting[-1].request if len(wanting) > len(spares_for(seat, worker.devices)) else None
+            if request is not None:
+                self._retry(request, cause)
+        elif session is None:
+            return  # the tensors are where they were
+        elif opened and session.image is not None and lease is not None and not self._admission.stopping:
+            self._go_back(session, lease, cause)
+        elif opened:
+            self._ending.lose(session, Cause("worker_gone", cause, device=worker.device.id))
+        elif session.request is not None:
+            self._retry(session.request, cause)
+
+    def _go_back(self, session: Session, lease: Lease, cause: str) -> None:
+        """The worker died before the client sent it anything: another one fetches the tensors from where they still are."""
+        if lease.attempts + 1 >= self._limits.worker_attempts_max:
+            self._ending.end(session, "failed", Cause("workers_died_moving", cause, attempts=lease.attempts + 1))
+            return
+        self._granting.request(session, lease.number, lease.span, lease.priority, lease.order)
+        if session.request is not None:
+            session.request.attempts = lease.attempts + 1
+        self._step.save(session)
+
+    def _retry(self, request: Request, cause: str) -> None:
+        """A worker died before the grant: another one, so many times; the user pays nothing for it."""
+        request.attempts += 1
+        if request.attempts < self._limits.worker_attempts_max:
+            self._granting.place_again(request)
+            return
+        self._granting.drop(request.session, refusals.workers_die(request.number, request.attempts, cause))
+
+    def overruns(self, worker: Worker, operator: str, seconds: float) -> bool:
+        """Whether one call of its program's runs for too long: nothing interrupts it, so the worker is ended."""
+        if seconds <= self._limits.call_seconds_max:
+            return False
+        cause = Cause("endless_call", operator=operator, seconds=f"{self._limits.call_seconds_max:g}")
+        self.fail(worker, cause, by_program=True)
+        return True
+
+    def lies(self, worker: Worker, memory_bytes: int) -> bool:
+        """Whether the worker says that it holds more than was set aside for it: it is not to be trusted, and fails."""
+        if not worker.reserved_bytes or memory_bytes <= worker.reserved_bytes:
+            return False
+        seat = self._fleet.seats[worker.device.id]
+        seat.lies += 1
+        if seat.lies >= LIES_MAX:
+            self._draining.cordon(seat, Cause("workers_over_memory", count=seat.lies), drains=False, lasting=True)
+        self.fail(worker, Cause("over_its_memory", held=str(memory_bytes), most=str(worker.reserved_bytes)))
+        return True
