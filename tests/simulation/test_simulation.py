@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,66 @@ class History:
 
     def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
         self.lines.append(f"{now_ns} {event} {[type(instruction).__name__ for instruction in instructions]}")
+
+
+class ByTurns:
+    """Lets two storms, each in a thread of its own, go on by turns: an event each, until one is over."""
+
+    def __init__(self, *storms: Storm) -> None:
+        self._storms = storms
+        self._gates = [threading.Semaphore(1), threading.Semaphore(0)]
+        self._over = [False, False]
+        self.changes = 0
+        for own, storm in enumerate(storms):
+            storm.watchers.append(Turn(self, own))
+
+    def run(self) -> None:
+        with ThreadPoolExecutor(2) as threads:
+            for done in [threads.submit(self._play, own) for own in range(2)]:
+                done.result()
+
+    def _play(self, own: int) -> None:
+        self._gates[own].acquire()
+        try:
+            self._storms[own].run()
+        finally:
+            self._over[own] = True
+            self._gates[1 - own].release()
+
+    def hand_over(self, own: int) -> None:
+        if not self._over[1 - own]:
+            self.changes += 1
+            self._gates[1 - own].release()
+            self._gates[own].acquire()
+
+
+class Turn:
+    def __init__(self, turns: ByTurns, own: int) -> None:
+        self._turns = turns
+        self._own = own
+
+    def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
+        self._turns.hand_over(self._own)
+
+
+def test_two_machines_in_one_process_share_nothing() -> None:
+    """Each tells the story that it tells alone, event by event by turns with another one of the same name and the same sessions."""
+    stories: list[list[History]] = []
+    for _ in range(2):
+        storms, histories = (Storm(7), Storm(8)), [History(), History()]
+        for storm, history in zip(storms, histories, strict=True):
+            storm.watchers.append(history)
+        if stories:
+            turns = ByTurns(*storms)
+            turns.run()
+            assert turns.changes > 200
+        else:
+            for storm in storms:
+                storm.run()
+        stories.append(histories)
+    alone, together = stories
+    assert [history.lines for history in together] == [history.lines for history in alone]
+    assert alone[0].lines != alone[1].lines
 
 
 # Broken state machines: each a part that is broken
