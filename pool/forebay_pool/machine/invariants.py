@@ -6,7 +6,7 @@ from collections import Counter
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine.state_machine import StateMachine
-from forebay_pool.model.types import WHOLE_MILLI, Lease, Make, Seat, Session, Worker, tensor_bytes
+from forebay_pool.model.types import PRIORITY_MAX, WHOLE_MILLI, Lease, Make, Seat, Session, Worker, tensor_bytes
 from forebay_pool.placement.choice import spares_for, spares_left
 from forebay_pool.placement.free_index import FreeIndex
 from forebay_pool.placement.room import residents
@@ -27,7 +27,10 @@ def validate(machine: StateMachine, ticked: bool = False) -> None:
     for index in machine.fleet.indexes.values():
         _check_index(machine, index)
     _check_ends(machine)
-    _check_line(machine)
+    _check_queue(machine)
+    _check_event_is_over(machine)
+    _check_leases(machine)
+    _check_groups(machine)
     _check_accounts(machine)
     _check_counts(machine)
 
@@ -166,21 +169,55 @@ def _check_worker(machine: StateMachine, worker: Worker) -> None:
     _demand(machine, worker.parked_bytes is None or worker.reserved_bytes == 0, "a parked worker holds device memory", name)
 
 
-def _check_line(machine: StateMachine) -> None:
+def _check_queue(machine: StateMachine) -> None:
+    reservations = machine.scheduler.reservations
     for order, request in machine.queue.waiting.items():
         session = request.session
         alive = machine.sessions.get(session.id) is session and session.request is request and request.order == order
         _demand(machine, alive, "a dead request waits", session.id)
         _demand(machine, request.lane == machine.fleet.lane_of(session), "a request waits in another lane than its session's", session.id)
         _demand(machine, machine.queue.is_reachable(request), "a request waits where nobody looks", session.id)
-        reservations = machine.scheduler.reservations
         for name in request.blocks:
-            _demand(machine, reservations.of_device(name) is request, "a device is kept for somebody else", name, session.id)
+            _demand(machine, reservations.of_device(name) is request, "a device is reserved for another request", name, session.id)
+    for name, holder in reservations.by_device.items():
+        listed = name in holder.blocks and machine.queue.has(holder)
+        _demand(machine, listed, "a device is reserved for a request that does not wait for it", name, holder.session.id)
+    for (model, _), holder in reservations.by_make.items():
+        waits = machine.queue.has(holder) and not holder.lane[0]
+        _demand(machine, waits, f"{model} is reserved for a request that does not wait for any device", holder.session.id)
 
 
-    for (model, _), keeper in machine.scheduler.reservations.by_make.items():
-        alive = machine.queue.waiting.get(keeper.order) is keeper and not keeper.lane[0]
-        _demand(machine, alive, f"{model} is kept for nobody", keeper.session.id)
+def _check_event_is_over(machine: StateMachine) -> None:
+    """What an event leaves to do is done when it is over."""
+    work = machine.worklist
+    left = (work.groups, work.accounts, work.lanes, work.seats, work.makes, machine.step.changed, machine.scheduler.parked.overfull)
+    _demand(machine, not any(left) and not work.whole_queue, f"an event left something to do: {left}")
+
+
+def _check_leases(machine: StateMachine) -> None:
+    """The leases and stretches of parked time that are listed are those that sessions have; each lease can be taken, or is being taken."""
+    leases, sessions = machine.scheduler.leases, machine.sessions.values()
+    held = {session.lease.id: session.lease for session in sessions if session.lease is not None}
+    _demand(machine, leases.by_id == held, f"other leases are listed than are held: {leases.by_id.keys() ^ held.keys()}")
+    parked = {session.parking.id: session.parking for session in sessions if session.parking is not None}
+    listed = machine.scheduler.parked.by_id
+    _demand(machine, listed == parked, f"other sessions are listed as parked than are: {listed.keys() ^ parked.keys()}")
+    revoked = {name: lease for name, lease in held.items() if lease.revoked_for is not None}
+    _demand(machine, leases.revoked == revoked, f"other leases are taken back than are listed: {leases.revoked.keys() ^ revoked.keys()}")
+    models = {lease.device.model for lease in held.values()}
+    revocable = {lease.id for lease in leases.revocable.victims(models, PRIORITY_MAX)}
+    free = {name for name, lease in held.items() if lease.state == "open" and name not in revoked}
+    _demand(machine, revocable == free, f"other leases may be taken than are listed: {revocable ^ free}")
+
+
+def _check_groups(machine: StateMachine) -> None:
+    by_name = machine.scheduler.groups.by_name
+    for name, group in by_name.items():
+        _demand(machine, group.name == name and bool(group.members), f"group {name} is listed without members")
+    for session in machine.sessions.values():
+        own = session.group
+        listed = own is None or (by_name.get(own.name) is own and session in own.members.values())
+        _demand(machine, listed, "a session is in a group that does not have it", session.id)
 
 
 def _check_accounts(machine: StateMachine) -> None:

@@ -33,7 +33,7 @@ class ParkedSessions:
         self._accounts = accounts
         self.overfull: dict[str, str] = {}
         """Sessions that end with the event at hand because they may not be parked, each with the reason that its client is sent."""
-        self._by_id: dict[str, Parking] = {}
+        self.by_id: dict[str, Parking] = {}
         """All and only the stretches of parked time that go on; each is its session's ``parking``."""
 
     def park(self, worker: Worker) -> None:
@@ -88,11 +88,11 @@ class ParkedSessions:
 
     def add(self, parking: Parking) -> None:
         """Adds a stretch that goes on."""
-        self._by_id[parking.id] = parking.session.parking = parking
+        self.by_id[parking.id] = parking.session.parking = parking
 
     def _remove(self, parking: Parking) -> None:
         parking.session.parking = None
-        del self._by_id[parking.id]
+        del self.by_id[parking.id]
 
     def drop(self, session: Session) -> None:
         """Ends the stretch where nobody can say until when it lasted: what was not metered yet is free."""
@@ -111,7 +111,7 @@ class ParkedSessions:
     def meter_passed(self) -> None:
         """Meters the segments that are over: whose worker was heard after their end."""
         segment_ns = int(self._limits.segment_seconds * SECOND)
-        for parking in self._by_id.values():
+        for parking in self.by_id.values():
             if parking.holder.away_ns is None:
                 sure_ns = parking.holder.seen_ns - parking.opened_ns
                 until_ns = passed_ns(parking.opened_unix_ns, parking.metered_ns, sure_ns, segment_ns)
