@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.http.handler import Api, owns, sees_all
-from forebay_pool.machine.base.eviction import fate
+from forebay_pool.machine.base.eviction import eviction_outcome
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import LeaseRevoked, QuotaSet, SessionMoved, SessionParked
 from forebay_pool.model.types import PRIORITY_MAX, Author, Quota, Worker
@@ -185,6 +185,6 @@ class Parking(Api):
         seat = None if worker is None else machine.fleet.seats[worker.device.id]
         if worker is None or seat is None or worker not in residents(seat):
             raise RequestRefused(409, "not_resident", "This session does not rest on a device: it computes, or has nothing there.")
-        if fate(worker, machine.fleet, machine.accounts) != "park":
+        if eviction_outcome(worker, machine.fleet, machine.accounts) != "park":
             raise RequestRefused(409, "parking_full", "A quota bounds what may be parked for this session, and is used up.")
         return worker

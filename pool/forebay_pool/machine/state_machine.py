@@ -228,7 +228,7 @@ class StateMachine:
         worker, message = self.fleet.workers.get(event.worker), event.message
         if worker is not None and worker.state != "ending":
             if self._liveness.hangs(worker) and not isinstance(message, wire.ResumeWorker):
-                self._liveness.comes_to_itself(worker)
+                self._liveness.recovers(worker)
             worker.seen_ns = self.step.now_ns
             self._on_worker[type(message)](worker, message)
         elif isinstance(message, wire.ResumeWorker):
@@ -246,11 +246,11 @@ class StateMachine:
         step, lends = self.step, self.scheduler
         step.unix_offset_ns = event.unix_offset_ns
         if event.missed_ns:  # what came meanwhile is heard before anybody is judged
-            self._absence.excuse(event.missed_ns)
+            self._absence.extend_deadlines(event.missed_ns)
         else:
             self._liveness.check()
             self._absence.give_up()
-            self._absence.gather()
+            self._absence.end_awaiting()
         lends.groups.check()
         self._confirming.write()
         lends.revoking.check()
@@ -262,7 +262,7 @@ class StateMachine:
             lends.positions.send_all(anew=True)
         if not self.admission.stopping:
             self._evacuation.evacuate()
-            lends.processes.make_way()
+            lends.processes.dismiss_spare()
             lends.processes.prestart()
             self._scaling.scale()
 

@@ -15,7 +15,7 @@ from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import by_use, residents
 from forebay_pool.queue.accounts import Account, Accounts
 
-Fate = Literal["park", "stay", "end"]
+EvictionOutcome = Literal["park", "stay", "end"]
 
 Serving = Mapping[str, Mapping[str, Worker]]
 """By tenant, the workers that have its sessions' tensors, or had them until now."""
@@ -51,7 +51,7 @@ def fullness(worker: Worker, accounts: Accounts, serving: Serving, chosen: Itera
     return None
 
 
-def fate(worker: Worker, fleet: Fleet, accounts: Accounts, chosen: Iterable[Worker] = ()) -> Fate:
+def eviction_outcome(worker: Worker, fleet: Fleet, accounts: Accounts, chosen: Iterable[Worker] = ()) -> EvictionOutcome:
     """What becomes of the session that rests on the worker's devices, if its room is needed."""
     bounded = accounts.bound_parking and not any(seat.empties for seat in fleet.seats_under(worker))
     full = fullness(worker, accounts, fleet.serving, chosen) if bounded else None
@@ -72,7 +72,7 @@ def eviction(seat: Seat, surplus_bytes: int, fleet: Fleet, accounts: Accounts, b
     for worker in here:
         if surplus_bytes <= 0:
             break
-        what = fate(worker, fleet, accounts, parked)
+        what = eviction_outcome(worker, fleet, accounts, parked)
         if what == "park":
             surplus_bytes -= worker.part_bytes
             parked.append(worker)

@@ -104,9 +104,9 @@ class Granting:
     def queue_up(self, request: Request) -> None:
         """Puts the request in the queue, unless nothing there ever serves it."""
         session = request.session
-        hopeless = None if session.pinned else why_not_brought(session, self._fleet.flavors[session.flavor], self._fleet)
-        if hopeless is not None:
-            self.drop(session, not_servable(hopeless, request.number))
+        unservable = None if session.pinned else why_not_brought(session, self._fleet.flavors[session.flavor], self._fleet)
+        if unservable is not None:
+            self.drop(session, not_servable(unservable, request.number))
             return
         self._queue.add(request)
         self._reservations.contend(request.lane, request)
@@ -169,7 +169,7 @@ class Granting:
         else:
             self._positions.send(request)
 
-    def go_on(self, session: Session) -> None:
+    def continue_opening(self, session: Session) -> None:
         """The next step towards the lease that is being opened for the session, if there is one."""
         request = session.request
         if request is not None and request.place is not None:
@@ -196,7 +196,7 @@ class Granting:
     def stay(self, worker: Worker, session: Session) -> None:
         """The session does not leave the worker: its request waits for that one's device. Nothing is lost."""
         worker.leave_by_ns, worker.stays = None, True
-        self._keep_to_flavor(worker, session)
+        self._choose_served_flavor(worker, session)
         request, lease = session.request, session.lease
         if request is None:
             return
@@ -208,7 +208,7 @@ class Granting:
             lease.number, session.request = request.number, None
             self._leases.send_granted(lease)
 
-    def _keep_to_flavor(self, worker: Worker, session: Session) -> None:
+    def _choose_served_flavor(self, worker: Worker, session: Session) -> None:
         """A flavor that its worker's devices do not serve cannot be had before what waits there is done: it has one that they serve."""
         if not equivalents_for(worker.devices, self._fleet.flavors[session.flavor]):
             flavor = self._fleet.nearest_flavor(worker)

@@ -82,7 +82,7 @@ class Groups:
         if not group.gathered:
             return
         if group.requests:
-            self._rally(group)
+            self._request_for_due(group)
         if not self._refuse(group):
             self._file(group)
         for request, place in group.opening[:1]:
@@ -109,7 +109,7 @@ class Groups:
             if not group.gathered and group.until_ns is not None and self._step.now_ns >= group.until_ns:
                 self._worklist.groups[group] = None
 
-    def _rally(self, group: Group) -> None:
+    def _request_for_due(self, group: Group) -> None:
         """Those whose leases ended in the middle of a collective ask with whoever asks: it will not get far without them."""
         for member in group.members.values():
             if member.due and member.lease is None and member.request is None and member.span is not None and not member.stalled:

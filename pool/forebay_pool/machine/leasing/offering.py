@@ -63,7 +63,7 @@ class Offering:
             while work.groups:
                 self._groups.settle(work.groups.popitem()[0])
             for account in list(work.accounts):
-                if not self._rouse(account):
+                if not self._return_benched(account):
                     del work.accounts[account]
             for lane in list(work.lanes):
                 if not self._offer_to(lane):
@@ -78,7 +78,7 @@ class Offering:
                 make = next(iter(work.makes))
                 self._review_make(make, work.makes.pop(make))
 
-    def _rouse(self, account: Account) -> bool:
+    def _return_benched(self, account: Account) -> bool:
         """Lets as many come back from the account's bench as it has room for; whether there was anybody."""
         found = False
         room = account.room_milli
@@ -109,11 +109,11 @@ class Offering:
 
     def _starts_or_waits(self, heads: list[Request], seat: Seat) -> Iterator[bool]:
         """Whether the next of the heads could start; the seat is kept for the first who cannot before others are asked."""
-        kept = False
+        reserved = False
         for head in heads:
             yield self._starts(head)
-            if not kept and self._waits_for(head, seat.device.model) and self._places.has_way(head, seat.device):
-                kept = True
+            if not reserved and self._waits_for(head, seat.device.model) and self._places.can_make_room(head, seat.device):
+                reserved = True
                 self._reservations.reserve(head, seat)
 
     def _starts(self, request: Request) -> bool:
@@ -199,17 +199,17 @@ class Offering:
         """
         walk = self._movers or iter(list(self._queue.waiting.values()))
         self._movers = walk
-        hopeless: set[tuple[str, str]] = set()
+        full: set[tuple[str, str]] = set()
         looked = tries = 0
         for request in islice(walk, MOVERS_MAX):
             looked += 1
             session = request.session
-            if not request.lane[0] or (session.flavor, session.tenant) in hopeless or not self._queue.has(request):
+            if not request.lane[0] or (session.flavor, session.tenant) in full or not self._queue.has(request):
                 continue
             if self._queue.is_barred(request, self._step.now_ns):
                 continue
             if not self._granting.move(request) and self._places.choose(session) is None:
-                hopeless.add((session.flavor, session.tenant))
+                full.add((session.flavor, session.tenant))
             tries += 1
             if tries == MOVES_MAX:
                 return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
-from forebay_pool.machine.base.eviction import Fate, fate, fullness, why_ended
+from forebay_pool.machine.base.eviction import EvictionOutcome, eviction_outcome, fullness, why_ended
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.base.worklist import Worklist
 from forebay_pool.model.instructions import Forget, Keep, MeterParked, TellWorker
@@ -38,16 +38,16 @@ class ParkedSessions:
 
     def park(self, worker: Worker) -> None:
         """Tells the worker to move its session's tensors off the device, if it has any there, and they may be parked."""
-        if worker.state == "bound" and worker.reserved_bytes and not (worker.parking or worker.unsure) and self._fate(worker) == "park":
+        if worker.state == "bound" and worker.reserved_bytes and not (worker.parking or worker.unsure) and self._outcome(worker) == "park":
             worker.parking = True
             worker.deadline_ns = self._step.now_ns + int(self._limits.park_seconds * SECOND)
             host_bytes, spill_bytes = parking_space(worker, self._fleet.seats[worker.device.id].node, self._limits)
             self._step.out.append(TellWorker(worker.id, wire.Park(host_bytes_max=host_bytes, spill_bytes_max=spill_bytes)))
 
-    def _fate(self, worker: Worker) -> Fate:
+    def _outcome(self, worker: Worker) -> EvictionOutcome:
         """What becomes of a session whose room is needed; one that ends does so at the end of the event."""
         session = worker.session
-        what = fate(worker, self._fleet, self._accounts)
+        what = eviction_outcome(worker, self._fleet, self._accounts)
         full = None if what == "park" else fullness(worker, self._accounts, self._fleet.serving)
         if full is not None and session is not None:
             self._step.note("parking_full", session=session.id, tenant=session.tenant, bytes=worker.memory_bytes, then=what)
@@ -55,7 +55,7 @@ class ParkedSessions:
                 self.overfull[session.id] = why_ended(worker, full)
         return what
 
-    def note_less(self, session: Session) -> None:
+    def note_room(self, session: Session) -> None:
         """Somebody may be parked, and so somebody may start, that could not before."""
         if any(account in self._accounts.bound_parking for account in self._accounts.both(session)):
             self._worklist.whole_queue = True

@@ -47,19 +47,19 @@ class PlaceFinder:
         """Where its lease can be opened now, without what is kept for those before it; not ``passes``: for anybody else."""
         if not self._admission.opens_leases:
             return None
-        session, kept = request.session, Reserved(self._reservations, self, request, passes)
+        session, reserved = request.session, Reserved(self._reservations, self, request, passes)
         if session.worker is not None:
-            return self._find_there(request, session.worker, kept)
-        place = self._choose_besides(request, session.avoid, kept) if session.avoid else None
-        return place or self._choose_besides(request, (), kept)
+            return self._find_there(request, session.worker, reserved)
+        place = self._choose_besides(request, session.avoid, reserved) if session.avoid else None
+        return place or self._choose_besides(request, (), reserved)
 
-    def _find_there(self, request: Request, worker: Worker, kept: Reserved) -> Place | None:
+    def _find_there(self, request: Request, worker: Worker, reserved: Reserved) -> Place | None:
         """Where its tensors are, if what it needs is free there."""
         session = request.session
         place = self._fleet.place_at(worker, self._fleet.flavors[session.flavor], self._held_bytes(session))
         if place is None or not self._bounds(request).allow(place) or not self._may_make_room(place, session):
             return None
-        if not kept.has_any(place.devices):
+        if not reserved.has_any(place.devices):
             return place
         self._reservations.hold_back(request, place.devices)
         return None
@@ -105,10 +105,10 @@ class PlaceFinder:
         """Who can be in fewer places chooses first."""
         return request.session.worker is None, -self._fleet.demand_milli(self._fleet.lane_of(request.session)), request.order
 
-    def _choose_besides(self, request: Request, devices: tuple[Device, ...], kept: Reserved) -> Place | None:
+    def _choose_besides(self, request: Request, devices: tuple[Device, ...], reserved: Reserved) -> Place | None:
         """The best free place without any of the devices."""
         session = request.session
-        bounds = self._bounds(request, kept, {device.id for device in devices})
+        bounds = self._bounds(request, reserved, {device.id for device in devices})
         while (place := self.choose(session, bounds)) is not None and not self._may_make_room(place, session):
             bounds = bounds._replace(avoid={*bounds.avoid, place.devices[0].id})
         return place
@@ -116,9 +116,9 @@ class PlaceFinder:
     def choose(self, session: Session, bounds: Bounds = UNBOUND) -> Place | None:
         return self._fleet.choose(self._fleet.flavors[session.flavor], session.tenant, self._processes.has_room, bounds)
 
-    def _bounds(self, request: Request, kept: Reserved | None = None, avoid: Collection[str] = ()) -> Bounds:
+    def _bounds(self, request: Request, reserved: Reserved | None = None, avoid: Collection[str] = ()) -> Bounds:
         """What its quotas and its tensors allow."""
-        return Bounds(self._accounts.room_milli(request.session) - self._tried_milli, tensor_bytes(request.session), kept, avoid)
+        return Bounds(self._accounts.room_milli(request.session) - self._tried_milli, tensor_bytes(request.session), reserved, avoid)
 
     def has_room_to_start(self, request: Request) -> bool:
         """Whether the pool may start the worker processes that the request, and those that start with it, need."""
@@ -128,7 +128,7 @@ class PlaceFinder:
             return not fresh or self._processes.has_room
         return len(self._fleet.workers) - sum(self._fleet.spare.values()) + len(fresh) <= self._limits.workers_max
 
-    def has_way(self, request: Request, device: Device) -> bool:
+    def can_make_room(self, request: Request, device: Device) -> bool:
         """Whether room can be made for it there: nothing is kept for who waits for residents that may not be parked."""
         return self._may_make_room(Place((device,), WHOLE_MILLI), request.session)
 
@@ -174,19 +174,19 @@ class Reserved:
         self._may: dict[Request, bool] = {}
 
     def has_make(self, make: Make) -> bool:
-        return not self._places.bounds_parking and self._bars(self._reservations.of_make(make))
+        return not self._places.bounds_parking and self._excludes(self._reservations.of_make(make))
 
     def has_any(self, devices: Iterable[Device]) -> bool:
         """Whether one of the devices is, by itself or with its make."""
         return any(map(self.has_device, devices)) if self._reservations.any else False
 
     def has_device(self, device: Device) -> bool:
-        if self._bars(self._reservations.of_device(device.id)):
+        if self._excludes(self._reservations.of_device(device.id)):
             return True
         holder = self._reservations.of_make(device.make)
-        return holder is not None and self._bars(holder) and self._places.has_way(holder, device)
+        return holder is not None and self._excludes(holder) and self._places.can_make_room(holder, device)
 
-    def _bars(self, holder: Request | None) -> bool:
+    def _excludes(self, holder: Request | None) -> bool:
         group = self._request.session.group
         if holder is None or holder is self._request or (group is not None and holder.session.group is group):
             return False

@@ -85,7 +85,7 @@ class Preparing:
         if worker.parked_bytes is not None:
             seat = self._fleet.seats[worker.device.id]
             worker.parked_bytes, worker.restoring = None, True
-            self._parked.note_less(session)
+            self._parked.note_room(session)
             self._step.show(session)
             self._fleet.reserve(worker, seat.holders[session].memory_bytes)
             worker.deadline_ns = self._step.now_ns + int(self._limits.park_seconds * SECOND)

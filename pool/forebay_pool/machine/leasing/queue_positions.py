@@ -10,7 +10,7 @@ from operator import itemgetter
 from forebay_wire import messages as wire
 
 from forebay_pool.machine.base.admission import Admission
-from forebay_pool.machine.base.eviction import fate
+from forebay_pool.machine.base.eviction import eviction_outcome
 from forebay_pool.machine.base.messages import flavor_message, resume_key
 from forebay_pool.machine.base.step import Step
 from forebay_pool.model.causes import Cause, told
@@ -63,7 +63,7 @@ class QueuePositions:
         """``Queue.changes`` as the last walk began."""
         self._foresight: Foresight | None = None
         """The last estimate, good for ``FORESIGHT_NS``."""
-        self._whys: dict[tuple[Lane, str], Why] = {}
+        self._reasons: dict[tuple[Lane, str], Why] = {}
         """Why those of a lane and a tenant wait, as of the event at hand."""
 
     def send_flavor(self, session: Session) -> None:
@@ -91,7 +91,7 @@ class QueuePositions:
         if self._walk is None and anew and self._queue.waiting:
             self._walk, self._walked_changes = self._standings(), self._queue.changes
             self._foresight = None
-        self._whys.clear()
+        self._reasons.clear()
         effort = 0
         for found in self._walk or ():
             if found is not None:
@@ -129,7 +129,7 @@ class QueuePositions:
                 yield (self._queue.is_barred(request, self._step.now_ns), self._queue.rank(request, self._step.now_ns)), request
 
     def _standing(self, request: Request, ahead: int, ahead_tenant: int, ahead_ns: int | None) -> Standing:
-        why = self._why(request)
+        why = self._reason(request)
         estimate = None
         if ahead_ns is not None and why.code not in UNESTIMATED:
             estimate = self._foresee().estimate(request.lane, ahead, ahead_ns)
@@ -141,7 +141,7 @@ class QueuePositions:
             self._foresight = Foresight(self._fleet, self._lengths, self._step.now_ns, self._step.unix_ns)
         return self._foresight
 
-    def _why(self, request: Request) -> Why:
+    def _reason(self, request: Request) -> Why:
         session = request.session
         if not self._admission.accepting:
             return STORE
@@ -153,25 +153,25 @@ class QueuePositions:
             account, bar = barred
             return Why(bar, account.why(bar, demand_milli, self._step.now_ns))
         key = (request.lane, session.tenant)
-        why = self._whys.get(key)
+        why = self._reasons.get(key)
         if why is None:
-            why = self._whys[key] = self._why_kept_out(session) or why_waiting(session, self._fleet, self._limits.workers_max)
+            why = self._reasons[key] = self._parking_reason(session) or why_waiting(session, self._fleet, self._limits.workers_max)
         group = session.group
         together = 1 if group is None else len(group.waiting)
         return why if together < 2 else Why(why.code, Cause("ranks_wait", why.cause, count=together))
 
-    def _why_kept_out(self, session: Session) -> Why | None:
+    def _parking_reason(self, session: Session) -> Why | None:
         """Whether somebody who may not be parked is in the way wherever something is free."""
         seats = self._fleet.free_for(session) if self._accounts.bound_parking else []
         crowded = [seat for seat in seats if seat.is_open and self._is_crowded(seat)]
         return Why("shortage", Cause("not_parkable", device=crowded[0].device.id)) if crowded and len(crowded) == len(seats) else None
 
     def _is_crowded(self, seat: Seat) -> bool:
-        return any(fate(worker, self._fleet, self._accounts) == "stay" for worker in residents(seat))
+        return any(eviction_outcome(worker, self._fleet, self._accounts) == "stay" for worker in residents(seat))
 
     def _send_newcomer(self, request: Request) -> None:
         """Tells somebody who has just come into the queue: as if all of its level came before it, until the next look knows better."""
-        self._whys.clear()
+        self._reasons.clear()
         ahead = max(0, self._queue.competition.rivals(request.lane, request.level) - 1)
         self.send_standing(request, self._standing(request, ahead, 0, None if ahead else 0))
 

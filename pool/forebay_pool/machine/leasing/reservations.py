@@ -92,7 +92,7 @@ class Reservations:
         known = self.by_make.get(make)
         if request.lane[0]:
             if self._comes_first(request, seat):
-                self._promise(seat, request)
+                self._reserve_device(seat, request)
         elif known is not request:
             self.by_make[make] = request
             if known is not None:
@@ -106,7 +106,7 @@ class Reservations:
         now_ns = self._step.now_ns
         return holder is not request and self._queue.rank(request, now_ns) < self._queue.rank(holder, now_ns)
 
-    def _promise(self, seat: Seat, request: Request) -> None:
+    def _reserve_device(self, seat: Seat, request: Request) -> None:
         holder = self.by_device.get(seat.device.id)
         if holder is not None:
             del holder.blocks[seat.device.id]

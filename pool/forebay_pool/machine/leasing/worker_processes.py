@@ -78,7 +78,7 @@ class WorkerProcesses:
             if worker.carries is session:
                 self.dismiss(worker, drains_milli=0)
 
-    def make_way(self) -> None:
+    def dismiss_spare(self) -> None:
         """Where the pool has all the workers it may and somebody waits, one that was started ahead of need makes way."""
         if not self._admission.accepting or not self._queue.waiting or len(self._fleet.workers) < self._limits.workers_max:
             return

@@ -11,7 +11,7 @@ from forebay_pool.machine.leasing.leases import Leases
 from forebay_pool.machine.leasing.parking import ParkedSessions
 from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.machine.workers.failing import Failing
-from forebay_pool.machine.workers.liveness import excuse
+from forebay_pool.machine.workers.liveness import extend_deadlines
 from forebay_pool.model.events import SessionAway, WorkerAway
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.types import Limits, QueuePlace, Session
@@ -93,10 +93,10 @@ class Absence:
                 self._step.note("session_absent", session=session.id, tenant=session.tenant)
                 self._ending.end(session, "released", None)
 
-    def excuse(self, missed_ns: int) -> None:
+    def extend_deadlines(self, missed_ns: int) -> None:
         """The pool stood still: whoever is waited for has so much longer."""
         for worker in self._fleet.workers.values():
-            excuse(worker, missed_ns, self._step.now_ns)
+            extend_deadlines(worker, missed_ns, self._step.now_ns)
         for session in self.away.values():
             if session.away_ns is not None:
                 session.away_ns = min(self._step.now_ns, session.away_ns + missed_ns)
@@ -108,7 +108,7 @@ class Absence:
         self._admission.awaited_until_ns += missed_ns
         self._step.note("pool_stood_still", seconds=f"{missed_ns / SECOND:.1f}")
 
-    def gather(self) -> None:
+    def end_awaiting(self) -> None:
         """Lets leases open: the sessions that waited have asked again, or have had time to."""
         for session in list(self._admission.awaited.values()):
             if self._sessions.get(session.id) is not session or self._step.now_ns >= self._admission.awaited_until_ns:

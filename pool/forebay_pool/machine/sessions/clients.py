@@ -71,7 +71,7 @@ class Clients:
         self._rules = rules
 
     def session_joined(self, event: SessionJoined) -> None:
-        refusal = self._no_session_for(event)
+        refusal = self._refusal_of_session(event)
         if refusal is not None:
             self._step.send(event.session, refusal)
             return
@@ -94,12 +94,12 @@ class Clients:
         self._step.save(session)
         self._step.show(session)
 
-    def _no_session_for(self, event: SessionJoined) -> wire.Refused | None:
+    def _refusal_of_session(self, event: SessionJoined) -> wire.Refused | None:
         if event.session in self._sessions:
             raise InvariantBroken(f"session {event.session} joined twice")
         if self._admission.stopping:
             return refusals.shutting_down()
-        if len(self._sessions) >= self._limits.sessions_max or leaves_rest(event, self._sessions.values(), self._limits.sessions_max):
+        if len(self._sessions) >= self._limits.sessions_max or is_left_to_others(event, self._sessions.values(), self._limits.sessions_max):
             return refusals.too_many_sessions(self._limits.sessions_max)
         flavor = self._fleet.flavors.get(event.flavor)
         if flavor is None:
@@ -122,7 +122,7 @@ class Clients:
             lease.number = message.request
             self._leases.send_granted(lease)
             return
-        refusal = self._no_lease_for(session, message.request, message.span)
+        refusal = self._refusal_of_lease(session, message.request, message.span)
         if refusal is not None:
             self._step.send(session.id, refusal)
         elif pending is not None:
@@ -141,7 +141,7 @@ class Clients:
     def _other_budget(self, session: Session, before: wire.Span, after: wire.Span) -> bool:
         return self._accounts.notebook_of(session, before) is not self._accounts.notebook_of(session, after)
 
-    def _no_lease_for(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
+    def _refusal_of_lease(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
         pending = session.request
         if self._admission.stopping:
             return refusals.shutting_down(number)
@@ -152,13 +152,13 @@ class Clients:
         if pending is None and self._queue_is_full_for(session):
             return refusals.queue_full(number, len(self._queue))
         why = refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
-        return self._rules.no_money_for(session, number, span) if why is None else refusals.not_servable(why, number)
+        return self._rules.refusal_by_limits(session, number, span) if why is None else refusals.not_servable(why, number)
 
     def _queue_is_full_for(self, session: Session) -> bool:
         most = self._limits.queue_max
         if len(self._queue) < most * SCARCE_PERCENT // 100:
             return False
-        return len(self._queue) >= most or leaves_rest(session, [request.session for request in self._queue.waiting.values()], most)
+        return len(self._queue) >= most or is_left_to_others(session, [request.session for request in self._queue.waiting.values()], most)
 
     def cancel(self, session: Session, message: wire.Cancel) -> None:
         if session.waited is not None and session.waited.number == message.request:
@@ -176,7 +176,7 @@ class Clients:
     def arrived(self, session: Session, message: wire.Arrived) -> None:
         lease = session.lease
         if lease is not None and lease.epoch == message.epoch:
-            self._moving.let_image_go(session)
+            self._moving.release_image(session)
 
     def unreached(self, session: Session, message: wire.Unreached) -> None:
         lease, worker = session.lease, session.worker
@@ -197,7 +197,7 @@ class Clients:
         self._positions.send_flavor(session)
         if not changes:
             return
-        if session.request is not None and not self._rules.refuse_if_hopeless(session.request) and session.lease is None:
+        if session.request is not None and not self._rules.refuse_if_over_limits(session.request) and session.lease is None:
             self._granting.place_again(session.request)
         self._step.save(session)
         self._step.show(session)
@@ -219,7 +219,7 @@ class Clients:
         self._step.show(session)
 
 
-def leaves_rest(one: SessionJoined | Session, others: Collection[Session], most: int) -> bool:
+def is_left_to_others(one: SessionJoined | Session, others: Collection[Session], most: int) -> bool:
     """Whether there are so many already that who has a few of them gets no more."""
     if len(others) < most * SCARCE_PERCENT // 100:
         return False

@@ -51,141 +51,143 @@ class Restoring:
         self._absence = absence
 
     def restored(self, event: Restored) -> None:
-        kept = event.kept
-        self._begin_with(kept)
-        for worker in kept.workers:
+        snapshot = event.kept
+        self._begin_with(snapshot)
+        for worker in snapshot.workers:
             self._restore_worker(worker)
-        for session in kept.sessions:
-            self._restore_session(session, kept)
-        for lease in sorted(kept.leases, key=lambda lease: -lease.opened_ns):
+        for session in snapshot.sessions:
+            self._restore_session(session, snapshot)
+        for lease in sorted(snapshot.leases, key=lambda lease: -lease.opened_ns):
             self._restore_lease(lease)
-        for parking in kept.parkings:
+        for parking in snapshot.parkings:
             self._restore_parking(parking)
         for restored in self._sessions.values():
             self._step.touch(restored)
             if restored.waited is not None:
                 self._admission.awaited[restored.id] = restored
         self._admission.awaited_until_ns = self._step.now_ns + int(min(GATHER_SECONDS, self._limits.resume_seconds) * SECOND)
-        self._step.note("restored", sessions=len(self._sessions), workers=len(self._fleet.workers), leases=len(kept.leases))
+        self._step.note("restored", sessions=len(self._sessions), workers=len(self._fleet.workers), leases=len(snapshot.leases))
 
-    def _begin_with(self, kept: Snapshot) -> None:
+    def _begin_with(self, snapshot: Snapshot) -> None:
         """What the tenants used, and who came after whom: as the pool before knew it."""
         held = [
-            Spent(one.tenant, one.user, one.opened_ns + one.metered_ns, self._held_until_ns(one, kept), len(one.devices) * one.share_milli)
-            for one in kept.leases
+            Spent(
+                one.tenant, one.user, one.opened_ns + one.metered_ns, self._held_until_ns(one, snapshot), len(one.devices) * one.share_milli
+            )
+            for one in snapshot.leases
         ]
-        self._accounts.begin_with(kept.history, held, self._step.now_ns)
-        orders = [session.waits.order for session in kept.sessions if session.waits is not None]
+        self._accounts.begin_with(snapshot.history, held, self._step.now_ns)
+        orders = [session.waits.order for session in snapshot.sessions if session.waits is not None]
         self._granting.orders = max(orders, default=self._granting.orders)
 
-    def _held_until_ns(self, lease: LeaseSnapshot, kept: Snapshot) -> int:
+    def _held_until_ns(self, lease: LeaseSnapshot, snapshot: Snapshot) -> int:
         """Up to now if it goes on, else to where it is known to have been held."""
-        lives = any(session.id == lease.session for session in kept.sessions) and bool(self._devices(lease.devices))
+        lives = any(session.id == lease.session for session in snapshot.sessions) and bool(self._devices(lease.devices))
         return self._step.now_ns if lives else lease.opened_ns + lease.confirmed_ns
 
-    def _restore_worker(self, kept: WorkerSnapshot) -> None:
-        devices = self._devices(kept.devices)
+    def _restore_worker(self, saved: WorkerSnapshot) -> None:
+        devices = self._devices(saved.devices)
         if devices:
             now_ns = self._step.now_ns
-            worker = Worker(kept.id, devices, started_ns=now_ns, seen_ns=now_ns, away_ns=now_ns, metered_mj=None)
+            worker = Worker(saved.id, devices, started_ns=now_ns, seen_ns=now_ns, away_ns=now_ns, metered_mj=None)
             self._fleet.add(worker)
             self._fleet.doubt(worker, True)
         else:
-            self._step.out.append(Kill(kept.id))
+            self._step.out.append(Kill(saved.id))
 
     def _devices(self, names: tuple[str, ...]) -> tuple[Device, ...]:
         """Those of these names; none unless all are there still."""
         seats = [self._fleet.seats[name] for name in names if name in self._fleet.seats]
         return tuple(seat.device for seat in seats) if len(seats) == len(names) else ()
 
-    def _restore_session(self, kept: SessionSnapshot, all_kept: Snapshot) -> None:
+    def _restore_session(self, saved: SessionSnapshot, snapshot: Snapshot) -> None:
         session = Session(
-            id=kept.id,
-            secret=kept.secret,
-            tenant=kept.tenant,
-            user=kept.user,
-            process=kept.process,
-            flavor=kept.flavor,
-            priority=kept.priority,
-            waited=kept.waits,
+            id=saved.id,
+            secret=saved.secret,
+            tenant=saved.tenant,
+            user=saved.user,
+            process=saved.process,
+            flavor=saved.flavor,
+            priority=saved.priority,
+            waited=saved.waits,
             since_ns=self._step.now_ns,
-            since_unix_ns=kept.since_unix_ns,
-            epoch=kept.epoch,
-            left=kept.left,
-            span=kept.span,
+            since_unix_ns=saved.since_unix_ns,
+            epoch=saved.epoch,
+            left=saved.left,
+            span=saved.span,
             used_ns=self._step.now_ns,
             away_ns=self._step.now_ns,
         )
-        worker = self._fleet.workers.get(kept.worker or "")
-        if kept.flavor not in self._fleet.flavors or (worker is None and kept.opened):
+        worker = self._fleet.workers.get(saved.worker or "")
+        if saved.flavor not in self._fleet.flavors or (worker is None and saved.opened):
             if worker is not None:
-                self._failing.fail(worker, f"its session's flavor {kept.flavor} is gone")
-            self._step.note("session_lost", session=kept.id, tenant=kept.tenant, cause="its worker or its flavor is gone")
+                self._failing.fail(worker, f"its session's flavor {saved.flavor} is gone")
+            self._step.note("session_lost", session=saved.id, tenant=saved.tenant, cause="its worker or its flavor is gone")
             session.state = "lost"
             self._step.save(session)
             return
-        record = all_kept.closed.get(kept.id)
+        record = snapshot.closed.get(saved.id)
         if record is not None and record.close_reason != GOES_ON:
             reason, duration_ns = record.close_reason, record.duration_ns
-            session.closed = wire.LeaseClosed(lease=record.lease, epoch=kept.epoch, reason=reason, duration_ns=duration_ns)
+            session.closed = wire.LeaseClosed(lease=record.lease, epoch=saved.epoch, reason=reason, duration_ns=duration_ns)
         self._sessions[session.id] = self._absence.away[session.id] = session
         if worker is not None:
             worker.state = "warm"
             self._fleet.give(worker, session)
-            worker.state, worker.opened = "bound", kept.opened
-            worker.parked_bytes = kept.parked_bytes
-            self._fleet.reserve(worker, kept.reserved_bytes)
+            worker.state, worker.opened = "bound", saved.opened
+            worker.parked_bytes = saved.parked_bytes
+            self._fleet.reserve(worker, saved.reserved_bytes)
 
-    def _restore_lease(self, kept: LeaseSnapshot) -> None:
-        session, flavor = self._sessions.get(kept.session), self._fleet.flavors.get(kept.flavor)
+    def _restore_lease(self, saved: LeaseSnapshot) -> None:
+        session, flavor = self._sessions.get(saved.session), self._fleet.flavors.get(saved.flavor)
         worker = None if session is None else session.worker
-        place = Place(self._devices(kept.devices), kept.share_milli)
+        place = Place(self._devices(saved.devices), saved.share_milli)
         # A later lease may hold the place: then the end of this one was lost.
         taken = any(seat.free_milli < place.share_milli for seat in self._fleet.seats_of(place))
         if session is None or flavor is None or worker is None or worker.devices != place.devices or taken:
-            self._step.out += (Meter(record) for record in kept.failed(int(self._limits.segment_seconds * SECOND)))
+            self._step.out += (Meter(record) for record in saved.failed(int(self._limits.segment_seconds * SECOND)))
             return
         self._leases.take_place(place, session, worker.reserved_bytes)
         self._granting.orders += 1
         session.lease = lease = Lease(
-            id=kept.id,
+            id=saved.id,
             session=session,
-            epoch=kept.epoch,
-            number=kept.number,
-            span=kept.span,
+            epoch=saved.epoch,
+            number=saved.number,
+            span=saved.span,
             flavor=flavor,
             place=place,
-            price=kept.price,
-            waited_ns=kept.waited_ns,
-            opened_ns=kept.opened_ns,
-            opened_unix_ns=kept.opened_unix_ns,
-            confirmed_ns=kept.opened_ns + kept.confirmed_ns,
-            segment=kept.segment,
-            metered_ns=kept.metered_ns,
+            price=saved.price,
+            waited_ns=saved.waited_ns,
+            opened_ns=saved.opened_ns,
+            opened_unix_ns=saved.opened_unix_ns,
+            confirmed_ns=saved.opened_ns + saved.confirmed_ns,
+            segment=saved.segment,
+            metered_ns=saved.metered_ns,
             order=self._granting.orders,
         )
         self._leases.add(lease)
         self._step.out.append(Show(lease))
         self._leases.show_seats(place)
 
-    def _restore_parking(self, kept: ParkingSnapshot) -> None:
+    def _restore_parking(self, saved: ParkingSnapshot) -> None:
         """It goes on if the session is still where it was; else nobody knows when it ended, and what was not metered is free."""
-        session = self._sessions.get(kept.session)
+        session = self._sessions.get(saved.session)
         holder = None if session is None else session.parked_at
-        stays = session is not None and holder is not None and holder.parked_bytes == kept.bytes
+        stays = session is not None and holder is not None and holder.parked_bytes == saved.bytes
         if session is None or holder is None or not stays:
-            self._step.out.append(Forget(kept.id))
+            self._step.out.append(Forget(saved.id))
             return
         self._parked.add(
             Parking(
-                id=kept.id,
+                id=saved.id,
                 session=session,
                 holder=holder,
-                bytes=kept.bytes,
-                span=kept.span,
-                opened_ns=kept.opened_ns,
-                opened_unix_ns=kept.opened_unix_ns,
-                segment=kept.segment,
-                metered_ns=kept.metered_ns,
+                bytes=saved.bytes,
+                span=saved.span,
+                opened_ns=saved.opened_ns,
+                opened_unix_ns=saved.opened_unix_ns,
+                segment=saved.segment,
+                metered_ns=saved.metered_ns,
             )
         )

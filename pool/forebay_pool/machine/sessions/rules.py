@@ -42,14 +42,14 @@ class Rules:
 
     def quota_set(self, event: QuotaSet) -> None:
         self._accounts.set_quota(event.tenant, event.user, event.quota, self._step.now_ns)
-        self._refuse_hopeless(event)
+        self._apply_limits(event)
 
     def budget_set(self, event: BudgetSet) -> None:
         account, changed = self._accounts.set_budget(event.tenant, event.user, event.notebook, event.state, event.cause)
         if event.state == "drain":
             self._revoking.drain(account, event.grace_seconds)
         if changed:
-            self._refuse_hopeless(event)
+            self._apply_limits(event)
 
     def flavor_set(self, event: FlavorSet) -> None:
         self._fleet.set_flavor(event.flavor)
@@ -75,28 +75,28 @@ class Rules:
             why = refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
             if why is not None:
                 self._granting.drop(session, refusals.not_servable(why, request.number))
-            elif self.refuse_if_hopeless(request):
+            elif self.refuse_if_over_limits(request):
                 continue
             elif request.place is not None and changed in (None, session.flavor):
                 self._granting.place_again(request)
         self._worklist.whole_queue = True
 
-    def _refuse_hopeless(self, event: QuotaSet | BudgetSet) -> None:
+    def _apply_limits(self, event: QuotaSet | BudgetSet) -> None:
         """The rules changed: who waits for nothing is refused, and all others are ranked anew."""
         for session in list(self._sessions.values()):
             request = session.request
             if request is not None and session.tenant == event.tenant and event.user in (None, session.user):
-                self.refuse_if_hopeless(request)
+                self.refuse_if_over_limits(request)
         self._queue.rebuild()
         self._worklist.whole_queue = True
 
-    def refuse_if_hopeless(self, request: Request) -> bool:
-        refusal = self.no_money_for(request.session, request.number, request.span)
+    def refuse_if_over_limits(self, request: Request) -> bool:
+        refusal = self.refusal_by_limits(request.session, request.number, request.span)
         if refusal is not None:
             self._granting.drop(request.session, refusal)
         return refusal is not None
 
-    def no_money_for(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
+    def refusal_by_limits(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
         """What no waiting would help: a quota that is too small for the request alone, a budget that refuses."""
         demand_milli = self._queue.demand_milli(self._fleet.lane_of(session))
         accounts, notebook = self._accounts.both(session), self._accounts.notebook_of(session, span)

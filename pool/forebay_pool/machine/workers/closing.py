@@ -49,17 +49,17 @@ class Closing:
 
     def drained(self, worker: Worker, message: wire.Drained) -> None:
         self._measured(worker, message)
-        self._know(worker, message.epoch)
+        self._end_unknown_lease(worker, message.epoch)
         self.close_for(worker, message.epoch, "drained", 0)
 
     def idle(self, worker: Worker, message: wire.Idle) -> None:
         self._measured(worker, message)
-        self._know(worker, message.epoch)
+        self._end_unknown_lease(worker, message.epoch)
         self.close_for(worker, message.epoch, "idle", message.idle_ns)
 
     def closed(self, worker: Worker, message: wire.Closed) -> None:
         self._measured(worker, message)
-        self._know(worker, message.epoch)
+        self._end_unknown_lease(worker, message.epoch)
         session = worker.session
         idles = session is not None and session.lease is not None and session.lease.ending == "idle"
         self.close_for(worker, message.epoch, "drained", message.idle_ns if idles else 0, interrupted=True)
@@ -91,7 +91,7 @@ class Closing:
             worker.memory_bytes = message.memory_bytes
         self._leases.note_energy(worker, message.energy_mj)
 
-    def _know(self, worker: Worker, epoch: int) -> None:
+    def _end_unknown_lease(self, worker: Worker, epoch: int) -> None:
         """The worker stopped; if that was a lease that this pool did not know, its devices may be leased again."""
         if worker.unknown_epoch is not None and epoch >= worker.unknown_epoch:
             worker.unknown_epoch = worker.deadline_ns = None
@@ -105,14 +105,14 @@ class Closing:
         lease = None if session is None else session.lease
         if session is None or lease is None or lease.epoch != epoch:
             return
-        self._moving.let_image_go(session)
+        self._moving.release_image(session)
         session.due = lease.waits_since_ns is not None
         taken_back = lease.state == "closing" and (interrupted or lease.ending != "revoked")
         self._leases.close(lease, lease.ending if taken_back else reason, self._step.now_ns - idle_ns)
         if session.request is not None:
             self._granting.enqueue(session.request)
         self._step.touch(session)
-        self._draining.let_rest(lease)
+        self._draining.settle_resident(lease)
         if session.stalled and session.worker is not None:
             self._parked.park(session.worker)
         self._fleet.seats[lease.device.id].lies = 0

@@ -68,16 +68,16 @@ class Draining:
             for resident in residents(seat) if seat.empties else ():
                 self._parked.park(resident)
 
-    def let_rest(self, lease: Lease) -> None:
+    def settle_resident(self, lease: Lease) -> None:
         """The lease's session rests on its devices, or is parked where one is being emptied; so are others beyond its flavor's bound."""
         seats, worker = self._fleet.seats_of(lease.place), lease.session.worker
         if worker is not None and any(seat.empties for seat in seats):
             self._parked.park(worker)
         if lease.flavor.residents_max is not None:
             for seat in seats:
-                self._keep_to_bound(seat, lease.flavor.name, lease.flavor.residents_max)
+                self._park_beyond_bound(seat, lease.flavor.name, lease.flavor.residents_max)
 
-    def _keep_to_bound(self, seat: Seat, flavor: str, most: int) -> None:
+    def _park_beyond_bound(self, seat: Seat, flavor: str, most: int) -> None:
         """Parks the flavor's least recently used residents beyond so many."""
         rest = [worker for worker in residents(seat) if worker.session is not None and worker.session.flavor == flavor]
         for resident in by_use(rest)[: max(0, len(rest) - most)]:

@@ -34,7 +34,7 @@ class Ending:
         self._granting = granting
         self._groups = groups
 
-    def _bury(self, session: Session, state: SessionState) -> None:
+    def _remove(self, session: Session, state: SessionState) -> None:
         del self._sessions[session.id]
         self._processes.drop_carrier(session)
         self._groups.leave(session)
@@ -46,7 +46,7 @@ class Ending:
         self._granting.forget(session)
         self._step.send(session.id, lost(cause))
         self._step.note("session_lost", session=session.id, tenant=session.tenant, cause=cause)
-        self._bury(session, "lost")
+        self._remove(session, "lost")
 
     def end(self, session: Session, reason: CloseReason, cause: str | None) -> None:
         """Ends the session; its open lease is billed until now, or as far as it was confirmed where its worker is away. Its device waits
@@ -58,13 +58,13 @@ class Ending:
         if reason == "failed":
             self._parked.drop(session)
         self._granting.forget(session)
-        self._parked.note_less(session)
+        self._parked.note_room(session)
         for holder in (worker, session.image):
             if holder is not None and holder.state != "ending":
                 self._processes.dismiss(holder, lease.place.share_milli if lease is not None and holder is worker else 0)
         if cause is not None:
             self._step.send(session.id, lost(cause))
-        self._bury(session, "ended")
+        self._remove(session, "ended")
         if worker is not None:
             self._granting.show_and_settle(worker)
 

@@ -60,9 +60,9 @@ class Evacuation:
                 self._evacuate_one(node)
 
     def _evacuate_one(self, node: Node) -> None:
-        for worker in _keepers(node):
+        for worker in _movable(node):
             owner = worker.keeps or worker.session
-            seat = None if owner is None else self._shelter(owner, node)
+            seat = None if owner is None else self._target_for(owner, node)
             if owner is None or seat is None or not self._processes.has_room:
                 continue
             if worker.keeps is not None:
@@ -72,7 +72,7 @@ class Evacuation:
                 self._preparing.ask_to_leave(worker, owner)
             return
 
-    def _shelter(self, session: Session, node: Node) -> Seat | None:
+    def _target_for(self, session: Session, node: Node) -> Seat | None:
         """A device of another host with room for the session's tensors: best one that serves its flavor, where the least is parked."""
         need, flavor = tensor_bytes(session), self._fleet.flavors[session.flavor]
         best: tuple[tuple[bool, int, int, int], Seat] | None = None
@@ -117,7 +117,7 @@ def _image_of(carrier: Worker) -> Worker | None:
     return None if carrier.carries is None else carrier.carries.image
 
 
-def _keepers(node: Node) -> Iterator[Worker]:
+def _movable(node: Node) -> Iterator[Worker]:
     """The host's workers whose sessions' tensors are off devices and can be carried away, those first whose clients have left them."""
     there = {worker.id: worker for seat in node.seats for worker in seat.workers.values() if worker.device.node == node.name}
     kept = [worker for worker in there.values() if worker.away_ns is None and worker.parked_bytes is not None]

@@ -109,7 +109,7 @@ class Failing:
         opened, carried = worker.opened, worker.carries is not None
         for of_session in (session, kept):
             if of_session is not None:
-                self._parked.note_less(of_session)
+                self._parked.note_room(of_session)
         self._fleet.retire(worker, lease.place.share_milli if lease is not None and drains else 0)
         if not opened:
             self._fleet.found_dead(seat, seat.failures + 1)
@@ -131,13 +131,13 @@ class Failing:
         elif session is None:
             return  # the tensors are where they were
         elif opened and session.image is not None and lease is not None and not self._admission.stopping:
-            self._go_back(session, lease, cause)
+            self._fetch_again(session, lease, cause)
         elif opened:
             self._ending.lose(session, Cause("worker_gone", cause, device=worker.device.id))
         elif session.request is not None:
             self._retry(session.request, cause)
 
-    def _go_back(self, session: Session, lease: Lease, cause: str) -> None:
+    def _fetch_again(self, session: Session, lease: Lease, cause: str) -> None:
         """The worker died before the client sent it anything: another one fetches the tensors from where they still are."""
         if lease.attempts + 1 >= self._limits.worker_attempts_max:
             self._ending.end(session, "failed", Cause("workers_died_moving", cause, attempts=lease.attempts + 1))
@@ -155,7 +155,7 @@ class Failing:
             return
         self._granting.drop(request.session, refusals.workers_die(request.number, request.attempts, cause))
 
-    def overruns(self, worker: Worker, operator: str, seconds: float) -> bool:
+    def exceeds_call_time(self, worker: Worker, operator: str, seconds: float) -> bool:
         """Whether one call of its program's runs for too long: nothing interrupts it, so the worker is ended."""
         if seconds <= self._limits.call_seconds_max:
             return False
@@ -163,7 +163,7 @@ class Failing:
         self.fail(worker, cause, by_program=True)
         return True
 
-    def lies(self, worker: Worker, memory_bytes: int) -> bool:
+    def exceeds_memory(self, worker: Worker, memory_bytes: int) -> bool:
         """Whether the worker says that it holds more than was set aside for it: it is not to be trusted, and fails."""
         if not worker.reserved_bytes or memory_bytes <= worker.reserved_bytes:
             return False

@@ -39,10 +39,10 @@ class Liveness:
         beat_seconds = self._limits.heartbeat_seconds
         return int(SILENCE_HEARTBEATS * (beat_seconds if own_period else max(beat_seconds, UNASSIGNED_HEARTBEAT_SECONDS)) * SECOND)
 
-    def comes_to_itself(self, worker: Worker) -> None:
+    def recovers(self, worker: Worker) -> None:
         """It hung, with its link intact: what it was told meanwhile waits there, and it goes on with that."""
         silent_ns = self._step.now_ns - worker.seen_ns
-        excuse(worker, silent_ns, self._step.now_ns)
+        extend_deadlines(worker, silent_ns, self._step.now_ns)
         worker.away_ns = None
         for own in (worker.session, worker.keeps, worker.carries):
             if own is not None:
@@ -96,7 +96,7 @@ class Liveness:
             self._failing.fail(worker, Cause("not_back", seconds=f"{patience_seconds:g}"))
 
 
-def excuse(worker: Worker, missed_ns: int, now_ns: int) -> None:
+def extend_deadlines(worker: Worker, missed_ns: int, now_ns: int) -> None:
     """The worker has so much longer for all that it is waited for."""
     worker.seen_ns = min(now_ns, worker.seen_ns + missed_ns)
     worker.away_ns = None if worker.away_ns is None else min(now_ns, worker.away_ns + missed_ns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from forebay_wire import messages as wire
 
 from forebay_pool.machine.base.admission import Admission
-from forebay_pool.machine.base.eviction import fate
+from forebay_pool.machine.base.eviction import eviction_outcome
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.granting import Granting
 from forebay_pool.machine.leasing.leases import Leases
@@ -56,7 +56,7 @@ class Moving:
             self._evacuation.carried(worker, worker.carries, message)
         if session is None or worker.state != "bound":
             return
-        self.let_image_go(session)
+        self.release_image(session)
         lease = session.lease
         goes_on = lease is not None and lease.state == "open" and not self._admission.stopping
         if lease is not None:
@@ -69,7 +69,7 @@ class Moving:
         elif session.request is not None and not self._suits(session.request, message.bytes):
             self._granting.place_again(session.request)
         else:
-            self._granting.go_on(session)
+            self._granting.continue_opening(session)
         self._step.touch(session)
         self._step.save(session)
         self._granting.show_and_settle(worker)
@@ -89,11 +89,11 @@ class Moving:
             return
         self._step.note("session_moved", session=session.id, tenant=session.tenant, worker=worker.id, device=worker.device.id)
 
-    def let_image_go(self, session: Session) -> None:
+    def release_image(self, session: Session) -> None:
         """The worker that fetched the tensors serves the client: the one that the session left may go."""
         if session.image is not None and session.worker is not None and session.worker.opened:
             self._processes.dismiss(session.image, drains_milli=0)
-            self._parked.note_less(session)
+            self._parked.note_room(session)
             self._step.save(session)
 
     def session_moved(self, event: SessionMoved) -> None:
@@ -114,5 +114,5 @@ class Moving:
         seat = None if worker is None else self._fleet.seats[worker.device.id]
         if worker is None or seat is None or worker not in residents(seat):
             return
-        if fate(worker, self._fleet, self._accounts) == "park":
+        if eviction_outcome(worker, self._fleet, self._accounts) == "park":
             self._parked.park(worker)

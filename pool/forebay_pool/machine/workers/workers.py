@@ -72,21 +72,21 @@ class Workers:
         self._leases.note_energy(worker, message.energy_mj)
         if lease is not None and lease.epoch == message.epoch:
             lease.confirmed_ns = self._step.now_ns
-        if memory_bytes > worker.reserved_bytes and self._failing.lies(worker, memory_bytes):
+        if memory_bytes > worker.reserved_bytes and self._failing.exceeds_memory(worker, memory_bytes):
             return
-        if message.operator and self._failing.overruns(worker, message.operator, message.operator_seconds):
+        if message.operator and self._failing.exceeds_call_time(worker, message.operator, message.operator_seconds):
             return
         worker.call = f"one call of {message.operator} that has run for {message.operator_seconds:.0f} s" if message.operator else ""
         if session is not None and changed:
-            self._parked.note_less(session)
+            self._parked.note_room(session)
             self._step.show(session)
 
     def parked(self, worker: Worker, message: wire.Parked) -> None:
-        if worker.parking and not self._failing.lies(worker, message.bytes):
+        if worker.parking and not self._failing.exceeds_memory(worker, message.bytes):
             self.note_parked(worker, message.bytes)
             worker.spilled_bytes = message.spilled_bytes
             if worker.session is not None:
-                self._granting.go_on(worker.session)
+                self._granting.continue_opening(worker.session)
             self._granting.settle(worker)
 
     def note_parked(self, worker: Worker, parked_bytes: int) -> None:
