@@ -41,7 +41,7 @@ class Operations:
         """All and only the nodes that drain with a deadline that is still to come."""
 
     def node_joined(self, event: NodeJoined) -> None:
-        """A node that comes back after it was given up starts afresh: its old workers serve nobody any more."""
+        """A node that comes back after it was given up starts afresh: its old workers are ended."""
         node = self._fleet.nodes.get(event.node)
         if node is not None and node.lost is not None:
             for worker in self._workers_on(node):
@@ -80,7 +80,7 @@ class Operations:
             self._move_off(node)
 
     def _move_off(self, node: Node) -> None:
-        """Has sessions that compute on the node go on elsewhere, as far as there is room; others end by themselves or at the deadline."""
+        """Moves sessions that compute on the node elsewhere, as far as there is room. Other leases end by themselves or at the deadline."""
         for worker in self._workers_on(node):
             session = worker.session
             if session is not None and session.lease is not None:
@@ -89,10 +89,10 @@ class Operations:
                     self._moving.move(session)
 
     def node_changed(self, node: Node) -> None:
-        """Whether leases may open on the node is not as it was."""
+        """Leases may open on the node that could not before, or the other way round."""
         self._step.out.append(Show(node))
         for seat in node.seats:
-            self._fleet.changed(seat)  # all of them first: who leaves one of them does not go to the next
+            self._fleet.changed(seat)  # all of them first: sessions that leave one seat must not go to the next
         for seat in node.seats:
             self._seat_changed(seat)
 
@@ -141,7 +141,7 @@ class Operations:
             self._step.out.append(Show(seat))
 
     def check_deadlines(self) -> None:
-        """Takes back the leases that are still open when a node's grace is over."""
+        """Takes back the leases that are still open when a node's grace period is over."""
         for node in [node for node in self.due.values() if node.deadline_ns is not None and self._step.now_ns >= node.deadline_ns]:
             del self.due[node.name]
             for seat in node.seats:

@@ -44,7 +44,7 @@ class Outlooks:
         return forecast(loads)
 
     def outlook(self, flavor: Flavor, tenant: str) -> Outlook:
-        """How long a new session of the tenant would wait for the flavor, at the usual priority and its quotas aside."""
+        """How long a new session of the tenant would wait for the flavor, at the default priority and apart from quotas."""
         lane: Lane = ((), flavor.name, (), ALONE)
         waiting = self._queue.competition.rivals(lane, 0)
         if not waiting and self._fleet.choose(flavor, tenant, self._processes.has_room) is not None:
@@ -55,7 +55,7 @@ class Outlooks:
         return Outlook(waiting, starts if usual is None else usual if starts is None or waiting else min(usual, starts))
 
     def _start_seconds(self, flavor: Flavor, tenant: str) -> float | None:
-        """Until a node is there that would be started for the flavor; None where no more can be."""
+        """Seconds until a node is there that would be started for the flavor; None if no node can be started."""
         left = [left_ns / SECOND for _, left_ns in self._fleet.starting(flavor, tenant, self._step.now_ns)]
         more = [one for one in self._fleet.grows_for(flavor, tenant) if one.wanted < one.group.nodes_max]
         return min([*left, *(one.group.start_seconds for one in more)], default=None)

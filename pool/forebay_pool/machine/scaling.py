@@ -19,7 +19,7 @@ from forebay_pool.placement.room import is_empty
 from forebay_pool.queue.queue import Queue
 
 SCALE_SECONDS = 1.0
-"""How often the demand is looked at."""
+"""The period in which the demand is examined."""
 
 
 class Scaling:
@@ -45,15 +45,15 @@ class Scaling:
         self._arrivals = arrivals
         self._operations = operations
         self._scaled_ns: int | None = None
-        """When the demand was looked at last."""
+        """When the demand was last examined."""
         self._asked: Scale | None = None
-        """What the autoscaler was told last."""
+        """What the autoscaler was last asked for."""
 
     def scale(self) -> None:
         growth = self._fleet.growth
         if not growth or (self._scaled_ns is not None and self._step.now_ns - self._scaled_ns < int(SCALE_SECONDS * SECOND)):
             return
-        if self._scaled_ns is None:  # what this pool does not know yet may need them
+        if self._scaled_ns is None:  # sessions that this pool does not know yet may need them
             for one in growth.values():
                 one.need(len(self._nodes_of(one)), self._step.now_ns, int(self._limits.elastic_release_seconds * SECOND))
         self._scaled_ns = self._step.now_ns
@@ -74,7 +74,7 @@ class Scaling:
             self._step.note("nodes_asked", **asked.nodes)
 
     def _demands(self) -> list[FlavorDemand]:
-        """What each flavor asks for: requests that a quota or a budget stops ask for nothing."""
+        """The demand for each flavor. Requests that a quota or a budget stops do not count."""
         present: Counter[str] = Counter()
         for session in self._sessions.values():
             request = session.request
@@ -89,8 +89,8 @@ class Scaling:
         return FlavorDemand(flavor, present, rate * self._mean_seconds(flavor.name), rate * self._limits.elastic_release_seconds)
 
     def _mean_seconds(self, flavor: str) -> float:
-        """How long its leases last, as far as that says how many will run: those that last longer than arrivals are remembered are counted
-        as they are."""
+        """The mean length of the flavor's leases, bounded by how long arrivals are remembered: longer leases are counted as present
+        instead."""
         return min(MEMORY_SECONDS, (self._lengths.mean_ns(flavor) or 0) / SECOND)
 
     def _fixed_milli(self) -> dict[str, int]:
@@ -102,7 +102,7 @@ class Scaling:
         return fixed
 
     def _forget_ended(self) -> None:
-        """Nodes that the autoscaler ended do not come back: another one has another name."""
+        """Forgets nodes that the autoscaler has ended. They do not come back: a new node has a new name."""
         ended = [node for node in self._fleet.nodes.values() if node.lost is not None and is_empty(node) and self._is_elastic(node)]
         for node in ended:
             self._operations.due.pop(node.name, None)
@@ -114,12 +114,12 @@ class Scaling:
         return any(seat.device.model in self._fleet.growth for seat in node.seats)
 
     def _nodes_of(self, growth: Growth) -> list[Node]:
-        """The group's nodes that are there."""
+        """The group's nodes that are not lost."""
         model = growth.group.model
         return [node for node in self._fleet.nodes.values() if node.lost is None and any(seat.device.model == model for seat in node.seats)]
 
     def _adjust(self, growth: Growth) -> None:
-        """Takes nodes back that were to be released, or releases some, as the demand changes."""
+        """Keeps nodes that were to be released, or releases nodes, as the demand has changed."""
         nodes = self._nodes_of(growth)
         there = [node for node in nodes if not node.drains]
         for node in [node for node in nodes if node.releases][: max(0, growth.wanted - len(there))]:
@@ -132,15 +132,15 @@ class Scaling:
         growth.await_nodes(max(0, growth.wanted - len(there)), self._step.now_ns)
 
     def _set_release(self, node: Node, over: bool) -> None:
-        """Nothing new starts on the node, and what rests there leaves; or it is wanted after all."""
+        """With ``over`` nothing starts on the node any more, and residents leave it; without, it is needed again."""
         node.releases = node.drains = over
         self._step.note("node_released" if over else "node_kept", node=node.name)
         self._operations.node_changed(node)
 
 
 def _asked_of(growth: Growth, nodes: Iterable[Node]) -> int:
-    """The autoscaler counts nodes that an operator drains among those that are there, but none that is taken back. It starts none where it
-    may not start all that is asked for, so that is never more than there may be."""
+    """The number of nodes to ask for. The autoscaler counts drained nodes, but not those that are reclaimed. It starts none if it may not
+    start all, so this never exceeds the maximum."""
     drained = sum(node.drains and not (node.releases or node.is_reclaimed) for node in nodes)
     return min(growth.group.nodes_max, growth.wanted + drained)
 

@@ -138,12 +138,12 @@ class StateMachine:
 
     @property
     def accepting(self) -> bool:
-        """Whether leases may open, as far as the database goes."""
+        """True if leases may open, as far as the database is concerned."""
         return self.admission.accepting
 
     @property
     def line_changed(self) -> bool:
-        """Whether a look has anything to tell."""
+        """True if a look has anything to report."""
         return self.scheduler.positions.has_news
 
     @property
@@ -159,13 +159,14 @@ class StateMachine:
         return self._outlooks.forecasts(now_ns)
 
     def outlook(self, flavor: Flavor, tenant: str) -> Outlook:
-        """How long a new session of the tenant would wait for the flavor, at the usual priority and its quotas aside."""
+        """How long a new session of the tenant would wait for the flavor, at the default priority and apart from quotas."""
         return self._outlooks.outlook(flavor, tenant)
 
     # What happens
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
-        """What to do about the event. ``now_ns`` never goes back. Raises InvariantBroken before it leases a device twice."""
+        """Handles the event and returns the instructions. ``now_ns`` never goes back. Raises InvariantBroken before it leases a device
+        twice."""
         step, offering, parked = self.step, self.scheduler.offering, self.scheduler.parked
         if now_ns < step.now_ns:
             raise InvariantBroken(f"the clock went back from {step.now_ns} to {now_ns} ns with {event}")
@@ -218,6 +219,7 @@ class StateMachine:
         }
 
     def _client_said(self, event: ClientSaid) -> None:
+        """Gives a client's message to its handler. A request of a session that is over is refused."""
         session = self.sessions.get(event.session)
         if session is not None:
             self._on_client[type(event.message)](session, event.message)
@@ -225,6 +227,7 @@ class StateMachine:
             self.step.send(event.session, no_session(event.message.request))
 
     def _worker_said(self, event: WorkerSaid) -> None:
+        """Gives a worker's message to its handler. A worker that comes back to a pool that has given it up is ended."""
         worker, message = self.fleet.workers.get(event.worker), event.message
         if worker is not None and worker.state != "ending":
             if self._liveness.hangs(worker) and not isinstance(message, wire.ResumeWorker):
@@ -243,9 +246,10 @@ class StateMachine:
             self.worklist.whole_queue = True
 
     def _tick(self, event: Tick) -> None:
+        """Everything that time alone brings about, in this order."""
         step, lends = self.step, self.scheduler
         step.unix_offset_ns = event.unix_offset_ns
-        if event.missed_ns:  # what came meanwhile is heard before anybody is judged
+        if event.missed_ns:  # events that came meanwhile are handled before deadlines are checked
             self._absence.extend_deadlines(event.missed_ns)
         else:
             self._liveness.check()

@@ -1,7 +1,7 @@
-"""What may be parked: a tenant, or a user of one, may have a bound on the tensors that are kept off devices for it.
+"""What may be parked: the quota of a tenant or a user may bound the bytes of tensors that are held off devices.
 
-Nothing is lost silently. Who may not be parked stays on its device, and whoever needs the room goes elsewhere or waits; or, where the quota
-says so, the session ends, and is told why. A device that is being emptied parks whom it carries all the same: there is nowhere to stay.
+Nothing is lost silently. A session that may not be parked stays on its device, and requests that need the room go elsewhere or wait. If the
+quota says so, the session ends instead, and its client is told why. A device that is being emptied parks all of its residents.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Serving = Mapping[str, Mapping[str, Worker]]
 
 
 class Eviction(NamedTuple):
-    """Who leaves a device for the room that is needed there, and how; ``enough`` says whether that is room enough."""
+    """The residents that leave a device so that room is made there; ``enough`` says whether they make enough of it."""
 
     parked: list[Worker]
     ended: list[Worker]
@@ -30,7 +30,7 @@ class Eviction(NamedTuple):
 
 
 def parked_bytes(account: Account, serving: Serving) -> int:
-    """What the account's sessions have off their devices, or on the way there."""
+    """Bytes of the account's sessions that are off devices, or on their way off."""
     own = [worker for worker in serving.get(account.tenant, {}).values() if _counts_for(account, worker.session or worker.keeps)]
     return sum(worker.memory_bytes if worker.parking else worker.parked_bytes or 0 for worker in own)
 
@@ -40,7 +40,7 @@ def _counts_for(account: Account, session: Session | None) -> bool:
 
 
 def fullness(worker: Worker, accounts: Accounts, serving: Serving, chosen: Iterable[Worker] = ()) -> Account | None:
-    """The account whose bound the worker's session would exceed if it were parked, after those ``chosen``; None if it may be."""
+    """The account whose bound would be exceeded if the worker's session were parked after those ``chosen``; None if no bound is."""
     session = worker.session
     for account in () if session is None else accounts.both(session):
         most = account.quota.parked_bytes
@@ -52,7 +52,7 @@ def fullness(worker: Worker, accounts: Accounts, serving: Serving, chosen: Itera
 
 
 def eviction_outcome(worker: Worker, fleet: Fleet, accounts: Accounts, chosen: Iterable[Worker] = ()) -> EvictionOutcome:
-    """What becomes of the session that rests on the worker's devices, if its room is needed."""
+    """What happens to the session whose tensors rest on the worker's devices, if its room is needed."""
     bounded = accounts.bound_parking and not any(seat.empties for seat in fleet.seats_under(worker))
     full = fullness(worker, accounts, fleet.serving, chosen) if bounded else None
     if full is None:

@@ -13,7 +13,7 @@ from forebay_pool.model.types import Flavor, Kind, Lease, Limits, Price, Session
 
 END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
 MESSAGES_MAX = 1_024
-"""Parts of messages that are made once and kept: they are told with every grant."""
+"""At most this many parts of messages are cached: they are sent with every grant."""
 
 
 def ticket(session: Session, worker: Worker) -> str:
@@ -24,7 +24,7 @@ def ticket(session: Session, worker: Worker) -> str:
 
 
 def is_ticket(shown: str | None, session: Session, worker: Worker) -> bool:
-    """Whether a pool gave the worker to the session: nobody else can make the ticket, since it needs the session's secret."""
+    """True if a pool gave the worker to the session. Only a pool can make the ticket, since it needs the session's secret."""
     return shown is not None and hmac.compare_digest(_ticket(session, worker), shown)
 
 

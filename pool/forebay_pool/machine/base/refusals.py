@@ -10,7 +10,7 @@ from forebay_pool.placement.capacity import equivalents_for
 from forebay_pool.placement.fleet import Fleet
 
 FLAVORS_NAMED_MAX = 20
-"""A refusal names so many: a message has room for 2,048 characters."""
+"""A refusal names at most this many flavors: a message has room for 2,048 characters."""
 
 
 def shutting_down(number: int | None = None) -> Refused:

@@ -28,7 +28,7 @@ class Step:
 
     @property
     def unix_ns(self) -> int:
-        """The same on the calendar's clock."""
+        """When the event happens, by the calendar's clock."""
         return self.now_ns + self.unix_offset_ns
 
     def touch(self, session: Session) -> None:

@@ -10,8 +10,8 @@ from forebay_pool.model.instructions import Instruction, Show
 from forebay_pool.model.types import Node, Seat
 
 EVENTS_MAX = 500
-"""So many of the last events are remembered, those apart that led to nothing, as most heartbeats do: more would not stay in the processor's
-caches, and each that is forgotten would have to be fetched for that."""
+"""At most this many of the last events are remembered, without those that led to no instructions, like most heartbeats. More would not fit
+into the processor's caches, and each that is forgotten would have to be fetched for that."""
 TICKET = re.compile(r"\b[0-9a-f]{64}\b")
 """A story may be logged; tickets may not."""
 

@@ -9,7 +9,8 @@ from forebay_pool.queue.accounts import Account
 
 
 class Worklist:
-    """What is left to do before the event is over. Every part adds to it, ``Offering`` alone empties it: it is empty between events."""
+    """The work that is left before the event is over. Every part adds to it and ``Offering`` alone empties it: it is empty between
+    events."""
 
     __slots__ = ("accounts", "groups", "lanes", "makes", "seats", "whole_queue")
 
@@ -28,11 +29,11 @@ class Worklist:
         """Makes that may have to be reserved for another request, and whether the one that had the reservation is gone."""
 
     def offer(self, *seats: Seat) -> None:
-        """Something of the seats may be free: they are offered to the queue."""
+        """The seats may have something free: the queue is offered them."""
         for seat in seats:
             self.seats[seat.device.id] = seat
 
     def review(self, makes: Iterable[Make], gone: bool) -> None:
-        """Whom the makes are reserved for is found out anew; with ``gone`` those may start whom the reservation kept from it."""
+        """The makes may have to be reserved for other requests. ``gone``: the request that held the reservation is gone."""
         for make in makes:
             self.makes[make] = gone or self.makes.get(make, False)

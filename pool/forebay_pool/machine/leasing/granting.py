@@ -25,7 +25,7 @@ from forebay_pool.queue.queue import Queue
 
 
 class Granting:
-    """Takes requests from their arrival to their grant: alone, or all of a group at once."""
+    """Takes a request from its arrival to its grant. The requests of a group are granted together."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Granting:
         """The place in the order of arrival of the request that came last."""
 
     def request(self, session: Session, number: int, span: wire.Span, priority: int, order: int | None = None) -> None:
-        """Files a request; ``order`` is its place in the order of arrival, if it had one before."""
+        """Files a request. ``order`` is its place in the order of arrival, if it had one before."""
         waited, session.waited = session.waited, None
         arrived_unix_ns = self._step.unix_ns
         if waited is not None and waited.number == number and order is None:
@@ -88,7 +88,7 @@ class Granting:
         self._step.touch(session)
 
     def _place(self, request: Request) -> None:
-        """Claims a free place for the request, or puts it in the queue. A group is placed as one, at the end of the event."""
+        """Claims a free place for the request, or puts it in the queue. Groups are placed when the event ends, all members at once."""
         session = request.session
         if session.group is not None:
             self._worklist.groups[session.group] = None
@@ -102,7 +102,7 @@ class Granting:
         self.queue_up(request)
 
     def queue_up(self, request: Request) -> None:
-        """Puts the request in the queue, unless nothing there ever serves it."""
+        """Puts the request in the queue. Refuses it if no device can ever serve it."""
         session = request.session
         unservable = None if session.pinned else why_not_brought(session, self._fleet.flavors[session.flavor], self._fleet)
         if unservable is not None:
@@ -112,14 +112,14 @@ class Granting:
         self._reservations.contend(request.lane, request)
 
     def enqueue(self, request: Request) -> None:
-        """Puts a request in the queue that waited for its session's lease to drain."""
+        """Puts a request in the queue that has waited for its session's own lease to drain."""
         if request.session.group is None:
             self._queue.add(request)
         else:
             self._worklist.groups[request.session.group] = None
 
     def move(self, request: Request) -> bool:
-        """Claims a place elsewhere for it, and for all that start with it, if there is one."""
+        """Claims a place on other devices for the request and for all that start with it. True if there was one."""
         group = request.session.group
         if group is not None:
             return self.claim_all(self._places.find_together(group.waiting, moves=True))
@@ -134,7 +134,7 @@ class Granting:
         self.advance(request, place)
 
     def start(self, request: Request) -> bool:
-        """Claims places for the request, and for all that start with it, if there are any now."""
+        """Claims places for the request and for all that start with it. True if there were any."""
         group = request.session.group
         if group is not None:
             return self.claim_all(self._places.find_together(group.waiting))
@@ -142,6 +142,7 @@ class Granting:
         return place is not None and self.claim_all({request: place})
 
     def claim_all(self, places: dict[Request, Place]) -> bool:
+        """Takes the requests out of the queue and claims their places, then prepares the places. True if there are any."""
         for request in places:
             self.leave_queue(request)
         for request, place in places.items():
@@ -157,7 +158,7 @@ class Granting:
         self._leases.show_seats(place)
 
     def advance(self, request: Request, place: Place) -> None:
-        """Takes the next steps towards the grant: make room, get a worker ready; grants when both are done, for all of a group at once."""
+        """Takes the next step towards the grant: makes room or readies a worker. Opens the leases once both are done."""
         group = request.session.group
         opening = [(request, place)] if group is None else group.opening
         ready = all([self._preparing.prepare(one, its_place) for one, its_place in opening])
@@ -170,13 +171,13 @@ class Granting:
             self._positions.send(request)
 
     def continue_opening(self, session: Session) -> None:
-        """The next step towards the lease that is being opened for the session, if there is one."""
+        """Takes the next step towards the session's lease, if one is being opened."""
         request = session.request
         if request is not None and request.place is not None:
             self.advance(request, request.place)
 
     def _settle(self, seat: Seat) -> None:
-        """Whatever changed on the seat: leases being opened there go on, and what is free goes to whose turn it is."""
+        """Something changed on the seat: leases that are being opened there take their next step, and the seat is offered to the queue."""
         for session in list(seat.holders):
             request = session.request
             if request is not None and request.place is not None:
@@ -184,17 +185,17 @@ class Granting:
         self._worklist.offer(seat)
 
     def settle(self, worker: Worker) -> None:
-        """As :meth:`_settle`, of each of the worker's devices."""
+        """Settles each of the worker's devices."""
         for seat in self._fleet.seats_under(worker):
             self._settle(seat)
 
     def show_and_settle(self, worker: Worker) -> None:
-        """Something changed on the worker's devices."""
+        """Something changed on the worker's devices: their rows are shown, and they are settled."""
         self._step.out += (Show(self._fleet.seats[device.id]) for device in worker.devices)
         self.settle(worker)
 
     def stay(self, worker: Worker, session: Session) -> None:
-        """The session does not leave the worker: its request waits for that one's device. Nothing is lost."""
+        """The session does not leave the worker: its request waits for that worker's devices. Nothing is lost."""
         worker.leave_by_ns, worker.stays = None, True
         self._choose_served_flavor(worker, session)
         request, lease = session.request, session.lease
@@ -209,7 +210,8 @@ class Granting:
             self._leases.send_granted(lease)
 
     def _choose_served_flavor(self, worker: Worker, session: Session) -> None:
-        """A flavor that its worker's devices do not serve cannot be had before what waits there is done: it has one that they serve."""
+        """The session cannot leave its worker. If the worker's devices do not serve its flavor, it gets the nearest flavor that they
+        serve."""
         if not equivalents_for(worker.devices, self._fleet.flavors[session.flavor]):
             flavor = self._fleet.nearest_flavor(worker)
             if flavor is not None:
@@ -218,7 +220,7 @@ class Granting:
                 self._step.save(session)
 
     def drop(self, session: Session, refusal: wire.Refused | None) -> None:
-        """The session waits no longer; the place it had claimed goes to whose turn it is."""
+        """The session's request ends with the refusal, if there is one. The place that it had claimed is offered to the queue."""
         self.forget(session)
         self._step.save(session)
         if refusal is not None:
@@ -226,7 +228,7 @@ class Granting:
         self._step.touch(session)
 
     def forget(self, session: Session) -> None:
-        """Drops the session's request and leaves the place it had claimed."""
+        """Removes the session's request from the queue and from its place."""
         request = session.request
         if request is None:
             return
@@ -235,7 +237,7 @@ class Granting:
         self._leave_place(request)
 
     def place_again(self, request: Request) -> None:
-        """Places a request anew, at its old place in the order of arrival; whoever was to start with it does not start without it."""
+        """Places a request again. It keeps its order of arrival. All members of its group are placed again with it."""
         group = request.session.group
         if group is not None:
             for one in group.requests:
@@ -252,13 +254,14 @@ class Granting:
             self._positions.send(request)
 
     def _leave_place(self, request: Request) -> None:
+        """Undoes the claim of the request's place. Workers that were started or assigned for it are dismissed."""
         place, request.place = request.place, None
         if place is None:
             return
         self._leases.leave_place(place, request.session)
         session = request.session
         if session.image is not None and session.worker is not None:
-            self._processes.dismiss(session.worker, drains_milli=0)  # it was to fetch the tensors: they are where they were
+            self._processes.dismiss(session.worker, drains_milli=0)  # it was to fetch the tensors, which are still where they were
         seats = self._fleet.seats_of(place)
         if len(place.devices) > 1 and not in_want(seats[0], place.devices):
             for worker in spares_for(seats[0], place.devices):
@@ -267,7 +270,7 @@ class Granting:
         self._worklist.offer(*seats)
 
     def leave_queue(self, request: Request) -> None:
-        """Takes the request out of the queue: those behind it may need less than it did."""
+        """Takes the request out of the queue. Requests behind it may need less than it did, so they are offered what it waited for."""
         self._queue.remove(request)
         self._worklist.accounts |= dict.fromkeys(self._accounts.both(request.session))
         self._reservations.leave(request)

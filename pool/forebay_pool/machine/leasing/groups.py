@@ -1,9 +1,9 @@
 """Leases that are granted together: those of the processes that one torchrun started.
 
-A member that computes needs the others soon, in a collective. So whoever of a group waits for a lease gets one with all others who wait, or
-not at all: as a gang's devices are. A member that waits in a collective keeps its lease as long as another computes; once none does, or one
-waits for a lease, all who wait in collectives give theirs back, and ask again with the first who asks. So nobody holds a device while it
-waits for somebody who has none, and no two groups wait for each other: of two, one is first on all devices (``Queue.rank``).
+A member that computes soon needs the others, in a collective. So all waiting members of a group get leases together, or none does, as with
+the devices of a gang. A member that waits in a collective has its lease as long as another member computes. Once no member computes, or one
+waits for a lease, all members that wait in collectives give their leases back. They ask again with the first that asks. So no member holds
+a device while it waits for a member without one. Two groups never wait for each other: one ranks first on all devices (``Queue.rank``).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from forebay_pool.queue.queue import Queue
 from forebay_pool.queue.reasons import why_gathering
 
 GROUP_SECONDS = 10.0
-"""How long the first processes of a group that ask for leases wait for the others to ask, once."""
+"""The first members of a group that ask for leases wait once for the others, for so long."""
 
 
 class Groups:
-    """Brings the members of groups together: at the end of each event, those of which something changed."""
+    """Keeps the members of groups together. Groups of which a member changed are settled when the event ends."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Groups:
         """All and only the groups with a member."""
 
     def join(self, session: Session, member: wire.GroupMember) -> Group | None:
-        """The group that the session is in from here on; None where another session has its rank."""
+        """The group that the session belongs to from now on; None if another session has its rank."""
         name = f"{session.tenant}/{session.user}/{member.size}/{member.id}"
         group = self.by_name.setdefault(name, Group(name, member.size))
         if group.members.setdefault(member.rank, session) is session:
@@ -67,7 +67,7 @@ class Groups:
         return session.group
 
     def leave(self, session: Session) -> None:
-        """The session is over: the others go on without it."""
+        """The session has ended: the others go on without it."""
         group = session.group
         if group is None:
             return
@@ -77,7 +77,7 @@ class Groups:
             del self.by_name[group.name]
 
     def settle(self, group: Group) -> None:
-        """Whatever changed: those start who can, and who waits in vain gives its lease back."""
+        """A member changed: members that can start do so, and members that wait in vain give their leases back."""
         self._gather(group)
         if not group.gathered:
             return
@@ -90,7 +90,7 @@ class Groups:
         self._release_waiting(group)
 
     def _gather(self, group: Group) -> None:
-        """Waits a while for all to ask: those who ask first do not know yet who comes."""
+        """Waits for all members to ask, for a bounded time: the first to ask do not know how many will."""
         group.asked |= {rank for rank, member in group.members.items() if member.request is not None or member.lease is not None}
         if group.gathered or not group.asked:
             return
@@ -104,25 +104,26 @@ class Groups:
                 self._positions.send_standing(request, Standing(1, *why_gathering(group)))
 
     def check(self) -> None:
-        """Time has passed: those who are gathering do not wait for the others for ever."""
+        """Time has passed: a group that has gathered for long enough goes on without the members that have not asked."""
         for group in self.by_name.values():
             if not group.gathered and group.until_ns is not None and self._step.now_ns >= group.until_ns:
                 self._worklist.groups[group] = None
 
     def _request_for_due(self, group: Group) -> None:
-        """Those whose leases ended in the middle of a collective ask with whoever asks: it will not get far without them."""
+        """Members whose leases ended in the middle of a collective ask again with the first that asks: it cannot get far without them."""
         for member in group.members.values():
             if member.due and member.lease is None and member.request is None and member.span is not None and not member.stalled:
                 self._granting.request(member, 0, member.span, member.priority)
 
     def _refuse(self, group: Group) -> bool:
-        """Refuses who asks for what can never be had at once: not of these devices, or not by these quotas."""
+        """Refuses requests that can never be granted together, because of the devices or because of quotas. True if it did."""
         refusal = None if self._admission.stopping else self._why_never(group)
         for request in group.requests if refusal is not None else []:
             self._granting.drop(request.session, refusal.model_copy(update={"request": request.number}))  # type: ignore[union-attr]
         return refusal is not None
 
     def _why_never(self, group: Group) -> wire.Refused | None:
+        """The refusal of requests that can never be granted together; None if they can."""
         asking = [request.session for request in group.requests]
         if not asking:
             return None
@@ -145,7 +146,7 @@ class Groups:
         return None
 
     def _file(self, group: Group) -> None:
-        """Places all who wait, or puts them in the queue with what they need together."""
+        """Places all waiting members at once, or puts them in the queue with what they need together."""
         waiting = group.waiting
         needed_milli = sum(self._fleet.demand_milli(self._fleet.lane_of(request.session)) for request in waiting)
         if needed_milli == group.demand_milli and all(map(self._queue.has, waiting)):
@@ -163,7 +164,7 @@ class Groups:
             self._positions.send(request)
 
     def _release_waiting(self, group: Group) -> None:
-        """Ends the leases of those who wait in collectives, where nobody is at it whom they wait for."""
+        """Ends the leases of members that wait in collectives, if no member computes that they could wait for."""
         open_leases = [lease for lease in group.leases if lease.state == "open"]
         computes = any(lease.waits_since_ns is None for lease in open_leases) or bool(group.opening)
         if not computes or group.waiting:

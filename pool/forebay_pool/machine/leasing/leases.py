@@ -19,7 +19,7 @@ from forebay_pool.queue.preemptible import Preemptible
 
 
 class Leases:
-    """Opens leases, ends them, and meters them. Whoever closes a lease settles the seat that it leaves."""
+    """Opens leases, closes them, and meters them. The caller of ``close`` settles the seats that the lease leaves."""
 
     def __init__(self, step: Step, worklist: Worklist, limits: Limits, fleet: Fleet, accounts: Accounts, lengths: LeaseLengths) -> None:
         self._step = step
@@ -36,11 +36,13 @@ class Leases:
         """All and only the leases of ``by_id`` that somebody takes back (``Lease.revoked_for``)."""
 
     def take_place(self, place: Place, session: Session, memory_bytes: int) -> None:
+        """The session holds the place from now on."""
         self._fleet.take(place, session, memory_bytes)
         for account in self._accounts.both(session):
             account.hold(len(place.devices) * place.share_milli, self._step.now_ns)
 
     def leave_place(self, place: Place, session: Session) -> None:
+        """The session holds the place no more; accounts with a bench may have room again."""
         self._fleet.leave(place, session)
         for account in self._accounts.both(session):
             account.hold(-len(place.devices) * place.share_milli, self._step.now_ns)
@@ -57,7 +59,7 @@ class Leases:
         self._step.send(session.id, granted(lease, worker))
 
     def add(self, lease: Lease) -> None:
-        """Lists a lease that is open from now on; ``_close`` takes it off."""
+        """Lists a lease that is open from now on, until ``close`` removes it."""
         self.by_id[lease.id] = lease
         self.revocable.add(lease)
         self._fleet.ends.open(lease.session, lease.flavor.name, lease.opened_ns)
@@ -65,7 +67,7 @@ class Leases:
             account.leases[lease.id] = lease
 
     def open(self, request: Request, place: Place) -> None:
-        """Opens the lease: its clock starts here."""
+        """Opens the lease. Its clock starts here."""
         session, worker, seats = request.session, request.session.worker, self._fleet.seats_of(place)
         held = all([session in seat.holders for seat in seats])
         if not held or session.lease is not None or worker is None or worker.devices != place.devices:
@@ -105,7 +107,7 @@ class Leases:
         self._step.touch(session)
 
     def give_back(self, lease: Lease, reason: CloseReason = "released") -> None:
-        """Has the worker stop at the next command's boundary; the lease closes when it has."""
+        """Has the worker stop at the next command boundary. The lease closes once it has."""
         if lease.state == "open" and lease.session.worker is not None:
             lease.state, lease.ending = "closing", reason
             self.revocable.discard(lease)
@@ -143,14 +145,14 @@ class Leases:
         self._step.out += (Show(lease), *map(Show, seats))
 
     def _meter(self, lease: Lease, held_ns: int, reason: SegmentEnd) -> None:
-        """Meters what was not metered yet of the lease's first ``held_ns``."""
+        """Meters the first ``held_ns`` of the lease, without the part that was metered before."""
         whole = whole_record(lease, held_ns, reason, None if reason == "failed" else self._drawn_mj(lease))
         records = segments(whole, lease.segment, lease.metered_ns, int(self._limits.segment_seconds * SECOND))
         self._step.out += map(Meter, records)
         lease.segment, lease.metered_ns = lease.segment + len(records), max(held_ns, lease.metered_ns)
 
     def _drawn_mj(self, lease: Lease) -> int | None:
-        """What the lease's part of its devices drew that was not metered; what was drawn before and told too late is the next lease's."""
+        """The lease's share of the energy that was not metered yet. Energy that is reported late counts for the next lease."""
         worker = lease.session.worker
         if worker is None or worker.energy_mj is None or worker.metered_mj is None:
             return None
@@ -158,7 +160,7 @@ class Leases:
         return drawn_mj * lease.place.share_milli // WHOLE_MILLI
 
     def note_energy(self, worker: Worker, energy_mj: int | None) -> None:
-        """What the worker's devices have drawn by now. One that another pool started had that pool meter it until here."""
+        """The energy that the worker's devices have drawn so far. A pool before this one metered what its workers drew until now."""
         worker.energy_mj = energy_mj
         if worker.metered_mj is None:
             worker.metered_mj = energy_mj

@@ -18,15 +18,15 @@ from forebay_pool.queue.accounts import Account, Accounts
 from forebay_pool.queue.queue import Queue, Rank
 
 STOPPED_MAX = 64
-"""How many requests that wait for what a make's keeper has are looked at anew in a tick."""
+"""How many requests that the reservation of a make stopped are tried again in a tick."""
 MOVERS_MAX = 4_096
-"""How many requests of the queue a tick goes through, to move those whose devices stay busy."""
+"""At most this many requests of the queue are examined in a tick, to move those whose devices stay busy."""
 MOVES_MAX = 64
-"""For how many of these a tick looks for another place."""
+"""For at most this many of them a tick searches another place."""
 
 
 class Offering:
-    """Ends every event: seats with something free, and accounts with room for who sits on their bench, find each other."""
+    """Ends every event: offers free seats to the queue, and room in accounts to the requests on their bench."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Offering:
         """Requests of the queue that have yet to be looked at for a move; None if a walk has come to the end."""
 
     def offer_all(self) -> None:
-        """First those whom a quota stopped come back, as far as there is room for them, then all compete."""
+        """Empties the worklist. Requests that a quota stopped return first, as far as their account has room; then all compete."""
         work = self._worklist
         while work.groups or work.seats or work.accounts or work.lanes or work.makes or work.whole_queue:
             while work.groups:
@@ -79,7 +79,7 @@ class Offering:
                 self._review_make(make, work.makes.pop(make))
 
     def _return_benched(self, account: Account) -> bool:
-        """Lets as many come back from the account's bench as it has room for; whether there was anybody."""
+        """Returns as many requests from the account's bench to the queue as it has room for. True if there were any."""
         found = False
         room = account.room_milli
         while (benched := account.next_benched(self._step.now_ns, room, self._queue.is_taken)) is not None:
@@ -90,7 +90,7 @@ class Offering:
         return found
 
     def _offer_to(self, lane: Lane) -> bool:
-        """Offers a place that the first of the lane could start at; True if there is one. The next of them may do so at another one."""
+        """Offers a place at which the head of the lane could start. True if there is one: the next in the lane may then start elsewhere."""
         head = self._queue.head(lane, self._step.now_ns)
         if head is None or len(self._queue) >= self._worklist.lanes[lane]:
             return False
@@ -103,12 +103,13 @@ class Offering:
         return place is not None
 
     def _offer(self, seat: Seat) -> None:
-        """The seat goes to the first who can start with it, as often as there is one; what is left is kept for the first who cannot."""
+        """Gives the seat to the first request that can start with it, as often as there is one. The rest is reserved for the first that
+        cannot."""
         while (heads := self.heads_for(seat)) and any(self._starts_or_waits(heads, seat)):
             pass
 
     def _starts_or_waits(self, heads: list[Request], seat: Seat) -> Iterator[bool]:
-        """Whether the next of the heads could start; the seat is kept for the first who cannot before others are asked."""
+        """Yields for each head whether it started. The seat is reserved for the first that cannot start, before others are tried."""
         reserved = False
         for head in heads:
             yield self._starts(head)
@@ -117,28 +118,28 @@ class Offering:
                 self._reservations.reserve(head, seat)
 
     def _starts(self, request: Request) -> bool:
-        """Claims a place for the request if there is one now."""
+        """Claims a place for the request. True if there was one."""
         return not self._admission.stopping and self._granting.start(request)
 
     def _waits_for(self, request: Request, model: str) -> bool:
-        """Whether devices of the model are what it waits for: not a quota, nor a worker process that the pool may not start."""
+        """True if the request waits for devices of the model, and not for a quota or for a worker process that may not be started."""
         if not self._places.has_room_to_start(request):
             return False
         return self._fleet.policy.allows(model, request.session.tenant) and self._fits_quota(request, model)
 
     def _review_make(self, make: Make, gone: bool) -> None:
-        """Finds the make's keeper; if another one is gone, those start whom it stopped, as far as the new one does not."""
+        """Finds the request that the make is reserved for. If the one before is gone, the requests that it stopped may start."""
         known = self._reservations.by_make.get(make)
         while self._reserve_make(make, gone):
             pass
         keeper = self._reservations.by_make.get(make)
         if not gone and known is not None and keeper is not known and keeper is not None and self._starts(keeper):
-            return  # a quota stops the one before since, or it fell behind: nobody kept this one from starting any more
+            return  # a quota stops the request before now, or it ranks lower: its reservation no longer stops this request
         if gone or known is not keeper:
             self._release_stopped(make, keeper)
 
     def _reserve_make(self, make: Make, gone: bool) -> bool:
-        """Whether somebody could start before it was known whom the make is kept for."""
+        """Reserves the make for the first request that cannot start. True if a request started meanwhile: then try again."""
         self._reservations.by_make.pop(make, None)
         for head in self._queue.heads_anywhere(self._fleet.served_by(make), self._step.now_ns):
             if gone and self._starts(head):
@@ -150,7 +151,7 @@ class Offering:
         return False
 
     def _release_stopped(self, make: Make, keeper: Request | None) -> None:
-        """Offers the devices of those who do not come after the keeper."""
+        """Offers the devices of stopped requests that rank before the one that the make is reserved for."""
         stopped = self._reservations.stopped.get(make)
         until = None if keeper is None else self._queue.rank(keeper, self._step.now_ns)
         while stopped is not None and (first := stopped.first(self._rank_of)) is not None and (until is None or first[1] < until):
@@ -164,7 +165,7 @@ class Offering:
             self._worklist.offer(*(self._fleet.seats[device.id] for device in worker.devices))
 
     def _rank_of(self, session: str) -> Rank | None:
-        """Where the session stands in the queue; None if it does not."""
+        """The session's rank in the queue; None if it does not wait there for its devices."""
         known = self._sessions.get(session)
         request = None if known is None else known.request
         if request is None or not request.lane[0] or self._queue.waiting.get(request.order) is not request:
@@ -172,7 +173,7 @@ class Offering:
         return self._queue.rank(request, self._step.now_ns)
 
     def offer_again(self) -> None:
-        """Time has passed: ranks are not what they were, and more may pass those for whom something is kept."""
+        """Time has passed: ranks have changed, and more requests may pass those that have a reservation."""
         self._worklist.offer(*(self._fleet.seats[device] for device in self._reservations.by_device))
         self._worklist.review(self._fleet.makes, gone=True)
         for stopped in self._reservations.stopped.values():
@@ -183,19 +184,19 @@ class Offering:
         self.offer_all()
 
     def _fits_quota(self, request: Request, model: str) -> bool:
-        """Whether its quota lets it have what it needs of this model: another model may do with less."""
+        """True if the quota has room for what the request needs of this model. It may need less of another model."""
         equivalents = self._fleet.flavors[request.session.flavor].equivalents
         needs = [e.count * e.share_milli for e in equivalents if e.model == model]
         return bool(needs) and min(needs) <= self._accounts.room_milli(request.session)
 
     def heads_for(self, seat: Seat) -> list[Request]:
-        """Those whose turn it may be on the seat and whom no quota stops, by rank: the first of each lane."""
+        """The first of each lane that may be served on the seat and that no quota stops, by rank."""
         return self._queue.heads_for(seat, self._fleet.flavors_of(seat), self._step.now_ns) if seat.free_milli else []
 
     def move_waiting(self) -> None:
-        """Those whose devices stay busy go where something is left: what is free now, nobody needs who stands before them.
+        """Moves requests whose own devices stay busy to devices that are free now and needed by no request before them.
 
-        So many are looked at in a tick; the next one goes on from there.
+        A tick looks at a bounded number of them; the next tick goes on from there.
         """
         walk = self._movers or iter(list(self._queue.waiting.values()))
         self._movers = walk

@@ -1,9 +1,8 @@
 """Parking: sessions whose room is needed are parked, and the time that their bytes spend off devices is metered in segments as leases are.
 
-A stretch begins when a worker says that it keeps the tensors off its device, and ends when they are brought back, fetched by another
-worker, or released. What nobody can vouch for is not metered: the segment that runs when the tensors are lost, or when the session ends
-while their worker has no link. So a stretch that would begin while the worker has none (the one that was to fetch the tensors was sent
-away, or another pool did not write when it began) begins when it is back.
+A stretch begins when a worker reports that the tensors are off its device. It ends when they are brought back, fetched by another worker,
+or released. What no worker can confirm is not metered: the segment that runs when the tensors are lost, or when the session ends while
+their worker has no link. A stretch that would begin while the worker has no link begins when the worker is back.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class ParkedSessions:
         """All and only the stretches of parked time that go on; each is its session's ``parking``."""
 
     def park(self, worker: Worker) -> None:
-        """Tells the worker to move its session's tensors off the device, if it has any there, and they may be parked."""
+        """Tells the worker to move its session's tensors off the device, if there are any and they may be parked."""
         if worker.state == "bound" and worker.reserved_bytes and not (worker.parking or worker.unsure) and self._outcome(worker) == "park":
             worker.parking = True
             worker.deadline_ns = self._step.now_ns + int(self._limits.park_seconds * SECOND)
@@ -45,7 +44,7 @@ class ParkedSessions:
             self._step.out.append(TellWorker(worker.id, wire.Park(host_bytes_max=host_bytes, spill_bytes_max=spill_bytes)))
 
     def _outcome(self, worker: Worker) -> EvictionOutcome:
-        """What becomes of a session whose room is needed; one that ends does so at the end of the event."""
+        """What happens to a session whose room is needed. A session that ends does so when the event ends."""
         session = worker.session
         what = eviction_outcome(worker, self._fleet, self._accounts)
         full = None if what == "park" else fullness(worker, self._accounts, self._fleet.serving)
@@ -56,12 +55,12 @@ class ParkedSessions:
         return what
 
     def note_room(self, session: Session) -> None:
-        """Somebody may be parked, and so somebody may start, that could not before."""
+        """Less is parked: sessions may be parked that could not be before, so requests may start that could not."""
         if any(account in self._accounts.bound_parking for account in self._accounts.both(session)):
             self._worklist.whole_queue = True
 
     def follow_changes(self) -> None:
-        """Follows the sessions that the event at hand changed: what changes a session shows or keeps it."""
+        """Opens and ends stretches of parked time for the sessions that the event changed."""
         if self._step.changed:
             changed, self._step.changed = self._step.changed, {}
             for session in changed:
@@ -72,7 +71,7 @@ class ParkedSessions:
     def _follow(self, session: Session, parking: Parking | None, holder: Worker | None) -> None:
         if parking is not None and (holder is not parking.holder or holder.parked_bytes != parking.bytes):
             if session.state == "lost" or parking.holder.away_ns is not None or parking.opened_ns == self._step.now_ns:
-                self.drop(session)  # nobody knows how long it lasted, or it lasted for no time
+                self.drop(session)  # its length is unknown, or zero
             else:
                 self._meter(parking, self._step.now_ns - parking.opened_ns, "released" if session.state == "ended" else "drained")
                 self._remove(parking)
@@ -87,7 +86,7 @@ class ParkedSessions:
         self._step.out.append(Keep(parking))
 
     def add(self, parking: Parking) -> None:
-        """Adds a stretch that goes on."""
+        """Lists a stretch that goes on."""
         self.by_id[parking.id] = parking.session.parking = parking
 
     def _remove(self, parking: Parking) -> None:
@@ -95,21 +94,21 @@ class ParkedSessions:
         del self.by_id[parking.id]
 
     def drop(self, session: Session) -> None:
-        """Ends the stretch where nobody can say until when it lasted: what was not metered yet is free."""
+        """Ends a stretch of which nobody knows how long it lasted. What was not metered yet is free."""
         parking = session.parking
         if parking is not None:
             self._remove(parking)
             self._step.out.append(Forget(parking.id))
 
     def _meter(self, parking: Parking, held_ns: int, reason: SegmentEnd) -> None:
-        """Meters what was not metered yet of the stretch's first ``held_ns``."""
+        """Meters the first ``held_ns`` of the stretch, without the part that was metered before."""
         whole = parked_record(parking, held_ns, reason)
         records = segments(whole, parking.segment, parking.metered_ns, int(self._limits.segment_seconds * SECOND))
         self._step.out += map(MeterParked, records)
         parking.segment, parking.metered_ns = parking.segment + len(records), max(held_ns, parking.metered_ns)
 
     def meter_passed(self) -> None:
-        """Meters the segments that are over: whose worker was heard after their end."""
+        """Meters the segments that are over, of workers that have been heard since."""
         segment_ns = int(self._limits.segment_seconds * SECOND)
         for parking in self.by_id.values():
             if parking.holder.away_ns is None:

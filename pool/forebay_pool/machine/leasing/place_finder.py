@@ -17,7 +17,7 @@ from forebay_pool.queue.accounts import Accounts
 
 
 class PlaceFinder:
-    """Finds places, without what is reserved for those before the request. Changes nothing but what it holds back."""
+    """Finds places, apart from what is reserved for requests before this one. It leaves the fleet as it was."""
 
     def __init__(
         self,
@@ -38,13 +38,14 @@ class PlaceFinder:
         """What is taken only to see whether others who start with it have room too; 0 except within ``find_together``."""
 
     def find(self, request: Request, passes: bool = True) -> Place | None:
-        """Where the request's lease can be opened now; for one of a group: where it would be if all who wait could start now."""
+        """The place where the request's lease can be opened now. For a group: the place if all waiting members could start now."""
         if request.session.group is None:
             return self.find_alone(request, passes)
         return self.find_together(request.session.group.waiting, passes).get(request)
 
     def find_alone(self, request: Request, passes: bool = True) -> Place | None:
-        """Where its lease can be opened now, without what is kept for those before it; not ``passes``: for anybody else."""
+        """The place for this request alone, apart from what is reserved for requests that it may not pass; if not ``passes``, for any
+        other."""
         if not self._admission.opens_leases:
             return None
         session, reserved = request.session, Reserved(self._reservations, self, request, passes)
@@ -54,7 +55,7 @@ class PlaceFinder:
         return place or self._choose_besides(request, (), reserved)
 
     def _find_there(self, request: Request, worker: Worker, reserved: Reserved) -> Place | None:
-        """Where its tensors are, if what it needs is free there."""
+        """The place where its tensors are, if what it needs is free there."""
         session = request.session
         place = self._fleet.place_at(worker, self._fleet.flavors[session.flavor], self._held_bytes(session))
         if place is None or not self._bounds(request).allow(place) or not self._may_make_room(place, session):
@@ -65,8 +66,8 @@ class PlaceFinder:
         return None
 
     def find_elsewhere(self, request: Request) -> Place | None:
-        """Where the session could move that cannot go on where its tensors are. It does not move while its worker has no link to the pool:
-        that worker could not tell what left it."""
+        """A place to move to, for a session that cannot go on where its tensors are. It does not move while its worker has no link: the
+        worker could not report what left it."""
         session = request.session
         if not self._admission.opens_leases or session.worker is None or session.worker.away_ns is not None or session.pinned:
             return None
@@ -77,13 +78,13 @@ class PlaceFinder:
         return self._choose_besides(request, devices if still_serve else (), Reserved(self._reservations, self, request))
 
     def _may_stay(self, session: Session) -> bool:
-        """Whether its devices are open, and none is held by those that it computes with: they would wait for each other."""
+        """True if its devices are open and no member of its group holds one: two members on one device would wait for each other."""
         seats = [] if session.worker is None else self._fleet.seats_under(session.worker)
         own = [holder for seat in seats for holder in seat.holders if holder is not session and holder.group is session.group]
         return not own and all(seat.is_open for seat in seats)
 
     def find_together(self, requests: Sequence[Request], passes: bool = True, moves: bool = False) -> dict[Request, Place]:
-        """Places for all of them at a time; none if one has none. With ``moves`` those may go elsewhere who must."""
+        """Places for all of the requests at once; empty if one of them has none. With ``moves`` they may leave their devices."""
         found: dict[Request, Place] = {}
         launches = 0
         for request in sorted(requests, key=self._scope):
@@ -102,11 +103,11 @@ class PlaceFinder:
         return found if enough or len(found) == len(requests) == 1 else {}
 
     def _scope(self, request: Request) -> tuple[bool, int, int]:
-        """Who can be in fewer places chooses first."""
+        """The order of choice: requests that fit in fewer places choose first."""
         return request.session.worker is None, -self._fleet.demand_milli(self._fleet.lane_of(request.session)), request.order
 
     def _choose_besides(self, request: Request, devices: tuple[Device, ...], reserved: Reserved) -> Place | None:
-        """The best free place without any of the devices."""
+        """The best free place that has none of the devices."""
         session = request.session
         bounds = self._bounds(request, reserved, {device.id for device in devices})
         while (place := self.choose(session, bounds)) is not None and not self._may_make_room(place, session):
@@ -114,14 +115,15 @@ class PlaceFinder:
         return place
 
     def choose(self, session: Session, bounds: Bounds = UNBOUND) -> Place | None:
+        """The best free place for the session's flavor."""
         return self._fleet.choose(self._fleet.flavors[session.flavor], session.tenant, self._processes.has_room, bounds)
 
     def _bounds(self, request: Request, reserved: Reserved | None = None, avoid: Collection[str] = ()) -> Bounds:
-        """What its quotas and its tensors allow."""
+        """The bounds that quotas, tensors and reservations set."""
         return Bounds(self._accounts.room_milli(request.session) - self._tried_milli, tensor_bytes(request.session), reserved, avoid)
 
     def has_room_to_start(self, request: Request) -> bool:
-        """Whether the pool may start the worker processes that the request, and those that start with it, need."""
+        """True if the pool may start the worker processes that the request needs, and those that start with it."""
         group = request.session.group
         fresh = [one for one in ([request] if group is None else group.waiting) if one.session.worker is None]
         if len(fresh) <= 1:
@@ -129,22 +131,22 @@ class PlaceFinder:
         return len(self._fleet.workers) - sum(self._fleet.spare.values()) + len(fresh) <= self._limits.workers_max
 
     def can_make_room(self, request: Request, device: Device) -> bool:
-        """Whether room can be made for it there: nothing is kept for who waits for residents that may not be parked."""
+        """True if the residents of the device may leave it for the request. If not, the device is not reserved for it."""
         return self._may_make_room(Place((device,), WHOLE_MILLI), request.session)
 
     def _held_bytes(self, session: Session) -> int:
-        """What the session's tensors have set aside on their devices, or took there before they were parked."""
+        """The bytes reserved for the session's tensors on their devices, or taken there before they were parked."""
         worker = session.worker
         return 0 if worker is None else max(worker.reserved_bytes, worker.parked_bytes or 0)
 
     def need_bytes(self, session: Session, place: Place) -> int:
-        """What is set aside for the session's next lease. It never shrinks while tensors are on the device."""
+        """The bytes to reserve for the session's next lease. They never shrink while its tensors are on the device."""
         stays = session.worker is not None and session.worker.devices == place.devices
         limit_bytes = self._fleet.flavors[session.flavor].memory_bytes
         return max(limit_bytes, self._held_bytes(session) if stays else tensor_bytes(session))
 
     def _may_make_room(self, place: Place, session: Session) -> bool:
-        """Whether the residents that are in the way on the place's devices may leave them."""
+        """True if the residents that are in the way on the place's devices may leave."""
         if not self._accounts.bound_parking:
             return True
         part_bytes = part_of(self.need_bytes(session, place), len(place.devices))
@@ -157,7 +159,7 @@ class PlaceFinder:
 
     @property
     def bounds_parking(self) -> bool:
-        """Whether some account has a bound on what may be parked for it."""
+        """True if some account has a bound on parked bytes."""
         return bool(self._accounts.bound_parking)
 
 
@@ -177,7 +179,7 @@ class Reserved:
         return not self._places.bounds_parking and self._excludes(self._reservations.of_make(make))
 
     def has_any(self, devices: Iterable[Device]) -> bool:
-        """Whether one of the devices is, by itself or with its make."""
+        """True if one of the devices is reserved, by itself or with its make."""
         return any(map(self.has_device, devices)) if self._reservations.any else False
 
     def has_device(self, device: Device) -> bool:

@@ -17,7 +17,7 @@ from forebay_pool.queue.accounts import Accounts
 
 
 class Preparing:
-    """Takes the next step towards a lease on a place; says whether there is nothing left to do."""
+    """Takes the next step towards opening a lease on a place, and says whether nothing is left to do."""
 
     def __init__(
         self,
@@ -36,13 +36,13 @@ class Preparing:
         self._processes = processes
 
     def prepare(self, request: Request, place: Place) -> bool:
-        """Whether its lease can be opened there; takes the next steps towards it."""
+        """Takes the next step. True if the lease can be opened there now."""
         session = request.session
         roomy = all([self._make_room(seat, session) for seat in self._fleet.seats_of(place)])
         return self._has_worker(session, place, roomy) and roomy
 
     def _make_room(self, seat: Seat, session: Session) -> bool:
-        """Parks as many residents as it takes; True once there is room."""
+        """Parks as many residents as necessary. True once there is room."""
         if has_room(seat, session, seat.holders[session].part_bytes + opening_bytes(seat, session)):
             return True
         leaving = eviction(seat, surplus_bytes(seat), self._fleet, self._accounts)
@@ -51,7 +51,7 @@ class Preparing:
         return False
 
     def _has_worker(self, session: Session, place: Place, roomy: bool) -> bool:
-        """Whether the session's worker is ready to be opened; takes the next step towards it."""
+        """Takes the next step towards a worker. True if the session's worker is ready."""
         worker = session.worker
         if worker is not None and worker.devices != place.devices:
             self.ask_to_leave(worker, session)
@@ -81,7 +81,7 @@ class Preparing:
         return False
 
     def _is_restored(self, worker: Worker, session: Session) -> bool:
-        """Whether the session's tensors are on the device; has them brought there. The lease opens after that: this time is free."""
+        """Has the session's tensors brought to the device. True once they are there. The lease opens after that, so this time is free."""
         if worker.parked_bytes is not None:
             seat = self._fleet.seats[worker.device.id]
             worker.parked_bytes, worker.restoring = None, True
@@ -93,7 +93,7 @@ class Preparing:
         return not worker.restoring
 
     def ask_to_leave(self, worker: Worker, session: Session) -> None:
-        """Has the client end its stream at the worker; the worker says Left. One that parks the session is asked after that."""
+        """Asks the client to end its stream at the worker, which then says Left. A worker that parks the session must finish that first."""
         if worker.leave_by_ns is None and not worker.parking:
             worker.leave_by_ns = self._step.now_ns + int(self._limits.park_seconds * SECOND)
             self._step.send(session.id, LEAVE)

@@ -1,4 +1,4 @@
-"""Tells those who wait how they stand: position, why, who is ahead, how long it takes."""
+"""What waiting clients are told: position, reason, requests ahead, and how long it takes."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from forebay_pool.queue.queue import Queue, Rank
 from forebay_pool.queue.reasons import DRAINING, GATHERING, STORE, Why, why_placing, why_waiting
 
 LOOK_MAX = 256
-"""How many requests one look goes through and tells; a longer queue takes several looks."""
+"""One look reports to at most this many requests; a longer queue takes several looks."""
 RANKED_MAX = 256
 """How many requests of the queue are ranked at a time."""
 RANKING = 64
 """How many requests of LOOK_MAX one ranking of RANKED_MAX counts for."""
 FORESIGHT_NS = 250_000_000
-"""How long newcomers are told the estimate that was made for another one."""
+"""An estimate that was made for one request is reused for others for so long."""
 UNESTIMATED = ("quota", "budget", "store")
-"""Waits whose end no lease's length tells."""
+"""Reasons of waits whose end does not depend on the length of leases."""
 
 
 class QueuePositions:
-    """Goes through the queue, a bounded part at a time."""
+    """Tells waiting clients their position, the reason and the estimate. It walks through the queue, a bounded part at a time."""
 
     def __init__(
         self,
@@ -80,14 +80,15 @@ class QueuePositions:
 
     @property
     def has_news(self) -> bool:
-        """Whether a look has anything to tell."""
+        """True if a look has anything to report."""
         return self._walk is not None or (self._queue.changes != self._walked_changes and bool(self._queue.waiting))
 
     def looked(self, event: Look) -> None:
-        """Goes on telling, and begins anew where the queue changed since it began last."""
+        """Continues the walk through the queue. A new walk begins if the queue has changed since the last one began."""
         self.send_all(self._queue.changes != self._walked_changes)
 
     def send_all(self, anew: bool) -> None:
+        """Continues the walk through the queue for one bounded part; with ``anew`` a walk may begin."""
         if self._walk is None and anew and self._queue.waiting:
             self._walk, self._walked_changes = self._standings(), self._queue.changes
             self._foresight = None
@@ -102,9 +103,9 @@ class QueuePositions:
         self._walk = None
 
     def _standings(self) -> Iterator[tuple[Request, Standing] | None]:
-        """All who wait, in the order in which their turns would come as things are; a walk over a snapshot of the queue.
+        """All waiting requests with their standings, in the order of their turns. Walks over a snapshot of the queue.
 
-        None: so many were ranked, and nobody is told yet.
+        Yields None after each part that was ranked without a standing to report.
         """
         ranked: list[list[tuple[tuple[bool, Rank], Request]]] = []
         everybody = iter(list(self._queue.waiting.values()))
@@ -123,7 +124,7 @@ class QueuePositions:
             own.add(lane, mean_ns)
 
     def _ranked(self, requests: Iterable[Request]) -> Iterator[tuple[tuple[bool, Rank], Request]]:
-        """Everybody's rank; whom a quota stops comes after those whom none does."""
+        """The rank of each request. Requests that a quota stops rank after all others."""
         for request in requests:
             if self._queue.waiting.get(request.order) is request:
                 yield (self._queue.is_barred(request, self._step.now_ns), self._queue.rank(request, self._step.now_ns)), request
@@ -136,7 +137,7 @@ class QueuePositions:
         return Standing(1 + ahead, why.code, why.cause, ahead_tenant, estimate)
 
     def _foresee(self) -> Foresight:
-        """What the present state lets expect; that of a moment ago where many are told at a time."""
+        """The estimates from the present state. They are kept for a moment, since many requests use the same ones."""
         if self._foresight is None or self._step.now_ns - self._foresight.made_ns > FORESIGHT_NS:
             self._foresight = Foresight(self._fleet, self._lengths, self._step.now_ns, self._step.unix_ns)
         return self._foresight
@@ -161,7 +162,7 @@ class QueuePositions:
         return why if together < 2 else Why(why.code, Cause("ranks_wait", why.cause, count=together))
 
     def _parking_reason(self, session: Session) -> Why | None:
-        """Whether somebody who may not be parked is in the way wherever something is free."""
+        """The reason that residents who may not be parked are in the way on every free device; None if that is not so."""
         seats = self._fleet.free_for(session) if self._accounts.bound_parking else []
         crowded = [seat for seat in seats if seat.is_open and self._is_crowded(seat)]
         return Why("shortage", Cause("not_parkable", device=crowded[0].device.id)) if crowded and len(crowded) == len(seats) else None
@@ -170,19 +171,21 @@ class QueuePositions:
         return any(eviction_outcome(worker, self._fleet, self._accounts) == "stay" for worker in residents(seat))
 
     def _send_newcomer(self, request: Request) -> None:
-        """Tells somebody who has just come into the queue: as if all of its level came before it, until the next look knows better."""
+        """Reports its standing to a request that has just come. All requests of its level count as ahead of it until the next look."""
         self._reasons.clear()
         ahead = max(0, self._queue.competition.rivals(request.lane, request.level) - 1)
         self.send_standing(request, self._standing(request, ahead, 0, None if ahead else 0))
 
     def send_standing(self, request: Request, standing: Standing) -> None:
+        """Reports the standing to the client, if it is news."""
         if is_news(request.told, standing, self._step.now_ns):
             request.told = standing
             self._step.send(request.session.id, queued(request))
             self._step.show(request.session)
 
     def send(self, request: Request) -> None:
-        """Tells the client where its request stands, if that is news: not yet of a group that is placed when the event ends."""
+        """Reports to the client where its request stands, if that is news. A group that is placed when the event ends is told nothing
+        yet."""
         session = request.session
         if session.group is not None and request.place is None and session.lease is None and not self._queue.has(request):
             return

@@ -15,7 +15,7 @@ from forebay_pool.queue.fair_share import Turns
 from forebay_pool.queue.queue import Queue, Rank
 
 SHADOW_SECONDS = 1
-"""How long an estimate of when somebody can start is good."""
+"""An estimate of when a request can start is used for so long."""
 
 
 class Reservations:
@@ -42,19 +42,20 @@ class Reservations:
 
     @property
     def any(self) -> bool:
-        """Whether anything is kept for anybody."""
+        """True if anything is reserved."""
         return bool(self.by_device or self.by_make)
 
     def of_device(self, device: str) -> Request | None:
-        """Whom the device itself is kept for."""
+        """The request that the device itself is reserved for."""
         return self.by_device.get(device)
 
     def of_make(self, make: Make) -> Request | None:
-        """Whom all that is free of the make is kept for."""
+        """The request that all that is free of the make is reserved for."""
         return self.by_make.get(make)
 
     def may_pass(self, request: Request, holder: Request) -> bool:
-        """Whether the request may take what is kept for another: it comes before it, or will be done by then (backfill)."""
+        """True if the request may take what is reserved for the holder: it ranks before it, or will be done before it could start
+        (backfill)."""
         if self._queue.rank(request, self._step.now_ns) < self._queue.rank(holder, self._step.now_ns):
             return True
         if holder.aged or self._step.now_ns - holder.arrived_ns >= self._limits.backfill_seconds_max * SECOND:
@@ -66,7 +67,7 @@ class Reservations:
         return holder.shadow_ns is None or length_ns is None or self._step.now_ns + length_ns <= holder.shadow_ns
 
     def contend(self, lane: Lane, newcomer: Request) -> None:
-        """Something may have to be kept for somebody who came into the lane, if it is the first there."""
+        """A newcomer that is first in its lane may be owed a reservation: what it waits for is offered again."""
         head = self._queue.head(lane, self._step.now_ns)
         if head is None or head[1] is not newcomer:
             return
@@ -76,7 +77,7 @@ class Reservations:
             self._worklist.review(self._fleet.makes_of(lane[1]), gone=False)
 
     def leave(self, request: Request) -> None:
-        """The request has left the queue: what was reserved for it is offered to the others."""
+        """The request has left the queue: what was reserved for it is offered to others."""
         blocked, request.blocks = request.blocks, {}
         for device in blocked:
             del self.by_device[device]
@@ -88,6 +89,7 @@ class Reservations:
             stopped.drop(request.session.id)
 
     def reserve(self, request: Request, seat: Seat) -> None:
+        """Reserves the seat, or all of its make, for the request, which ranks first of those that cannot start."""
         make = seat.device.make
         known = self.by_make.get(make)
         if request.lane[0]:
@@ -99,7 +101,7 @@ class Reservations:
                 self._worklist.review((make,), gone=True)
 
     def _comes_first(self, request: Request, seat: Seat) -> bool:
-        """Whether nobody before it has the seat kept already."""
+        """True if the seat is reserved for no request of a better rank."""
         holder = self.by_device.get(seat.device.id)
         if holder is None:
             return True
@@ -107,6 +109,7 @@ class Reservations:
         return holder is not request and self._queue.rank(request, now_ns) < self._queue.rank(holder, now_ns)
 
     def _reserve_device(self, seat: Seat, request: Request) -> None:
+        """Reserves the seat for the request, instead of the request that had it."""
         holder = self.by_device.get(seat.device.id)
         if holder is not None:
             del holder.blocks[seat.device.id]
@@ -114,7 +117,7 @@ class Reservations:
         request.blocks[seat.device.id] = seat
 
     def hold_back(self, request: Request, devices: Iterable[Device]) -> None:
-        """The request could start on the devices if they were not reserved: it is tried again when that changes."""
+        """The request could start on the devices if their makes were not reserved. It is tried again when a reservation changes."""
         for make in {device.make: None for device in devices}:
             if make in self.by_make:
                 self.stopped.setdefault(make, Turns()).put(request.session.id, self._queue.rank(request, self._step.now_ns))

@@ -1,4 +1,4 @@
-"""Takes leases back, with grace: for a higher priority, an exhausted quota, or an operator."""
+"""Leases that are taken back after a grace period: for a higher priority, an exhausted quota, or an operator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forebay_pool.queue.queue import Queue
 
 
 class Revoking:
-    """The client is told; after the grace the lease is closed at a command's boundary, and its session waits again at its old place."""
+    """Takes leases back. The client is told; after the grace period the lease closes at a command boundary, and its session waits again."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Revoking:
             self._revoke(session.lease, event.cause)
 
     def _revoke(self, lease: Lease, cause: str, grace_seconds: float | None = None) -> None:
-        """Takes the lease back after so long, or as the pool's settings say; what was told before stands, unless this is earlier."""
+        """Takes the lease back after the grace period. An earlier notice stands, unless this one ends sooner."""
         if lease.state != "open":
             return
         seconds = self._limits.revoke_grace_seconds if grace_seconds is None else grace_seconds
@@ -65,14 +65,14 @@ class Revoking:
             self._leases.give_back(lease, "revoked")
 
     def drain(self, account: Account, grace_seconds: float) -> None:
-        """Takes back all leases that count for the account, whose budget is used up."""
+        """Takes back all leases that count for the account, since its budget is used up."""
         cause = account.why("budget", 0, self._step.now_ns)
         for lease in list(self._accounts.of(account.tenant, account.user).leases.values()):
             if account.notebook in (None, lease.span.label):
                 self._revoke(lease, cause, grace_seconds)
 
     def check(self) -> None:
-        """Closes the leases whose grace is over, and revokes those of accounts that have used up their device time."""
+        """Closes leases whose grace period is over. Revokes leases of accounts that have used up their device time."""
         for lease in list(self._leases.revoked.values()):
             if self._step.now_ns >= lease.revoke_ns:
                 self._leases.give_back(lease, "revoked")
@@ -92,7 +92,7 @@ class Revoking:
             self.preempt_for(request)
 
     def preempt_for(self, request: Request) -> None:
-        """Revokes leases of priorities that are lower by the gap, the lowest and latest first, until the request will have room."""
+        """Revokes leases whose priority is lower by the gap, until the request will have room: the lowest first, of these the latest."""
         gap = self._limits.preempt_priority_gap
         if not gap or self._queue.waiting.get(request.order) is not request:
             return
@@ -110,13 +110,13 @@ class Revoking:
             self._revoke(lease, Cause("priority_takes", priority=request.priority, own=lease.priority))
 
     def _needs_there(self, request: Request) -> int:
-        """What those need, in thousandths of devices, that start together and may take the same devices."""
+        """Thousandths of devices that the request needs, with those that start with it and may take the same devices."""
         group = request.session.group
         beside = [request] if group is None else [one for one in group.waiting if one.lane == request.lane]
         return len(beside) * self._fleet.demand_milli(request.lane)
 
     def _victims(self, request: Request, priority_max: int) -> Iterator[Lease]:
-        """The open leases of such priorities on devices that the request may take, the lowest and latest first."""
+        """Open leases up to this priority on devices that the request may take: the lowest first, of these the latest."""
         devices, flavor, *_ = request.lane
         if devices:
             holders = (session.lease for device in devices for session in self._fleet.seats[device].holders)

@@ -25,7 +25,8 @@ from forebay_pool.queue.queue import Queue
 
 
 class Scheduler:
-    """Lends the devices of one fleet to the requests of one queue. Accounts and sessions stand above: other schedulers may share them."""
+    """Lends the devices of one fleet to the requests of one queue. It does not own accounts and sessions: other schedulers may share
+    them."""
 
     def __init__(
         self, step: Step, worklist: Worklist, admission: Admission, limits: Limits, sessions: dict[str, Session], fleet: Fleet,

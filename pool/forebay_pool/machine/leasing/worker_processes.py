@@ -14,7 +14,7 @@ from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.queue import Queue
 
 STARTS_MAX = 64
-"""Devices that are looked at for a place to prestart a worker."""
+"""At most this many devices are examined for a place to start a worker ahead of need."""
 
 
 class WorkerProcesses:
@@ -42,19 +42,21 @@ class WorkerProcesses:
 
     @property
     def has_room(self) -> bool:
+        """True if the pool may start another worker."""
         return len(self._fleet.workers) < self._limits.workers_max
 
     def launch(self, devices: tuple[Device, ...]) -> None:
+        """Starts a worker on the devices."""
         self._launches += 1
         worker = Worker(id=f"{self._name}-w{self._launches}", devices=devices, started_ns=self._step.now_ns)
         worker.deadline_ns = self._step.now_ns + int(self._limits.worker_start_seconds * SECOND)
         self._fleet.add(worker)
         self._step.out.append(Launch(worker.id, devices))
-        if not self.has_room:  # who has none waits for one from now on, and devices are kept for nobody who does
+        if not self.has_room:  # no device is reserved any more for requests that need another worker
             self._worklist.review(self._fleet.makes, gone=True)
 
     def launch_carrier(self, session: Session, seat: Seat) -> None:
-        """Starts a worker on the device that will fetch the tensors, and serve nobody."""
+        """Starts a worker on the device that fetches the session's tensors and serves no session."""
         self._launches += 1
         worker = Worker(f"{self._name}-w{self._launches}", (seat.device,), started_ns=self._step.now_ns, carries=session)
         worker.deadline_ns = self._step.now_ns + int(self._limits.worker_start_seconds * SECOND)
@@ -63,23 +65,23 @@ class WorkerProcesses:
         self._step.note("session_carried", session=session.id, tenant=session.tenant, worker=worker.id, device=seat.device.id)
 
     def dismiss(self, worker: Worker, drains_milli: int) -> None:
-        """Tells the worker to exit; it is killed if it does not within its grace."""
+        """Tells the worker to exit. It is killed if it has not exited after its grace period."""
         self._fleet.retire(worker, drains_milli)
         worker.deadline_ns = self._step.now_ns + int(self._limits.end_grace_seconds * SECOND)
         self._step.out.append(TellWorker(worker.id, END))
 
     def carriers(self) -> list[Worker]:
-        """The workers that fetch parked tensors off hosts that are drained."""
+        """The workers that fetch parked tensors off drained hosts."""
         return [worker for worker in self._fleet.workers.values() if worker.carries is not None]
 
     def drop_carrier(self, session: Session) -> None:
-        """Nobody has to carry the session's tensors: its next worker fetches them, or it is over."""
+        """Dismisses the worker that was to fetch the session's tensors: the session's next worker fetches them, or the session is over."""
         for worker in self.carriers():
             if worker.carries is session:
                 self.dismiss(worker, drains_milli=0)
 
     def dismiss_spare(self) -> None:
-        """Where the pool has all the workers it may and somebody waits, one that was started ahead of need makes way."""
+        """Dismisses a worker that was started ahead of need, if requests wait and the pool may start no more workers."""
         if not self._admission.accepting or not self._queue.waiting or len(self._fleet.workers) < self._limits.workers_max:
             return
         warm = (worker for worker in self._fleet.workers.values() if worker.state == "warm" and worker.session is None)
@@ -88,7 +90,7 @@ class WorkerProcesses:
             self.dismiss(idle, drains_milli=0)
 
     def prestart(self) -> None:
-        """Prestarts workers on free devices, so many of each kind. One place is left to somebody who waits."""
+        """Starts workers on free devices ahead of need, up to ``warm_workers`` of each kind. One slot is left for requests that wait."""
         workers_max = self._limits.workers_max - (1 if self._queue.waiting else 0)
         for kind, spare in self._fleet.spare.items():
             room = min(self._limits.warm_workers - spare, workers_max - len(self._fleet.workers))

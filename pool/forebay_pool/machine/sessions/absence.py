@@ -18,11 +18,11 @@ from forebay_pool.model.types import Limits, QueuePlace, Session
 from forebay_pool.placement.fleet import Fleet
 
 GATHER_SECONDS = 2.0
-"""How long a pool that starts waits for those who stood in the queue, before it gives to others what they were to get."""
+"""A pool that starts waits for so long for sessions that were in the queue, before it grants leases to others."""
 
 
 class Absence:
-    """Waits for those who are away, and gives them up in time."""
+    """Waits for clients and workers without a link, and gives them up in time."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Absence:
                 self._ending.end(session, "released", None)
 
     def extend_deadlines(self, missed_ns: int) -> None:
-        """The pool stood still: whoever is waited for has so much longer."""
+        """The pool stood still for so long: all deadlines move by as much."""
         for worker in self._fleet.workers.values():
             extend_deadlines(worker, missed_ns, self._step.now_ns)
         for session in self.away.values():
@@ -109,7 +109,7 @@ class Absence:
         self._step.note("pool_stood_still", seconds=f"{missed_ns / SECOND:.1f}")
 
     def end_awaiting(self) -> None:
-        """Lets leases open: the sessions that waited have asked again, or have had time to."""
+        """Lets leases open again once the sessions that waited before have asked again, or have had time to."""
         for session in list(self._admission.awaited.values()):
             if self._sessions.get(session.id) is not session or self._step.now_ns >= self._admission.awaited_until_ns:
                 del self._admission.awaited[session.id]

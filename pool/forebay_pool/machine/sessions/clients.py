@@ -27,12 +27,12 @@ from forebay_pool.queue.accounts import Accounts
 from forebay_pool.queue.queue import Queue
 
 SCARCE_PERCENT = 75
-"""Of the sessions, and of the places in the queue: beyond, what is left is for users who have few."""
+"""Beyond this part of the sessions, or of the places in the queue, only users who have few of them get more."""
 FEW = 16
 
 
 class Clients:
-    """Hears clients."""
+    """Handles what clients say."""
 
     def __init__(
         self,
@@ -95,6 +95,7 @@ class Clients:
         self._step.show(session)
 
     def _refusal_of_session(self, event: SessionJoined) -> wire.Refused | None:
+        """The refusal of a new session; None if it may join."""
         if event.session in self._sessions:
             raise InvariantBroken(f"session {event.session} joined twice")
         if self._admission.stopping:
@@ -142,6 +143,7 @@ class Clients:
         return self._accounts.notebook_of(session, before) is not self._accounts.notebook_of(session, after)
 
     def _refusal_of_lease(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
+        """The refusal of a request for a lease; None if it may be filed."""
         pending = session.request
         if self._admission.stopping:
             return refusals.shutting_down(number)
@@ -220,7 +222,7 @@ class Clients:
 
 
 def is_left_to_others(one: SessionJoined | Session, others: Collection[Session], most: int) -> bool:
-    """Whether there are so many already that who has a few of them gets no more."""
+    """True if most of the places are taken and this user has a few of them: the rest is left to other users."""
     if len(others) < most * SCARCE_PERCENT // 100:
         return False
     return sum(other.user == one.user and other.tenant == one.tenant for other in others) >= FEW

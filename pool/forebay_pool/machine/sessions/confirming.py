@@ -1,4 +1,4 @@
-"""Writes until when workers have confirmed leases."""
+"""Until when workers have confirmed leases, written now and then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.types import Session
 
 CONFIRM_SECONDS = 2.0
-"""How often it is written until when leases are confirmed: what a crash may cost us, at most, of a lease that ends with it."""
+"""The period of these writes. A crash of the pool costs at most so much of a lease that ends with it."""
 
 
 class Confirming:

@@ -22,7 +22,7 @@ from forebay_pool.queue.accounts import Accounts
 
 
 class Restoring:
-    """Makes the records again that a pool before this one wrote."""
+    """Builds the records that a pool before this one wrote."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Restoring:
         self._step.note("restored", sessions=len(self._sessions), workers=len(self._fleet.workers), leases=len(snapshot.leases))
 
     def _begin_with(self, snapshot: Snapshot) -> None:
-        """What the tenants used, and who came after whom: as the pool before knew it."""
+        """Restores usage and the order of arrival as the pool before knew them."""
         held = [
             Spent(
                 one.tenant, one.user, one.opened_ns + one.metered_ns, self._held_until_ns(one, snapshot), len(one.devices) * one.share_milli
@@ -81,7 +81,7 @@ class Restoring:
         self._granting.orders = max(orders, default=self._granting.orders)
 
     def _held_until_ns(self, lease: LeaseSnapshot, snapshot: Snapshot) -> int:
-        """Up to now if it goes on, else to where it is known to have been held."""
+        """Until now if the lease goes on, else until it was last confirmed."""
         lives = any(session.id == lease.session for session in snapshot.sessions) and bool(self._devices(lease.devices))
         return self._step.now_ns if lives else lease.opened_ns + lease.confirmed_ns
 
@@ -96,7 +96,7 @@ class Restoring:
             self._step.out.append(Kill(saved.id))
 
     def _devices(self, names: tuple[str, ...]) -> tuple[Device, ...]:
-        """Those of these names; none unless all are there still."""
+        """The devices of these names; none unless all of them are there."""
         seats = [self._fleet.seats[name] for name in names if name in self._fleet.seats]
         return tuple(seat.device for seat in seats) if len(seats) == len(names) else ()
 
@@ -171,7 +171,8 @@ class Restoring:
         self._leases.show_seats(place)
 
     def _restore_parking(self, saved: ParkingSnapshot) -> None:
-        """It goes on if the session is still where it was; else nobody knows when it ended, and what was not metered is free."""
+        """The stretch goes on if the session is still where it was. Otherwise nobody knows when it ended, and what was not metered is
+        free."""
         session = self._sessions.get(saved.session)
         holder = None if session is None else session.parked_at
         stays = session is not None and holder is not None and holder.parked_bytes == saved.bytes

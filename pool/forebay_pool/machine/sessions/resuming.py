@@ -1,7 +1,7 @@
 """Clients and workers that are back after their links broke.
 
-A worker keeps its session's tensors, and computes on, while it has no link. So its lease goes on if it says, when it is back, that it
-held it all the time; else the lease ended when the worker says, or at the last confirmed moment.
+A worker without a link still has its session's tensors, and still computes. When it is back it reports its lease. If it held the lease all
+the time, the lease goes on. Otherwise the lease ended when the worker says, or when it was last confirmed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from forebay_pool.placement.fleet import Fleet
 
 
 class Resuming:
-    """Takes those back who were away."""
+    """Takes back clients and workers that had lost their links."""
 
     def __init__(
         self,
@@ -99,8 +99,8 @@ class Resuming:
             self._step.send(session.id, wire.Leave())
 
     def _adopt(self, worker: Worker | None, session: Session | None, shown: str | None) -> None:
-        """A pool that died before that was written gave the session its first worker. Whoever of both is back first shows the ticket,
-        which only a pool can make. A client that came back without a worker had not heard of it, and has nothing there."""
+        """A pool before this one gave the session its first worker and died before it wrote that. The first of both to come back shows the
+        ticket, which only a pool can make. A client that comes back without a worker never heard of it, and has nothing there."""
         if worker is None or session is None or not is_ticket(shown, session, worker):
             return
         free = worker.unsure and worker.state == "starting" and worker.keeps is None
@@ -112,7 +112,7 @@ class Resuming:
             self._step.note("session_adopted", session=session.id, tenant=session.tenant, worker=worker.id)
 
     def resume_worker(self, worker: Worker, message: wire.ResumeWorker) -> None:
-        if message.epoch is not None or message.ended is not None:  # else it holds nothing yet
+        if message.epoch is not None or message.ended is not None:  # otherwise it holds nothing yet
             self._adopt(worker, self._sessions.get(message.session or ""), message.ticket)
         session, own = worker.session, worker.session or worker.keeps or worker.carries
         limit_bytes = (message.memory_limit_bytes or 0) if worker.unsure else 0
@@ -120,8 +120,8 @@ class Resuming:
         strange = message.session is not None and (own is None or own.id != message.session)
         self._fleet.doubt(worker, strange)
         if own is not None:
-            self._step.show(own)  # what it keeps off its device is metered from now on at the latest
-        if strange:  # nothing opens there before it has ended: what it holds was never written
+            self._step.show(own)  # bytes that it holds off its device are metered from now on at the latest
+        if strange:  # what it holds was never written: nothing opens there before it has ended
             self._failing.fail(worker, "it came back with a session that is not its own")
         elif worker.carries is not None:
             self._resume_carrier(worker, worker.carries, message)
@@ -138,7 +138,8 @@ class Resuming:
                 self._draining.close_seat(seat)
 
     def _resume_bound(self, worker: Worker, session: Session, message: wire.ResumeWorker, limit_bytes: int) -> None:
-        """It serves its session, and says what became of that meanwhile; a pool before let it hold so much, as far as that is not known."""
+        """The worker serves its session and reports what happened meanwhile. ``limit_bytes``: what a pool before allowed it, if that is
+        unknown here."""
         if message.epoch is not None or message.ended is not None:
             if not worker.opened:
                 self._resume_opened(worker, session)
@@ -159,20 +160,20 @@ class Resuming:
             self._workers.starve(session)
 
     def _resume_opened(self, worker: Worker, session: Session) -> None:
-        """It had a lease, as it says or its client that went there, by a pool that died before that was written."""
+        """The worker had a lease by a pool that died before it wrote that, as the worker says or the client that was there."""
         worker.opened = True
         self._step.touch(session)
         self._step.save(session)
 
     def _resume_carrier(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
-        """It fetches tensors, or has them, or did not hear that it should."""
+        """The worker fetches tensors, or has them, or did not hear that it should."""
         if message.session is None:
             self._evacuation.carry(worker, session)
         elif message.left is not None:
             self._evacuation.carried(worker, session, message.left)
 
     def _resume_spare(self, worker: Worker) -> None:
-        """It serves nobody as far as it knows: it is ready, or did not hear of its session, or has lost it."""
+        """The worker knows of no session: it is ready, or did not hear of its session, or has lost it."""
         session = worker.session
         if worker.state == "starting":
             worker.state, worker.deadline_ns = "warm", None
@@ -202,7 +203,7 @@ class Resuming:
             self._closing.close_for(worker, lease.epoch, "failed", self._step.now_ns - lease.confirmed_ns)
 
     def _close_unknown(self, worker: Worker) -> None:
-        """Granted by a pool that died before it was written: it is free, and over. Nothing opens there before the worker says so."""
+        """Closes a lease that a pool granted and died before it wrote that: the lease is free. Nothing opens there before it has closed."""
         if worker.unknown_epoch is not None:
             worker.deadline_ns = self._step.now_ns + int(self._limits.close_seconds * SECOND)
             self._step.out.append(TellWorker(worker.id, wire.Close(epoch=worker.unknown_epoch)))
@@ -218,12 +219,12 @@ class Resuming:
             self._parked.park(worker)
         elif worker.restoring:
             worker.restoring, worker.deadline_ns = False, None
-        elif worker.parked_bytes is not None:  # brought back for a lease, by a pool that died before it was written
+        elif worker.parked_bytes is not None:  # a pool that died before it wrote that brought it back for a lease
             memory_bytes, worker.parked_bytes = max(worker.parked_bytes, message.memory_bytes, message.memory_limit_bytes or 0), None
             self._reserve_again(worker, session, memory_bytes)
 
     def _reserve_again(self, worker: Worker, session: Session, memory_bytes: int) -> None:
-        """Sets aside what a pool that died before it was written had given the session there, be its flavor another one by now."""
+        """Reserves the memory that a pool gave the session there and did not write, whatever the session's flavor is by now."""
         if worker.reserved_bytes < memory_bytes:
             self._fleet.reserve(worker, memory_bytes)
             self._step.touch(session)
@@ -231,7 +232,7 @@ class Resuming:
 
 
 def _closed(session: Session, epoch: int) -> wire.LeaseClosed:
-    """What the client missed of the lease's end. A lease that nobody remembers was never written, and is free."""
+    """The end of the lease that the client has missed. A lease that nobody remembers was never written, and is free."""
     if session.closed is not None and session.closed.epoch >= epoch:
         return session.closed
     return wire.LeaseClosed(lease=f"{session.id}.{epoch}", epoch=epoch, reason="failed", duration_ns=0)

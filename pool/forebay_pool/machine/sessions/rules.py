@@ -18,7 +18,7 @@ from forebay_pool.queue.queue import Queue
 
 
 class Rules:
-    """Takes on new rules, and refuses requests that wait for what they do not allow any more."""
+    """Applies new rules, and refuses requests that the rules will never allow."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Rules:
         self._reconsider(event.flavor.name)
 
     def flavor_removed(self, event: FlavorRemoved) -> None:
-        """Of a flavor that a session has, nothing comes: whoever asks looks at ``sessions`` first."""
+        """Does nothing while a session has the flavor; the caller checks that first."""
         if all(session.flavor != event.name for session in self._sessions.values()):
             self._fleet.remove_flavor(event.name)
             self._reconsider(None)
@@ -66,7 +66,7 @@ class Rules:
         self._reconsider(None)
 
     def _reconsider(self, changed: str | None) -> None:
-        """Refuses those who wait for what is served no more, and places anew whom that concerns: a flavor's requests, or all."""
+        """Refuses requests that no device serves any more. Places those of the changed flavor again, or all if ``changed`` is None."""
         self._queue.rebuild()
         for session in list(self._sessions.values()):
             request = session.request
@@ -82,7 +82,7 @@ class Rules:
         self._worklist.whole_queue = True
 
     def _apply_limits(self, event: QuotaSet | BudgetSet) -> None:
-        """The rules changed: who waits for nothing is refused, and all others are ranked anew."""
+        """Refuses requests that the new limits will never allow, and ranks all others again."""
         for session in list(self._sessions.values()):
             request = session.request
             if request is not None and session.tenant == event.tenant and event.user in (None, session.user):
@@ -91,13 +91,14 @@ class Rules:
         self._worklist.whole_queue = True
 
     def refuse_if_over_limits(self, request: Request) -> bool:
+        """Refuses the request if waiting would not help it. True if it did."""
         refusal = self.refusal_by_limits(request.session, request.number, request.span)
         if refusal is not None:
             self._granting.drop(request.session, refusal)
         return refusal is not None
 
     def refusal_by_limits(self, session: Session, number: int, span: wire.Span) -> wire.Refused | None:
-        """What no waiting would help: a quota that is too small for the request alone, a budget that refuses."""
+        """The refusal of a request that waiting would not help: its quota is too small, or its budget refuses. None if it may wait."""
         demand_milli = self._queue.demand_milli(self._fleet.lane_of(session))
         accounts, notebook = self._accounts.both(session), self._accounts.notebook_of(session, span)
         for account in accounts if notebook is None else (*accounts, notebook):

@@ -1,4 +1,4 @@
-"""Workers say that a lease's work is over, or waits."""
+"""What workers report of their leases: the work is done, or waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forebay_pool.placement.fleet import Fleet
 
 
 class Closing:
-    """Closes the leases whose workers say that they have stopped."""
+    """Closes leases whose workers report that they have stopped."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Closing:
         self.close_for(worker, message.epoch, "drained", message.idle_ns if idles else 0, interrupted=True)
 
     def waiting(self, worker: Worker, message: wire.Waiting) -> None:
-        """In a collective, for others. Who is in no group here is idle; others are as long as none of theirs computes."""
+        """The worker waits in a collective. A session without a group is idle then; others are once no member of the group computes."""
         lease = self._open_lease(worker, message.epoch)
         if lease is None:
             return
@@ -86,13 +86,13 @@ class Closing:
         return lease if lease is not None and lease.epoch == epoch and lease.state == "open" else None
 
     def _measured(self, worker: Worker, message: wire.Drained | wire.Idle | wire.Closed) -> None:
-        """What the worker holds as its lease ends: it may be parked at once, and must not be taken for less."""
+        """Notes what the worker holds as its lease ends: the session may be parked at once, by this size."""
         if message.memory_bytes is not None:
             worker.memory_bytes = message.memory_bytes
         self._leases.note_energy(worker, message.energy_mj)
 
     def _end_unknown_lease(self, worker: Worker, epoch: int) -> None:
-        """The worker stopped; if that was a lease that this pool did not know, its devices may be leased again."""
+        """The worker has stopped. If it held a lease that this pool did not know, its devices may be leased again."""
         if worker.unknown_epoch is not None and epoch >= worker.unknown_epoch:
             worker.unknown_epoch = worker.deadline_ns = None
             self._fleet.doubt(worker, False)
@@ -100,7 +100,7 @@ class Closing:
             self._granting.show_and_settle(worker)
 
     def close_for(self, worker: Worker, epoch: int, reason: CloseReason, idle_ns: int, interrupted: bool = False) -> None:
-        """The worker has stopped. A lease that was revoked in the middle of its work is asked for again."""
+        """The worker has stopped: its lease closes. A lease that was revoked in the middle of its work is requested again."""
         session = worker.session
         lease = None if session is None else session.lease
         if session is None or lease is None or lease.epoch != epoch:

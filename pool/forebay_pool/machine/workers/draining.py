@@ -15,7 +15,7 @@ from forebay_pool.placement.room import by_use, residents
 
 
 class Draining:
-    """Closes devices to new leases, and has those who are there leave."""
+    """Closes devices to new leases, and has their residents leave."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Draining:
         self._granting = granting
 
     def cordon(self, seat: Seat, cause: Cause, drains: bool, lasting: bool) -> None:
-        """The device's health, or what its workers say, forbids new leases, and with ``drains`` open ones too."""
+        """The device's health, or its workers, forbid new leases; with ``drains`` open leases too."""
         known = seat.cordon
         if known is None:
             seat.cordon = Cordon((cause,), "health", drains, lasting)
@@ -49,7 +49,7 @@ class Draining:
             self.take_back(seat)
 
     def close_seat(self, seat: Seat) -> None:
-        """The device, or its node, takes no leases any more: who was to start here starts elsewhere, and who must leave is parked."""
+        """The device takes no leases any more. Leases that were to open here are placed again, and residents that must leave are parked."""
         self._fleet.changed(seat)
         self._step.out.append(Show(seat))
         again = [session.request for session in seat.holders]
@@ -63,13 +63,14 @@ class Draining:
         self.empty(seat)
 
     def empty(self, *seats: Seat) -> None:
-        """Parks who rests on the devices, where they must leave them."""
+        """Parks the residents of those of the devices that must be emptied."""
         for seat in seats:
             for resident in residents(seat) if seat.empties else ():
                 self._parked.park(resident)
 
     def settle_resident(self, lease: Lease) -> None:
-        """The lease's session rests on its devices, or is parked where one is being emptied; so are others beyond its flavor's bound."""
+        """The lease has closed: its session stays on the devices, or is parked if one is being emptied. So are residents beyond the
+        flavor's bound."""
         seats, worker = self._fleet.seats_of(lease.place), lease.session.worker
         if worker is not None and any(seat.empties for seat in seats):
             self._parked.park(worker)
@@ -78,13 +79,13 @@ class Draining:
                 self._park_beyond_bound(seat, lease.flavor.name, lease.flavor.residents_max)
 
     def _park_beyond_bound(self, seat: Seat, flavor: str, most: int) -> None:
-        """Parks the flavor's least recently used residents beyond so many."""
+        """Parks the flavor's least recently used residents beyond ``most``."""
         rest = [worker for worker in residents(seat) if worker.session is not None and worker.session.flavor == flavor]
         for resident in by_use(rest)[: max(0, len(rest) - most)]:
             self._parked.park(resident)
 
     def take_back(self, seat: Seat) -> None:
-        """Takes the open leases back; their sessions are parked once they have closed."""
+        """Takes the device's open leases back. Their sessions are parked once the leases have closed."""
         for session in list(seat.holders):
             if session.lease is not None:
                 self._leases.give_back(session.lease, "revoked")

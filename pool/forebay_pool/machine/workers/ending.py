@@ -35,6 +35,7 @@ class Ending:
         self._groups = groups
 
     def _remove(self, session: Session, state: SessionState) -> None:
+        """Removes the session from all lists."""
         del self._sessions[session.id]
         self._processes.drop_carrier(session)
         self._groups.leave(session)
@@ -42,15 +43,15 @@ class Ending:
         self._step.save(session)
 
     def lose(self, session: Session, cause: Cause) -> None:
-        """The session's tensors are gone with its worker."""
+        """The session is lost: its tensors are gone with its worker."""
         self._granting.forget(session)
         self._step.send(session.id, lost(cause))
         self._step.note("session_lost", session=session.id, tenant=session.tenant, cause=cause)
         self._remove(session, "lost")
 
     def end(self, session: Session, reason: CloseReason, cause: str | None) -> None:
-        """Ends the session; its open lease is billed until now, or as far as it was confirmed where its worker is away. Its device waits
-        until the worker is gone."""
+        """Ends the session. Its open lease is billed until now, or until it was last confirmed if its worker has no link. Its device waits
+        for the worker to exit."""
         lease, worker = session.lease, session.worker
         if lease is not None:
             until_ns = self._step.now_ns if worker is None or worker.away_ns is None else lease.confirmed_ns
@@ -69,7 +70,7 @@ class Ending:
             self._granting.show_and_settle(worker)
 
     def end_overfull(self) -> None:
-        """Ends the sessions whose device is needed, and that may not be parked."""
+        """Ends sessions whose room is needed and that may not be parked."""
         overfull, self._parked.overfull = self._parked.overfull, {}
         for name, cause in overfull.items():
             session = self._sessions.get(name)

@@ -1,10 +1,9 @@
 """Hosts that are drained, and how parked sessions leave them.
 
-Parked sessions' tensors are carried to the memory of another host, whether or not anybody computes. The client ends its stream at the
-worker on the host, as for any move, and the worker keeps what the session left (its image). A worker on another host fetches the image off
-its device, at a bounded speed, and keeps it from then on; the session's next lease opens wherever there is room. Until the new worker has
-all of it the old one has it too, so nothing is lost with the new one; and the old one goes only once it is surely written where the tensors
-are now. No lease is open meanwhile: moving costs nobody anything.
+Tensors of parked sessions are moved to the memory of another host; other sessions go on. The client ends its stream at the worker,
+as for any move, and the worker holds what the session left (its image). A worker on another host fetches the image at a bounded speed and
+holds it from then on. The session's next lease opens wherever there is room. The old worker holds the image until the new one has all of
+it, and is dismissed only once the new place is surely written. No lease is open meanwhile, so moving is free.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import kept_bytes, parking_space
 
 WRITTEN_SECONDS = 5.0
-"""So long after the tensors are elsewhere the worker that kept them goes: by then it is written where they are."""
+"""The worker that held the tensors is dismissed so long after they are elsewhere: by then their new place is written."""
 
 
 class Evacuation:
-    """Carries the parked sessions of hosts that are drained to others, of each host one session at a time."""
+    """Moves the parked sessions of drained hosts to other hosts, one session of each host at a time."""
 
     def __init__(
         self,
@@ -50,7 +49,7 @@ class Evacuation:
         self._preparing = preparing
 
     def evacuate(self) -> None:
-        """Takes the next step on each host that is drained."""
+        """Takes the next step on each drained host."""
         moving = Counter(image.device.node for image in map(_image_of, self._processes.carriers()) if image is not None)
         for node in self._fleet.nodes.values():
             if node.moving != moving[node.name]:
@@ -60,6 +59,7 @@ class Evacuation:
                 self._evacuate_one(node)
 
     def _evacuate_one(self, node: Node) -> None:
+        """Starts to move one session off the host, if there is a target for it."""
         for worker in _movable(node):
             owner = worker.keeps or worker.session
             seat = None if owner is None else self._target_for(owner, node)
@@ -73,7 +73,8 @@ class Evacuation:
             return
 
     def _target_for(self, session: Session, node: Node) -> Seat | None:
-        """A device of another host with room for the session's tensors: best one that serves its flavor, where the least is parked."""
+        """A device of another host with room for the session's tensors: one that serves its flavor first, then where the least is
+        parked."""
         need, flavor = tensor_bytes(session), self._fleet.flavors[session.flavor]
         best: tuple[tuple[bool, int, int, int], Seat] | None = None
         for other in self._fleet.nodes.values():
@@ -88,7 +89,7 @@ class Evacuation:
         return None if best is None else best[1]
 
     def carry(self, worker: Worker, session: Session) -> None:
-        """The worker is there: it is told what to fetch. It is needed no more where somebody else fetches it already."""
+        """The worker is ready: it is told what to fetch, or dismissed if another worker fetches it already."""
         image = session.image
         if image is None or image.source is None or session.worker is not None:
             self._processes.dismiss(worker, drains_milli=0)
@@ -98,7 +99,7 @@ class Evacuation:
         self._step.out.append(TellWorker(worker.id, carry(session, image.source, self._limits)))
 
     def carried(self, worker: Worker, session: Session, message: wire.Left) -> None:
-        """The worker has all of it, and keeps it from now on."""
+        """The worker has all of the tensors, and holds them from now on."""
         before = session.image
         if before is None or session.worker is not None:
             self._processes.dismiss(worker, drains_milli=0)
@@ -118,7 +119,7 @@ def _image_of(carrier: Worker) -> Worker | None:
 
 
 def _movable(node: Node) -> Iterator[Worker]:
-    """The host's workers whose sessions' tensors are off devices and can be carried away, those first whose clients have left them."""
+    """The host's workers whose tensors are off devices and can be moved. Those that their clients have left come first."""
     there = {worker.id: worker for seat in node.seats for worker in seat.workers.values() if worker.device.node == node.name}
     kept = [worker for worker in there.values() if worker.away_ns is None and worker.parked_bytes is not None]
     yield from (worker for worker in kept if worker.keeps is not None and worker.keeps.worker is None and _waits_for_no_place(worker.keeps))

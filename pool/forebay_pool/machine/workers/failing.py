@@ -21,15 +21,15 @@ from forebay_pool.placement.choice import in_want, spares_for
 from forebay_pool.placement.fleet import Fleet
 
 RETRY_SECONDS_MAX = 60
-"""Longest pause between attempts to prestart a worker on a device where workers die."""
+"""The longest pause between attempts to start a worker on a device where workers die."""
 FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS")
-"""Signals that a process brings upon itself. Nobody else sends them here: the pool, and a host that is short of memory, send SIGKILL."""
+"""Signals of a process's own faults. The pool, and a host that is short of memory, send SIGKILL instead."""
 LIES_MAX = 3
-"""A device on which so many workers in a row lied about their memory is closed."""
+"""A device is closed after so many workers in a row that exceeded their memory."""
 
 
 class Failing:
-    """Parts workers from their sessions when they fail or are gone."""
+    """Separates workers from their sessions when they fail or are gone."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Failing:
         self._granting.show_and_settle(worker)
 
     def _crashed(self, worker: Worker, cause: str) -> bool:
-        """Whether the process ended by a fault of its own within a lease: it is its session's calls alone that it carries out then."""
+        """True if the process ended by a fault of its own within a lease. Within a lease it carries out its session's calls alone."""
         session = worker.session
         lease = None if session is None else session.lease
         if session is None or lease is None or not (isinstance(cause, Cause) and cause.code == "killed"):
@@ -88,9 +88,9 @@ class Failing:
         return crashed
 
     def fail(self, worker: Worker, cause: str, by_program: bool = False) -> None:
-        """The worker is taken for dead, and killed; its device is not leased again before it is gone.
+        """The worker is given up and killed. Its device is not leased again before the process is gone.
 
-        ``by_program`` says that it computes for too long, which is its program's doing, and no failure of ours: its lease is billed.
+        ``by_program``: its program computes for too long, which is no failure of the pool. The lease is billed.
         """
         session = worker.session
         held = session is not None and session.lease is not None
@@ -100,7 +100,7 @@ class Failing:
         self._granting.show_and_settle(worker)
 
     def _part(self, worker: Worker, cause: str, drains: bool, by_program: bool = False) -> None:
-        """Separates a dead worker from its session: one that ever had a lease is lost, another tries a new worker."""
+        """Separates a dead worker from its session. The session is lost if it ever had a lease; otherwise it tries another worker."""
         session, seat, kept = worker.session, self._fleet.seats[worker.device.id], worker.keeps
         lease = None if session is None else session.lease
         if lease is not None:
@@ -116,7 +116,7 @@ class Failing:
             pause_seconds = min(RETRY_SECONDS_MAX, 2 ** min(seat.failures - 1, 10))
             seat.retry_ns = self._step.now_ns + pause_seconds * SECOND
         if kept is not None and kept.worker is not None and kept.worker.state == "bound":
-            kept.worker.opened = True  # it has them
+            kept.worker.opened = True  # it has the tensors
             self._step.touch(kept)
             self._step.save(kept)
         elif kept is not None:
@@ -129,7 +129,7 @@ class Failing:
             if request is not None:
                 self._retry(request, cause)
         elif session is None:
-            return  # the tensors are where they were
+            return  # its session's tensors are still where they were
         elif opened and session.image is not None and lease is not None and not self._admission.stopping:
             self._fetch_again(session, lease, cause)
         elif opened:
@@ -138,7 +138,7 @@ class Failing:
             self._retry(session.request, cause)
 
     def _fetch_again(self, session: Session, lease: Lease, cause: str) -> None:
-        """The worker died before the client sent it anything: another one fetches the tensors from where they still are."""
+        """The worker died before its client used it. Another one fetches the tensors, which are still where they were."""
         if lease.attempts + 1 >= self._limits.worker_attempts_max:
             self._ending.end(session, "failed", Cause("workers_died_moving", cause, attempts=lease.attempts + 1))
             return
@@ -148,7 +148,7 @@ class Failing:
         self._step.save(session)
 
     def _retry(self, request: Request, cause: str) -> None:
-        """A worker died before the grant: another one, so many times; the user pays nothing for it."""
+        """A worker died before the grant. Another one is tried, a bounded number of times; the user pays nothing for it."""
         request.attempts += 1
         if request.attempts < self._limits.worker_attempts_max:
             self._granting.place_again(request)
@@ -156,7 +156,7 @@ class Failing:
         self._granting.drop(request.session, refusals.workers_die(request.number, request.attempts, cause))
 
     def exceeds_call_time(self, worker: Worker, operator: str, seconds: float) -> bool:
-        """Whether one call of its program's runs for too long: nothing interrupts it, so the worker is ended."""
+        """Fails the worker if one call runs for too long, since nothing interrupts a call. True if it did."""
         if seconds <= self._limits.call_seconds_max:
             return False
         cause = Cause("endless_call", operator=operator, seconds=f"{self._limits.call_seconds_max:g}")
@@ -164,7 +164,7 @@ class Failing:
         return True
 
     def exceeds_memory(self, worker: Worker, memory_bytes: int) -> bool:
-        """Whether the worker says that it holds more than was set aside for it: it is not to be trusted, and fails."""
+        """Fails the worker if it reports more memory than was reserved for it: it cannot be trusted. True if it did."""
         if not worker.reserved_bytes or memory_bytes <= worker.reserved_bytes:
             return False
         seat = self._fleet.seats[worker.device.id]

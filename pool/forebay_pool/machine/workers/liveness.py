@@ -13,9 +13,9 @@ from forebay_pool.placement.fleet import Fleet, computes_on, lateness
 from forebay_pool.queue.queue import Queue
 
 SILENCE_HEARTBEATS = 3
-"""A worker that was silent for so many heartbeats hangs. One with a session's tensors may come to itself, and is waited for."""
+"""A worker that is silent for so many heartbeats hangs. One that has a session's tensors may recover, and is waited for."""
 UNASSIGNED_HEARTBEAT_SECONDS = 5.0
-"""Period of a worker's heartbeats before it was told one."""
+"""The period of a worker's heartbeats before it has been told one."""
 
 
 class Liveness:
@@ -30,33 +30,33 @@ class Liveness:
         self._failing = failing
 
     def hangs(self, worker: Worker) -> bool:
-        """Whether it fell silent, whatever became of its link; else one that is away has lost its link alone."""
+        """True if the worker fell silent, whether or not it has a link. Other workers that are away have lost their link alone."""
         return worker.away_ns is not None and worker.away_ns - worker.seen_ns > self._silence_ns(worker)
 
     def _silence_ns(self, worker: Worker) -> int:
-        """After so long without a word it hangs."""
+        """A worker that has been silent for longer than this hangs."""
         own_period = worker.state in ("bound", "left")
         beat_seconds = self._limits.heartbeat_seconds
         return int(SILENCE_HEARTBEATS * (beat_seconds if own_period else max(beat_seconds, UNASSIGNED_HEARTBEAT_SECONDS)) * SECOND)
 
     def recovers(self, worker: Worker) -> None:
-        """It hung, with its link intact: what it was told meanwhile waits there, and it goes on with that."""
+        """A worker that hung is heard again. Messages to it waited in its link, so it goes on with them."""
         silent_ns = self._step.now_ns - worker.seen_ns
         extend_deadlines(worker, silent_ns, self._step.now_ns)
         worker.away_ns = None
         for own in (worker.session, worker.keeps, worker.carries):
             if own is not None:
-                self._step.show(own)  # what it keeps off its device is metered from now on at the latest
+                self._step.show(own)  # bytes that it holds off its device are metered from now on at the latest
         self._step.note("worker_heard_again", worker=worker.id, node=worker.device.node, seconds=f"{silent_ns / SECOND:.0f}")
         self._granting.show_and_settle(worker)
 
     def check(self) -> None:
-        """Fails workers that are silent or late, and kills those that do not end."""
+        """Fails workers that are silent or late, and kills dismissed workers that do not exit."""
         soon_ns = int(SILENCE_HEARTBEATS * self._limits.heartbeat_seconds * SECOND)
         for worker in list(self._fleet.workers.values()):
             quiet_ns = self._step.now_ns - worker.seen_ns
             if quiet_ns <= soon_ns and worker.deadline_ns is worker.away_ns is worker.leave_by_ns is None:
-                continue  # as nearly all are
+                continue  # nearly all workers end here
             silent = worker.state != "starting" and quiet_ns > self._silence_ns(worker)
             late = worker.deadline_ns is not None and self._step.now_ns > worker.deadline_ns
             if worker.state == "ending":
@@ -74,7 +74,7 @@ class Liveness:
                 self._failing.fail(worker, lateness(worker, self._limits), by_program=computes_on(worker))
 
     def _falls_silent(self, worker: Worker) -> None:
-        """It hangs, or its host does. With a session's tensors it is waited for, as one without a link is; else another takes its place."""
+        """The worker or its host hangs. If it has a session's tensors it is waited for; otherwise another worker takes its place."""
         self._step.note("worker_silent", worker=worker.id, node=worker.device.node)
         if worker.keeps is not None or (worker.session is not None and worker.opened):
             worker.away_ns = self._step.now_ns
@@ -83,7 +83,7 @@ class Liveness:
             self._failing.fail(worker, Cause("silent", heartbeats=SILENCE_HEARTBEATS))
 
     def _check_absent(self, worker: Worker, away_ns: int, hangs: bool) -> None:
-        """Gives it up in time. One that hangs keeps its place for as long as one call may run, unless somebody waits for a device."""
+        """Gives the worker up in time. A worker that hangs is waited for as long as one call may run, unless requests wait."""
         patience_seconds = self._limits.resume_seconds
         if hangs and not self._queue.waiting:
             patience_seconds = max(patience_seconds, self._limits.call_seconds_max)
@@ -97,7 +97,7 @@ class Liveness:
 
 
 def extend_deadlines(worker: Worker, missed_ns: int, now_ns: int) -> None:
-    """The worker has so much longer for all that it is waited for."""
+    """Moves all of the worker's deadlines by the time that was missed."""
     worker.seen_ns = min(now_ns, worker.seen_ns + missed_ns)
     worker.away_ns = None if worker.away_ns is None else min(now_ns, worker.away_ns + missed_ns)
     worker.deadline_ns = None if worker.deadline_ns is None else worker.deadline_ns + missed_ns

@@ -21,7 +21,7 @@ from forebay_pool.queue.accounts import Accounts
 
 
 class Moving:
-    """Hears that sessions left their workers, and has them do so."""
+    """Has sessions leave their workers, and follows them."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Moving:
         self._evacuation = evacuation
 
     def left(self, worker: Worker, message: wire.Left) -> None:
-        """The session is between two workers. A lease that was open goes on elsewhere, as another one."""
+        """The session has left the worker and is between two workers. An open lease goes on elsewhere as a new one."""
         session = worker.session
         if worker.state == "carrying" and worker.carries is not None:
             self._evacuation.carried(worker, worker.carries, message)
@@ -75,12 +75,12 @@ class Moving:
         self._granting.show_and_settle(worker)
 
     def _suits(self, request: Request, image_bytes: int) -> bool:
-        """Whether the place was chosen, and what the tensors turned out to take is set aside there."""
+        """True if the request has a place with enough memory reserved for the tensors."""
         place = request.place
         return place is not None and image_bytes <= self._fleet.seats[place.devices[0].id].holders[request.session].memory_bytes
 
     def taken_over(self, worker: Worker, session: Session) -> None:
-        """The worker has the tensors that it was told to fetch. The one that the session left keeps them until the client is here."""
+        """The worker has fetched the tensors. The worker that the session left holds them too, until the client is here."""
         if session.image is None:
             return
         if session.request is None or session.request.place is None:
@@ -90,7 +90,7 @@ class Moving:
         self._step.note("session_moved", session=session.id, tenant=session.tenant, worker=worker.id, device=worker.device.id)
 
     def release_image(self, session: Session) -> None:
-        """The worker that fetched the tensors serves the client: the one that the session left may go."""
+        """The worker that fetched the tensors serves the client: the worker that the session left is dismissed."""
         if session.image is not None and session.worker is not None and session.worker.opened:
             self._processes.dismiss(session.image, drains_milli=0)
             self._parked.note_room(session)

@@ -20,7 +20,7 @@ from forebay_pool.placement.fleet import Fleet
 
 
 class Workers:
-    """Hears workers."""
+    """Handles what workers say of themselves and of their sessions."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Workers:
             self._evacuation.carry(worker, worker.carries)
         elif worker.state == "starting":
             worker.state, worker.address, worker.deadline_ns, worker.away_ns = "warm", message.address, None, None
-            self._fleet.doubt(worker, False)  # if another pool started it, it has done nothing yet
+            self._fleet.doubt(worker, False)  # a worker that another pool started has done nothing yet
             self._step.note("worker_ready", worker=worker.id, device=worker.device.id, torch=message.torch, pid=message.pid)
             self._granting.show_and_settle(worker)
 
@@ -90,7 +90,7 @@ class Workers:
             self._granting.settle(worker)
 
     def note_parked(self, worker: Worker, parked_bytes: int) -> None:
-        """Its device is free of it; whoever calls this settles the seat."""
+        """The tensors are off the device. The caller settles the seat."""
         worker.parking, worker.restoring, worker.deadline_ns = False, False, None
         worker.memory_bytes, worker.parked_bytes = 0, parked_bytes
         self._fleet.reserve(worker, 0)
@@ -110,11 +110,11 @@ class Workers:
         if session is None or worker.state != "bound":
             return
         if session.lease is None:
-            self._granting.stay(worker, session)  # what comes before a LEAVE needs a lease here
+            self._granting.stay(worker, session)  # work before the LEAVE needs a lease here
         self.starve(session)
 
     def starve(self, session: Session) -> None:
-        """Device work waits: the pool asks on the session's behalf, unless its client does not read and is not there to go on."""
+        """Device work waits. The pool requests a lease for the session, unless its client does not read."""
         if session.lease is not None or session.request is not None or self._admission.stopping:
             return
         if session.span is not None and not session.stalled:
