@@ -119,6 +119,27 @@ def test_no_part_of_the_state_machine_inherits_another() -> None:
     assert not heirs, f"give the one to the other's constructor: {heirs}"
 
 
+def listed_under(heading: str) -> list[str]:
+    """The names that the list below a heading of the state machine's page begins its entries with."""
+    page = ast.get_docstring(tree_of(MACHINE / "__init__.py")) or ""
+    return re.findall(r"^- ``(\w+)``: ", page.split(f"**{heading}**")[1].split("**")[0], re.MULTILINE)
+
+
+def called_in(method: str) -> list[str]:
+    """What a method of the state machine calls, in the order of the text."""
+    (machine,) = [node for node in tree_of(MACHINE / "state_machine.py").body if isinstance(node, ast.ClassDef)]
+    (body,) = [node for node in machine.body if isinstance(node, ast.FunctionDef) and node.name == method]
+    calls = sorted((node for node in ast.walk(body) if isinstance(node, ast.Call)), key=lambda node: (node.lineno, node.col_offset))
+    return [ast.unparse(node.func.value if isinstance(node.func, ast.Subscript) else node.func).split(".")[-1] for node in calls]
+
+
+def test_the_order_of_an_event_and_of_a_tick_is_written_down() -> None:
+    aside = {"InvariantBroken", "add", "type", "int"}
+    event = [name for name in called_in("handle") if name not in aside]
+    assert list(dict.fromkeys(event)) == listed_under("One event")
+    assert [name for name in called_in("_tick") if name not in aside] == listed_under("One tick")
+
+
 METHODS_MAX = 40
 MEMBERS_MAX = 25
 LARGE = {

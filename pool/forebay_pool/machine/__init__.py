@@ -43,10 +43,29 @@ process. From the top, by module:
 37. ``base.messages``: what worker and client are told of a session, its flavor and its lease
 38. ``base.eviction``: what may be parked
 
-**The order of one event**, as ``StateMachine.handle`` has it:
+**One event**, as ``StateMachine.handle`` has it:
 
-1. the handler of the event's type, which may change anything and notes in the worklist what that may have freed;
-2. the worklist is offered: groups, accounts with a bench, their lanes, the whole queue, seats, makes; again until it is empty;
-3. sessions that may not be parked end, and what they leave is offered in the same way, until none is left;
-4. stretches of parked time follow the sessions that changed.
+- ``_on``: the handler of the event's type changes records, and notes in the worklist what that may have freed.
+- ``offer_all``: the worklist is offered: groups, accounts with a bench, their lanes, the whole queue, seats, makes; until it is empty.
+- ``end_overfull``: sessions that may not be parked end, and what they leave is offered in the same way, until none is left.
+- ``follow_changes``: stretches of parked time begin and end with the sessions that changed.
+
+**One tick**, as ``StateMachine._tick`` has it:
+
+- ``extend_deadlines``: if the pool stood still, all deadlines move, and the next three wait for the next tick.
+- ``check``: workers that are silent or late fail.
+- ``give_up``: sessions whose clients did not come back end.
+- ``end_awaiting``: sessions that waited for a pool before this one have asked again, or have had time to.
+- ``check``: groups that have gathered for long enough go on.
+- ``write``: segments that are over are metered, and confirmations are written.
+- ``check``: leases whose grace period is over close, and accounts that are used up are revoked.
+- ``check_deadlines``: leases on nodes whose deadline has passed are taken back.
+- ``promote``: requests that waited for very long rank first.
+- ``offer_again``: the queue is offered what ranks and time have changed.
+- ``move_waiting``: requests whose devices stay busy move.
+- ``send_all``: waiting clients are told their positions.
+- ``evacuate``: parked sessions leave drained hosts.
+- ``dismiss_spare``: a worker that was started ahead of need gives its slot to a request.
+- ``prestart``: workers are started ahead of need.
+- ``scale``: nodes are asked for and given back.
 """

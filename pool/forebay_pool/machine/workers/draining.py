@@ -34,7 +34,7 @@ class Draining:
         self._granting = granting
 
     def cordon(self, seat: Seat, cause: Cause, drains: bool, lasting: bool) -> None:
-        """The device's health, or its workers, forbid new leases; with ``drains`` open leases too."""
+        """The device's health, or its workers, forbid new leases; with ``drains`` open leases are taken back too."""
         known = seat.cordon
         if known is None:
             seat.cordon = Cordon((cause,), "health", drains, lasting)
