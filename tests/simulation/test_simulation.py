@@ -23,8 +23,9 @@ from forebay_pool.machine.leasing.queue_positions import QueuePositions
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
 from forebay_pool.machine.operations import Operations
 from forebay_pool.machine.sessions.restoring import Restoring
-from forebay_pool.machine.sessions.resuming import Resuming
 from forebay_pool.machine.sessions.rules import Rules
+from forebay_pool.machine.sessions.takeover import Takeover
+from forebay_pool.machine.sessions.worker_returns import WorkerReturns
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.machine.workers.closing import Closing
 from forebay_pool.machine.workers.draining import Draining
@@ -331,7 +332,7 @@ class ForgetsLeasesOverARestart(Restoring):
     def _restore_lease(self, kept: LeaseSnapshot) -> None: ...
 
 
-class BillsTheAbsence(Resuming):
+class BillsTheAbsence(WorkerReturns):
     def _resume_lease(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
         if session.lease is not None:
             session.lease.confirmed_ns = self._step.now_ns
@@ -347,8 +348,8 @@ class MetersBeforeItIsCertain(Leases):
         self._limits = limits
 
 
-class ForgetsFirstWorkers(Resuming):
-    def _adopt(self, worker: Worker | None, session: Session | None, shown: str | None) -> None: ...
+class ForgetsFirstWorkers(Takeover):
+    def adopt(self, worker: Worker | None, session: Session | None, shown: str | None) -> None: ...
 
 
 class SkipsWhatWasMetered(Restoring):

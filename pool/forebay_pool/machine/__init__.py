@@ -11,37 +11,40 @@ process. From the top, by module:
 5. ``operations``: what operators, probes and launchers say of nodes and devices
 6. ``sessions.confirming``: until when leases are confirmed is written
 7. ``sessions.restoring``: going on where another pool stopped
-8. ``sessions.resuming``: clients and workers that are back after a broken link
-9. ``sessions.absence``: clients and workers whose links broke
-10. ``sessions.clients``: what clients say
-11. ``sessions.rules``: quotas, budgets, flavors and policies that change
-12. ``workers.liveness``: workers that fall silent, are late, or are not back in time
-13. ``workers.workers``: what workers say of themselves and of their sessions' tensors
-14. ``workers.closing``: workers say that a lease's work is over, or waits
-15. ``workers.moving``: sessions that leave a worker for another one
-16. ``workers.failing``: workers that fail, or are gone
-17. ``workers.ending``: sessions that end, or are lost with their worker
-18. ``workers.evacuation``: hosts that are drained, and how parked sessions leave them
-19. ``workers.draining``: devices that are closed, and how they are emptied
-20. ``leasing.scheduler``: the fleet, the queue, and the parts below
-21. ``leasing.revoking``: leases that are taken back, with grace
-22. ``leasing.offering``: what became free is offered to the requests whose turn it is
-23. ``leasing.groups``: leases that are granted together, or not at all
-24. ``leasing.granting``: from a request to a lease
-25. ``leasing.preparing``: room is made on a place, and a worker is readied
-26. ``leasing.place_finder``: where a lease can be opened now
-27. ``leasing.reservations``: what is reserved for requests that wait
-28. ``leasing.worker_processes``: workers are started and dismissed
-29. ``leasing.queue_positions``: what those who wait are told
-30. ``leasing.parking``: sessions that are parked, and the time for which they are
-31. ``leasing.leases``: opened, given back, closed, metered
-32. ``base.admission``: whether leases may open at all
-33. ``base.step``: the event at hand, and the instructions that it leads to
-34. ``base.worklist``: what the event may have freed, until it is offered
-35. ``base.story``: what happened to an object
-36. ``base.refusals``: what is refused, and why
-37. ``base.messages``: what worker and client are told of a session, its flavor and its lease
-38. ``base.eviction``: what may be parked
+8. ``sessions.worker_returns``: workers that are back after a broken link
+9. ``sessions.client_returns``: clients that are back after a broken link
+10. ``sessions.takeover``: what a pool before this one did and did not write
+11. ``sessions.absence``: clients and workers whose links broke
+12. ``sessions.clients``: what clients say
+13. ``sessions.joining``: sessions that join, and that leave
+14. ``sessions.rules``: quotas, budgets, flavors and policies that change
+15. ``workers.liveness``: workers that fall silent, are late, or are not back in time
+16. ``workers.workers``: what workers say of themselves and of their sessions' tensors
+17. ``workers.closing``: workers say that a lease's work is over, or waits
+18. ``workers.moving``: sessions that leave a worker for another one
+19. ``workers.failing``: workers that fail, or are gone
+20. ``workers.ending``: sessions that end, or are lost with their worker
+21. ``workers.evacuation``: hosts that are drained, and how parked sessions leave them
+22. ``workers.draining``: devices that are closed, and how they are emptied
+23. ``leasing.scheduler``: the fleet, the queue, and the parts below
+24. ``leasing.revoking``: leases that are taken back, with grace
+25. ``leasing.offering``: what became free is offered to the requests whose turn it is
+26. ``leasing.groups``: leases that are granted together, or not at all
+27. ``leasing.granting``: from a request to a lease
+28. ``leasing.preparing``: room is made on a place, and a worker is readied
+29. ``leasing.place_finder``: where a lease can be opened now
+30. ``leasing.reservations``: what is reserved for requests that wait
+31. ``leasing.worker_processes``: workers are started and dismissed
+32. ``leasing.queue_positions``: what those who wait are told
+33. ``leasing.parking``: sessions that are parked, and the time for which they are
+34. ``leasing.leases``: opened, given back, closed, metered
+35. ``base.admission``: whether leases may open at all
+36. ``base.step``: the event at hand, and the instructions that it leads to
+37. ``base.worklist``: what the event may have freed, until it is offered
+38. ``base.story``: what happened to an object
+39. ``base.refusals``: what is refused, and why
+40. ``base.messages``: what worker and client are told of a session, its flavor and its lease
+41. ``base.eviction``: what may be parked
 
 **One event**, as ``StateMachine.handle`` has it:
 

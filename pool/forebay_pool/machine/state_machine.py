@@ -19,11 +19,14 @@ from forebay_pool.machine.operations import Operations
 from forebay_pool.machine.outlooks import Outlooks
 from forebay_pool.machine.scaling import Scaling
 from forebay_pool.machine.sessions.absence import Absence
+from forebay_pool.machine.sessions.client_returns import ClientReturns
 from forebay_pool.machine.sessions.clients import Clients
 from forebay_pool.machine.sessions.confirming import Confirming
+from forebay_pool.machine.sessions.joining import Joining
 from forebay_pool.machine.sessions.restoring import Restoring
-from forebay_pool.machine.sessions.resuming import Resuming
 from forebay_pool.machine.sessions.rules import Rules
+from forebay_pool.machine.sessions.takeover import Takeover
+from forebay_pool.machine.sessions.worker_returns import WorkerReturns
 from forebay_pool.machine.workers.closing import Closing
 from forebay_pool.machine.workers.draining import Draining
 from forebay_pool.machine.workers.ending import Ending
@@ -106,15 +109,16 @@ class StateMachine:
         workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving)
         liveness = Liveness(step, limits, fleet, queue, granting, failing)
         rules = Rules(step, worklist, sessions, fleet, queue, accounts, granting, lends.revoking)
+        joining = Joining(step, admission, limits, sessions, fleet, positions, lends.groups, ending)
         clients = Clients(
-            step, admission, limits, sessions, fleet, queue, accounts, leases, positions, granting, lends.groups, lends.revoking, ending,
-            failing, moving, rules,
-        )  # fmt: skip
+            step, admission, limits, fleet, queue, accounts, leases, positions, granting, lends.revoking, failing, moving, rules
+        )
         absence = Absence(step, worklist, admission, limits, sessions, fleet, leases, parked, granting, lends.groups, ending, failing)
-        resuming = Resuming(
-            step, limits, sessions, fleet, leases, parked, positions, granting, lends.groups, draining, evacuation, ending, failing, moving,
-            closing, workers,
-        )  # fmt: skip
+        takeover = Takeover(step, fleet)
+        clients_back = ClientReturns(step, sessions, fleet, leases, positions, lends.groups, ending, workers, takeover)
+        workers_back = WorkerReturns(
+            step, limits, sessions, fleet, parked, granting, draining, evacuation, ending, failing, moving, closing, workers, takeover
+        )
         restoring = Restoring(step, admission, limits, sessions, fleet, accounts, leases, parked, granting, failing, absence)
         operations = Operations(step, worklist, limits, fleet, draining, failing, moving)
         self._evacuation, self._ending, self._liveness, self._absence, self._operations = evacuation, ending, liveness, absence, operations
@@ -122,9 +126,9 @@ class StateMachine:
         self._outlooks = Outlooks(step, fleet, queue, lends.lengths, lends.arrivals, processes)
         self._scaling = Scaling(step, limits, sessions, fleet, queue, lends.lengths, lends.arrivals, operations)
         self.limits = limits
-        self._on = self._event_handlers(clients, moving, resuming, restoring, failing, rules)
-        self._on_client = client_handlers(clients, resuming)
-        self._on_worker = worker_handlers(workers, closing, moving, resuming)
+        self._on = self._event_handlers(joining, moving, clients_back, restoring, failing, rules)
+        self._on_client = client_handlers(clients, clients_back)
+        self._on_worker = worker_handlers(workers, closing, moving, workers_back)
 
     # Where the rest of the pool looks
 
@@ -183,18 +187,18 @@ class StateMachine:
         return out
 
     def _event_handlers(
-        self, clients: Clients, moving: Moving, resuming: Resuming, restoring: Restoring, failing: Failing, rules: Rules
+        self, joining: Joining, moving: Moving, clients_back: ClientReturns, restoring: Restoring, failing: Failing, rules: Rules
     ) -> dict[type[Any], Callable[[Any], None]]:
         """What handles an event, by its type."""
         return {
             Restored: restoring.restored,
             SessionAway: self._absence.session_away,
             WorkerAway: self._absence.worker_away,
-            SessionJoined: clients.session_joined,
+            SessionJoined: joining.session_joined,
             ClientSaid: self._client_said,
-            SessionGrouped: resuming.session_grouped,
-            SessionLeft: clients.session_over,
-            SessionDismissed: clients.session_over,
+            SessionGrouped: clients_back.session_grouped,
+            SessionLeft: joining.session_over,
+            SessionDismissed: joining.session_over,
             SessionMoved: moving.session_moved,
             SessionParked: moving.session_parked,
             WorkerSaid: self._worker_said,
@@ -279,10 +283,10 @@ class StateMachine:
                 self.scheduler.processes.dismiss(worker, drains_milli=0)
 
 
-def client_handlers(clients: Clients, resuming: Resuming) -> dict[type[Any], Callable[[Session, Any], None]]:
+def client_handlers(clients: Clients, back: ClientReturns) -> dict[type[Any], Callable[[Session, Any], None]]:
     """What handles a message of a session's client, by its type."""
     return {
-        wire.ResumeSession: resuming.resume_session,
+        wire.ResumeSession: back.resume_session,
         wire.Acquire: clients.acquire,
         wire.Cancel: clients.cancel,
         wire.ChooseFlavor: clients.choose_flavor,
@@ -294,11 +298,11 @@ def client_handlers(clients: Clients, resuming: Resuming) -> dict[type[Any], Cal
 
 
 def worker_handlers(
-    workers: Workers, closing: Closing, moving: Moving, resuming: Resuming
+    workers: Workers, closing: Closing, moving: Moving, back: WorkerReturns
 ) -> dict[type[Any], Callable[[Worker, Any], None]]:
     """What handles a message of a worker, by its type."""
     return {
-        wire.ResumeWorker: resuming.resume_worker,
+        wire.ResumeWorker: back.resume_worker,
         wire.Ready: workers.ready,
         wire.Assigned: workers.assigned,
         wire.Drained: closing.drained,

@@ -1,34 +1,24 @@
-"""What clients say: they join, ask for leases, give them back, choose, and leave."""
+"""What clients of sessions say: they ask for leases, give them back, and choose."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from forebay_wire import messages as wire
 
-from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine.base import refusals
 from forebay_pool.machine.base.admission import Admission
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.granting import Granting
-from forebay_pool.machine.leasing.groups import Groups
 from forebay_pool.machine.leasing.leases import Leases
 from forebay_pool.machine.leasing.queue_positions import QueuePositions
 from forebay_pool.machine.leasing.revoking import Revoking
+from forebay_pool.machine.sessions.joining import SCARCE_PERCENT, is_left_to_others
 from forebay_pool.machine.sessions.rules import Rules
-from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.moving import Moving
-from forebay_pool.model.causes import Cause
-from forebay_pool.model.events import SessionDismissed, SessionJoined, SessionLeft
 from forebay_pool.model.types import Limits, Session
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.accounts import Accounts
 from forebay_pool.queue.queue import Queue
-
-SCARCE_PERCENT = 75
-"""Beyond this part of the sessions, or of the places in the queue, only users who have few of them get more."""
-FEW = 16
 
 
 class Clients:
@@ -39,16 +29,13 @@ class Clients:
         step: Step,
         admission: Admission,
         limits: Limits,
-        sessions: dict[str, Session],
         fleet: Fleet,
         queue: Queue,
         accounts: Accounts,
         leases: Leases,
         positions: QueuePositions,
         granting: Granting,
-        groups: Groups,
         revoking: Revoking,
-        ending: Ending,
         failing: Failing,
         moving: Moving,
         rules: Rules,
@@ -56,64 +43,17 @@ class Clients:
         self._step = step
         self._admission = admission
         self._limits = limits
-        self._sessions = sessions
         self._fleet = fleet
         self._queue = queue
         self._accounts = accounts
         self._leases = leases
         self._positions = positions
         self._granting = granting
-        self._groups = groups
         self._revoking = revoking
-        self._ending = ending
         self._failing = failing
         self._moving = moving
         self._rules = rules
 
-    def session_joined(self, event: SessionJoined) -> None:
-        refusal = self._refusal_of_session(event)
-        if refusal is not None:
-            self._step.send(event.session, refusal)
-            return
-        session = Session(
-            id=event.session,
-            secret=event.secret,
-            tenant=event.tenant,
-            user=event.user,
-            process=event.process,
-            flavor=event.flavor,
-            priority=event.priority,
-            since_ns=self._step.now_ns,
-            since_unix_ns=self._step.unix_ns,
-            used_ns=self._step.now_ns,
-        )
-        self._sessions[session.id] = session
-        if event.group is not None:
-            self._groups.join(session, event.group)
-        self._positions.send_flavor(session)
-        self._step.save(session)
-        self._step.show(session)
-
-    def _refusal_of_session(self, event: SessionJoined) -> wire.Refused | None:
-        """The refusal of a new session; None if it may join."""
-        if event.session in self._sessions:
-            raise InvariantBroken(f"session {event.session} joined twice")
-        if self._admission.stopping:
-            return refusals.shutting_down()
-        if len(self._sessions) >= self._limits.sessions_max or is_left_to_others(event, self._sessions.values(), self._limits.sessions_max):
-            return refusals.too_many_sessions(self._limits.sessions_max)
-        flavor = self._fleet.flavors.get(event.flavor)
-        if flavor is None:
-            return refusals.unknown_flavor(event.flavor, self._fleet)
-        why = self._fleet.why_not(flavor, event.tenant)
-        return None if why is None else refusals.not_servable(Cause("choose_another", why))
-
-    def session_over(self, event: SessionLeft | SessionDismissed) -> None:
-        session = self._sessions.get(event.session)
-        if session is not None and isinstance(event, SessionDismissed):
-            self._ending.end(session, event.reason, event.cause)
-        elif session is not None:
-            self._ending.end(session, "released", None)
 
     def acquire(self, session: Session, message: wire.Acquire) -> None:
         lease, pending = session.lease, session.request
@@ -219,10 +159,3 @@ class Clients:
         self._positions.send_flavor(session)
         self._step.save(session)
         self._step.show(session)
-
-
-def is_left_to_others(one: SessionJoined | Session, others: Collection[Session], most: int) -> bool:
-    """True if most of the places are taken and this user has a few of them: the rest is left to other users."""
-    if len(others) < most * SCARCE_PERCENT // 100:
-        return False
-    return sum(other.user == one.user and other.tenant == one.tenant for other in others) >= FEW

@@ -1,4 +1,4 @@
-"""Clients and workers that are back after their links broke.
+"""Workers that are back after their links broke.
 
 A worker without a link still has its session's tensors, and still computes. When it is back it reports its lease. If it held the lease all
 the time, the lease goes on. Otherwise the lease ended when the worker says, or when it was last confirmed.
@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
-from forebay_pool.machine.base.messages import assignment, is_ticket
+from forebay_pool.machine.base.messages import assignment
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.granting import Granting
-from forebay_pool.machine.leasing.groups import Groups
-from forebay_pool.machine.leasing.leases import Leases
 from forebay_pool.machine.leasing.parking import ParkedSessions
-from forebay_pool.machine.leasing.queue_positions import QueuePositions
+from forebay_pool.machine.sessions.takeover import Takeover
 from forebay_pool.machine.workers.closing import Closing
 from forebay_pool.machine.workers.draining import Draining
 from forebay_pool.machine.workers.ending import Ending
@@ -23,15 +21,14 @@ from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.moving import Moving
 from forebay_pool.machine.workers.workers import Workers
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.events import SessionGrouped
 from forebay_pool.model.instructions import TellWorker
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.types import Limits, Session, Worker
 from forebay_pool.placement.fleet import Fleet
 
 
-class Resuming:
-    """Takes back clients and workers that had lost their links."""
+class WorkerReturns:
+    """Takes back workers that had lost their links."""
 
     def __init__(
         self,
@@ -39,11 +36,8 @@ class Resuming:
         limits: Limits,
         sessions: dict[str, Session],
         fleet: Fleet,
-        leases: Leases,
         parked: ParkedSessions,
-        positions: QueuePositions,
         granting: Granting,
-        groups: Groups,
         draining: Draining,
         evacuation: Evacuation,
         ending: Ending,
@@ -51,16 +45,14 @@ class Resuming:
         moving: Moving,
         closing: Closing,
         workers: Workers,
+        takeover: Takeover,
     ) -> None:
         self._step = step
         self._limits = limits
         self._sessions = sessions
         self._fleet = fleet
-        self._leases = leases
         self._parked = parked
-        self._positions = positions
         self._granting = granting
-        self._groups = groups
         self._draining = draining
         self._evacuation = evacuation
         self._ending = ending
@@ -68,52 +60,11 @@ class Resuming:
         self._moving = moving
         self._closing = closing
         self._workers = workers
-
-    def session_grouped(self, event: SessionGrouped) -> None:
-        session = self._sessions.get(event.session)
-        if session is None or session.group is not None or session.request is not None:
-            return
-        group = self._groups.join(session, event.group)
-        if group is not None:
-            group.gathered = True
-
-    def resume_session(self, session: Session, message: wire.ResumeSession) -> None:
-        self._adopt(self._fleet.workers.get(message.worker or ""), session, message.ticket)
-        worker, lease = session.worker, session.lease
-        session.away_ns, session.stalled = None, False
-        at = {holder.id for holder in (worker, session.image) if holder is not None} | {session.left}
-        if message.worker is not None and message.worker not in at:
-            self._ending.end(session, "failed", Cause("worker_unknown", worker=message.worker))
-            return
-        if worker is not None and worker.id == message.worker and not worker.opened:
-            self._resume_opened(worker, session)
-        session.span = session.span or message.span
-        self._positions.send_flavor(session)
-        if message.epoch is not None and (lease is None or lease.epoch != message.epoch):
-            self._step.send(session.id, _closed(session, message.epoch))
-        if lease is not None and lease.state == "open" and lease.epoch != message.epoch:
-            self._leases.send_granted(lease)
-        if worker is not None and worker.starved:
-            self._workers.starve(session)
-        if worker is not None and worker.leave_by_ns is not None:
-            self._step.send(session.id, wire.Leave())
-
-    def _adopt(self, worker: Worker | None, session: Session | None, shown: str | None) -> None:
-        """A pool before this one gave the session its first worker and died before it wrote that. The first of both to come back shows the
-        ticket, which only a pool can make. A client that comes back without a worker never heard of it, and has nothing there."""
-        if worker is None or session is None or not is_ticket(shown, session, worker):
-            return
-        free = worker.unsure and worker.state == "starting" and worker.keeps is None
-        alone = session.worker is None and session.image is None and session.request is None
-        if free and alone and session.away_ns is not None:
-            worker.state = "warm"
-            self._fleet.give(worker, session)
-            worker.state = "bound"
-            self._step.note("session_adopted", session=session.id, tenant=session.tenant, worker=worker.id)
+        self._takeover = takeover
 
     def resume_worker(self, worker: Worker, message: wire.ResumeWorker) -> None:
         if message.epoch is not None or message.ended is not None:  # otherwise it holds nothing yet
-            self._adopt(worker, self._sessions.get(message.session or ""), message.ticket)
+            self._takeover.adopt(worker, self._sessions.get(message.session or ""), message.ticket)
         session, own = worker.session, worker.session or worker.keeps or worker.carries
         limit_bytes = (message.memory_limit_bytes or 0) if worker.unsure else 0
         worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
@@ -142,7 +93,7 @@ class Resuming:
         unknown here."""
         if message.epoch is not None or message.ended is not None:
             if not worker.opened:
-                self._resume_opened(worker, session)
+                self._takeover.opened(worker, session)
             if limit_bytes and worker.parked_bytes is None:
                 self._reserve_again(worker, session, max(message.memory_bytes, limit_bytes))
         if worker.state == "assigning" and message.assigned:
@@ -159,11 +110,6 @@ class Resuming:
         elif message.starved:
             self._workers.starve(session)
 
-    def _resume_opened(self, worker: Worker, session: Session) -> None:
-        """The worker had a lease by a pool that died before it wrote that, as the worker says or the client that was there."""
-        worker.opened = True
-        self._step.touch(session)
-        self._step.save(session)
 
     def _resume_carrier(self, worker: Worker, session: Session, message: wire.ResumeWorker) -> None:
         """The worker fetches tensors, or has them, or did not hear that it should."""
@@ -229,10 +175,3 @@ class Resuming:
             self._fleet.reserve(worker, memory_bytes)
             self._step.touch(session)
             self._step.save(session)
-
-
-def _closed(session: Session, epoch: int) -> wire.LeaseClosed:
-    """The end of the lease that the client has missed. A lease that nobody remembers was never written, and is free."""
-    if session.closed is not None and session.closed.epoch >= epoch:
-        return session.closed
-    return wire.LeaseClosed(lease=f"{session.id}.{epoch}", epoch=epoch, reason="failed", duration_ns=0)
