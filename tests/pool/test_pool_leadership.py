@@ -12,9 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 from forebay_pool.model.instructions import Kill
-from forebay_pool.store import leadership
 from forebay_pool.store.database import Store
-from forebay_pool.store.leadership import LOCK, SILENCE_SECONDS, SURE_SECONDS, Leadership
+from forebay_pool.store.leadership import LOCK, Leadership
+from forebay_service import leadership
+from forebay_service.leadership import SILENCE_SECONDS, SURE_SECONDS
 
 PATIENCE_SECONDS = 20.0
 

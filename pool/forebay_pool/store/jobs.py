@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any
 
+from forebay_service.leadership import reason
 from sqlalchemy import ColumnElement, Connection, delete, func, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -17,7 +18,6 @@ from forebay_pool.store.audit import AuditEntry
 from forebay_pool.store.database import Store
 from forebay_pool.store.job_output import KeptOutput, Piece
 from forebay_pool.store.tables import JOB_NOTICES, JOB_OUTPUT, JOB_RUNS, JOBS, SCHEDULES
-from forebay_pool.store.writer import reason
 
 OUTPUT_PIECES_MAX = 200
 """Of one answer."""

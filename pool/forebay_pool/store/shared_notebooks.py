@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+from forebay_service.leadership import reason
 from sqlalchemy import delete, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -19,7 +20,6 @@ from forebay_pool.errors import StoreUnavailable, TooManyShared
 from forebay_pool.store.audit import AuditEntry
 from forebay_pool.store.database import Store
 from forebay_pool.store.tables import SHARED_NOTEBOOKS
-from forebay_pool.store.writer import reason
 
 KEY_BYTES = 32
 _OF = SHARED_NOTEBOOKS.c

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from forebay_service.leadership import reason
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -12,7 +13,6 @@ from forebay_pool.errors import StoreUnavailable
 from forebay_pool.model.timeline import NS_PER_HOUR, Holding
 from forebay_pool.store.database import Store
 from forebay_pool.store.tables import HOLDINGS, SEGMENTS
-from forebay_pool.store.writer import reason
 
 HOLDINGS_MAX = 20_000
 """The most that are read for one answer: the newest."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from forebay_service.leadership import reason
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -14,7 +15,6 @@ from forebay_pool.errors import StoreUnavailable
 from forebay_pool.model.trends import KEPT, REACHES, Over, Trend, folded
 from forebay_pool.store.database import Store
 from forebay_pool.store.tables import TRENDS
-from forebay_pool.store.writer import reason
 
 
 class TrendStore:

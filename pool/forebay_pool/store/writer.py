@@ -10,7 +10,8 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from forebay_service.errors import RequestError
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from forebay_service.leadership import reason
+from sqlalchemy.exc import SQLAlchemyError
 
 from forebay_pool.errors import Deposed, StoreUnavailable
 from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, SessionSnapshot, WorkerSnapshot
@@ -244,8 +245,3 @@ class Writer:
         for _, future in jobs:
             future.set_exception(StoreUnavailable(UNAVAILABLE))
         self._on_deposed()
-
-
-def reason(error: SQLAlchemyError) -> str:
-    """What the database said, without the statement."""
-    return str(error.orig) if isinstance(error, DBAPIError) else str(error)
