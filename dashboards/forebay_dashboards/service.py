@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import secrets
 import signal
 
 from forebay_service.identity import HubAuthenticator
 from forebay_service.peers.front import FrontServer
 from forebay_service.process import listen, set_when_asked_to_stop
 from jupyterhub.httpclient import JupyterHubHTTPClient
-from jupyterhub.services.auth import HubOAuth
 from tornado.web import Application, RedirectHandler
 
 from forebay_dashboards.http.events import EventsPage
 from forebay_dashboards.http.handler import NoPage, Services, SignedIn
 from forebay_dashboards.http.health import HealthProbe, HelpPage, MetricsProbe, StaticFile
+from forebay_dashboards.http.sign_in import SignIn, key_of
 from forebay_dashboards.http.templating import open_environment
 from forebay_dashboards.live.browsers import Browsers
 from forebay_dashboards.live.feed import DeliveryWatch, Feed
@@ -185,13 +184,13 @@ def _application(services: Services) -> Application:
         [*routes, *start],
         default_handler_class=NoPage,
         default_handler_args=given,
-        cookie_secret=secrets.token_bytes(32),
+        cookie_secret=key_of(services.settings.hub_token, "cookies"),
         log_function=lambda handler: None,
     )
 
 
-def _hub_auth(settings: Settings) -> HubOAuth:
-    return HubOAuth(
+def _hub_auth(settings: Settings) -> SignIn:
+    return SignIn(
         api_url=settings.hub_api_url, api_token=settings.hub_token, base_url=settings.prefix, cache_max_age=settings.identity_seconds
     )
 

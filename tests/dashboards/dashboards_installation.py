@@ -14,9 +14,11 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -77,6 +79,8 @@ class Hub:
         self.tokens = {name: secrets.token_hex(16) for name in PEOPLE}
         self.sign_in_as = "acme-member"
         self.codes: dict[str, str] = {}
+        self.challenges: dict[str, str] = {}
+        """By code: what the service has to prove that it knows (PKCE)."""
         self.servers: set[str] = set()
         """Paths of the servers of jobs; what runs in them is what a test says in its runner's place."""
         self.broken = False
@@ -123,11 +127,17 @@ class Hub:
             def get(self) -> None:
                 code = secrets.token_hex(8)
                 hub.codes[code] = hub.sign_in_as
+                hub.challenges[code] = self.get_argument("code_challenge")
                 self.redirect(self.get_argument("redirect_uri") + "?" + urlencode({"code": code, "state": self.get_argument("state")}))
 
         class Token(RequestHandler):
             def post(self) -> None:
-                self.finish({"access_token": hub.tokens[hub.codes.pop(self.get_body_argument("code"))], "token_type": "Bearer"})
+                code, verifier = self.get_body_argument("code"), self.get_body_argument("code_verifier")
+                proof = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
+                if hub.challenges.pop(code) != proof:
+                    self.set_status(400)
+                    return
+                self.finish({"access_token": hub.tokens[hub.codes.pop(code)], "token_type": "Bearer"})
 
         class Server(RequestHandler):
             def get(self) -> None:
