@@ -41,7 +41,8 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self.situation: Situation | None = None
-        """None while the database does not say."""
+        """None while the database does not say, and where another service on it tells."""
+        self.leader = Gauge("forebay_billing_leader", "1 where this service does the periodic tasks", registry=self._registry)
         ProcessCollector(registry=self._registry)
         self._count_requests()
         self._count_usage()

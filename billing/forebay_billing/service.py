@@ -26,6 +26,7 @@ from forebay_billing.settings import Settings
 from forebay_billing.tables.engines import open_engines
 from forebay_billing.tasks.budget_watch import BudgetWatch
 from forebay_billing.tasks.delivery import Courier
+from forebay_billing.tasks.election import Election, Leads
 from forebay_billing.tasks.leavers import Leavers
 from forebay_billing.tasks.month_end import MonthEnd
 from forebay_billing.tasks.monthly_reports import MonthlyReports
@@ -62,8 +63,9 @@ class Service:
             self.store.close()
             raise
         self.budgets = BudgetWatch(self.store, settings, clock_ns, self._courier)
-        conditions = settings.conditions()
-        context = handler_http.Context(self.store, authenticator, metrics, clock_ns, settings, self._desk, self.budgets)
+        self.election = Election(settings.database)
+        leads, conditions = self.election.leads, settings.conditions()
+        context = handler_http.Context(self.store, authenticator, metrics, clock_ns, settings, self._desk, self.budgets, leads)
         self._server = FrontServer(
             application_of(context, settings.prefix),
             share=settings.peers_share,
@@ -78,24 +80,25 @@ class Service:
             self.store.close()
             raise
         self._server.add_sockets(sockets)
+        self.election.start()
         if self._desk is not None:
-            self._desk.start()
-        self.budgets.start()
+            self._desk.start(leads)
+        self.budgets.start(leads)
         self.reports = MonthlyReports(self.store, self._courier, clock_ns)
-        self.reports.start()
+        self.reports.start(leads)
         self.notices = Notices(self._courier)
-        self.notices.start()
+        self.notices.start(leads)
         self.leavers = None if people is None else Leavers(self.store, people, clock_ns)
         if self.leavers is not None:
-            self.leavers.start()
+            self.leavers.start(leads)
         self.revenue = RevenueHours(self.store, clock_ns)
-        self.revenue.start()
+        self.revenue.start(leads)
         self.rollups = UsageRollups(self.store)
-        self.rollups.start()
+        self.rollups.start(leads)
         self._closer = MonthEnd(self.store, conditions, settings.invoice_grace_days, clock_ns)
-        self._closer.start()
+        self._closer.start(leads)
         self.port: int = sockets[0].getsockname()[1]
-        self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns))
+        self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns, leads))
         fields = {
             "action": "service.start", "host": settings.host, "port": self.port, "prefix": settings.prefix, "seeded": self.store.seeded,
         }  # fmt: skip
@@ -116,17 +119,18 @@ class Service:
         if self._desk is not None:
             await self._desk.close()
         await self.budgets.close()
+        await self.election.close()
         self._courier.close()
         await asyncio.to_thread(self.store.close)
         await self._server.close_all_connections()
         log.info("billing stopped", extra={"action": "service.stop", "port": self.port})
 
 
-async def _expire_holds(store: Store, clock_ns: Callable[[], int]) -> None:
+async def _expire_holds(store: Store, clock_ns: Callable[[], int], leads: Leads) -> None:
     """Ends, until cancelled, the holds of leases that nobody speaks of any more."""
     while True:
         try:
-            while await store.read(lambda connection: holds.any_due(connection, clock_ns())):
+            while leads() and await store.read(lambda connection: holds.any_due(connection, clock_ns())):
                 expired = await asyncio.wrap_future(store.submit(lambda books: holds.expire(books, clock_ns())))
                 log.warning("holds have expired", extra={"action": "hold.expire", "holds": expired})
         except BillingError as error:

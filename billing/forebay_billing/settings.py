@@ -64,6 +64,9 @@ class Settings(ServiceSettings):
         str | None,
         Field(repr=False, description="Where the books are: sqlite:///path or postgresql+psycopg://user@host/name; none: in state_dir."),
     ] = None
+    replicas: Annotated[
+        int, Field(ge=1, le=9, description="Billing services on this database; more than one need PostgreSQL.")
+    ] = 1
     port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8712
     hub_token: Annotated[
         str | None,
@@ -141,8 +144,13 @@ class Settings(ServiceSettings):
 
     @property
     def database(self) -> str:
-        """The URL of the books."""
-        return self.database_url or f"sqlite:///{self.state_dir.absolute() / 'billing.sqlite3'}"
+        """The URL of the books. Raises SettingsError where several services would have an SQLite file each, or one that locks them out."""
+        url = self.database_url or f"sqlite:///{self.state_dir.absolute() / 'billing.sqlite3'}"
+        if self.replicas > 1 and url.startswith("sqlite"):
+            raise SettingsError(
+                f"replicas is {self.replicas} and the database is SQLite, which one service uses: set database_url to PostgreSQL."
+            )
+        return url
 
     def stripe_key_text(self) -> str:
         """The API key. Raises SettingsError where there is none."""

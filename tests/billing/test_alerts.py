@@ -110,7 +110,7 @@ def serving(
     settings: Any, clock: Any, running_service: Any, post: tuple[Post, int], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Any]]:
     """Starts the service with such settings; its loop goes round when the test says so."""
-    monkeypatch.setattr(budget_watch.BudgetWatch, "start", lambda loop: None)
+    monkeypatch.setattr(budget_watch.BudgetWatch, "start", lambda loop, leads: None)
     started = []
 
     def start(**changes: Any) -> Any:

@@ -29,7 +29,7 @@ def serving(
     settings: Any, clock: Any, running_service: Any, post: tuple[Post, int], monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> Iterator[Callable[..., Any]]:  # fmt: skip
     """Starts the service with such settings; its loop goes round when the test says so."""
-    monkeypatch.setattr(monthly_reports.MonthlyReports, "start", lambda loop: None)
+    monkeypatch.setattr(monthly_reports.MonthlyReports, "start", lambda loop, leads: None)
     started = []
 
     def start(**changes: Any) -> Any:

@@ -38,7 +38,7 @@ def hub() -> Hub:
 def running(settings: Any, clock: Any, running_service: Any, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Its loops go round when the test says so."""
     for task in (budget_watch.BudgetWatch, notices.Notices, leavers.Leavers):
-        monkeypatch.setattr(task, "start", lambda loop: None)
+        monkeypatch.setattr(task, "start", lambda loop, leads: None)
     changes = {"alert_private_addresses": True, "smtp_host": "127.0.0.1", "smtp_port": 9, "smtp_security": "none"}
     service = running_service(settings.model_copy(update=changes), clock, hub)
     yield service

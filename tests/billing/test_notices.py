@@ -22,7 +22,7 @@ def serving(
     settings: Any, clock: Any, running_service: Any, post: tuple[Post, int], monkeypatch: pytest.MonkeyPatch  # noqa: F811 - the fixture
 ) -> Iterator[Callable[..., Any]]:
     """Starts the service with such settings; its loop goes round when the test says so."""
-    monkeypatch.setattr(notices.Notices, "start", lambda loop: None)
+    monkeypatch.setattr(notices.Notices, "start", lambda loop, leads: None)
     started = []
 
     def start(**changes: Any) -> Any:

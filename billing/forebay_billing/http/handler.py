@@ -53,6 +53,8 @@ class Context:
     desk: Payments | None
     """Payments, where they are on."""
     budgets: BudgetWatch
+    leads: Callable[[], bool] = lambda: True
+    """Whether this service does the periodic tasks, of several on one database."""
     told_usage: set[str] = field(default_factory=set)
     """What was refused or put aside lately, and why: it is in the audit."""
 

@@ -28,8 +28,10 @@ class MetricsPage(BillingHandler, MetricsHandler):
 
     async def exposition(self) -> bytes:
         self.query(NoQuery)
-        self.context.metrics.situation = await self._situation()
-        return self.context.metrics.text()
+        leads, metrics = self.context.leads(), self.context.metrics
+        metrics.leader.set(int(leads))
+        metrics.situation = await self._situation() if leads else None
+        return metrics.text()
 
     async def _situation(self) -> Situation | None:
         """None where the database does not say: what is counted is told all the same."""

@@ -12,6 +12,7 @@ from forebay_billing.http.handler import FUTURE_NS_MAX, BillingHandler
 from forebay_billing.http.queries import BalanceQuery, NoQuery
 from forebay_billing.http.stand_ins import Aside, heartbeat_of, unheard
 from forebay_billing.ledger.access import check_may_post_usage, settling_tenant
+from forebay_billing.ledger.books import Books
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.rules.budgets import Verdict
 from forebay_billing.writes import holds
@@ -35,12 +36,13 @@ class HeartbeatsHandler(BillingHandler):
         heartbeat = body.model_copy(update={"leases": [lease for lease in body.leases if lease not in ahead]}).heartbeat()
         await self.put_aside(identity, asides)
         context = self.context
-        found = await context.budgets.beat(body.source, body.sent_at_ns, heartbeat.leases)
-        await self.change(
-            identity,
-            lambda books: holds.beat(books, heartbeat, context.currencies(books), context.clock_ns, context.settings.hold_terms()),
-            lambda reserved: _answer(found, asides),
-        )
+        beat = await context.budgets.beat(body.source, body.sent_at_ns, heartbeat.leases)
+
+        def work(books: Books) -> None:
+            beat.tell(books)
+            holds.beat(books, heartbeat, context.currencies(books), context.clock_ns, context.settings.hold_terms())
+
+        await self.change(identity, work, lambda _: _answer(beat.verdicts, asides))
 
 
 def _answer(found: Sequence[Verdict], asides: Sequence[Aside]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from alembic import context
 
 from forebay_billing.tables import (
     budgets,  # noqa: F401 - their tables join the metadata
+    heartbeats,  # noqa: F401 - their tables join the metadata
     notices,  # noqa: F401 - their tables join the metadata
     reports,  # noqa: F401 - their tables join the metadata
     rollups,  # noqa: F401 - their tables join the metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Callable, Mapping
@@ -86,9 +87,9 @@ class Payments:
         self._audited: list[int] = []
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Collects and sends, until :meth:`close`."""
-        self._task = asyncio.create_task(self._run(), name="billing-payments")
+    def start(self, leads: Callable[[], bool] = lambda: True) -> None:
+        """Collects and sends, until :meth:`close`, while ``leads`` says that no other service does."""
+        self._task = asyncio.create_task(self._run(leads), name="billing-payments")
 
     async def close(self) -> None:
         """Lets the calls that are under way come to their end."""
@@ -172,12 +173,16 @@ class Payments:
     async def _write(self, job: Callable[[Books], T]) -> T:
         return await asyncio.wrap_future(self._store.submit(job))
 
-    async def _run(self) -> None:
+    async def _run(self, leads: Callable[[], bool]) -> None:
         loop = asyncio.get_running_loop()
         collect_at = look_at = reports_at = loop.time()
         while not self._stop.is_set():
             busy = False
             try:
+                if not leads():
+                    self._on_counts({}, 0, 0)
+                    await self._rest()
+                    continue
                 if self._terms.mode == "meters" and loop.time() >= collect_at:
                     collect_at = loop.time() + COLLECT_SECONDS
                     await asyncio.to_thread(self.exporter.collect, self._source)
@@ -195,7 +200,8 @@ class Payments:
             except Exception:
                 log.exception("a step failed and is tried again", extra={"action": "payments.step.failed"})
             if not busy:
-                try:
-                    await asyncio.wait_for(self._stop.wait(), STEP_SECONDS)
-                except TimeoutError:
-                    continue
+                await self._rest()
+
+    async def _rest(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), STEP_SECONDS)

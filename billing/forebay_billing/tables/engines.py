@@ -30,6 +30,8 @@ WRITER_LOCK_KEY = 0x666F7265626179
 """PostgreSQL's advisory lock of whoever writes the books ("forebay")."""
 READERS_MAX = 4
 CONNECT_SECONDS_MAX = 5
+HELD_SECONDS_MAX = 15
+"""PostgreSQL takes back what a writer has begun that says nothing for so long: its host is lost, or it stands still. Others wait for it."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,11 @@ def open_engines(database_url: str, busy_seconds: float) -> Engines:
         return Engines(_sqlite(database_url, busy_seconds, "BEGIN IMMEDIATE"), _sqlite(database_url, busy_seconds, "BEGIN"))
     if url.drivername == "postgresql+psycopg":
         check_driver(database_url, "forebay-billing")
-        return Engines(_postgresql(database_url, busy_seconds, {}), _postgresql(database_url, busy_seconds, _SNAPSHOT))
+        return Engines(_postgresql(database_url, busy_seconds, {}, _BOUND), _postgresql(database_url, busy_seconds, _SNAPSHOT))
     raise SettingsError(f"database_url: {url.drivername!r} is not supported; use sqlite:///path or postgresql+psycopg://host/name.")
 
 
+_BOUND = f" -c idle_in_transaction_session_timeout={HELD_SECONDS_MAX * 1000}"
 _SNAPSHOT: dict[str, Any] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
@@ -88,11 +91,11 @@ def _sqlite(url: str, busy_seconds: float, begin: str) -> Engine:
     return engine
 
 
-def _postgresql(url: str, busy_seconds: float, options: dict[str, Any]) -> Engine:
+def _postgresql(url: str, busy_seconds: float, options: dict[str, Any], more: str = "") -> Engine:
     milliseconds = max(1, int(busy_seconds * 1000))
     # a plan that was kept from when the tables were small would read all of them now; and to compile one takes longer than to run it
     session = f"-c lock_timeout={milliseconds} -c timezone=UTC -c plan_cache_mode=force_custom_plan -c jit=off"
-    connect_args = {"connect_timeout": CONNECT_SECONDS_MAX, "options": session}
+    connect_args = {"connect_timeout": CONNECT_SECONDS_MAX, "options": session + more}
     engine = create_engine(url, pool_size=READERS_MAX, max_overflow=0, pool_pre_ping=True, connect_args=connect_args)
     return engine.execution_options(**options)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,10 +33,12 @@ from forebay_billing.rules.budgets import (
     verdicts,
 )
 from forebay_billing.settings import Settings
+from forebay_billing.tables.heartbeats import ORIGIN_CHARS_MAX
 from forebay_billing.tasks.delivery import Courier, Outbox
+from forebay_billing.tasks.election import Leads, always
 from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.tasks.open_leases import Accrual, OpenLease, OpenLeases, accruals, running_by
-from forebay_billing.writes import alerts, spending
+from forebay_billing.writes import alerts, heartbeats, spending
 from forebay_billing.writes.alerts import AlertDelivery
 from forebay_billing.writes.budgets import active
 from forebay_billing.writes.store import Store
@@ -68,6 +71,14 @@ class Picture:
     """What an hour of what runs costs, by budget."""
 
 
+@dataclass(frozen=True)
+class Beat:
+    """What became of a heartbeat. ``tell`` writes it down for other services, in the transaction that makes its holds."""
+
+    verdicts: list[Verdict]
+    tell: Callable[[Books], None]
+
+
 class BudgetWatch:
     """Owns what is known of open leases, and from :meth:`start` on the loop, until :meth:`close`."""
 
@@ -85,15 +96,21 @@ class BudgetWatch:
         self._clock_ns = clock_ns
         self._currency_of = settings.currency_of
         self._leases = OpenLeases()
+        self._origin = secrets.token_hex(ORIGIN_CHARS_MAX // 2)
+        """What this service is called among several on one database."""
+        self._told = 0
+        """The last row of the heartbeats that others heard."""
         self._last_rates: dict[int, int] = {}
         """By budget: what a second cost when something last ran."""
         self._changed = True
         self._courier = courier
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._leads: Leads = always
 
-    def start(self) -> None:
-        """Begins to move the marks, to look at thresholds and to deliver."""
+    def start(self, leads: Leads = always) -> None:
+        """Begins to move the marks, to look at thresholds and to deliver; while ``leads`` says no, only to hear what other services do."""
+        self._leads = leads
         rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "budgets")
         self._task = asyncio.create_task(rounds, name="billing-budgets")
 
@@ -103,16 +120,24 @@ class BudgetWatch:
         if self._task is not None:
             await self._task
 
-    async def beat(self, source: str, sent_at_ns: int, records: Sequence[UsageRecord]) -> list[Verdict]:
+    async def beat(self, source: str, sent_at_ns: int, records: Sequence[UsageRecord]) -> Beat:
         """Hears a heartbeat; what the budgets do that are not open, and where those stand that it concerns."""
-        self._leases.hear(source, sent_at_ns, records, self._monotonic_ns())
+        await self._catch_up()
+        heard = self._leases.hear(source, sent_at_ns, records, self._monotonic_ns())
         picture = await self._look()
         tenants = {record.tenant for record in records}
-        return [found for found in verdicts(picture.standings) if found.state != "open" or found.subject.tenant in tenants]
+        found = [found for found in verdicts(picture.standings) if found.state != "open" or found.subject.tenant in tenants]
+
+        def tell(books: Books) -> None:
+            if heard:
+                heartbeats.tell(books.connection, source, sent_at_ns, records, self._origin, self._clock_ns())
+
+        return Beat(found, tell)
 
     async def standings(self, scope: Scope) -> list[Standing]:
         """How the budgets stand that concern the scope: a user's own, and those of the tenant as a whole."""
         if scope.tenant is None:
+            await self._catch_up()
             found = (await self._look()).standings
         else:
             only = [scope.tenant]
@@ -121,11 +146,13 @@ class BudgetWatch:
 
     async def beside(self, work: Callable[[Connection, Accrued], T]) -> T:
         """Reads in one snapshot, with what runs and is not posted yet, by subject and currency."""
+        await self._catch_up()
         leases = self._leases.all()
         return await self._store.read(lambda connection: work(connection, _accrued(connection, leases, self._currency_of)))
 
     async def job_costs(self, scope: Scope, jobs: Collection[int], since_ns: int) -> list[JobCost]:
         """What runs of jobs have cost so far, with the leases that are open."""
+        await self._catch_up()
         leases = [lease for lease in self._leases.all() if sees(scope, lease.record)]
 
         def work(connection: Connection) -> list[JobCost]:
@@ -145,16 +172,28 @@ class BudgetWatch:
 
     async def step(self) -> int:
         """One round of the loop: moves the marks, writes alerts, delivers; returns how many deliveries were tried."""
-        moved = False
-        while await self._moves_on():
+        moved, leads = await self._catch_up(), self._leads()
+        while leads and await self._moves_on():
             moved = True
         if moved or self._changed:
             await self._look()
+        if not leads:
+            return 0
         return await self._courier.deliver(ALERTS)
 
     def changed(self) -> None:
         """A budget was set: its thresholds are looked at soon."""
         self._changed = True
+
+    async def _catch_up(self) -> bool:
+        """Hears what other services heard; whether there was anything."""
+        told, now_ns = self._told, self._clock_ns()
+        rows = await self._store.read(lambda connection: heartbeats.heard_since(connection, told, now_ns))
+        others = [row for row in rows if row.id > self._told and row.origin != self._origin]
+        self._told = max([self._told, *(row.id for row in rows)])
+        for row in others:
+            self._leases.hear(row.source, row.sent_at_ns, row.leases, self._monotonic_ns())
+        return bool(others)
 
     async def _moves_on(self) -> bool:
         """Whether there was anything new; a writer that has nothing to do is not asked."""

@@ -11,6 +11,7 @@ from forebay_service.people.roster import PACE_SECONDS, People, PeopleUnknown, R
 from sqlalchemy import Connection
 
 from forebay_billing.ledger.books import Books
+from forebay_billing.tasks.election import Leads, always
 from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.writes import alerts, mailings, notices
 from forebay_billing.writes.alerts import Channel
@@ -69,9 +70,9 @@ class Leavers:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def start(self, leads: Leads = always) -> None:
         """Begins to look for people who left."""
-        rounds = run_until_stopped(self.step, self._stop, PACE_SECONDS, log, "leavers")
+        rounds = run_until_stopped(self.step, self._stop, PACE_SECONDS, log, "leavers", leads)
         self._task = asyncio.create_task(rounds, name="billing-leavers")
 
     async def close(self) -> None:

@@ -16,6 +16,8 @@ from forebay_billing.errors import BillingError
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.months import Month
 from forebay_billing.reads.invoices import Invoice, open_months, tenants_with_open_months
+from forebay_billing.tasks.election import Leads, always
+from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.writes import credits, invoices
 from forebay_billing.writes.invoices import Conditions
 from forebay_billing.writes.store import Store
@@ -44,15 +46,21 @@ class MonthEnd:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def start(self, leads: Leads = always) -> None:
         """Begins to look for months that are over."""
-        self._task = asyncio.create_task(self._run(), name="billing-closer")
+        rounds = run_until_stopped(self._step, self._stop, SWEEP_SECONDS, log, "invoice", leads)
+        self._task = asyncio.create_task(rounds, name="billing-closer")
 
     async def close(self) -> None:
         """Lets the transaction that is under way come to its end."""
         self._stop.set()
         if self._task is not None:
             await self._task
+
+    async def _step(self) -> int:
+        """There is never more to do at once."""
+        await self.sweep()
+        return 0
 
     async def sweep(self) -> list[Invoice]:
         """Finalises all that is due, each tenant's months in order."""
@@ -85,16 +93,3 @@ class MonthEnd:
 
     async def _submit(self, work: Callable[[Books], T]) -> T:
         return await asyncio.wrap_future(self._store.submit(work))
-
-    async def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                await self.sweep()
-            except BillingError as error:
-                log.warning("the month's end failed and is tried again", extra={"action": "invoice.sweep.failed", "error": str(error)})
-            except Exception:
-                log.exception("the month's end failed and is tried again", extra={"action": "invoice.sweep.failed"})
-            try:
-                await asyncio.wait_for(self._stop.wait(), SWEEP_SECONDS)
-            except TimeoutError:
-                continue

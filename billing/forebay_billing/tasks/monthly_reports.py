@@ -14,6 +14,7 @@ from forebay_billing.documents.monthly_report import Report, report_of
 from forebay_billing.documents.pdf import pdf_of_report
 from forebay_billing.ledger.books import Books
 from forebay_billing.tasks.delivery import Courier, Outbox
+from forebay_billing.tasks.election import Leads, always
 from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.tasks.month_end import due_month
 from forebay_billing.writes import mailings as mailings_writes
@@ -48,9 +49,9 @@ class MonthlyReports:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def start(self, leads: Leads = always) -> None:
         """Begins to look for months that are over."""
-        rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "reports")
+        rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "reports", leads)
         self._task = asyncio.create_task(rounds, name="billing-reports")
 
     async def close(self) -> None:

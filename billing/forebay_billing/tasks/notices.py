@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from forebay_billing.documents.messages import Message, of_notice
 from forebay_billing.tasks.delivery import Courier, Outbox
+from forebay_billing.tasks.election import Leads, always
 from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.writes import notices
 from forebay_billing.writes.notices import NoticeDelivery
@@ -33,9 +34,9 @@ class Notices:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def start(self, leads: Leads = always) -> None:
         """Begins to deliver."""
-        rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "notices")
+        rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "notices", leads)
         self._task = asyncio.create_task(rounds, name="billing-notices")
 
     async def close(self) -> None:

@@ -1,6 +1,7 @@
 """The open leases as the pools told last, and what they have cost that no usage record tells of yet.
 
-They are known from heartbeats alone and kept in memory: the next heartbeat says it all again. A pool with many leases sends several
+They are known from heartbeats alone and kept in memory: the next heartbeat says it all again. Several services on one PostgreSQL tell
+each other what they heard (:mod:`forebay_billing.writes.heartbeats`). A pool with many leases sends several
 calls for one heartbeat, with the same time; a lease that its next heartbeat does not name is forgotten with the one after.
 """
 
@@ -55,11 +56,11 @@ class OpenLeases:
     def __init__(self) -> None:
         self._sources: dict[str, _Source] = defaultdict(_Source)
 
-    def hear(self, source: str, sent_at_ns: int, records: Iterable[UsageRecord], now_ns: int) -> None:
-        """Part of a heartbeat, or all of it. One that was overtaken by a later one is not listened to."""
+    def hear(self, source: str, sent_at_ns: int, records: Iterable[UsageRecord], now_ns: int) -> bool:
+        """Part of a heartbeat, or all of it. One that was overtaken by a later one is not listened to: False."""
         known = self._sources[source]
         if sent_at_ns < known.beat_ns and now_ns - known.heard_at_ns < OVERTAKEN_NS_MAX:
-            return
+            return False
         if sent_at_ns != known.beat_ns:
             known.leases = {id: entry for id, entry in known.leases.items() if entry[1] == known.beat_ns}
             known.beat_ns = sent_at_ns
@@ -67,6 +68,7 @@ class OpenLeases:
         known.leases.update((record.id, (record, sent_at_ns)) for record in records)
         for name in [name for name, other in self._sources.items() if now_ns - other.heard_at_ns > SILENCE_NS_MAX]:
             del self._sources[name]
+        return True
 
     def all(self) -> list[OpenLease]:
         """The leases at this moment."""

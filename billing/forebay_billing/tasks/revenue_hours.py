@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from forebay_billing.tasks.election import Leads, always
 from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.writes import revenue
 from forebay_billing.writes.store import Store
@@ -24,9 +25,10 @@ class RevenueHours:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def start(self, leads: Leads = always) -> None:
         """Begins to sum up."""
-        self._task = asyncio.create_task(run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "revenue"), name="billing-revenue")
+        rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "revenue", leads)
+        self._task = asyncio.create_task(rounds, name="billing-revenue")
 
     async def close(self) -> None:
         """Lets the transaction that is under way come to its end."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from forebay_billing.tasks.election import Leads, always
 from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.writes import rollups
 from forebay_billing.writes.store import Store
@@ -25,9 +26,10 @@ class UsageRollups:
         self._task: asyncio.Task[None] | None = None
         self._folded = 0
 
-    def start(self) -> None:
+    def start(self, leads: Leads = always) -> None:
         """Begins to sum up."""
-        self._task = asyncio.create_task(run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "rollups"), name="billing-rollups")
+        rounds = run_until_stopped(self.step, self._stop, STEP_SECONDS, log, "rollups", leads)
+        self._task = asyncio.create_task(rounds, name="billing-rollups")
 
     async def close(self) -> None:
         """Lets the transaction that is under way come to its end."""
