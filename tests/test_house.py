@@ -259,11 +259,11 @@ def test_forms_and_names_are_not_taken_for_sentences() -> None:
 
 
 STARTS = {
-    "billing": 1,
+    "billing": 2,
     "dashboards": 5,
     "device": 18,
     "frameworks": 2,
-    "pool": 13,
+    "pool": 14,
     "virtual_device": 0,
     "worker": 25,
 }

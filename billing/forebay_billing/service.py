@@ -18,7 +18,6 @@ from forebay_service.process import listen, set_when_asked_to_stop
 from forebay_service.routes import rules
 from tornado.web import Application
 
-from forebay_billing.errors import BillingError
 from forebay_billing.http import handler as handler_http
 from forebay_billing.http.routes import ROUTES
 from forebay_billing.metrics import Metrics
@@ -26,8 +25,9 @@ from forebay_billing.settings import Settings
 from forebay_billing.tables.engines import open_engines
 from forebay_billing.tasks.budget_watch import BudgetWatch
 from forebay_billing.tasks.delivery import Courier
-from forebay_billing.tasks.election import Election, Leads
+from forebay_billing.tasks.election import Election
 from forebay_billing.tasks.leavers import Leavers
+from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.tasks.month_end import MonthEnd
 from forebay_billing.tasks.monthly_reports import MonthlyReports
 from forebay_billing.tasks.notices import Notices
@@ -98,7 +98,9 @@ class Service:
         self._closer = MonthEnd(self.store, conditions, settings.invoice_grace_days, clock_ns)
         self._closer.start(leads)
         self.port: int = sockets[0].getsockname()[1]
-        self._expiry = asyncio.get_running_loop().create_task(_expire_holds(self.store, clock_ns, leads))
+        self._stop = asyncio.Event()
+        expiry = run_until_stopped(lambda: _expire_holds(self.store, clock_ns), self._stop, EXPIRY_SECONDS, log, "hold", leads)
+        self._expiry = asyncio.create_task(expiry, name="billing-holds")
         fields = {
             "action": "service.start", "host": settings.host, "port": self.port, "prefix": settings.prefix, "seeded": self.store.seeded,
         }  # fmt: skip
@@ -114,8 +116,8 @@ class Service:
             await self.leavers.close()
         await self.revenue.close()
         await self.rollups.close()
-        self._expiry.cancel()
-        await asyncio.gather(self._expiry, return_exceptions=True)
+        self._stop.set()
+        await self._expiry
         if self._desk is not None:
             await self._desk.close()
         await self.budgets.close()
@@ -126,16 +128,13 @@ class Service:
         log.info("billing stopped", extra={"action": "service.stop", "port": self.port})
 
 
-async def _expire_holds(store: Store, clock_ns: Callable[[], int], leads: Leads) -> None:
-    """Ends, until cancelled, the holds of leases that nobody speaks of any more."""
-    while True:
-        try:
-            while leads() and await store.read(lambda connection: holds.any_due(connection, clock_ns())):
-                expired = await asyncio.wrap_future(store.submit(lambda books: holds.expire(books, clock_ns())))
-                log.warning("holds have expired", extra={"action": "hold.expire", "holds": expired})
-        except BillingError as error:
-            log.error("holds could not be expired", extra={"action": "hold.expire.failed", "error": error})
-        await asyncio.sleep(EXPIRY_SECONDS)
+async def _expire_holds(store: Store, clock_ns: Callable[[], int]) -> int:
+    """Ends the holds of leases that nobody speaks of any more; how many."""
+    if not await store.read(lambda connection: holds.any_due(connection, clock_ns())):
+        return 0
+    expired = await asyncio.wrap_future(store.submit(lambda books: holds.expire(books, clock_ns())))
+    log.warning("holds have expired", extra={"action": "hold.expire", "holds": expired})
+    return expired
 
 
 def application_of(context: handler_http.Context, prefix: str) -> Application:

@@ -33,9 +33,9 @@ from sqlalchemy import Connection, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 NOW_NS = Month(2026, 12).start_ns
-CHANGING = ("payment_", "budget", "alert_", "report_", "notice", "preferences", "usage_")
+CHANGING = ("heartbeats", "payment_", "budget", "alert_", "report_", "notice", "preferences", "usage_")
 GUARDED = sorted(name for name in schema.metadata.tables.keys() - {"balances", "rated", "revenue_hours"} if not name.startswith(CHANGING))
-"""All but what is a projection of the others, a limit that people change, a notice, or says how far a delivery has come."""
+"""All but what is a projection of the others, a limit that people change, a notice, the present, or says how far a delivery has come."""
 
 
 def fill_invoices(connection: Connection) -> None:

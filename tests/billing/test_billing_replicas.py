@@ -324,9 +324,9 @@ def test_a_service_that_starts_knows_the_leases_that_were_told_before(pair: tupl
         assert used(third) == PRICE
     finally:
         third.stop()
+    second.clock.now_ns += heartbeats.KEPT_NS + 1
     third = running_service(second.settings, second.clock)
     try:
-        second.clock.now_ns += heartbeats.KEPT_NS + 1
         third_knows = used(third)
     finally:
         third.stop()

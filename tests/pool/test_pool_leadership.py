@@ -14,8 +14,8 @@ import pytest
 from forebay_pool.model.instructions import Kill
 from forebay_pool.store.database import Store
 from forebay_pool.store.leadership import LOCK, Leadership
-from forebay_service import leadership
-from forebay_service.leadership import SILENCE_SECONDS, SURE_SECONDS
+from forebay_service.processes import leadership
+from forebay_service.processes.leadership import SILENCE_SECONDS, SURE_SECONDS
 
 PATIENCE_SECONDS = 20.0
 

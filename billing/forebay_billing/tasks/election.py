@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
-from forebay_service.leadership import Leadership, reason
+from forebay_service.processes.leadership import Leadership, reason
 from sqlalchemy.exc import SQLAlchemyError
 
 LOCK = 0x62696C6C696E67

@@ -18,7 +18,7 @@ _rows = heartbeats.c
 
 
 @dataclass(frozen=True)
-class Heard:
+class HeartbeatCall:
     """A call of a heartbeat. ``origin`` is the service that it came to."""
 
     id: int
@@ -48,12 +48,12 @@ def tell(connection: Connection, source: str, sent_at_ns: int, leases: Sequence[
     connection.execute(insert(heartbeats), [row])
 
 
-def heard_since(connection: Connection, id: int, now_ns: int) -> list[Heard]:
+def heard_since(connection: Connection, id: int, now_ns: int) -> list[HeartbeatCall]:
     """What was written after the row ``id``, the oldest first."""
     if not shared(connection):
         return []
     query = select(heartbeats).where(_rows.id > id, _rows.heard_at_ns >= now_ns - KEPT_NS).order_by(_rows.id)
-    return [Heard(row.id, row.source, row.sent_at_ns, row.origin, _leases_of(row.leases)) for row in connection.execute(query)]
+    return [HeartbeatCall(row.id, row.source, row.sent_at_ns, row.origin, _leases_of(row.leases)) for row in connection.execute(query)]
 
 
 def _leases_of(text: str) -> tuple[UsageRecord, ...]:

@@ -1,4 +1,4 @@
-"""Which of several pools on one PostgreSQL leads: see :mod:`forebay_service.leadership`.
+"""Which of several pools on one PostgreSQL leads: see :mod:`forebay_service.processes.leadership`.
 
 Whoever takes the lock raises the epoch in the table ``leadership`` (:meth:`forebay_pool.store.database.Store.lead`), and from then on no
 write of an earlier leader counts.
@@ -6,8 +6,8 @@ write of an earlier leader counts.
 
 from __future__ import annotations
 
-from forebay_service import leadership
-from forebay_service.leadership import reason
+from forebay_service.processes import leadership
+from forebay_service.processes.leadership import reason
 from sqlalchemy.exc import SQLAlchemyError
 
 from forebay_pool.errors import StoreUnavailable

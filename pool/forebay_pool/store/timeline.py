@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from forebay_service.leadership import reason
+from forebay_service.processes.leadership import reason
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar
 
 from forebay_service.errors import RequestError
-from forebay_service.leadership import reason
+from forebay_service.processes.leadership import reason
 from sqlalchemy.exc import SQLAlchemyError
 
 from forebay_pool.errors import Deposed, StoreUnavailable
