@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -33,6 +33,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
     pytest.mark.skipif(importlib.util.find_spec("forebay._C") is None, reason="the device's extension is not built"),
 ]
+POOL = (sys.executable, "-m", "forebay_pool")
 PATIENCE_SECONDS = 60.0
 TAKEOVER_SECONDS = 5.0
 STEPS = 80
@@ -112,11 +113,11 @@ class Pools:
             **settings,
         }
 
-    def start(self, port: int, name: str = "pool") -> subprocess.Popen[bytes]:
+    def start(self, port: int, name: str = "pool", command: Sequence[str] = POOL) -> subprocess.Popen[bytes]:
         log = (self.folder / f"{name}-{len(self.processes)}.log").open("wb")
-        command = [sys.executable, "-m", "forebay_pool", "--state-dir", str(self.folder / name), "--port", str(port)]
+        options = ["--state-dir", str(self.folder / name), "--port", str(port)]
         with log:
-            self.processes.append(subprocess.Popen(command, env=self._environment, stdout=log, stderr=log))
+            self.processes.append(subprocess.Popen([*command, *options], env=self._environment, stdout=log, stderr=log))
         return self.processes[-1]
 
     def train(self, url: str, text: str = TRAINING, python: str | Path | None = None) -> subprocess.Popen[str]:

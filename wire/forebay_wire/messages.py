@@ -9,15 +9,23 @@ Every time is an integer of nanoseconds, every amount of money an integer of nan
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from forebay_wire.decoding import MESSAGE_BYTES_MAX as MESSAGE_BYTES_MAX
+from forebay_wire.decoding import MessageError as MessageError
+from forebay_wire.decoding import decode
 from forebay_wire.sentences import ENGLISH, sentence
 from forebay_wire.texts import MendedLabel, MendedLine, MendedName, Name
 
 PROTOCOL = 2
-"""Version of both links. A peer with another version is refused with one sentence naming both."""
+"""Version of both links. A pool refuses a peer with a later one, or one before :data:`PROTOCOL_OLDEST`, with one sentence naming both.
+
+Raise it where a peer of the release before could not go on with a pool of this one: not for a field that a pool sends and its peer may
+leave out (:func:`to_client`, :func:`to_worker`)."""
+PROTOCOL_OLDEST = 2
+"""The oldest version that a pool of this release speaks: that of the release before, so that what computes goes on in an upgrade."""
 
 CAUSES = 5
 """Version of the catalogue of causes (:mod:`forebay_wire.sentences`). A client that knows it says so as it connects."""
@@ -25,9 +33,6 @@ CAUSES = 5
 CAUSES_HEADER = "Forebay-Causes"
 """Of the request that opens the session link: the version of the catalogue that the client has. A client without sends none, and a pool
 without does not look."""
-
-MESSAGE_BYTES_MAX = 64 * 1024
-"""Longest message either side accepts."""
 
 GROUP_HEADER = "Forebay-Group"
 """Of the same request: which one of a torchrun's processes this is, as the JSON of :class:`GroupMember`. Older pools do not look."""
@@ -44,10 +49,6 @@ Priority = Annotated[int, Field(ge=-99, le=99)]
 WaitCode = Literal["quota", "shortage", "fragmentation", "budget", "draining", "starting", "restoring", "store"]
 """Why a request waits. ``shortage``: what could serve it is held. ``fragmentation``: enough is free, but not together, or not where the
 session's tensors are. ``draining``: what it needs is being given back. ``starting``, ``restoring``: its lease is being opened."""
-
-
-class MessageError(ValueError):
-    """A message that is not one of this link's, or has a field that is missing, unknown or out of range."""
 
 
 class Message(BaseModel):
@@ -634,40 +635,32 @@ FromWorker = Annotated[
 ]
 ToWorker = Annotated[Lead | Assign | Carry | Open | Close | Park | Restore | End, Field(discriminator="type")]
 
-T = TypeVar("T")
-
 _FROM_CLIENT: TypeAdapter[FromClient] = TypeAdapter(FromClient)
 _TO_CLIENT: TypeAdapter[ToClient] = TypeAdapter(ToClient)
 _FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
 _TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(ToWorker)
 
 
-def _decode(adapter: TypeAdapter[T], text: str | bytes) -> T:
-    if len(text) > MESSAGE_BYTES_MAX:
-        raise MessageError(f"a message of {len(text)} bytes; at most {MESSAGE_BYTES_MAX} are accepted")
-    try:
-        return adapter.validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "message"
-        raise MessageError(f"{where}: {first['msg']}") from None
+def speaks(protocol: int) -> bool:
+    """Whether a pool of this release speaks with a peer that has this version of the links."""
+    return PROTOCOL_OLDEST <= protocol <= PROTOCOL
 
 
 def from_client(text: str | bytes) -> FromClient:
     """Decodes what a client sent. Raises MessageError."""
-    return _decode(_FROM_CLIENT, text)
+    return decode(_FROM_CLIENT, text)
 
 
 def to_client(text: str | bytes) -> ToClient:
-    """Decodes what the pool sent to a client. Raises MessageError."""
-    return _decode(_TO_CLIENT, text)
+    """Decodes what the pool sent to a client; fields that only a later pool knows are left out. Raises MessageError."""
+    return decode(_TO_CLIENT, text, later=True)
 
 
 def from_worker(text: str | bytes) -> FromWorker:
     """Decodes what a worker sent. Raises MessageError."""
-    return _decode(_FROM_WORKER, text)
+    return decode(_FROM_WORKER, text)
 
 
 def to_worker(text: str | bytes) -> ToWorker:
-    """Decodes what the pool sent to a worker. Raises MessageError."""
-    return _decode(_TO_WORKER, text)
+    """Decodes what the pool sent to a worker; fields that only a later pool knows are left out. Raises MessageError."""
+    return decode(_TO_WORKER, text, later=True)

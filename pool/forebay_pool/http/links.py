@@ -248,9 +248,10 @@ class SessionLink(_LinkHandler):
             self.shell.apply(ClientSaid(self.session, message))
 
     def _speaks_as_we_do(self, protocol: int) -> bool:
-        if protocol != wire.PROTOCOL:
+        spoken = wire.speaks(protocol)
+        if not spoken:
             self._refuse("protocol", Cause("protocol", theirs=protocol, ours=wire.PROTOCOL))
-        return protocol == wire.PROTOCOL
+        return spoken
 
     def _hello(self, hello: wire.Hello) -> None:
         if not self._speaks_as_we_do(hello.protocol):
@@ -392,7 +393,7 @@ class WorkerLink(_LinkHandler):
             self._refuse(f"a message that cannot be read: {error}")
             return
         if isinstance(message, wire.Ready | wire.ResumeWorker):
-            if message.protocol != wire.PROTOCOL:
+            if not wire.speaks(message.protocol):
                 self._refuse(f"it speaks protocol {message.protocol}, the pool {wire.PROTOCOL}")
                 return
             if message.worker != self.worker:
