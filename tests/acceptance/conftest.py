@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 UP = CHECKOUT / "deploy" / "local" / "up.py"
@@ -59,7 +59,9 @@ class Person:
 
     def xsrf(self, path: str) -> str:
         """The token of the cookie of that path; hub and server each have one."""
-        return next(cookie.value or "" for cookie in self.web.cookies.jar if cookie.name == "_xsrf" and cookie.path == path)
+        found = [cookie.value or "" for cookie in self.web.cookies.jar if cookie.name == "_xsrf" and cookie.path == path]
+        assert found, f"no token for {path} among {[(cookie.name, cookie.path) for cookie in self.web.cookies.jar]}"
+        return found[0]
 
     def spawn(self, flavor: str) -> httpx.Response:
         """Sends the spawn page's form; the answer is the page that follows."""
@@ -108,11 +110,24 @@ class Kernel:
         body = {"path": notebook, "name": notebook, "type": "notebook", "kernel": {"name": self.notebook["metadata"]["kernelspec"]["name"]}}
         session = self._web.post(f"{self._root}api/sessions", json=body, headers=self._headers).raise_for_status().json()
         self._id = session["kernel"]["id"]
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        """Opens the channels, anew where a proxy has closed them, as a browser does."""
         address = self._web.base_url.join(f"{self._root}api/kernels/{self._id}/channels?session_id={uuid.uuid4().hex}")
         cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in self._web.cookies.jar if self._root.startswith(cookie.path))
-        self._channels = connect(
+        self._channels: ClientConnection = connect(
             str(address).replace("http", "ws", 1), additional_headers={"Cookie": cookies}, max_size=None, close_timeout=2, proxy=None
         )
+
+    @property
+    def state(self) -> str:
+        """What the server says of the kernel: ``busy`` while a cell runs."""
+        return str(self._web.get(f"{self._root}api/kernels/{self._id}").raise_for_status().json()["execution_state"])
+
+    def start(self, source: str) -> None:
+        """Executes a cell, and waits for nothing that it does."""
+        self._ask(source)
 
     @property
     def cells(self) -> list[str]:
@@ -128,11 +143,17 @@ class Kernel:
 
     def execute(self, source: str) -> tuple[str, list[str]]:
         """Executes a cell; what it printed, and "Name: sentence" of each error that ended it."""
+        return self._outcome(self._ask(source))
+
+    def _ask(self, source: str) -> str:
         request = uuid.uuid4().hex
         header = {"msg_id": request, "msg_type": "execute_request", "username": "", "session": request, "version": "5.3", "date": ""}
         content = {"code": source, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
         message = {"channel": "shell", "header": header, "parent_header": {}, "metadata": {}, "content": content, "buffers": []}
         self._channels.send(json.dumps(message))
+        return request
+
+    def _outcome(self, request: str) -> tuple[str, list[str]]:
         printed, errors, replied, idle = [], [], False, False
         deadline = time.monotonic() + CELL_TIMEOUT_SECONDS
         while not (replied and idle):
