@@ -82,6 +82,7 @@ def test_a_loop_trains_on_while_the_pool_becomes_the_next_release_and_this_one_a
     mine.stop()
 
 
+@pytest.mark.full_sweep
 def test_a_program_that_a_pool_does_not_speak_with_any_more_ends_with_one_sentence_and_frees_its_device(
     pools: Callable[..., Pools],
 ) -> None:
@@ -117,6 +118,7 @@ def assert_one_sentence(errors: str) -> None:
     assert last.count(". ") == 0, last
 
 
+@pytest.mark.full_sweep
 def test_a_worker_that_the_pool_does_not_speak_with_is_told_of_and_serves_nobody(pools: Callable[..., Pools], tmp_path: Path) -> None:
     older = messages.PROTOCOL_OLDEST - 1
     script = tmp_path / "python"
