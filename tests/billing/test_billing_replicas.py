@@ -87,7 +87,7 @@ def start(tmp_path: Path, migrated_postgres_url: str) -> Iterator[Callable[..., 
 
     def go(interpreter: str | Path | None = None, **changes: object) -> Replica:
         number = len(running)
-        values = {"database_url": migrated_postgres_url, "port": 0, "busy_seconds": 30, **changes}
+        values = {"database_url": migrated_postgres_url, "port": 0, "busy_seconds": 60, **changes}
         lines = [f"{name} = {json.dumps(value)}" for name, value in values.items()]
         for token, name, kind, scope in ((POOL, "pool", "service", "service"), (OPERATOR, "operator", "user", "operate")):
             lines.append(f'[[tokens]]\ntoken = "{token}"\nname = "{name}"\nkind = "{kind}"\nscopes = ["custom:forebay:{scope}"]')

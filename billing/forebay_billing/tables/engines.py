@@ -30,7 +30,7 @@ WRITER_LOCK_KEY = 0x666F7265626179
 """PostgreSQL's advisory lock of whoever writes the books ("forebay")."""
 READERS_MAX = 4
 CONNECT_SECONDS_MAX = 5
-HELD_SECONDS_MAX = 15
+HELD_SECONDS_MAX = 30
 """PostgreSQL takes back what a writer has begun that says nothing for so long: its host is lost, or it stands still. Others wait for it."""
 
 
