@@ -9,7 +9,7 @@ import pytest
 from native_sources import ROOT, classes, counted, functions, includes
 
 FLOORS = {
-    "device": ("base", "stream", "runtime", "recorder", "aten", "distributed"),
+    "device": ("base", "bulk", "stream", "runtime", "recorder", "aten", "distributed"),
 }
 """The folders of a package's ``csrc``, from the lowest: a file includes its own floor's and lower ones' headers alone."""
 OWN_EXTENSIONS = ("kineto", "monitoring")

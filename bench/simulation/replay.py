@@ -10,8 +10,9 @@ from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.events import Event
 from forebay_pool.model.instructions import Instruction, Scale, TellClient, TellWorker
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.node_events import NodeJoined, NodeLost
-from forebay_pool.model.types import Device, Equivalent, Flavor, Limits
+from forebay_pool.model.types import Device, Equivalent, Flavor
 from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda

@@ -17,7 +17,8 @@ from typing import NamedTuple
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.events import ClientSaid, Event, Look, QuotaSet, SessionJoined, SessionLeft, Tick, WorkerGone, WorkerSaid
 from forebay_pool.model.instructions import Instruction, Kill, Launch, TellClient, TellWorker
-from forebay_pool.model.types import Device, Equivalent, Flavor, Limits, Quota
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import Device, Equivalent, Flavor, Quota
 from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS

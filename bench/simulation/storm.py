@@ -13,8 +13,9 @@ from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.machine.workers.liveness import SILENCE_HEARTBEATS
 from forebay_pool.model.events import ClientSaid, Event, FlavorSet, PricesSet, SessionDismissed, ShutDown, StoreChanged, Tick, WorkerSaid
 from forebay_pool.model.instructions import Instruction
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.prices import Tariff
-from forebay_pool.model.types import Device, Equivalent, Flavor, Limits
+from forebay_pool.model.types import Device, Equivalent, Flavor
 from forebay_wire.messages import ResumeSession, ResumeWorker
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda

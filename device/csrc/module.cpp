@@ -27,6 +27,7 @@
 #include "runtime/guard.h"
 #include "runtime/hooks.h"
 #include "runtime/storage.h"
+#include "stream/handover.h"
 #include "stream/stream.h"
 
 namespace py = pybind11;
@@ -64,7 +65,7 @@ auto of_device(Result (CommandStream::*method)(Arguments...) const) {
 }
 
 py::dict connect(const std::string& address, const py::bytes& ticket, int device) {
-  const auto welcome = stream_of(device).connect(address, std::string(ticket));
+  const auto welcome = forebay::Handover(stream_of(device)).connect(address, std::string(ticket));
   return py::dict("torch"_a = welcome.torch, "kind"_a = welcome.kind, "model"_a = welcome.model, "memory_limit"_a = welcome.memory_limit);
 }
 
@@ -182,7 +183,11 @@ PYBIND11_MODULE(_C, module) {
   module.def("mark", of_device(&CommandStream::mark), device);
   module.def("synchronize", of_device(&CommandStream::synchronize), device);
   module.def("lose", of_device(&CommandStream::lose), py::arg("message"), device);
-  module.def("leave", of_device(&CommandStream::leave), device);
+  module.def("leave", [](int index) { return forebay::Handover(stream_of(index)).leave(); }, device);
+  module.def("set_journal", of_device(&CommandStream::set_journal), py::arg("bytes_max"), device);
+  module.def("break_off", [](int index) { return forebay::Handover(stream_of(index)).break_off(); }, device);
+  module.def("broken", [](int index) { return stream_of(index).session().broken.load(); }, device);
+  module.def("replay_differences", [](int index) { return forebay::Handover(stream_of(index)).differences(); }, device);
   module.def("settle_backwards", [](double seconds) { return forebay::settle_backwards(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3))); },
              py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
   module.def("memory", &forebay::memory, device);

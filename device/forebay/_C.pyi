@@ -167,6 +167,19 @@ def leave(device: int = 0) -> bool:
     """Ends the stream at its worker, and returns once that has carried out what it was sent. What is recorded from now on waits for the
     next :func:`connect`, which goes on with the same tensors. False where there is no worker to leave."""
 
+def set_journal(bytes_max: int, device: int = 0) -> None:
+    """From the next session on the device keeps what it sends to its worker, up to so many bytes of its process's memory; 0: nothing."""
+
+def break_off(device: int = 0) -> bool:
+    """Its worker died. What is recorded from now on waits for the next :func:`connect`, which sends the new worker all that this one was
+    sent, and returns when that is carried out. Returns False, and does nothing, if not all of it was kept."""
+
+def replay_differences(device: int = 0) -> tuple[int, int]:
+    """How many small results that were read came out otherwise when another worker computed them again, and how many were compared."""
+
+def broken(device: int = 0) -> bool:
+    """Whether the connection to the worker broke, and the session is to go on at another."""
+
 def settle_backwards(seconds: float) -> bool:
     """Waits until autograd's threads have let go of every backward pass that has returned: Python must not end before. False where it took
     longer than this."""

@@ -15,7 +15,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Protocol, TextIO
 
 from forebay_wire import messages
@@ -24,13 +23,12 @@ from websockets.sync.client import ClientConnection, connect
 
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
+from forebay.job_losses import forget_budget, tell_loss, tell_runner
 from forebay.journal import Journal, Page
-from forebay.service import BUDGET, LOSS_VARIABLE, TOKEN_VARIABLE, Service
+from forebay.service import BUDGET, TOKEN_VARIABLE, Service
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 
-BY_PEOPLE = ("ended_by_user", "ended_by_operator")
-"""Causes of a session's end that somebody wanted."""
 OPEN_SECONDS_MAX = 15.0
 PING_SECONDS = 20.0
 SILENCE_SECONDS_MAX = 60.0
@@ -52,6 +50,9 @@ SHAPE_FUNCTIONS = "torch.fx.experimental.symbolic_shapes"
 AT_ONCE_SECONDS = 0.05
 """Within that a pool lends a device whose worker has been started."""
 AWAY = messages.Cause(code="pool_away")
+WORD_SECONDS_MAX = 30.0
+"""How long a thread whose connection to the worker broke waits for the pool to say that the worker is gone."""
+TOO_MUCH = "It cannot be done again (docs: what your session survives), so its tensors are lost; run your code from where it made them."
 CLOSE_SECONDS_MAX = 2.0
 POOLS_OWN_REQUEST = 0
 """Number of a request that the pool makes itself, when the worker finds work in the stream after the lease was closed as idle."""
@@ -67,6 +68,9 @@ class Stream(Protocol):
     def lease_opened(self, epoch: int, memory_bytes: int, /) -> None: ...
     def lease_closed(self) -> None: ...
     def leave(self) -> bool: ...
+    def break_off(self) -> bool: ...
+    def broken(self) -> bool: ...
+    def replay_differences(self) -> tuple[int, int]: ...
     def lose(self, message: str, /) -> None: ...
 
 
@@ -108,6 +112,8 @@ class _Link:
         """What was shown to ``worker``."""
         self.away = False
         """The session has left ``worker``, or is leaving it, and is not at another one yet."""
+        self.bereft: messages.WorkerLost | None = None
+        """``worker`` died, and the command stream has not been told yet."""
         self.connecting = threading.Lock()
         self.finished = threading.Event()
         """Set when nothing of this session touches the command stream any more."""
@@ -142,7 +148,7 @@ class Session:
         self._page = page or Journal().page(0)
         self._new_line = new_line or (lambda: WaitingLine(stderr))
         self._quiet_seconds = quiet_seconds
-        self._headers = {messages.CAUSES_HEADER: str(messages.CAUSES)}
+        self._headers = {messages.CAUSES_HEADER: str(messages.CAUSES), messages.REPLAYS_HEADER: "1"}
         if rank is not None:
             member = messages.GroupMember(id=rank.group, rank=rank.rank, size=rank.size)
             self._headers[messages.GROUP_HEADER] = member.encode()
@@ -202,6 +208,8 @@ class Session:
         if link.worker is not None and not self._stream.connected():
             self._finish(link, SessionEnded("The connection to the worker ended."))
             link, _ = self._open()
+        if self._stream.broken():
+            self._await_word_of_worker(link)
         with self._changed:
             lease = link.lease
             fresh = lease is None and link.request is None
@@ -213,6 +221,15 @@ class Session:
             lease = self._granted(link, request, fresh, on_wait)
         if lease is not None:
             self._begin(link, lease)
+
+    def _await_word_of_worker(self, link: _Link) -> None:
+        """Until the pool knows that the worker is gone. Raises SessionEnded if the worker is there, and only the connection broke."""
+        with self._changed:
+            told = self._changed.wait_for(lambda: link.away or link.over is not None or not self._stream.broken(), WORD_SECONDS_MAX)
+        if not told:
+            self._finish(link, SessionEnded("The connection to the worker ended."))
+        if link.over is not None:
+            raise link.over
 
     def marked(self) -> None:
         """The span's end is in the stream: the open lease will drain, and is no longer for new work."""
@@ -392,18 +409,42 @@ class Session:
             with contextlib.suppress(RuntimeError):  # the connection is gone, and the session with it
                 self._stream.leave()
 
+    def _part(self, link: _Link) -> None:
+        with link.connecting:
+            self._break_off(link)
+
+    def _break_off(self, link: _Link) -> None:
+        """Tells the command stream that the worker died, under ``connecting``; ends the session if it cannot go on at another worker."""
+        bereft, link.bereft = link.bereft, None
+        if bereft is None or link.worker is None:
+            return
+        if self._stream.break_off():
+            self._new_line().warn(bereft.said())
+        else:
+            self._finish(link, SessionEnded(f"{bereft.said()} {TOO_MUCH}", bereft.cause))
+
+    def _say_differences(self) -> None:
+        differ, compared = self._stream.replay_differences()
+        if differ:
+            self._new_line().warn(f"{differ} of {compared} results that were read before came out otherwise this time")
+
     def _follow(self, link: _Link, granted: messages.Granted) -> None:
         with link.connecting:
+            self._break_off(link)
             if link.worker != granted.worker and link.over is None:
                 if not link.away:
                     self._finish(link, SessionEnded("The worker of this session is gone, with what it was sent; run your code again."))
                     return
                 try:
                     self._stream.connect(granted.address, bytes.fromhex(granted.ticket))
-                except RuntimeError:  # nothing was sent there, and the tensors are where they were: another grant follows
-                    self._send(link, messages.Unreached(epoch=granted.epoch))
+                except RuntimeError as error:
+                    if self._stream.connected():  # the tensors are where they were, or what made them is here: another grant follows
+                        self._send(link, messages.Unreached(epoch=granted.epoch))
+                    else:
+                        self._finish(link, SessionEnded(f"The tensors of this session are lost: {error}."))
                     return
                 link.worker, link.ticket, link.away = granted.worker, granted.ticket, False
+                self._say_differences()
                 self._send(link, messages.Arrived(epoch=granted.epoch))
         self._settle_grant(link, granted, None)
 
@@ -495,7 +536,7 @@ class Session:
                 self._take_opened(link, message)
             case messages.Queued():
                 if message.code == BUDGET:
-                    _tell_runner(f"{BUDGET}\n{message.said()}")
+                    tell_runner(f"{BUDGET}\n{message.said()}")
                 with self._changed:
                     if link.request is not None and link.request.number == message.request:
                         link.request.queued = message
@@ -504,7 +545,7 @@ class Session:
                     link.line = link.line or self._new_line()
                     link.line.show(link.flavor, message)
             case messages.Granted():
-                _forget_budget()
+                forget_budget()
                 self._take_grant(link, message)
             case messages.Revoking():
                 self._new_line().revoking(message)
@@ -514,8 +555,13 @@ class Session:
                 threading.Thread(target=self._leave, args=(link,), name="forebay-leave", daemon=True).start()
             case messages.Refused():
                 if message.code == BUDGET:
-                    _tell_runner(f"{BUDGET}\n{message.said()}")
+                    tell_runner(f"{BUDGET}\n{message.said()}")
                 self._take_refusal(link, message)
+            case messages.WorkerLost():
+                with self._changed:
+                    link.bereft, link.away, link.lease = message, link.worker is not None, None
+                    self._changed.notify_all()
+                threading.Thread(target=self._part, args=(link,), name="forebay-leave", daemon=True).start()
             case messages.SessionLost():
                 raise SessionEnded(message.said(), message.cause)
 
@@ -593,34 +639,11 @@ class Session:
             self._changed.notify_all()
         self._page.over()
         if first:
-            _tell_loss(error)
+            tell_loss(error)
         if first and link.worker is not None:
             self._stream.lose(str(error))
         link.socket.close()
         link.finished.set()
-
-
-def _tell_loss(error: ForebayError) -> None:
-    """Says to the runner of a job, if this is one, that it lost its tensors by no fault of its own, so that it may be run again."""
-    if isinstance(error, SessionEnded) and (error.cause is None or error.cause.code not in BY_PEOPLE):
-        _tell_runner(str(error))
-
-
-def _tell_runner(what: str) -> None:
-    """What stops this job's program, after a line BUDGET where it is that."""
-    file = os.environ.get(LOSS_VARIABLE)
-    if file:
-        with contextlib.suppress(OSError):
-            Path(file).write_text(what, encoding="utf-8")
-
-
-def _forget_budget() -> None:
-    """There is one again."""
-    file = os.environ.get(LOSS_VARIABLE)
-    if file:
-        with contextlib.suppress(OSError):
-            if Path(file).read_text(encoding="utf-8").startswith(f"{BUDGET}\n"):
-                Path(file).write_text("", encoding="utf-8")
 
 
 def _span(work: Work) -> messages.Span:

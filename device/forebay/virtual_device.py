@@ -33,6 +33,9 @@ FORKED = (
     "start it with multiprocessing's 'spawn' method (torch.multiprocessing.set_start_method('spawn'))."
 )
 KNOWN_CALLS_VARIABLE = "FOREBAY_KNOWN_CALLS"
+JOURNAL_VARIABLE = "FOREBAY_JOURNAL_BYTES"
+JOURNAL_BYTES = 128 << 20
+"""What a process keeps of what a device sent to its worker, so that the session outlives the worker."""
 KNOWN_CALLS = "known-calls"
 """The file that the processes of an installation share."""
 STOPPED = "The wait for a device was stopped; run this again."
@@ -63,6 +66,15 @@ class DeviceStream:
 
     def leave(self) -> bool:
         return _C.leave(self._index)
+
+    def break_off(self) -> bool:
+        return _C.break_off(self._index)
+
+    def replay_differences(self) -> tuple[int, int]:
+        return _C.replay_differences(self._index)
+
+    def broken(self) -> bool:
+        return _C.broken(self._index)
 
     def lose(self, message: str, /) -> None:
         _C.lose(message, self._index)
@@ -181,6 +193,7 @@ class VirtualDevices:
                 from forebay.session import Session
 
                 flavor = self._flavors[index] or os.environ.get(FLAVOR_VARIABLE) or None
+                _C.set_journal(journal_bytes(), index)
                 self._sessions[index] = Session(
                     self._service,
                     DeviceStream(index, lambda: name_of_flavor(self._sessions[index].flavor_name)),
@@ -242,6 +255,14 @@ def device_name(flavor: Flavor) -> str:
 def name_of_flavor(name: str) -> str:
     """What a device of the flavor is called."""
     return f"Forebay {name} (virtual)"
+
+
+def journal_bytes() -> int:
+    """What the variable says, else the default. Raises ForebayError."""
+    given = os.environ.get(JOURNAL_VARIABLE) or str(JOURNAL_BYTES)
+    if not (given.isascii() and given.isdigit() and len(given) < 16):
+        raise ForebayError(f"{JOURNAL_VARIABLE} is a number of bytes, 0 to keep nothing, and not {given!r}.")
+    return int(given)
 
 
 def keep_known_calls() -> None:

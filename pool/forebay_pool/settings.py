@@ -16,8 +16,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 
 from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.jobs import JobLimits
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.policies import GangSpread, Preference
-from forebay_pool.model.types import Device, Kind, Limits
+from forebay_pool.model.types import Device, Kind
 
 NODE_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 RAY_ADDRESS_PATTERN = r"^(auto|[^/\s]+:[0-9]{1,5})$"
@@ -172,6 +173,13 @@ class Settings(ServiceSettings):
     end_grace_seconds: Seconds = Field(5.0, description="A worker told to exit is killed after so long.")
     resume_seconds: float = Field(
         60.0, ge=0, le=86_400, description="How long a worker or client without its link is waited for, over a restart too; 0: not at all."
+    )
+    replay_seconds_max: float = Field(
+        60.0,
+        ge=0,
+        le=86_400,
+        description="A session whose worker dies goes on at another one, which does its work again, free, if its leases lasted no longer "
+        "than so many seconds together; 0: it is lost.",
     )
     outage_seconds: Seconds = Field(
         600.0, description="How long workers and clients look for a pool that does not answer, where resume_seconds is not 0."

@@ -13,6 +13,7 @@ from forebay_pool.model.events import (
     SessionDismissed,
     SessionLeft,
     SessionParked,
+    SessionReplays,
     ShutDown,
     StoreChanged,
     WorkerAway,
@@ -454,3 +455,72 @@ def test_a_broken_invariant_tells_the_story_of_the_object(world: Make) -> None:
     w.machine.fleet.seats["main/cpu:0"].holders.clear()
     with pytest.raises(InvariantBroken, match=r"(?s)does not hold its share.*SessionJoined\(session='s'.*Show\(Lease s\.1 open\)"):
         w.tick()
+
+
+def replaying(world: Make, **limits: float) -> Any:
+    """A session whose client keeps what it sends, with an open lease since a second."""
+    w = world(cpus(2), **limits)
+    w.lease("s")
+    w.do(SessionReplays("s"))
+    w.wait(1)
+    return w
+
+
+def killed(w: Any) -> Any:
+    """Its worker is killed, and another one is there for it; the new lease."""
+    w.do(WorkerGone(w.machine.sessions["s"].worker.id, Cause("killed", signal="SIGKILL")))
+    w.settle()
+    return w.machine.sessions["s"].lease
+
+
+def test_a_session_whose_client_kept_what_it_sent_goes_on_at_another_worker_and_pays_from_there_on(world: Make) -> None:
+    w = replaying(world)
+    lease = killed(w)
+    assert [type(message) for message in w.told("s")].count(wire.WorkerLost) == 1 and lease is not None and lease.replays
+    w.wait(3)
+    w.client("s", wire.Arrived(epoch=lease.epoch))
+    w.wait(2)
+    w.drain("s")
+    assert [record.duration_ns for record in w.records] == [0, 2 * SECOND]
+
+
+def test_what_is_done_again_is_free_if_the_lease_ends_before_the_client_says_that_it_is_done(world: Make) -> None:
+    w = replaying(world)
+    killed(w)
+    w.wait(3)
+    w.drain("s")
+    assert sum(record.duration_ns for record in w.records) == 0
+    w.lease("s", 2)
+    assert w.machine.sessions["s"].lease.replays, "and so is the next one"
+
+
+def test_a_client_that_never_says_that_it_is_done_pays_in_the_end(world: Make) -> None:
+    w = replaying(world, replay_seconds_max=5.0)
+    lease = killed(w)
+    w.wait(20)
+    w.tick()
+    assert not lease.replays
+
+
+def test_a_session_that_worked_for_longer_than_is_done_again_is_lost(world: Make) -> None:
+    w = replaying(world, replay_seconds_max=5.0)
+    w.wait(10)
+    w.do(WorkerGone(w.machine.sessions["s"].worker.id, Cause("killed", signal="SIGKILL")))
+    assert "s" not in w.machine.sessions and isinstance(w.last("s"), wire.SessionLost)
+
+
+def test_a_session_whose_own_work_kills_its_workers_is_lost_with_the_second_that_did_it_again(world: Make) -> None:
+    w = replaying(world)
+    killed(w)
+    killed(w)
+    w.do(WorkerGone(w.machine.sessions["s"].worker.id, Cause("killed", signal="SIGKILL")))
+    assert "s" not in w.machine.sessions
+
+
+def test_a_session_whose_worker_dies_while_it_rests_goes_on_with_its_next_lease(world: Make) -> None:
+    w = replaying(world)
+    w.drain("s")
+    w.do(WorkerGone(w.machine.sessions["s"].worker.id, Cause("killed", signal="SIGKILL")))
+    session = w.machine.sessions["s"]
+    assert (session.state, session.worker, session.request) == ("idle", None, None)
+    assert isinstance(w.last("s"), wire.WorkerLost)

@@ -32,10 +32,11 @@ from forebay_pool.model.events import (
 )
 from forebay_pool.model.health import Reading
 from forebay_pool.model.instructions import Confirm, Instruction, Keep, Kill, Launch, Meter, TellClient, TellWorker
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.model.policies import ModelPolicy, Policy
 from forebay_pool.model.snapshot import LeaseSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot, lease_snapshot, session_snapshot
-from forebay_pool.model.types import Device, Equivalent, Flavor, Lease, Limits, Place, Request, Session
+from forebay_pool.model.types import Device, Equivalent, Flavor, Lease, Place, Request, Session
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st

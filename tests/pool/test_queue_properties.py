@@ -11,7 +11,8 @@ from typing import Any
 
 from forebay_pool.model.events import BudgetSet, ClientSaid, Event, LeaseRevoked, Look, QuotaSet, SessionJoined
 from forebay_pool.model.instructions import Instruction, TellClient
-from forebay_pool.model.types import Limits, Quota
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import Quota
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st

@@ -418,7 +418,8 @@ BREAKS: list[Break] = [
 
 
 RARE = {lays_the_whole_tax_on_what_prepaid_credits_leave, forgets_the_tax_of_what_is_void, says_nothing_of_notebooks}
-"""They take a credit note on an invoice with tax that prepaid credits have paid in part, a void invoice with tax, and a budget of a notebook alone that drains."""
+"""They take a credit note on an invoice with tax that prepaid credits have paid in part, a void invoice with tax, and a budget of a
+notebook alone that drains."""
 
 
 @pytest.mark.parametrize("breaks", BREAKS, ids=lambda breaks: breaks.__name__)

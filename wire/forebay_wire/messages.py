@@ -36,6 +36,8 @@ without does not look."""
 
 GROUP_HEADER = "Forebay-Group"
 """Of the same request: which one of a torchrun's processes this is, as the JSON of :class:`GroupMember`. Older pools do not look."""
+REPLAYS_HEADER = "Forebay-Replays"
+"""Of the same request, with the value 1: the client keeps what it sends to a worker, and can send it to another (:class:`WorkerLost`)."""
 MEMBERS_MAX = 1024
 """Processes of a group."""
 PATH_CHARACTERS_MAX = 4096
@@ -206,7 +208,8 @@ class ChoosePriority(Message):
 
 
 class Arrived(Message):
-    """The client is at the worker of a :class:`Granted` that its session moved to: the worker that it left is needed no more."""
+    """The client is at the worker of a :class:`Granted` that its session moved to: the worker that it left is not needed any more, or what
+    a dead one had done has been done again."""
 
     type: Literal["arrived"] = "arrived"
     epoch: Count
@@ -327,6 +330,17 @@ class Leave(Message):
     """
 
     type: Literal["leave"] = "leave"
+
+
+class WorkerLost(Explained):
+    """The session's worker died, and the session goes on. The client holds what comes later. It sends the worker of the next
+    :class:`Granted` all that it sent to this one, and says :class:`Arrived` when that has been carried out. A client that cannot ends
+    the session."""
+
+    explanation = "message"
+
+    type: Literal["worker_lost"] = "worker_lost"
+    message: Text = ""
 
 
 class SessionLost(Explained):
@@ -615,7 +629,9 @@ class End(Message):
 FromClient = Annotated[
     Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | ChoosePriority | Arrived | Unreached | Release, Field(discriminator="type")
 ]
-ToClient = Annotated[SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | SessionLost | Refused, Field(discriminator="type")]
+ToClient = Annotated[
+    SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | WorkerLost | SessionLost | Refused, Field(discriminator="type")
+]
 FromWorker = Annotated[
     Ready
     | ResumeWorker

@@ -28,11 +28,13 @@ void CommandBuffer::put_question() {
   since_question_ = 0;
 }
 
-void CommandBuffer::take(std::vector<uint8_t>& target, bool cuts) {
+void CommandBuffer::take(std::vector<uint8_t>& target, Journal& journal, bool cuts) {
   cuts ? tracer_.cut() : tracer_.settle();
   frames_.close();
   set_due(Due::kNo);
   auto& bytes = frames_.bytes();
+  journal.append(bytes, questions_);
+  questions_.clear();
   if (target.empty()) {
     std::swap(target, bytes);
   } else {
@@ -44,6 +46,7 @@ void CommandBuffer::take(std::vector<uint8_t>& target, bool cuts) {
 
 void CommandBuffer::clear() {
   frames_.clear();
+  questions_.clear();
   calls_ = 0;
   set_unsettled(false);
   tracer_.reset();

@@ -12,6 +12,7 @@
 #include "base/locations.h"
 #include "forebay/wire.h"
 #include "stream/frames.h"
+#include "stream/journal.h"
 #include "stream/session_state.h"
 #include "stream/tracer.h"
 #include "stream/wakeup.h"
@@ -49,6 +50,12 @@ class CommandBuffer {
   void appended_to_send();
   // After the append of a command for whose answer a thread will wait.
   void put_question();
+  // Where the next command begins; after `cut` or `command`.
+  size_t place() const { return frames_.size(); }
+  // The command from `begin` to here asks something; as in AskedCommand.
+  void note_question(size_t begin, uint64_t request, AskedCommand::Kind kind = AskedCommand::Kind::kReads) {
+    questions_.push_back({begin, frames_.size(), request, kind});
+  }
 
   // The number of the next call, which is thereby recorded for the current thread.
   uint64_t next_call() {
@@ -59,8 +66,8 @@ class CommandBuffer {
   uint64_t upcoming_call() const { return calls_; }
   RandomCalls& random_calls() { return random_calls_; }
 
-  // Moves all commands to the end of `target`. `cuts`: the command that follows them ends a segment.
-  void take(std::vector<uint8_t>& target, bool cuts = false);
+  // Moves all commands to the end of `target`, and notes them in the journal. `cuts`: the command that follows them ends a segment.
+  void take(std::vector<uint8_t>& target, Journal& journal, bool cuts = false);
   bool has_commands() const { return frames_.size() > 0 || tracer_.has_unsaid(); }
   // The session has ended.
   void clear();
@@ -80,6 +87,7 @@ class CommandBuffer {
   Wakeup& ticker_;
   std::mutex mutex_;
   Frames frames_;
+  std::vector<AskedCommand> questions_;  // within frames_
   Tracer tracer_{frames_, device_};
   RandomCalls random_calls_;
   uint64_t calls_ = 0;

@@ -92,7 +92,7 @@ void Connection::shut_down() {
 std::optional<size_t> Connection::send(const uint8_t* data, size_t bytes) {
   const ssize_t count = ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (count < 0 && is_full()) return std::nullopt;
-  if (count < 0 && errno != EINTR) fail(std::strerror(errno));
+  if (count < 0 && errno != EINTR) lose(std::strerror(errno));
   if (count <= 0) return 0;
   counters_.bytes_sent.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
   return static_cast<size_t>(count);
@@ -122,10 +122,10 @@ int Connection::take_descriptor() { return std::exchange(descriptor_, -1); }
 void Connection::wait(short events) {
   pollfd entry{socket_, events, 0};
   const int ready = ::poll(&entry, 1, kPollMs);
-  if (ready < 0 && errno != EINTR) fail(std::strerror(errno));
+  if (ready < 0 && errno != EINTR) lose(std::strerror(errno));
   if (ready > 0) return;
   check_signals();
-  if (socket_ < 0) fail("it was closed");
+  if (socket_ < 0) lose("it was closed");
 }
 
 bool Connection::has_unread() const {
@@ -135,11 +135,11 @@ bool Connection::has_unread() const {
 
 void Connection::check_alive() {
   pollfd entry{socket_, POLLRDHUP, 0};
-  if (::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) fail("the worker ended");
+  if (::poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0) lose("the worker ended");
 }
 
-void Connection::fail(const std::string& reason) {
-  fail_(reason);
+void Connection::end(const std::string& reason, bool gone) {
+  fail_(reason, gone);
   TORCH_CHECK(false, "the connection to the worker broke (", reason, ")");
 }
 

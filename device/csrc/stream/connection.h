@@ -8,16 +8,22 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <stdexcept>
 #include <string>
 
 #include "stream/session_state.h"
 
 namespace forebay {
 
+// The connection broke, and the session goes on at another worker: whoever waits for an answer gets it from there.
+struct LinkBroken : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 class Connection {
  public:
-  // Is called with the reason when the connection breaks; throws.
-  using Fail = std::function<void(const std::string& reason)>;
+  // Is called with the reason when the connection breaks; throws. `gone`: the worker is not to be reached, and did not say why.
+  using Fail = std::function<void(const std::string& reason, bool gone)>;
 
   Connection(StreamCounters& counters, Fail fail) : counters_(counters), fail_(std::move(fail)) {}
 
@@ -40,9 +46,14 @@ class Connection {
   bool has_unread() const;
   // Fails if the worker has closed the connection.
   void check_alive();
-  [[noreturn]] void fail(const std::string& reason);
+  // The worker cannot be talked to: it refused, or says what it may not.
+  [[noreturn]] void fail(const std::string& reason) { end(reason, false); }
+  // The worker ended, or is not to be reached.
+  [[noreturn]] void lose(const std::string& reason) { end(reason, true); }
 
  private:
+  [[noreturn]] void end(const std::string& reason, bool gone);
+
   StreamCounters& counters_;
   const Fail fail_;
   std::atomic<int> socket_{-1};

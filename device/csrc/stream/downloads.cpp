@@ -4,8 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "bulk/shared_memory.h"
 #include "forebay/bulk.h"
-#include "stream/shared_memory.h"
 
 namespace forebay {
 

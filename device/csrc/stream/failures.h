@@ -11,9 +11,9 @@
 #include <string>
 
 #include "base/locations.h"
+#include "bulk/deduplication.h"
 #include "forebay/wire.h"
 #include "stream/command_buffer.h"
-#include "stream/deduplication.h"
 #include "stream/session_state.h"
 #include "stream/worker_knowledge.h"
 

@@ -31,17 +31,20 @@ void receive_welcome(Receiver& receiver, const std::function<void(wire::Reader&)
   });
 }
 
-void share_memory(Sender& sender, Receiver& receiver, Connection& connection, SharedMemory& shared, uint64_t request) {
+bool share_memory(Sender& sender, Receiver& receiver, Connection& connection, SharedMemory& shared, uint64_t request) {
   sender.send_first(framed([&](wire::Writer& out) {
     out.command(Command::kShare);
     out.varint(request);
     out.varint(SharedMemory::kBytes);
   }));
+  bool shares = false;
   receiver.receive_one(request, [&](Reply reply, wire::Reader& body) {
     const uint64_t bytes = reply == Reply::kShared ? body.varint() : 0;
     const int descriptor = connection.take_descriptor();
-    if (bytes > 0 && descriptor >= 0) shared.map(descriptor, bytes);
+    shares = bytes > 0 && descriptor >= 0;
+    if (shares) shared.map(descriptor, bytes);
   });
+  return shares;
 }
 
 }  // namespace forebay

@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "bulk/shared_memory.h"
 #include "stream/receiver.h"
 #include "stream/sender.h"
-#include "stream/shared_memory.h"
 
 namespace forebay {
 
@@ -15,6 +15,6 @@ void send_hello(Sender& sender, const std::string& ticket);
 void receive_welcome(Receiver& receiver, const std::function<void(wire::Reader&)>& take);
 
 // Asks a worker on this host for memory to share, and maps it. Without that, bulk data go through the socket.
-void share_memory(Sender& sender, Receiver& receiver, Connection& connection, SharedMemory& shared, uint64_t request);
+bool share_memory(Sender& sender, Receiver& receiver, Connection& connection, SharedMemory& shared, uint64_t request);
 
 }  // namespace forebay

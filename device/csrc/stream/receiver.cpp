@@ -17,9 +17,11 @@ constexpr size_t kDataHeadBytesMax = 1 + 3 * 10;
 
 }  // namespace
 
-void Receiver::begin(uint64_t generation) {
+void Receiver::begin(uint64_t generation, bool keeps_answers) {
   filled_ = 0;
   generation_ = generation;
+  answered_ = 0;
+  answers_.begin(keeps_answers);
 }
 
 void Receiver::fill(size_t bytes) {
@@ -36,11 +38,11 @@ size_t Receiver::receive_some(uint8_t* target, size_t bytes) {
   };
   (shared_.is_in_use() ? bulk_spinner_ : spinner_).until(look);
   if (count > 0) return static_cast<size_t>(count);
-  if (count == 0) connection_.fail("the worker ended");
+  if (count == 0) connection_.lose("the worker ended");
   if (errno == EAGAIN || errno == EWOULDBLOCK) {
     connection_.wait(POLLIN);
   } else if (errno != EINTR) {
-    connection_.fail(std::strerror(errno));
+    connection_.lose(std::strerror(errno));
   }
   return 0;
 }
@@ -74,17 +76,29 @@ bool Receiver::receive_one(uint64_t request, const Take& take) {
   const uint64_t answered = body.varint();
   if (answered > request) connection_.fail("an answer to a question not asked");
   if (answered == request) {
+    if (reply == Reply::kData) answers_.note(request, body);
+    answered_ = std::max(answered_, answered);
     take(reply, body);
     return true;
   }
   if (answered != 0) {
-    downloads_.take(answered, reply, body, generation_);
+    take_other(answered, reply, body);
   } else if (reply == Reply::kFailure) {
     failures_.take_notice(told_failure(body, generation_));
   } else {
     connection_.fail("an answer to no question");
   }
   return false;
+}
+
+// An answer that no thread waits for, or that was given before, by another worker.
+void Receiver::take_other(uint64_t request, Reply reply, wire::Reader& body) {
+  if (request <= answered_) {
+    if (reply == Reply::kData) answers_.compare(request, body);
+    return;
+  }
+  answered_ = request;
+  downloads_.take(request, reply, body, generation_);
 }
 
 std::optional<uint64_t> Receiver::receive_data(uint64_t request, uint8_t* target, size_t bytes) {
@@ -107,6 +121,7 @@ std::optional<uint64_t> Receiver::receive_data(uint64_t request, uint8_t* target
     throw;
   }
   filled_ = 0;
+  answered_ = std::max(answered_, request);
   return busy;
 }
 
@@ -118,6 +133,22 @@ void Receiver::listen() {
   if (reply != Reply::kFailure || body.varint() != 0) return;  // whoever waits next takes it
   failures_.take_notice(told_failure(body, generation_));
   filled_ = 0;
+}
+
+void Receiver::pass_over(uint64_t answered) {
+  while (has_whole_frame()) {
+    wire::Reader body = this->body();
+    const auto reply = static_cast<Reply>(body.u8());
+    if (reply == Reply::kRefused) connection_.fail("the worker refused: " + body.string(wire::kMessageBytesMax));
+    const uint64_t request = body.varint();
+    if (request > answered) return;
+    if (request != 0) {
+      take_other(request, reply, body);
+    } else if (reply == Reply::kFailure) {
+      failures_.take_notice(told_failure(body, generation_));
+    }
+    filled_ = 0;
+  }
 }
 
 // Receives of the next frame what has come.

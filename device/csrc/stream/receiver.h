@@ -8,13 +8,14 @@
 #include <optional>
 #include <vector>
 
+#include "bulk/shared_memory.h"
 #include "forebay/spin.h"
 #include "forebay/wire.h"
+#include "stream/answers.h"
 #include "stream/connection.h"
 #include "stream/downloads.h"
 #include "stream/failures.h"
 #include "stream/session_state.h"
-#include "stream/shared_memory.h"
 
 namespace forebay {
 
@@ -28,10 +29,19 @@ class Receiver {
   // Taken before the sender's.
   std::timed_mutex& mutex() { return mutex_; }
 
-  // A connection begins, for a session of this generation.
-  void begin(uint64_t generation);
+  // A connection begins, for a session of this generation, of which small answers are kept, or not.
+  void begin(uint64_t generation, bool keeps_answers);
+  // As begin, for a session that goes on.
+  void begin_again() { filled_ = 0; }
   // Of the session at the other end.
   uint64_t generation() const { return generation_; }
+
+  // The last request that was answered.
+  uint64_t answered() const { return answered_; }
+  void set_answered(uint64_t request) { answered_ = request; }
+  const Answers& answers() const { return answers_; }
+  // Passes over what has come of answers to requests up to `answered`, without waiting.
+  void pass_over(uint64_t answered);
 
   // Waits for the next frame, whatever it is.
   void receive_first(const Take& take);
@@ -50,6 +60,7 @@ class Receiver {
 
  private:
   void receive_frame();
+  void take_other(uint64_t request, wire::Reply reply, wire::Reader& body);
   void fill(size_t bytes);
   size_t receive_some(uint8_t* target, size_t bytes);
   bool has_whole_frame();
@@ -67,6 +78,8 @@ class Receiver {
   Spinner spinner_;       // waits for an answer
   Spinner bulk_spinner_;  // waits for a piece of bulk data
   uint64_t generation_ = 0;
+  uint64_t answered_ = 0;
+  Answers answers_;
 };
 
 }  // namespace forebay

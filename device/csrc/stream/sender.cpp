@@ -25,23 +25,28 @@ void Sender::flush(Wait wait) {
   const WithoutGil free;
   const std::lock_guard lock(mutex_);
   if (!session_.connected || !send_uploads(wait)) return;
+  send_recorded(wait);
+}
+
+// Also of a connection that has broken: what was recorded is then in the journal.
+bool Sender::send_recorded(Wait wait) {
   if (!session_.away) {
     const std::lock_guard recording(commands_.mutex());
-    commands_.take(outgoing_);
+    commands_.take(outgoing_, journal_);
   }
-  send_outgoing(wait);
+  try {
+    return send_outgoing(wait);
+  } catch (const LinkBroken&) {
+    drop_unsent();
+    return true;
+  }
 }
 
 void Sender::flush_early() {
   if (in_signal_handler()) return;
   if (session_.connected && connection_.has_unread()) return commands_.set_due(CommandBuffer::Due::kNo);
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock || !session_.connected || session_.away || !uploads_.empty()) return;
-  {
-    const std::lock_guard recording(commands_.mutex());
-    commands_.take(outgoing_);
-  }
-  send_outgoing(Wait::kNo);
+  if (lock && session_.connected && !session_.away && uploads_.empty()) send_recorded(Wait::kNo);
 }
 
 void Sender::begin() {
@@ -74,8 +79,10 @@ bool Sender::send_outgoing(Wait wait) {
 void Sender::add(Upload upload) {
   {
     const std::lock_guard recording(commands_.mutex());
-    commands_.take(uploads_.empty() ? outgoing_ : upload.before, /*cuts=*/true);
+    commands_.take(uploads_.empty() ? outgoing_ : upload.before, journal_, /*cuts=*/true);
   }
+  journal_.write(upload.storage, upload.offset, upload.next, upload.left);
+  upload.bytes = upload.left;
   uploads_.push_back(std::move(upload));
   commands_.set_unsettled(true);
   commands_.set_uploading(true);
@@ -84,16 +91,35 @@ void Sender::add(Upload upload) {
 
 void Sender::take_last() {
   if (uploads_.empty()) {
-    commands_.take(outgoing_);
+    commands_.take(outgoing_, journal_);
   } else {
     Upload last{};
-    commands_.take(last.before);
+    commands_.take(last.before, journal_);
     uploads_.push_back(std::move(last));
   }
   unsent_ = true;
 }
 
 bool Sender::send_uploads(Wait wait) {
+  try {
+    return send_all_uploads(wait);
+  } catch (const LinkBroken&) {
+    drop_unsent();
+    return true;
+  }
+}
+
+void Sender::drop_unsent() {
+  begin();
+  for (auto& upload : uploads_) {
+    if (upload.source) sent_sources_.push_back(std::move(upload.source));
+  }
+  uploads_.clear();
+  commands_.set_uploading(false);
+  unsent_ = false;
+}
+
+bool Sender::send_all_uploads(Wait wait) {
   while (!uploads_.empty()) {
     if (!send_outgoing(wait) || !advance(uploads_.front(), wait)) return false;
     if (uploads_.front().left > 0 || !uploads_.front().before.empty()) continue;
@@ -112,6 +138,7 @@ void Sender::cut_last_upload() {
   if (uploads_.empty()) return;
   Upload& last = uploads_.back();
   last.before.insert(last.before.end(), last.next, last.next + last.in_frame);
+  journal_.shorten_last_write(last.bytes - last.left + last.in_frame);
   last.in_frame = last.left = 0;
   last.content = 0;
 }

@@ -10,12 +10,13 @@
 #include <mutex>
 #include <vector>
 
+#include "bulk/content_hash.h"
+#include "bulk/deduplication.h"
+#include "bulk/shared_memory.h"
 #include "stream/command_buffer.h"
 #include "stream/connection.h"
-#include "stream/content_hash.h"
-#include "stream/deduplication.h"
+#include "stream/journal.h"
 #include "stream/session_state.h"
-#include "stream/shared_memory.h"
 
 namespace forebay {
 
@@ -29,13 +30,14 @@ struct Upload {
   uint64_t content = 0;          // its number in Contents, if the bytes are worth remembering
   int64_t in_frame = 0;          // of `left`, in a frame that has begun
   ContentHash hash{};
+  int64_t bytes = 0;  // of all
   std::vector<uint8_t> before{};  // commands recorded before it, and not sent yet
 };
 
 class Sender {
  public:
-  Sender(const SessionState& session, StreamCounters& counters, Connection& connection, CommandBuffer& commands, SharedMemory& shared, Contents& contents)
-      : session_(session), counters_(counters), connection_(connection), commands_(commands), shared_(shared), contents_(contents) {}
+  Sender(const SessionState& session, StreamCounters& counters, Connection& connection, CommandBuffer& commands, SharedMemory& shared, Contents& contents, Journal& journal)
+      : session_(session), counters_(counters), connection_(connection), commands_(commands), shared_(shared), contents_(contents), journal_(journal) {}
 
   // Taken after the receiver's, and before that of the commands.
   std::mutex& mutex() { return mutex_; }
@@ -53,12 +55,14 @@ class Sender {
   void send_first(std::vector<uint8_t> bytes);
   // Takes over an upload behind all that was recorded. If it has a source, another thread may send it later.
   void add(Upload upload);
-  // Sends uploads, and what was recorded before them, in order. Whether all are sent.
+  // Sends uploads, and what was recorded before them, in order. Whether all are sent, or will be by another connection.
   bool send_uploads(Wait wait);
   // A wait for the last upload was interrupted: it ends with the frame that has begun.
   void cut_last_upload();
   // Takes over all commands, the last of this connection among them. The lock of the commands is held as well.
   void take_last();
+  // The connection broke, and another is to be told what the journal holds: nothing is left to be sent by this one.
+  void drop_unsent();
   // Sources of uploads that were sent. To be let go without the lock, by a thread that may take the GIL.
   std::vector<c10::Storage> take_sent_sources();
   // The session has ended.
@@ -68,6 +72,8 @@ class Sender {
   void forked();
 
  private:
+  bool send_recorded(Wait wait);
+  bool send_all_uploads(Wait wait);
   bool send_outgoing(Wait wait);
   bool advance(Upload& upload, Wait wait);
   bool send_payload(Upload& upload, Wait wait);
@@ -80,6 +86,7 @@ class Sender {
   CommandBuffer& commands_;
   SharedMemory& shared_;
   Contents& contents_;
+  Journal& journal_;
 
   std::mutex mutex_;
   std::vector<uint8_t> outgoing_;  // of which the first `sent_` bytes are sent

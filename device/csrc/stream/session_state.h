@@ -11,6 +11,8 @@ struct SessionState {
   // True between two workers. Changed only while the locks of the receiver, the sender and the commands are held: whoever holds
   // one of them sees no change.
   std::atomic<bool> away{false};
+  // True from when the connection broke until another worker has been told all that was sent.
+  std::atomic<bool> broken{false};
   // True in a forked child whose parent had a session.
   std::atomic<bool> forked{false};
   // Ends when the session's tensors are lost. Storages of an earlier generation are refused.

@@ -62,58 +62,20 @@ void CommandStream::forked() {
   downloads_.forked();
   receiver_.forked();
   ticker_.forked();
-  session_.away = false;
+  session_.away = session_.broken = false;
+  journal_.give_up();
   if (session_.connected.exchange(false)) session_.forked = true;
 }
 
 // Session
-
-Welcome CommandStream::connect(const std::string& address, const std::string& ticket) {
-  TORCH_CHECK(ticket.size() == wire::kTicketBytes, "a ticket has ", wire::kTicketBytes, " bytes, not ", ticket.size());
-  TORCH_CHECK(!session_.connected || session_.away, "the virtual device is connected already");
-  const WithoutGil free;
-  const std::scoped_lock lock(receiver_.mutex(), sender_.mutex());
-  connection_.open(address);
-  sender_.begin();
-  if (!session_.away) {
-    sender_.clear();
-    downloads_.clear();
-    contents_.clear();
-    shared_.unmap();
-  }
-  receiver_.begin(generation());
-  Welcome welcome;
-  try {
-    send_hello(sender_, ticket);
-    receive_welcome(receiver_, [&](wire::Reader& body) {
-      welcome = {body.string(), body.string(), body.string(), body.varint(), body.done() ? "the worker's release takes none" : body.string()};
-    });
-  } catch (...) {
-    connection_.close();
-    throw;
-  }
-  worker_.is_cpu = welcome.kind == "cpu";
-  worker_.is_gpu = welcome.kind == "cuda" || welcome.kind == "hip" || welcome.kind == "null";
-  worker_.kind = std::hash<std::string>()(welcome.torch + " " + welcome.kind + " " + welcome.model);
-  if (address.rfind("unix:", 0) == 0) share_memory(sender_, receiver_, connection_, shared_, new_request());
-  note_session(device_);
-  session_.connected = true;
-  {
-    const std::lock_guard recording(commands_.mutex());
-    worker_.no_kernels = welcome.no_kernels;
-    session_.away = false;
-  }
-  ticker_.start();
-  wakeup_.wake();
-  return welcome;
-}
 
 // The session's tensors are gone; what is recorded from now on belongs to the next one.
 void CommandStream::abandon(const std::string& message) {
   lease_.close();
   contents_.clear();
   const std::lock_guard lock(commands_.mutex());
-  session_.away = false;
+  session_.away = session_.broken = false;
+  journal_.give_up();
   lease_.reset();
   lost_message_ = message;
   session_.generation.fetch_add(1);
@@ -135,7 +97,13 @@ void CommandStream::refuse_generation() {
   TORCH_CHECK(false, "this tensor is lost: ", lost_message_);
 }
 
-void CommandStream::fail_connection(const std::string& reason) {
+void CommandStream::fail_connection(const std::string& reason, bool gone) {
+  if (gone && goes_on()) {
+    session_.broken = true;
+    lease_.close();
+    connection_.shut_down();
+    throw LinkBroken(reason);
+  }
   const std::string message = "the connection to the worker broke (" + reason + "); the tensors on this device are lost, and new ones get a new session";
   if (session_.connected.exchange(false)) {
     abandon(message);
@@ -149,7 +117,7 @@ void CommandStream::fail_connection(const std::string& reason) {
 
 void CommandStream::open_lease(uint64_t epoch, int64_t memory_bytes) {
   const std::lock_guard lock(commands_.mutex());
-  if (session_.away) return;  // it was for the worker that the session has left
+  if (session_.away || session_.broken) return;  // it was for the worker that the session has left
   lease_.open(epoch, memory_bytes);
 }
 
@@ -160,46 +128,14 @@ bool CommandStream::mark() {
     const std::lock_guard lock(commands_.mutex());
     commands_.tracer().say_frees();
     auto& out = commands_.cut();
+    const size_t begin = commands_.place();
     out.command(Command::kMark);
     out.varint(lease_.epoch());
+    commands_.note_question(begin, 0);
     commands_.appended();
   }
   sender_.flush(Wait::kYes);
   return true;
-}
-
-// Moving to another worker. Everything recorded before goes to the old one, everything after waits for the new one, in templates and traces
-// that begin again; numbers of storages, generators and the numbers of calls stay.
-
-// To be called by a thread that no other waits for: what was sent before may wait for a lease. Returns once the old worker has executed it.
-// No thread waits for an answer meanwhile, since that takes the same lock.
-bool CommandStream::leave() {
-  const WithoutGil free;
-  const std::lock_guard receive_lock(receiver_.mutex());
-  if (!session_.connected || session_.away) return false;
-  const uint64_t request = new_request();
-  end_stream(request);
-  sender_.flush(Wait::kYes);
-  receiver_.receive(request, [](Reply, wire::Reader&) {});
-  const std::lock_guard send_lock(sender_.mutex());
-  connection_.close();
-  downloads_.drop();
-  shared_.unmap();
-  return true;
-}
-
-void CommandStream::end_stream(uint64_t request) {
-  const std::lock_guard send_lock(sender_.mutex());
-  const std::lock_guard lock(commands_.mutex());
-  commands_.tracer().say_frees();
-  auto& out = commands_.cut();
-  out.command(Command::kLeave);
-  out.varint(request);
-  sender_.take_last();
-  commands_.tracer().reset();
-  if (auto* knowledge = failures_.knowledge()) knowledge->forget();
-  lease_.stop();
-  session_.away = true;
 }
 
 // A thread that wants to go on while the session is between two workers waits for the lease that comes with the new one.
@@ -271,6 +207,19 @@ bool CommandStream::record(uint64_t generation, const std::function<bool(wire::W
 
 // Waiting
 
+// A thread that waits for an answer of a worker that dies waits for the same answer of the next one.
+void CommandStream::receive(std::unique_lock<std::timed_mutex>& lock, const std::function<void()>& wait) {
+  for (;;) {
+    try {
+      return wait();
+    } catch (const LinkBroken&) {
+      lock.unlock();
+      lease_.need();
+      lock = lock_to_receive();
+    }
+  }
+}
+
 CommandStream::Question::Question(CommandStream& stream, std::optional<uint64_t> own) : clock_(stream.counters_.waited_ns), stream_(stream) {
   stream.lease_.need();
   stream.check_stopped(own);
@@ -304,16 +253,20 @@ void CommandStream::await(std::optional<uint64_t> own) {
   {
     const auto lock = lock_to_append();
     auto& out = commands_.cut();
+    const size_t begin = commands_.place();
     out.command(Command::kSync);
     out.varint(request);
+    commands_.note_question(begin, request);
     commands_.appended_to_send();
     question.settles();
   }
   sender_.flush(Wait::kYes);
-  receiver_.receive(request, [&](Reply reply, wire::Reader& body) {
-    question.settled();
-    check_answer(reply, body, own);
-    note_busy(device_, body.varint());
+  question.receive([&] {
+    receiver_.receive(request, [&](Reply reply, wire::Reader& body) {
+      question.settled();
+      check_answer(reply, body, own);
+      note_busy(device_, body.varint());
+    });
   });
   const auto failure = downloads_.take_failure();
   if (failure && (failure->number == 0 || failure->number > failures_.heard())) failures_.raise(*failure);
@@ -325,40 +278,49 @@ void CommandStream::check_answer(Reply reply, wire::Reader& body, std::optional<
 
 void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64_t)>& append, const std::function<void(wire::Reader&)>& take) {
   const ActivityClock profiled(Activity::kAsk, device_);
-  const Question question(*this);
+  Question question(*this);
   const uint64_t request = new_request();
   uint64_t sequence = 0;
   {
     const auto lock = lock_for(generation);
     commands_.tracer().say_frees();
+    commands_.tracer().cut();
+    const size_t begin = commands_.place();
     sequence = append(request);
+    commands_.note_question(begin, request, AskedCommand::Kind::kMakes);
     commands_.appended_to_send();
     commands_.put_question();
   }
   note_location(device_, sequence);
   sender_.flush(Wait::kYes);
-  receiver_.receive(request, [&](Reply reply, wire::Reader& body) {
-    check_answer(reply, body, sequence);
-    take(body);
+  question.receive([&] {
+    receiver_.receive(request, [&](Reply reply, wire::Reader& body) {
+      check_answer(reply, body, sequence);
+      take(body);
+    });
   });
 }
 
 bool CommandStream::ask_aside(const std::function<bool(wire::Writer&, uint64_t)>& append, const Receiver::Take& take) {
   const WithoutGil free;
   const WaitClock clock(counters_.waited_ns);
-  const auto receive_lock = lock_to_receive();
+  auto receive_lock = lock_to_receive();
   const uint64_t request = new_request();
   {
     const std::lock_guard lock(commands_.mutex());
-    if (!append(commands_.command(), request)) return false;
+    auto& out = commands_.command();
+    const size_t begin = commands_.place();
+    if (!append(out, request)) return false;
+    commands_.note_question(begin, request, AskedCommand::Kind::kAside);
     commands_.appended();
   }
   sender_.flush(Wait::kYes);
-  receiver_.receive(request, take);
+  receive(receive_lock, [&] { receiver_.receive(request, take); });
   return true;
 }
 
 void CommandStream::ask_aside(Command command, const std::function<void(wire::Reader&)>& take, const std::function<void(wire::Writer&)>& append) {
+  if (command == Command::kDoor) journal_.give_up();  // what other members sent is with the worker alone
   ask_aside(
       [&](wire::Writer& out, uint64_t request) {
         out.command(command);

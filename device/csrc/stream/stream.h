@@ -13,17 +13,18 @@
 #include <string>
 
 #include "base/waiting.h"
+#include "bulk/deduplication.h"
+#include "bulk/shared_memory.h"
 #include "forebay/wire.h"
 #include "stream/command_buffer.h"
 #include "stream/connection.h"
-#include "stream/deduplication.h"
 #include "stream/downloads.h"
 #include "stream/failures.h"
+#include "stream/journal.h"
 #include "stream/lease.h"
 #include "stream/receiver.h"
 #include "stream/sender.h"
 #include "stream/session_state.h"
-#include "stream/shared_memory.h"
 #include "stream/ticker.h"
 #include "stream/wakeup.h"
 #include "stream/worker_knowledge.h"
@@ -64,11 +65,10 @@ class CommandStream {
   void set_knowledge(WorkerKnowledge* knowledge) { failures_.set_knowledge(knowledge); }
 
   // Session.
-  Welcome connect(const std::string& address, const std::string& ticket);
   // Ends the session: its tensors are lost.
   void lose(const std::string& message);
-  // Ends the stream at this worker: what is recorded from now on waits for the next `connect`. False if there is no worker to leave.
-  bool leave();
+  // Keeps what is sent from a session's beginning on, so that it goes on at another worker if its own dies: so many bytes at most.
+  void set_journal(uint64_t bytes_max) { journal_bytes_max_ = bytes_max; }
 
   // Lease.
   Lease& lease() { return lease_; }
@@ -108,6 +108,7 @@ class CommandStream {
 
  private:
   friend struct Streams;
+  friend class Handover;
   friend class Transfers;
 
   // A wait for an answer, from before it is asked for: without the GIL, under the lease and the receiver's lock, counted and timed.
@@ -118,6 +119,8 @@ class CommandStream {
     ~Question();
     // Under the lock of the commands, with the append of the command whose answer says that all before it is done.
     void settles();
+    // Waits for an answer by `wait`, again where the connection breaks meanwhile and another takes its place.
+    void receive(const std::function<void()>& wait) { stream_.receive(lock_, wait); }
     // It was answered, and no failure is left to report.
     void settled() { settled_ = true; }
 
@@ -134,11 +137,12 @@ class CommandStream {
   uint64_t new_request() { return next_request_.fetch_add(1); }
   std::unique_lock<std::mutex> lock_to_send();
   std::unique_lock<std::timed_mutex> lock_to_receive();
+  void receive(std::unique_lock<std::timed_mutex>& lock, const std::function<void()>& wait);
+  bool goes_on() const { return session_.connected && journal_.is_whole(); }
   // Throws if the answer is a failure.
   void check_answer(wire::Reply reply, wire::Reader& body, std::optional<uint64_t> own = std::nullopt);
-  void end_stream(uint64_t request);
   [[noreturn]] void refuse_generation();
-  [[noreturn]] void fail_connection(const std::string& reason);
+  [[noreturn]] void fail_connection(const std::string& reason, bool gone);
   void abandon(const std::string& message);
   void forked();
 
@@ -149,6 +153,7 @@ class CommandStream {
   std::string lost_message_;  // guarded by the lock of the commands
   std::atomic<uint64_t> next_storage_{1};
   std::atomic<uint64_t> next_request_{1};
+  std::atomic<uint64_t> journal_bytes_max_{0};
   std::atomic<bool> settling_{false};  // a thread waits for an answer that says that all before it is done
 
   Lease lease_{device_, session_};
@@ -157,8 +162,9 @@ class CommandStream {
   Contents contents_;
   SharedMemory shared_;  // mapped and unmapped while both locks are held
   Failures failures_{device_, session_, commands_, contents_, [this](const std::string& message) { lose(message); }};
-  Connection connection_{counters_, [this](const std::string& reason) { fail_connection(reason); }};
-  Sender sender_{session_, counters_, connection_, commands_, shared_, contents_};
+  Connection connection_{counters_, [this](const std::string& reason, bool gone) { fail_connection(reason, gone); }};
+  Journal journal_;
+  Sender sender_{session_, counters_, connection_, commands_, shared_, contents_, journal_};
   Downloads downloads_{counters_};
   Receiver receiver_{session_, connection_, shared_, failures_, downloads_};
   Ticker ticker_{session_, counters_, connection_, commands_, sender_, receiver_, wakeup_};

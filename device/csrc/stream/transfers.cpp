@@ -150,6 +150,7 @@ uint64_t Transfers::append_read(const StorageHandle& storage, int64_t offset, in
   const uint64_t request = stream_.new_request();
   auto& commands = stream_.commands_;
   auto& out = commands.cut();
+  const size_t begin = commands.place();
   out.command(slot == nullptr ? Command::kRead : Command::kReadShared);
   out.varint(request);
   out.varint(storage.id);
@@ -159,6 +160,7 @@ uint64_t Transfers::append_read(const StorageHandle& storage, int64_t offset, in
     out.varint(stream_.shared_.offset_of(slot));
     stream_.shared_.set_in_use(true);
   }
+  commands.note_question(begin, request);
   if (question == nullptr) {
     stream_.failures_.note_transfer();
     commands.appended();
@@ -182,9 +184,11 @@ void Transfers::read_through_memory(Question& question, const StorageHandle& sto
       requests[asked % requests.size()] = append_read(storage, place, size_of(asked), shared.window_slot(asked), &question);
     }
     stream_.sender_.flush(Wait::kYes);
-    stream_.receiver_.receive(requests[piece % requests.size()], [this](Reply reply, wire::Reader& body) {
-      stream_.check_answer(reply, body);
-      note_busy(stream_.device_, body.varint());
+    question.receive([&] {
+      stream_.receiver_.receive(requests[piece % requests.size()], [this](Reply reply, wire::Reader& body) {
+        stream_.check_answer(reply, body);
+        note_busy(stream_.device_, body.varint());
+      });
     });
     const auto size = static_cast<size_t>(size_of(piece));
     copy_out(target + piece * SharedMemory::kSlotBytes, shared.window_slot(piece), size, bytes >= kPastCachesBytes);
@@ -200,7 +204,7 @@ void Transfers::read_through_socket(Question& question, const StorageHandle& sto
   }
   stream_.sender_.flush(Wait::kYes);
   for (const auto& [request, size] : requests) {
-    receive_data(request, target, static_cast<size_t>(size));
+    question.receive([&] { receive_data(request, target, static_cast<size_t>(size)); });
     target += size;
   }
 }

@@ -160,6 +160,15 @@ class _NoStream:
     def leave(self) -> bool:
         return False
 
+    def break_off(self) -> bool:
+        return False
+
+    def broken(self) -> bool:
+        return False
+
+    def replay_differences(self) -> tuple[int, int]:
+        return 0, 0
+
     def lose(self, message: str, /) -> None: ...
 
 

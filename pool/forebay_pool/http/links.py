@@ -30,6 +30,7 @@ from forebay_pool.model.events import (
     SessionGrouped,
     SessionJoined,
     SessionLeft,
+    SessionReplays,
     WorkerSaid,
     WorkerUnlinked,
 )
@@ -214,6 +215,7 @@ class SessionLink(_LinkHandler):
         self.session: str | None = None
         self._causes = causes_in(self.request.headers)
         self._group = group_in(self.request.headers)
+        self._replays = self.request.headers.get(wire.REPLAYS_HEADER) == "1"
         self._silent = True
         self._heard = self.shell.attentive_seconds
 
@@ -274,6 +276,7 @@ class SessionLink(_LinkHandler):
             group=self._group,
         )
         self.shell.apply(joined)
+        self._say_that_it_replays(self.session)
 
     def _resume(self, message: wire.ResumeSession) -> None:
         """Takes the place of a link that broke, or that is about to be found broken."""
@@ -296,7 +299,12 @@ class SessionLink(_LinkHandler):
         self.shell.clients[session.id] = self
         if self._group is not None:
             self.shell.apply(SessionGrouped(session.id, self._group))
+        self._say_that_it_replays(session.id)
         self.shell.apply(ClientSaid(session.id, message))
+
+    def _say_that_it_replays(self, session: str) -> None:
+        if self._replays:
+            self.shell.apply(SessionReplays(session))
 
     def _refuse(self, code: Any, cause: Cause) -> None:
         """Says why, and closes the link: that ends this session alone."""

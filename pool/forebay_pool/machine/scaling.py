@@ -9,8 +9,9 @@ from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.operations import Operations
 from forebay_pool.model.elastic import Growth
 from forebay_pool.model.instructions import Scale, Show
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import WHOLE_MILLI, Flavor, Limits, Node, Session, tensor_bytes
+from forebay_pool.model.types import WHOLE_MILLI, Flavor, Node, Session, tensor_bytes
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.forecast import MEMORY_SECONDS, Arrivals
 from forebay_pool.placement.lease_lengths import LeaseLengths

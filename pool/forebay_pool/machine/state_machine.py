@@ -55,6 +55,7 @@ from forebay_pool.model.events import (
     SessionLeft,
     SessionMoved,
     SessionParked,
+    SessionReplays,
     ShutDown,
     StoreChanged,
     Tick,
@@ -64,10 +65,11 @@ from forebay_pool.model.events import (
     WorkerUnlinked,
 )
 from forebay_pool.model.instructions import Instruction, TellWorker
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost, PolicySet
 from forebay_pool.model.policies import Policy
-from forebay_pool.model.types import Device, Flavor, Group, Limits, Session, Worker
+from forebay_pool.model.types import Device, Flavor, Group, Session, Worker
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.forecast import Forecast
 from forebay_pool.placement.lease_lengths import Outlook
@@ -197,6 +199,7 @@ class StateMachine:
             SessionJoined: joining.session_joined,
             ClientSaid: self._client_said,
             SessionGrouped: clients_back.session_grouped,
+            SessionReplays: joining.session_replays,
             SessionLeft: joining.session_over,
             SessionDismissed: joining.session_over,
             SessionMoved: moving.session_moved,

@@ -37,6 +37,13 @@ class ClientSaid:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionReplays:
+    """A client said that it keeps what it sends to its worker, and can send it to another one."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionGrouped:
     """A client that came back says which one of a group it is: another pool, that stopped, had heard so before."""
 
@@ -200,6 +207,7 @@ class ShutDown:
 Event = (
     SessionJoined
     | ClientSaid
+    | SessionReplays
     | SessionGrouped
     | SessionLeft
     | SessionAway

@@ -186,50 +186,6 @@ class QueuePlace:
     order: int
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The bounds and periods the state machine keeps."""
-
-    heartbeat_seconds: float
-    session_heartbeat_seconds: float
-    idle_release_seconds: float
-    worker_start_seconds: float
-    park_seconds: float
-    close_seconds: float
-    end_grace_seconds: float
-    resume_seconds: float
-    """How long a worker or a client whose link ended is waited for; 0: not at all."""
-    worker_attempts_max: int
-    warm_workers: int
-    workers_max: int
-    sessions_max: int
-    queue_max: int
-    fair_share_half_life_seconds: float = 14_400.0
-    wait_seconds_max: float = 3_600.0
-    """A request that waited for so long goes before all that did not, whatever their priority and share."""
-    backfill_seconds_max: float = 60.0
-    """Later requests may pass one that waits for several devices for so long."""
-    revoke_grace_seconds: float = 10.0
-    call_seconds_max: float = 600.0
-    """A worker in which one call of an operator has run for so long is ended: nothing else interrupts it."""
-    outage_seconds: float = 600.0
-    """How long a client looks for a pool that does not answer."""
-    preempt_priority_gap: int = 0
-    """A request revokes a lease whose priority is lower by so much; 0: never."""
-    parked_host_bytes_max: int = 2**62
-    """Parked tensors in the memory of one host; beyond, they are spilled to its disk."""
-    spill_bytes_max: int = 0
-    """Parked tensors on the disk of one host. What neither takes stays in memory."""
-    move_bytes_per_second: int = 10**9
-    """How fast parked tensors leave a host that is drained."""
-    elastic_wait_share: float = 0.05
-    """Nodes are asked for so that at most such a share of the requests waits."""
-    elastic_release_seconds: float = 600.0
-    """A node that has not been needed for so long is given back."""
-    segment_seconds: float = 3_600.0
-    """Leases are metered in segments that end so long after each full hour, again and again, and at full hours."""
-
-
 @fact
 class Estimate:
     """How long somebody waits yet, in seconds, as of ``made_ns``: half wait less than ``middle``, three of four less than ``high``."""
@@ -410,6 +366,8 @@ class Lease:
     """Why it is being taken back; None while it is not."""
     revoke_ns: int = 0
     """When it is taken back, if it is still open then."""
+    replays: bool = False
+    """Its worker does again what a dead one had done: its time is not metered yet."""
     waits_since_ns: int | None = None
     """Since when its worker waits in a collective, where it said so; None while it computes."""
 
@@ -480,6 +438,12 @@ class Session:
     """Since when it is parked, for the meter."""
     group: Group | None = field(default=None, repr=False)
     """Whose leases are granted with its own."""
+    replays: bool = False
+    """Its client can send to another worker what it sent to this one."""
+    undone: bool = False
+    """Its worker died, and what that one had done is still to be done again."""
+    worked_ns: int = 0
+    """How long its leases lasted that are over, but for time in which something was done again."""
     due: bool = False
     """Its lease ended in the middle of a collective: it asks again with the first of its group that does."""
     accounts: tuple[Any, Any] | None = None

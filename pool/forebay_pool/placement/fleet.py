@@ -12,9 +12,24 @@ from forebay_wire.sentences import gib
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.elastic import Growth, NodeGroup
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.policies import Policy
 from forebay_pool.model.prices import Tariff
-from forebay_pool.model.types import ALONE, WHOLE_MILLI, Device, Flavor, Hold, Kind, Lane, Limits, Make, Node, Place, Seat, Session, Worker
+from forebay_pool.model.types import (
+    ALONE,
+    WHOLE_MILLI,
+    Device,
+    Flavor,
+    Hold,
+    Kind,
+    Lane,
+    Make,
+    Node,
+    Place,
+    Seat,
+    Session,
+    Worker,
+)
 from forebay_pool.placement.capacity import Capacity, can_start, equivalents_for, part_of, suits
 from forebay_pool.placement.choice import UNBOUND, Bounds, Placement
 from forebay_pool.placement.expected_ends import Ends

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from forebay_pool.model.types import Limits, Node, Seat, Session, Worker, tensor_bytes
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import Node, Seat, Session, Worker, tensor_bytes
 
 
 def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:

@@ -9,7 +9,8 @@ from functools import lru_cache
 from forebay_wire import messages as wire
 
 from forebay_pool.model.causes import told
-from forebay_pool.model.types import Flavor, Kind, Lease, Limits, Price, Session, Worker, tensor_bytes
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import Flavor, Kind, Lease, Price, Session, Worker, tensor_bytes
 
 END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
 MESSAGES_MAX = 1_024
@@ -77,6 +78,10 @@ def carry(session: Session, source: wire.Source, limits: Limits) -> wire.Carry:
         bytes_per_second_max=limits.move_bytes_per_second,
         heartbeat_seconds=limits.heartbeat_seconds,
     )
+
+
+def worker_lost(cause: str) -> wire.WorkerLost:
+    return wire.WorkerLost(message=cause, cause=told(cause))
 
 
 def lost(cause: str) -> wire.SessionLost:

@@ -9,13 +9,27 @@ from forebay_pool.machine.base.messages import granted, open_message
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.base.worklist import Worklist
 from forebay_pool.model.instructions import Keep, Meter, Show, TellWorker
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.metering import cost_nano, passed_ns, rate, segments, whole_record
-from forebay_pool.model.types import GOES_ON, WHOLE_MILLI, CloseReason, Lease, Limits, Place, Request, SegmentEnd, Session, Worker
+from forebay_pool.model.types import (
+    GOES_ON,
+    WHOLE_MILLI,
+    CloseReason,
+    Lease,
+    Place,
+    Request,
+    SegmentEnd,
+    Session,
+    Worker,
+)
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.lease_lengths import LeaseLengths
 from forebay_pool.queue.accounts import Accounts
 from forebay_pool.queue.preemptible import Preemptible
+
+REPLAY_TIMES_MAX = 2
+"""A replay that takes so many times as long as what may be done again is metered from then on."""
 
 
 class Leases:
@@ -92,6 +106,7 @@ class Leases:
             priority=request.priority,
             order=request.order,
             attempts=request.attempts,
+            replays=request.session.undone,
             opened_ns=self._step.now_ns,
             opened_unix_ns=self._step.unix_ns,
             confirmed_ns=self._step.now_ns,
@@ -123,7 +138,8 @@ class Leases:
         held = all([session in seat.holders for seat in seats])
         if session.lease is not lease or not held or lease.state == "closed":
             raise InvariantBroken(f"lease {lease.id} cannot close\n{self._step.story.of(session.id, lease.device.id)}")
-        held_ns = lease.metered_ns if reason == "failed" else until_ns - lease.opened_ns
+        held_ns = lease.metered_ns if reason == "failed" or lease.replays else until_ns - lease.opened_ns
+        session.worked_ns += 0 if lease.replays else max(0, until_ns - lease.opened_ns)
         lease.duration_ns = min(max(lease.metered_ns, held_ns), self._step.now_ns - lease.opened_ns)
         lease.state, lease.ending = "closed", reason
         session.lease, session.used_ns = None, self._step.now_ns
@@ -165,6 +181,13 @@ class Leases:
         if worker.metered_mj is None:
             worker.metered_mj = energy_mj
 
+    def start_clock(self, lease: Lease) -> None:
+        """What a dead worker had done is done again: from here on the lease is metered."""
+        lease.session.undone = lease.replays = False
+        lease.opened_ns = lease.confirmed_ns = self._step.now_ns
+        lease.opened_unix_ns = self._step.unix_ns
+        self._step.out += (Keep(lease), Show(lease))
+
     def meter_passed(self) -> None:
         """Meters the segments of open leases that are over for certain: no lease can end before a moment that it was confirmed long after.
 
@@ -174,6 +197,10 @@ class Leases:
         settled_ns = int((self._limits.idle_release_seconds + self._limits.heartbeat_seconds) * SECOND)
         segment_ns = int(self._limits.segment_seconds * SECOND)
         for lease in self.by_id.values():
+            if lease.replays:
+                if self._step.now_ns - lease.opened_ns > int(REPLAY_TIMES_MAX * self._limits.replay_seconds_max * SECOND):
+                    self.start_clock(lease)
+                continue
             sure_ns = lease.confirmed_ns - lease.opened_ns - settled_ns
             until_ns = passed_ns(lease.opened_unix_ns, lease.metered_ns, sure_ns, segment_ns)
             if until_ns > lease.metered_ns:

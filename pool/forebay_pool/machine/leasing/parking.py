@@ -13,9 +13,10 @@ from forebay_pool.machine.base.eviction import EvictionOutcome, eviction_outcome
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.base.worklist import Worklist
 from forebay_pool.model.instructions import Forget, Keep, MeterParked, TellWorker
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.metering import parked_record, passed_ns, segments
-from forebay_pool.model.types import GOES_ON, Limits, Parking, SegmentEnd, Session, Worker
+from forebay_pool.model.types import GOES_ON, Parking, SegmentEnd, Session, Worker
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import parking_space
 from forebay_pool.queue.accounts import Accounts

@@ -8,7 +8,8 @@ from forebay_pool.machine.base.admission import Admission
 from forebay_pool.machine.base.eviction import eviction
 from forebay_pool.machine.leasing.reservations import Reservations
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
-from forebay_pool.model.types import WHOLE_MILLI, Device, Limits, Make, Place, Request, Seat, Session, Worker, tensor_bytes
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import WHOLE_MILLI, Device, Make, Place, Request, Seat, Session, Worker, tensor_bytes
 from forebay_pool.placement.capacity import equivalents_for, part_of
 from forebay_pool.placement.choice import UNBOUND, Bounds, in_want, spares_for
 from forebay_pool.placement.fleet import Fleet

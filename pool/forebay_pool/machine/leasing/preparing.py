@@ -8,8 +8,9 @@ from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.parking import ParkedSessions
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
 from forebay_pool.model.instructions import TellWorker
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Limits, Place, Request, Seat, Session, Worker
+from forebay_pool.model.types import Place, Request, Seat, Session, Worker
 from forebay_pool.placement.choice import in_want, spares_for
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import has_room, opening_bytes, surplus_bytes

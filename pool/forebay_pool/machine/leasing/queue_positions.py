@@ -15,7 +15,8 @@ from forebay_pool.machine.base.messages import flavor_message, resume_key
 from forebay_pool.machine.base.step import Step
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import Look
-from forebay_pool.model.types import Lane, Limits, Request, Seat, Session, Standing
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import Lane, Request, Seat, Session, Standing
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.lease_lengths import LeaseLengths
 from forebay_pool.placement.room import residents

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.base.worklist import Worklist
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Device, Lane, Limits, Make, Request, Seat
+from forebay_pool.model.types import Device, Lane, Make, Request, Seat
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.lease_lengths import LeaseLengths
 from forebay_pool.queue.backfill import shadow_ns

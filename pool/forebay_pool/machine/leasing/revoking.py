@@ -12,8 +12,9 @@ from forebay_pool.machine.leasing.leases import Leases
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import LeaseRevoked
 from forebay_pool.model.instructions import Show
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Lease, Limits, Request, Session
+from forebay_pool.model.types import Lease, Request, Session
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.accounts import Account, Accounts
 from forebay_pool.queue.queue import Queue

@@ -16,7 +16,8 @@ from forebay_pool.machine.leasing.queue_positions import QueuePositions
 from forebay_pool.machine.leasing.reservations import Reservations
 from forebay_pool.machine.leasing.revoking import Revoking
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
-from forebay_pool.model.types import Limits, Session
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import Session
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.forecast import Arrivals
 from forebay_pool.placement.lease_lengths import LeaseLengths

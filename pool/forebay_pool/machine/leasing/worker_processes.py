@@ -7,8 +7,9 @@ from forebay_pool.machine.base.messages import END
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.base.worklist import Worklist
 from forebay_pool.model.instructions import Launch, TellWorker
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Device, Limits, Seat, Session, Worker
+from forebay_pool.model.types import Device, Seat, Session, Worker
 from forebay_pool.placement.choice import in_want
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.queue import Queue

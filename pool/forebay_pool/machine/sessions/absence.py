@@ -13,8 +13,9 @@ from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.liveness import extend_deadlines
 from forebay_pool.model.events import SessionAway, WorkerAway
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Limits, QueuePlace, Session
+from forebay_pool.model.types import QueuePlace, Session
 from forebay_pool.placement.fleet import Fleet
 
 GATHER_SECONDS = 2.0

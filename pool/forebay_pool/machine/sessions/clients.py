@@ -15,7 +15,8 @@ from forebay_pool.machine.sessions.joining import SCARCE_PERCENT, is_left_to_oth
 from forebay_pool.machine.sessions.rules import Rules
 from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.moving import Moving
-from forebay_pool.model.types import Limits, Session
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import Session
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.accounts import Accounts
 from forebay_pool.queue.queue import Queue
@@ -119,6 +120,8 @@ class Clients:
         lease = session.lease
         if lease is not None and lease.epoch == message.epoch:
             self._moving.release_image(session)
+            if lease.replays:
+                self._leases.start_clock(lease)
 
     def unreached(self, session: Session, message: wire.Unreached) -> None:
         lease, worker = session.lease, session.worker

@@ -14,8 +14,9 @@ from forebay_pool.machine.leasing.groups import Groups
 from forebay_pool.machine.leasing.queue_positions import QueuePositions
 from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.events import SessionDismissed, SessionJoined, SessionLeft
-from forebay_pool.model.types import Limits, Session
+from forebay_pool.model.events import SessionDismissed, SessionJoined, SessionLeft, SessionReplays
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import Session
 from forebay_pool.placement.fleet import Fleet
 
 SCARCE_PERCENT = 75
@@ -83,6 +84,11 @@ class Joining:
             return refusals.unknown_flavor(event.flavor, self._fleet)
         why = self._fleet.why_not(flavor, event.tenant)
         return None if why is None else refusals.not_servable(Cause("choose_another", why))
+
+    def session_replays(self, event: SessionReplays) -> None:
+        session = self._sessions.get(event.session)
+        if session is not None:
+            session.replays = True
 
     def session_over(self, event: SessionLeft | SessionDismissed) -> None:
         session = self._sessions.get(event.session)

@@ -14,9 +14,10 @@ from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.model.events import Restored
 from forebay_pool.model.history import Spent
 from forebay_pool.model.instructions import Forget, Kill, Meter, Show
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot
-from forebay_pool.model.types import GOES_ON, Device, Lease, Limits, Parking, Place, Session, Worker
+from forebay_pool.model.types import GOES_ON, Device, Lease, Parking, Place, Session, Worker
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.accounts import Accounts
 

@@ -22,8 +22,9 @@ from forebay_pool.machine.workers.moving import Moving
 from forebay_pool.machine.workers.workers import Workers
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.instructions import TellWorker
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Limits, Session, Worker
+from forebay_pool.model.types import Session, Worker
 from forebay_pool.placement.fleet import Fleet
 
 

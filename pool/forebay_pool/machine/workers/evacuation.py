@@ -19,8 +19,9 @@ from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.preparing import Preparing
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
 from forebay_pool.model.instructions import Show, TellWorker
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Limits, Node, Seat, Session, Worker, tensor_bytes
+from forebay_pool.model.types import Node, Seat, Session, Worker, tensor_bytes
 from forebay_pool.placement.capacity import suits
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import kept_bytes, parking_space

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forebay_pool.machine.base import refusals
 from forebay_pool.machine.base.admission import Admission
+from forebay_pool.machine.base.messages import worker_lost
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.base.worklist import Worklist
 from forebay_pool.machine.leasing.granting import Granting
@@ -15,8 +16,9 @@ from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import WorkerGone, WorkerUnlinked
 from forebay_pool.model.instructions import Kill
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Lease, Limits, Request, Session, Worker
+from forebay_pool.model.types import Lease, Request, Session, Worker
 from forebay_pool.placement.choice import in_want, spares_for
 from forebay_pool.placement.fleet import Fleet
 
@@ -24,6 +26,8 @@ RETRY_SECONDS_MAX = 60
 """The longest pause between attempts to start a worker on a device where workers die."""
 FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS")
 """Signals of a process's own faults. The pool, and a host that is short of memory, send SIGKILL instead."""
+REPLAYS_MAX = 2
+"""A session is lost after so many workers in a row that died while they did its work again: its own calls kill them."""
 LIES_MAX = 3
 """A device is closed after so many workers in a row that exceeded their memory."""
 
@@ -132,10 +136,33 @@ class Failing:
             return  # its session's tensors are still where they were
         elif opened and session.image is not None and lease is not None and not self._admission.stopping:
             self._fetch_again(session, lease, cause)
+        elif opened and not by_program and self._can_replay(session, lease):
+            self._replay(session, lease, cause)
         elif opened:
             self._ending.lose(session, Cause("worker_gone", cause, device=worker.device.id))
         elif session.request is not None:
             self._retry(session.request, cause)
+
+    def _can_replay(self, session: Session, lease: Lease | None) -> bool:
+        """True if its client can have another worker do what this one did, and that did not take too long. ``lease`` died with it."""
+        long = session.worked_ns > int(self._limits.replay_seconds_max * SECOND)
+        if not session.replays or self._admission.stopping or session.group is not None or long:
+            return False
+        return lease is None or not lease.replays or lease.attempts + 1 < REPLAYS_MAX
+
+    def _replay(self, session: Session, lease: Lease | None, cause: str) -> None:
+        """The session goes on at another worker, at once if this one computed for it."""
+        session.undone = True
+        self._step.send(session.id, worker_lost(Cause("worker_replaced", cause)))
+        self._step.note("session_replayed", session=session.id, tenant=session.tenant, cause=cause)
+        if session.request is not None:
+            self._granting.enqueue(session.request)
+        elif lease is not None:
+            self._granting.request(session, 0, lease.span, lease.priority, lease.order)
+        if session.request is not None and lease is not None and lease.replays:
+            session.request.attempts = lease.attempts + 1
+        self._step.touch(session)
+        self._step.save(session)
 
     def _fetch_again(self, session: Session, lease: Lease, cause: str) -> None:
         """The worker died before its client used it. Another one fetches the tensors, which are still where they were."""

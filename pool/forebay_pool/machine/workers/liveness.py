@@ -7,8 +7,9 @@ from forebay_pool.machine.leasing.granting import Granting
 from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.instructions import Kill
+from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Limits, Worker
+from forebay_pool.model.types import Worker
 from forebay_pool.placement.fleet import Fleet, computes_on, lateness
 from forebay_pool.queue.queue import Queue
 

@@ -9,7 +9,7 @@
 #include <unordered_map>
 
 #include "base/storage_handle.h"
-#include "stream/content_hash.h"
+#include "bulk/content_hash.h"
 
 namespace forebay {
 

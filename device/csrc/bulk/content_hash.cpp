@@ -1,4 +1,4 @@
-#include "stream/content_hash.h"
+#include "bulk/content_hash.h"
 
 #include <algorithm>
 #include <cstring>

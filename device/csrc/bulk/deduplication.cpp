@@ -1,4 +1,4 @@
-#include "stream/deduplication.h"
+#include "bulk/deduplication.h"
 
 #include <algorithm>
 #include <new>

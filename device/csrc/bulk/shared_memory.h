@@ -24,7 +24,7 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory() { unmap(); }
 
-  // Takes the descriptor over. Throws c10::Error where what the worker gave could be taken away again.
+  // Takes the descriptor over, and maps it where an earlier one is, if there is one: slots stay where they are. Throws c10::Error where what the worker gave could be taken away again.
   void map(int descriptor, uint64_t bytes);
   void unmap();
   explicit operator bool() const { return data_ != nullptr; }

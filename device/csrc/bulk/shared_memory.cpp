@@ -1,4 +1,4 @@
-#include "stream/shared_memory.h"
+#include "bulk/shared_memory.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
@@ -26,7 +26,7 @@ void SharedMemory::map(int descriptor, uint64_t bytes) {
   TORCH_CHECK(bytes == kBytes && ::fstat(descriptor, &status) == 0 && static_cast<uint64_t>(status.st_size) == bytes,
               "the worker shared ", status.st_size, " bytes and says ", bytes, "; ", kBytes, " were asked for");
   TORCH_CHECK(seals >= 0 && (seals & F_SEAL_SHRINK) != 0, "the worker shared memory that it could take away again (its seals are ", seals, ")");
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  void* data = ::mmap(data_, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (data_ == nullptr ? 0 : MAP_FIXED), descriptor, 0);
   TORCH_CHECK(data != MAP_FAILED, "the worker's shared memory cannot be mapped: ", std::strerror(errno));
   ::madvise(data, bytes, MADV_DONTFORK);
   data_ = static_cast<uint8_t*>(data);

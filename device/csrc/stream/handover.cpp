@@ -1,0 +1,173 @@
+#include "stream/handover.h"
+
+#include <c10/util/Exception.h>
+#include <poll.h>
+
+#include <mutex>
+
+#include "base/locations.h"
+#include "base/profile.h"
+#include "base/publication.h"
+#include "base/python.h"
+#include "base/settings.h"
+#include "stream/frames.h"
+#include "stream/handshake.h"
+
+namespace forebay {
+
+using wire::Command;
+using wire::Reply;
+
+Welcome Handover::connect(const std::string& address, const std::string& ticket) {
+  TORCH_CHECK(ticket.size() == wire::kTicketBytes, "a ticket has ", wire::kTicketBytes, " bytes, not ", ticket.size());
+  TORCH_CHECK(!stream_.session_.connected || stream_.session_.away, "the virtual device is connected already");
+  const WithoutGil free;
+  const std::scoped_lock lock(stream_.receiver_.mutex(), stream_.sender_.mutex());
+  stream_.connection_.open(address);
+  stream_.sender_.begin();
+  if (!stream_.session_.away) {
+    stream_.sender_.clear();
+    stream_.downloads_.clear();
+    stream_.contents_.clear();
+    stream_.shared_.unmap();
+    stream_.journal_.begin(asks_for_libraries() ? 0 : stream_.journal_bytes_max_.load());  // which of them run is a matter of their times
+    stream_.receiver_.begin(stream_.generation(), stream_.journal_.is_whole());
+  } else {
+    stream_.receiver_.begin_again();
+  }
+  Welcome welcome;
+  try {
+    send_hello(stream_.sender_, ticket);
+    receive_welcome(stream_.receiver_, [&](wire::Reader& body) {
+      welcome = {body.string(), body.string(), body.string(), body.varint(), body.done() ? "the worker's release takes none" : body.string()};
+    });
+  } catch (...) {
+    stream_.connection_.close();
+    throw;
+  }
+  const uint64_t kind = std::hash<std::string>()(welcome.torch + " " + welcome.kind + " " + welcome.model);
+  if (stream_.session_.broken && kind != stream_.worker_.kind) give_up("the worker is gone, and a device of another model (" + welcome.model + ") might round otherwise");
+  stream_.worker_.is_cpu = welcome.kind == "cpu";
+  stream_.worker_.is_gpu = welcome.kind == "cuda" || welcome.kind == "hip" || welcome.kind == "null";
+  stream_.worker_.kind = kind;
+  if (address.rfind("unix:", 0) != 0 || !share_memory(stream_.sender_, stream_.receiver_, stream_.connection_, stream_.shared_, stream_.new_request())) {
+    if (stream_.session_.broken && stream_.downloads_.in_progress()) give_up("the worker is gone, and another host has no memory for the downloads that were under way");
+    stream_.shared_.unmap();
+  }
+  if (stream_.session_.broken) replay();
+  note_session(stream_.device_);
+  stream_.session_.connected = true;
+  {
+    const std::lock_guard recording(stream_.commands_.mutex());
+    stream_.worker_.no_kernels = welcome.no_kernels;
+    stream_.session_.away = stream_.session_.broken = false;
+  }
+  stream_.ticker_.start();
+  stream_.wakeup_.wake();
+  return welcome;
+}
+
+bool Handover::leave() {
+  const WithoutGil free;
+  const std::lock_guard receive_lock(stream_.receiver_.mutex());
+  if (!stream_.session_.connected || stream_.session_.away) return false;
+  const uint64_t request = stream_.new_request();
+  end_stream(request);
+  stream_.sender_.flush(Wait::kYes);
+  stream_.receiver_.receive(request, [](Reply, wire::Reader&) {});
+  const std::lock_guard send_lock(stream_.sender_.mutex());
+  stream_.connection_.close();
+  stream_.downloads_.drop();
+  stream_.shared_.unmap();
+  return true;
+}
+
+void Handover::end_stream(uint64_t request) {
+  const std::lock_guard send_lock(stream_.sender_.mutex());
+  const std::lock_guard lock(stream_.commands_.mutex());
+  stream_.commands_.tracer().say_frees();
+  auto& out = stream_.commands_.cut();
+  out.command(Command::kLeave);
+  out.varint(request);
+  stream_.sender_.take_last();
+  stream_.journal_.give_up();  // the next worker gets an image, and templates in numbers that begin again
+  stream_.commands_.tracer().reset();
+  if (auto* knowledge = stream_.failures_.knowledge()) knowledge->forget();
+  stream_.lease_.stop();
+  stream_.session_.away = true;
+}
+
+bool Handover::break_off() {
+  const WithoutGil free;
+  if (!stream_.goes_on()) return false;
+  stream_.session_.broken = true;
+  stream_.lease_.close();
+  stream_.connection_.shut_down();  // whoever waits for the worker stops
+  const std::scoped_lock locks(stream_.receiver_.mutex(), stream_.sender_.mutex());
+  stream_.sender_.drop_unsent();
+  stream_.connection_.close();
+  const std::lock_guard lock(stream_.commands_.mutex());
+  stream_.session_.away = true;
+  return true;
+}
+
+std::pair<uint64_t, uint64_t> Handover::differences() {
+  const WithoutGil free;
+  const std::lock_guard lock(stream_.receiver_.mutex());
+  const Answers& answers = stream_.receiver_.answers();
+  return {answers.differences(), answers.compared()};
+}
+
+void Handover::give_up(const std::string& why) {
+  stream_.session_.connected = false;
+  stream_.abandon(why);
+  stream_.connection_.close();
+  TORCH_CHECK(false, why);
+}
+
+void Handover::replay() {
+  stream_.receiver_.set_answered(answered_);
+  const auto send = [this](const std::vector<uint8_t>& frames) { this->send(frames); };
+  const auto again = [this](uint64_t request) { return stream_.receiver_.answers().knows(request); };
+  if (!stream_.journal_.replay({answered_, again}, send, [this] { settle(); })) settle_recorded();
+}
+
+void Handover::settle() {
+  const uint64_t request = stream_.new_request();
+  send(framed([&](wire::Writer& out) {
+    out.command(Command::kSync);
+    out.varint(request);
+  }));
+  stream_.receiver_.receive(request, [](Reply, wire::Reader&) {});
+  stream_.receiver_.set_answered(answered_);
+}
+
+// With all that was recorded and not sent: nobody waits, so no answer ends the segment.
+void Handover::settle_recorded() {
+  const uint64_t request = stream_.new_request();
+  std::vector<uint8_t> last;
+  {
+    const std::lock_guard lock(stream_.commands_.mutex());
+    auto& out = stream_.commands_.cut();
+    const size_t begin = stream_.commands_.place();
+    out.command(Command::kSync);
+    out.varint(request);
+    stream_.commands_.note_question(begin, request);
+    stream_.commands_.take(last, stream_.journal_);
+  }
+  send(last);
+  stream_.receiver_.receive(request, [](Reply, wire::Reader&) {});
+}
+
+void Handover::send(const std::vector<uint8_t>& frames) {
+  for (size_t sent = 0; sent < frames.size();) {
+    if (const auto count = stream_.connection_.send(frames.data() + sent, frames.size() - sent)) {
+      sent += *count;
+      continue;
+    }
+    stream_.receiver_.pass_over(answered_);  // else both sides would wait for each other
+    stream_.connection_.wait(POLLIN | POLLOUT);
+  }
+}
+
+}  // namespace forebay

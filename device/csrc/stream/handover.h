@@ -1,0 +1,49 @@
+// How a session comes to a worker, and goes on to the next: because it is to move, or because the worker died.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "stream/stream.h"
+
+namespace forebay {
+
+class Handover {
+ public:
+  explicit Handover(CommandStream& stream) : stream_(stream), answered_(stream.receiver_.answered()) {}
+
+  // Goes to a worker, with a session that begins, or with one that has left another worker. Throws.
+  Welcome connect(const std::string& address, const std::string& ticket);
+
+  // Moving. Everything recorded before goes to the old worker, everything after waits for the new one, in templates and traces that begin again;
+  // numbers of storages, generators and the numbers of calls stay.
+
+  // Ends the stream at this worker: what is recorded from now on waits for the next `connect`. False if there is no worker to leave. To be called
+  // by a thread that no other waits for: what was sent before may wait for a lease. Returns once the old worker has executed it. No thread
+  // waits for an answer meanwhile, since that takes the same lock.
+  bool leave();
+
+  // A worker that dies. The next one is sent what it was sent; threads that wait for its answers wait for the next one's.
+
+  // Whether the session goes on at the next `connect`. What is recorded from now on waits for that.
+  bool break_off();
+  // How many small results that were read came out otherwise when they were computed again, of how many.
+  std::pair<uint64_t, uint64_t> differences();
+
+ private:
+  // Sends a worker that was told nothing yet what the dead one was sent. Returns when it has done all that that one may have done.
+  void replay();
+  // The worker cannot do it again: the session is lost. Throws.
+  [[noreturn]] void give_up(const std::string& why);
+  void end_stream(uint64_t request);
+  void settle();
+  void settle_recorded();
+  void send(const std::vector<uint8_t>& frames);
+
+  CommandStream& stream_;
+  const uint64_t answered_;  // the last request that the worker answered
+};
+
+}  // namespace forebay

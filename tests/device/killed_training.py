@@ -1,0 +1,167 @@
+"""Trains by one of several programs while its workers are killed at moments of chance; prints the losses, the weights' hash and the kills.
+
+Run as ``killed_training.py PROGRAM KILLS SEED``. With 0 kills it is what the others are held against.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+from torch import nn
+
+DEVICE = "cuda:0"
+PAUSE_SECONDS = (0.05, 0.6)
+"""Between two kills, once the worker after the one before has computed something."""
+STEPS_MAX = 4000
+"""A program goes on until all kills came, but no longer."""
+Steps = Iterator[torch.Tensor]
+
+
+def workers() -> list[int]:
+    """The workers of this process's own pool."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and b"forebay_worker" in (entry / "cmdline").read_bytes() and _is_ours(entry):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def _is_ours(entry: Path) -> bool:
+    parent = entry
+    while True:
+        pid = (parent / "stat").read_text().rpartition(")")[2].split()[1]
+        if pid == str(os.getpid()):
+            return True
+        if pid in ("0", "1"):
+            return False
+        parent = Path("/proc") / pid
+
+
+class Killer:
+    """Kills all workers so many times, at moments of chance, each once steps were made since the last time."""
+
+    def __init__(self, kills: int, seed: int) -> None:
+        self.kills = 0
+        self.steps = 0
+        self._most = kills
+        self._random = random.Random(seed)
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def done(self) -> bool:
+        return self.kills >= self._most
+
+    def _run(self) -> None:
+        seen = 0
+        while not self.done:
+            time.sleep(self._random.uniform(*PAUSE_SECONDS))
+            if self.steps < seen + 2:
+                continue
+            killed = workers()
+            for pid in killed:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            if killed:
+                self.kills, seen = self.kills + 1, self.steps
+
+
+def perceptron() -> tuple[nn.Module, Steps]:
+    """With dropout, and a loss that is read every third step."""
+    net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Dropout(0.3), nn.Linear(128, 10)).to(DEVICE)
+    return net, _trained(net, lambda: (torch.randn(64, 64), torch.randint(0, 10, (64,))))
+
+
+def convolutions() -> tuple[nn.Module, Steps]:
+    """With batch normalisation: statistics that each step changes."""
+    layers = (nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, 10))
+    net = nn.Sequential(*layers).to(DEVICE)
+    return net, _trained(net, lambda: (torch.randn(16, 3, 16, 16), torch.randint(0, 10, (16,))))
+
+
+def recurrent() -> tuple[nn.Module, Steps]:
+    """A loop that reads what it computes, and goes on by it."""
+    net = nn.GRUCell(16, 16).to(DEVICE)
+    optimizer = torch.optim.SGD(net.parameters(), 0.05)
+
+    def steps() -> Steps:
+        state = torch.zeros(4, 16, device=DEVICE)
+        while True:
+            state = net(torch.randn(4, 16, device=DEVICE), state.detach())
+            loss = state.square().mean()
+            if loss.item() > 0.05:
+                loss = loss * 2
+            found = (state > 0).nonzero()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            yield loss + found.shape[0]
+
+    return net, steps()
+
+
+def large_upload() -> tuple[nn.Module, Steps]:
+    """What it trains on goes up once, in bulk, and is read back in bulk now and then."""
+    net = nn.Linear(256, 256).to(DEVICE)
+    data = torch.randn(16_384, 256).to(DEVICE)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01)
+
+    def steps() -> Steps:
+        for number in range(STEPS_MAX):
+            rows = data[number % 64 * 256 : (number % 64 + 1) * 256]
+            loss = (net(rows) - rows).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            yield loss if number % 8 else loss + data.cpu().sum().to(DEVICE)
+
+    return net, steps()
+
+
+def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> Steps:
+    optimizer = torch.optim.Adam(net.parameters(), 1e-3)
+    while True:
+        x, y = batch()
+        loss = nn.functional.cross_entropy(net(x.to(DEVICE)), y.to(DEVICE))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        yield loss
+
+
+PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload)}
+
+
+def main(program: str, kills: int, seed: int, steps: int) -> None:
+    """Makes ``steps`` steps, or where it is 0 so many as it takes until all kills came; prints one line of JSON."""
+    torch.manual_seed(0)
+    net, trained = PROGRAMS[program]()
+    killer = Killer(kills, seed)
+    losses = []
+    for number, loss in enumerate(trained):
+        if number % 3 == 0:
+            losses.append(loss.item())
+        killer.steps = number
+        if number + 1 == (steps or STEPS_MAX) or (not steps and killer.done and number >= 20):
+            break
+    weights = b"".join(one.detach().cpu().numpy().tobytes() for one in net.state_dict().values())
+    print(json.dumps({"losses": losses, "weights": hashlib.sha256(weights).hexdigest(), "steps": number + 1, "kills": killer.kills}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:5]))

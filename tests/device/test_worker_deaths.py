@@ -1,0 +1,50 @@
+"""Training goes on over workers that are killed, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killed_training import PROGRAMS
+
+PROGRAM = Path(__file__).with_name("killed_training.py")
+KILLS = 5
+
+
+def outcome(run_python: Any, *arguments: str, **environment: str) -> Any:
+    code = f"import runpy, sys; sys.argv = sys.argv[0:1] + {list(arguments)!r}; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+    run = run_python(code, FOREBAY_URL="local", **environment)
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.splitlines()[-1]), run.stderr
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_training_whose_workers_are_killed_computes_what_one_computes_that_is_left_alone(
+    run_python: Any, program: str, full_sweep: bool
+) -> None:
+    for seed in range(20 if full_sweep else 1):
+        killed, said = outcome(run_python, program, str(KILLS), str(seed), "0")
+        assert killed["kills"] == KILLS, said
+        alone, _ = outcome(run_python, program, "0", "0", str(killed["steps"]))
+        assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"]), seed
+
+
+def test_a_process_that_keeps_nothing_hears_that_its_tensors_are_lost(run_python: Any) -> None:
+    code = f"""
+import runpy, sys
+sys.path.insert(0, {str(PROGRAM.parent)!r})
+import os, signal, torch, killed_training
+x = torch.ones(1000, device="cuda:0")
+print(x.sum().item())
+for pid in killed_training.workers():
+    os.kill(pid, signal.SIGKILL)
+try:
+    print(x.sum().item())
+except RuntimeError as error:
+    print("lost", error)
+"""
+    run = run_python(code, FOREBAY_URL="local", FOREBAY_JOURNAL_BYTES="1")
+    assert run.stdout.splitlines()[0] == "1000.0" and run.stdout.splitlines()[1].startswith("lost"), (run.stdout, run.stderr, sys.path)
