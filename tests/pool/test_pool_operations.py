@@ -105,7 +105,7 @@ def test_who_only_a_lost_node_can_serve_waits_for_it_and_is_told(world: Make) ->
     w.do(NodeLost("a", "its power is off"))
     w.join("s")
     w.acquire("s")
-    assert "Node a is lost (its power is off)" in w.last("s").reason
+    assert "A node is lost (its power is off)" in w.last("s").reason
     w.do(NodeJoined("a", ()))
     w.settle()
     assert w.machine.sessions["s"].state == "active"
@@ -153,7 +153,7 @@ def test_a_draining_node_takes_no_lease_parks_residents_and_lets_open_leases_end
     assert node_row(w.machine.fleet.nodes["a"])["parked"] == 2
     w.join("new")
     w.acquire("new")
-    assert "Node a is being emptied" in w.last("new").reason
+    assert "A node is being emptied" in w.last("new").reason
     w.do(NodeDrain("a", False))
     w.settle()
     assert w.machine.sessions["new"].state == "active"
@@ -183,7 +183,7 @@ def test_a_cordoned_device_takes_no_lease_until_it_is_opened(world: Make) -> Non
     w.do(DeviceSet("a/cpu:0", True, "a fan is loud"))
     w.join("s")
     w.acquire("s")
-    assert "a/cpu:0 is closed (a fan is loud)" in w.last("s").reason
+    assert "A device is closed (a fan is loud)" in w.last("s").reason
     assert w.machine.fleet.seats["a/cpu:0"].state == "cordoned"
     w.do(DeviceSet("a/cpu:0", False))
     w.settle()
@@ -218,7 +218,7 @@ def test_a_hot_device_finishes_what_it_computes_and_serves_again_when_it_has_coo
     assert w.machine.sessions["s"].state == "active"
     w.drain("s")
     w.acquire("s", 2)
-    assert "a/cpu:0 is closed (it is at 95 °C), and this session's tensors are there." in w.last("s").reason
+    assert "A device is closed (it is at 95 °C), and this session's tensors are there." in w.last("s").reason
     w.do(DeviceHealth(Reading("a/cpu:0", 90)))
     assert w.machine.sessions["s"].lease is None
     w.do(DeviceHealth(Reading("a/cpu:0", 80)))
@@ -279,7 +279,7 @@ def test_rows_tell_causes_by_codes_and_values_and_what_was_typed_without(world: 
 def test_a_cause_keeps_its_code_and_values(another: Callable[[Cause], Cause]) -> None:
     cause = Cause("device_closed", Cause("hot", celsius=99), "100 % {broken}", device="a/cpu:0")
     same = another(cause)
-    assert (same, same.code, same.values) == ("a/cpu:0 is closed (it is at 99 °C; 100 % {broken})", "device_closed", {"device": "a/cpu:0"})
+    assert (same, same.code, same.values) == ("A device is closed (it is at 99 °C; 100 % {broken})", "device_closed", {"device": "a/cpu:0"})
     assert same.parts == cause.parts and told(same) == told(cause)
 
 

@@ -71,7 +71,7 @@ def test_who_needs_the_room_waits_with_a_reason_until_the_bound_is_raised(world:
     told = w.last("new")
     assert (told.code, told.reason) == (
         "shortage",
-        "main/cpu:0 is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up.",
+        "A device is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up.",
     )
     assert not parked(w, "one") and not parked(w, "two")
     allow(w, "acme", parked_bytes=4 * GIB)
@@ -84,7 +84,7 @@ def test_nothing_is_kept_for_who_waits_for_that_room(world: Any) -> None:
     resident(w, "one", "acme", 3 * GIB)
     w.join("large", "dev.8gb", tenant="globex")
     w.acquire("large")
-    assert w.last("large").reason.startswith("main/cpu:0 is free, but")
+    assert w.last("large").reason.startswith("A device is free, but")
     w.join("small", "dev.4gb", tenant="initech")
     w.lease("small")
 

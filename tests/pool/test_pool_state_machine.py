@@ -402,7 +402,7 @@ def test_the_least_recently_used_resident_is_parked_and_later_restored(world: Ma
     w.acquire("c")
     oldest = w.worker_of("a")
     assert w.ordered(oldest)[-1] == wire.Park()
-    assert w.last("c").reason == "main/cpu:0: a resident session (4.0 GiB) must be parked to make room for 4.0 GiB."
+    assert w.last("c").reason == "A resident session (4.0 GiB) must be parked to make room for 4.0 GiB."
     w.settle()
     assert [w.machine.sessions[name].state for name in "abc"] == ["parked", "resident", "active"]
     w.wait(1)

@@ -140,7 +140,7 @@ def test_a_cell_whose_worker_is_killed_is_free_and_the_next_cell_works(pool: Mak
             closed = await victim.client.hears(wire.LeaseClosed)
             lost = await victim.client.hears(wire.SessionLost)
             assert (closed.reason, closed.duration_ns) == ("failed", 0)
-            assert lost.message.startswith(f"The worker on {worker.device.id} that held this session's tensors is gone (")
+            assert lost.message.startswith("The worker that held this session's tensors is gone (")
             assert running.leases == [other.lease]
             again = await Computing.again(victim.client)
             await again.ends_well()

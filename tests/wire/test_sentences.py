@@ -16,7 +16,10 @@ from forebay_wire.sentences import LANGUAGES, catalogue, sentence
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = {"join_parts", "join_ways", "devices", "devices_one"}
 """What sentences are put together with; no codes."""
-OF_THE_CATALOGUE = {1: "9bcc4ba2c4dc5d57", 2: "a92bcac9543bf44e", 3: "5fb98f9d08ceca5d", 4: "356c886257545b68", 5: "387b1a19b7e2151b"}
+OF_THE_CATALOGUE = {
+    1: "9bcc4ba2c4dc5d57", 2: "a92bcac9543bf44e", 3: "5fb98f9d08ceca5d",
+    4: "356c886257545b68", 5: "387b1a19b7e2151b", 6: "a1c5ee361dd8cce6",
+}
 """What the codes and places of each version are, as :func:`fingerprint` has it."""
 HELD = messages.Cause(code="one_held", values={"device": "a/cpu:0", "flavor": "dev.1gb"})
 
@@ -35,6 +38,11 @@ def test_each_language_says_every_code_with_the_same_places() -> None:
     for language in LANGUAGES:
         said = {code: places(text) for code, text in catalogue(language).items()}
         assert said == {code: places(text) for code, text in catalogue("en").items()}, language
+
+
+def test_no_sentence_names_a_device_or_a_node_of_the_operators() -> None:
+    named = {code: places(text) & {"device", "devices", "node", "target", "worker"} for code, text in catalogue("en").items()}
+    assert not [code for code, found in named.items() if found]
 
 
 def test_the_extension_of_jupyterlab_has_the_same_catalogues() -> None:
@@ -116,8 +124,8 @@ def test_no_sentence_is_left_that_nothing_says() -> None:
         ),
         (
             messages.Cause(code="parking", values={"device": "d", "count": 1, "size": "1 GiB", "need": "2 GiB"}),
-            "d: a resident session (1 GiB) must be parked to make room for 2 GiB.",
-            "d: 2 GiB을(를) 비우기 위해 그곳에 상주하는 세션(1 GiB)을 보관해야 합니다.",
+            "A resident session (1 GiB) must be parked to make room for 2 GiB.",
+            "2 GiB을(를) 비우기 위해 상주하는 세션(1 GiB)을 보관해야 합니다.",
         ),
     ],
 )
@@ -180,7 +188,7 @@ def test_a_row_has_its_cause_and_what_somebody_typed_as_a_text() -> None:
     typed = {"message": "a fan is loud", "code": None, "values": {}, "parts": []}
     closed = {"message": "…", "code": "device_closed", "values": {"device": "d"}, "parts": [typed]}
     found = cause_of(closed)
-    assert found is not None and found.said() == "d is closed (a fan is loud)"
+    assert found is not None and found.said() == "A device is closed (a fan is loud)"
     assert cause_of(None) is None and cause_of({"code": "Not a code", "values": {}, "parts": []}) is None and cause_of({}) is None
 
 

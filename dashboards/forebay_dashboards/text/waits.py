@@ -32,33 +32,29 @@ _DETAILS: Mapping[str, Callable[[Values], Text]] = {
         flavor=given["flavor"],
         seconds=given["seconds"],
     ),
-    "one_held": lambda given: Text(
-        "%(device)s, the one device that serves %(flavor)s, is held.", device=given["device"], flavor=given["flavor"]
-    ),
+    "one_held": lambda given: Text("The one device that serves %(flavor)s is held.", flavor=given["flavor"]),
     "all_held": lambda given: Text("All %(count)s devices that serve %(flavor)s are held.", count=given["count"], flavor=given["flavor"]),
     "all_held_more": lambda given: Text(
         "All %(count)s devices that serve %(flavor)s are held.", count=given["count"], flavor=given["flavor"]
     ),
     "not_parkable": lambda given: Text(
-        "%(device)s is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up.",
-        device=given["device"],
+        "A device is free, but the sessions that rest there may not be parked: their tenants' quotas for that are used up."
     ),
-    "held_there": lambda given: Text("%(device)s, where its tensors are, is held by another lease.", device=given["device"]),
-    "closed_there": lambda given: Text("%(device)s, where its tensors are, is closed.", device=given["device"]),
-    "ending_there": lambda given: Text("A worker on %(device)s, where its tensors are, is ending.", device=given["device"]),
+    "held_there": lambda given: Text("The device that has its tensors is held by another lease."),
+    "closed_there": lambda given: Text("The device that has its tensors is closed."),
+    "ending_there": lambda given: Text("A worker on the device that has its tensors is ending."),
     "lease_drains": lambda given: Text("Its previous lease is still draining."),
     "parking": lambda given: Text(
-        "%(device)s: what rests there (%(count)s of %(size)s together) must be parked to make room for %(need)s.",
-        device=given["device"],
+        "What rests on a device (%(count)s of %(size)s together) must be parked to make room for %(need)s.",
         count=given["count"],
         size=given["size"],
         need=given["need"],
     ),
-    "freeing": lambda given: Text("%(device)s: the memory of a session that ended is being freed.", device=given["device"]),
-    "link_lost": lambda given: Text("%(device)s: a worker lost its link to the pool, and is waited for.", device=given["device"]),
-    "worker_starts": lambda given: Text("A worker is starting on %(device)s.", device=given["device"]),
-    "brought_back": lambda given: Text("Its tensors are being brought back to %(device)s.", device=given["device"]),
-    "moving": lambda given: Text("Its tensors move from %(device)s to %(target)s.", device=given["device"], target=given["target"]),
+    "freeing": lambda given: Text("The memory of a session that ended is being freed."),
+    "link_lost": lambda given: Text("A worker lost its link to the pool, and is waited for."),
+    "worker_starts": lambda given: Text("A worker is starting."),
+    "brought_back": lambda given: Text("Its tensors are being brought back to a device."),
+    "moving": lambda given: Text("Its tensors move to another device."),
     "store": lambda given: Text("Usage cannot be recorded at present; leases open again once it can."),
     "gathering": lambda given: Text("The pool has just started; those who waited before are heard first."),
     "ranks_gather": lambda given: Text(
@@ -80,6 +76,11 @@ _DETAILS: Mapping[str, Callable[[Values], Text]] = {
         whom=given["whom"],
         seconds=given["seconds"],
         window=given["window"],
+    ),
+    "crashes_wait": lambda given: Text(
+        "Calls of its user's programs ended %(count)s workers within an hour; the next worker starts after a wait of %(seconds)s s.",
+        count=given["count"],
+        seconds=given["seconds"],
     ),
 }
 
