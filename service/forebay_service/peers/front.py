@@ -14,7 +14,7 @@ import json
 import resource
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tornado.http1connection import HTTP1Connection
 from tornado.httpserver import HTTPServer
@@ -39,6 +39,9 @@ REQUEST_SECONDS = 0.001
 BYTES_PER_SECOND = 1e9
 """How fast a body is read, about."""
 LONG_BODY_BYTES = 64 * 1024
+Start: TypeAlias = RequestStartLine | ResponseStartLine
+Cost: TypeAlias = Callable[[Start], float]
+"""Seconds of the service's time that a request takes, about, by its first line."""
 SECRETS_MAX = 20_000
 """Tokens and cookies whose bearers are remembered, only to tell whose turn it is."""
 STRANGERS = "@strangers"
@@ -55,11 +58,17 @@ FILES_SHARE = 0.75
 """Of the files that the process may have open, connections take so many at most."""
 
 
+def same_cost(start_line: Start) -> float:
+    """Every request takes as much."""
+    return REQUEST_SECONDS
+
+
 class Front(HTTPServerConnectionDelegate):
     """Lets requests through to the application. ``paces`` is None where nobody is slowed down."""
 
-    def __init__(self, application: Application, paces: Paces | None, trusts: Callable[[str], bool]) -> None:
+    def __init__(self, application: Application, paces: Paces | None, trusts: Callable[[str], bool], cost: Cost) -> None:
         self.paces = paces
+        self.cost = cost
         self._trusts = trusts
         self.connections: Connections | None = None
         self._application = application
@@ -127,13 +136,13 @@ class _Gate(HTTPMessageDelegate):
         self._has_slot = False
         self._refused = False
 
-    async def headers_received(self, start_line: RequestStartLine | ResponseStartLine, headers: HTTPHeaders) -> None:
+    async def headers_received(self, start_line: Start, headers: HTTPHeaders) -> None:
         connections, context = self._front.connections, getattr(self._connection, "context", None)
         if connections is not None and self._stream is not None:
             connections.reads(self._stream)
         self._peer = self._front.peer_of(headers, getattr(context, "remote_ip", ""))
         try:
-            await self._take_turn(headers)
+            await self._take_turn(start_line, headers)
         except Crowded:
             self._refuse()
             return
@@ -141,12 +150,12 @@ class _Gate(HTTPMessageDelegate):
         if result is not None:
             await result
 
-    async def _take_turn(self, headers: HTTPHeaders) -> None:
+    async def _take_turn(self, start_line: Start, headers: HTTPHeaders) -> None:
         """Raises Crowded."""
         paces, peer = self._front.paces, self._peer
         if paces is None or peer is None:
             return
-        await paces.turn(peer, REQUEST_SECONDS)
+        await paces.turn(peer, self._front.cost(start_line))
         length = headers.get("Content-Length", "0")
         if "Transfer-Encoding" in headers or not length.isdigit() or int(length) > LONG_BODY_BYTES:
             if peer.bodies.locked() and peer.waiting >= peer.waiting_max:
@@ -268,10 +277,11 @@ class FrontServer(HTTPServer):
         share: float = 1.0,
         connections_max: int = 10_000,
         trusts: Callable[[str], bool] = lambda token: False,
+        cost: Cost = same_cost,
         **options: Any,
     ) -> None:
         """``share``: see :mod:`forebay_service.peers.paces`; 1: nobody is slowed down. ``trusts``: whose tokens are not either."""
-        self._front = Front(request_callback, Paces(share) if share < 1 else None, trusts)
+        self._front = Front(request_callback, Paces(share) if share < 1 else None, trusts, cost)
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._front.connections = Connections(max(1, min(connections_max, int(FILES_SHARE * files))))
         self._sweeper = PeriodicCallback(self._front.connections.sweep, SWEEP_SECONDS * 1000)
