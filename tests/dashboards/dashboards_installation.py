@@ -289,7 +289,10 @@ class Installation:
         return httpx.get(self.urls["dashboards"] + path, headers=headers, timeout=60, **options)
 
     def post(self, who: str, path: str, data: dict[str, Any], fragment: bool = True) -> httpx.Response:
+        """As the pages' scripts send it: what removes something was asked."""
         headers = {"Authorization": f"token {self.hub.tokens[who]}", **({"HX-Request": "true"} if fragment else {})}
+        if "remove" in data or data.get("action") == "remove":
+            data = {"asked": "1", **data}
         return httpx.post(self.urls["dashboards"] + path, data=data, headers=headers, timeout=60)
 
     def ask(self, service: str, who: str, method: str, path: str, **options: Any) -> Any:

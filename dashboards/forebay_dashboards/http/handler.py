@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import tzinfo
 from http import HTTPStatus
@@ -114,6 +115,11 @@ class Answer(SafeHandler):
         return render(self.services.templates, template, self.language, **values)
 
 
+def removes(sent: Mapping[str, list[bytes]]) -> bool:
+    """Whether a form that was sent removes something: so all pages name such a button."""
+    return "remove" in sent or b"remove" in sent.get("action", ())
+
+
 class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub has no type information
     """A request of a person (or of a program with a person's token). Subclasses say which ``view`` it belongs to."""
 
@@ -144,6 +150,15 @@ class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub
             require(self.view, self.visitor)
         except AccessRefused as error:
             raise not_yours(error.text) from None
+        sent = self.request.body_arguments
+        if removes(sent) and "asked" not in sent:
+            self._ask(sent)
+
+    def _ask(self, sent: Mapping[str, list[bytes]]) -> None:
+        """What removes something is asked first. Scripts have asked already; without them the same form comes again, with the question."""
+        fields = [(name, value.decode("utf-8", "replace")) for name, values in sent.items() if name != "question" for value in values]
+        question = self.get_body_argument("question", "") or Text("Remove it?")
+        self.show("question.html", question=question, fields=fields, at=self.request.uri, back=self.request.path)
 
     async def _identify(self) -> dict[str, Any] | None:
         try:

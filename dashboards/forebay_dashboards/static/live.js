@@ -99,14 +99,17 @@
     });
   }
 
-  // What removes something says what, and is left undone unless the visitor means it. Before htmx hears of it.
+  // What removes something says what, and is left undone unless the visitor means it. Before htmx hears of it. Without scripts the server asks.
   document.addEventListener(
     "click",
     (event) => {
       const button = event.target.closest?.("button[data-ask]");
-      if (button && !window.confirm(button.dataset.ask)) {
+      if (!button) return;
+      if (!window.confirm(button.form.elements.question.value)) {
         event.preventDefault();
         event.stopImmediatePropagation();
+      } else if (!button.form.elements.asked) {
+        button.form.append(Object.assign(document.createElement("input"), { type: "hidden", name: "asked", value: "1" }));
       }
     },
     true,
