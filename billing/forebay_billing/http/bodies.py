@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from forebay_service.bodies import fault_found, first_fault
 from forebay_service.languages import CATALOGUES
 from forebay_service.people.addresses import Address
-from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX, Label, Line, Name
+from forebay_wire.texts import LABEL_CHARS_MAX, LINES, NAME_CHARS_MAX, ONE_LINE, Label, Line, Name
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError, field_validator, model_validator
 from pydantic.dataclasses import dataclass as validated
 
@@ -250,13 +250,13 @@ class CorrectionBody(_Body):
 
     source: Name
     id: Name
-    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=NO_NUL)]
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=500), LINES]
 
 
 class ContactBody(_Body):
     """``PUT api/payments/contacts/{tenant}``."""
 
-    name: Annotated[str, StringConstraints(min_length=1, max_length=150, pattern=NO_NUL)]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=150), ONE_LINE]
     email: Address | None = None
 
 
@@ -270,21 +270,21 @@ class DeadLetterBody(_Body):
     """``POST api/payments/outbox/{id}``."""
 
     action: Literal["retry", "skip"]
-    reason: Annotated[str, StringConstraints(min_length=1, max_length=500, pattern=NO_NUL)]
+    reason: Annotated[str, StringConstraints(min_length=1, max_length=500), LINES]
 
 
-Reason = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX, pattern=NO_NUL)]
+Reason = Annotated[str, StringConstraints(min_length=1, max_length=TEXT_CHARS_MAX), LINES]
 AmountMinor = Annotated[int, Field(ge=1, le=10**18)]
 
 
 class ProfileBody(_Body):
     """``PUT api/profiles/{tenant}``; what is left out stays as it is. An operator alone gives the last three."""
 
-    legal_name: Annotated[str, StringConstraints(min_length=1, max_length=LEGAL_NAME_CHARS_MAX, pattern=NO_NUL)] = ""
-    address: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX, pattern=NO_NUL)] = ""
-    tax_id: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=NO_NUL)] = ""
+    legal_name: Annotated[str, StringConstraints(min_length=1, max_length=LEGAL_NAME_CHARS_MAX), ONE_LINE] = ""
+    address: Annotated[str, StringConstraints(max_length=TEXT_CHARS_MAX), LINES] = ""
+    tax_id: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX), ONE_LINE] = ""
     email: Address | None = None
-    tax_label: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX, pattern=NO_NUL)] = ""
+    tax_label: Annotated[str, StringConstraints(max_length=NAME_CHARS_MAX), ONE_LINE] = ""
     tax_bps: int = 0
     currency: str | None = None
 
@@ -375,8 +375,8 @@ class LetterBody(_Body):
     """``POST api/letters``."""
 
     to: Target
-    subject: Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^[^\x00\r\n]*$")]
-    text: Annotated[str, StringConstraints(min_length=1, max_length=5000, pattern=NO_NUL)]
+    subject: Annotated[str, StringConstraints(min_length=1, max_length=200), ONE_LINE]
+    text: Annotated[str, StringConstraints(min_length=1, max_length=5000), LINES]
 
 
 class NoticeBody(_Body):

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Annotated, Literal, Self
 
 from forebay_service.identity import COMPUTE, OPERATE, TENANT, Identity
-from forebay_wire.texts import FIT, NAME_CHARS_MAX, Name
+from forebay_wire.texts import NAME_CHARS_MAX, ONE_LINE, Name
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from forebay_pool.errors import RequestRefused
@@ -34,7 +34,7 @@ PIECE_CHARACTERS_MAX = 16_384
 JOBS_ASKED_MAX = 500
 WAIT_SECONDS_MAX = 20
 
-_HomePath = Annotated[str, Field(max_length=PATH_CHARACTERS_MAX, pattern=FIT)]
+_HomePath = Annotated[str, Field(max_length=PATH_CHARACTERS_MAX), ONE_LINE]
 _Argument = Annotated[str, Field(max_length=ARGUMENT_CHARACTERS_MAX, pattern=r"^[^\x00]*$")]
 _Environment = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 """As `forebay env` takes names; which there are only the user's home knows."""

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated
 
 from forebay_service.identity import OPERATE, SERVICE
-from forebay_wire.texts import FIT, Name
+from forebay_wire.texts import ONE_LINE, Name
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_pool.errors import RequestRefused
@@ -40,7 +40,7 @@ class DeviceBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     cordoned: bool
-    cause: Annotated[str, Field(max_length=CAUSE_CHARACTERS_MAX, pattern=FIT)] = ""
+    cause: Annotated[str, Field(max_length=CAUSE_CHARACTERS_MAX), ONE_LINE] = ""
 
 
 class ModelBody(BaseModel):
