@@ -1,7 +1,8 @@
 """Groups of an identity provider as tenants and roles: who is in which is decided there, anew at each sign-in.
 
 ``hub.toml`` names them: ``operator_groups = ["gpu-operators"]``, and ``owners``, ``billing`` and ``members`` of ``[tenants.NAME.groups]``.
-The authenticator must tell them (JupyterHub's ``manage_groups``).
+The authenticator must tell them (JupyterHub's ``manage_groups``). JupyterHub's authenticator for LDAP tells only which of the groups that
+it is given by their DN somebody is in, so it is given those of the table, and its answer is read.
 """
 
 from __future__ import annotations
@@ -33,9 +34,14 @@ class Groups:
         return bool(self.operators or any(any(made.values()) for made in self.tenants.values()))
 
     def __post_init__(self) -> None:
-        for group in {*self.operators, *(name for made in self.tenants.values() for names in made.values() for name in names)}:
+        for group in self.names:
             if group.startswith(TENANT_GROUP):
                 raise SettingsError(f"{group!r} cannot be a group of an identity provider: groups of that name are the tenants themselves")
+
+    @property
+    def names(self) -> list[str]:
+        """All that have a place here."""
+        return sorted({*self.operators, *(name for made in self.tenants.values() for some in made.values() for name in some)})
 
     def of(self, tenant: str, role: str) -> tuple[str, ...]:
         return tuple(sorted(self.tenants.get(tenant, {}).get(role, ())))
@@ -67,9 +73,15 @@ def placing(authenticator: object, groups: Groups, directory: Callable[[], Direc
     """The authenticator, with tenants among the groups of who signs in. ``directory`` tells whom the file and owners placed; it counts
     for those whom no group places."""
     base = _loaded(authenticator)
+    by_ldap = hasattr(base, "group_search_filter")
 
     class Placing(base):  # type: ignore[misc, valid-type] # made of what the operator chose
         """Named as the class that it extends, whose settings it has."""
+
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            if by_ldap:
+                self.allowed_groups = sorted({*(self.allowed_groups or ()), *groups.names})  # type: ignore[has-type] # a trait of the base
 
         async def get_authenticated_user(self, handler: Any, data: Any) -> Any:
             return self._placed(await super().get_authenticated_user(handler, data))
@@ -81,6 +93,8 @@ def placing(authenticator: object, groups: Groups, directory: Callable[[], Direc
         def _placed(self, found: dict[str, Any] | None) -> dict[str, Any] | None:
             if found is None:
                 return None
+            if by_ldap:
+                found = {**found, "groups": (found["auth_state"] or {}).get("ldap_groups")}
             told = [name for name in found.get("groups") or () if not name.startswith(TENANT_GROUP)]
             placed = place(found["name"], told, groups, directory())
             if placed is None:

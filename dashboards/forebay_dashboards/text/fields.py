@@ -122,6 +122,9 @@ _SENTENCES: Mapping[str, Callable[[Values], Text]] = {
         int(given["count"]),
     ),
     "no_member": lambda given: Text("This person does not belong to the tenant any more."),
+    "role_by_group": lambda given: Text(
+        "%(name)s has this role by a group of the identity provider; change it there.", name=given["name"]
+    ),
     "last_owner": lambda given: Text("%(name)s is the only owner; make somebody else an owner first.", name=given["name"]),
     "no_invitation": lambda given: Text("There is no such invitation any more: it was used, revoked, or has expired."),
     "invitations_open": lambda given: Text("%(most)s invitations are open; revoke one first.", most=given["most"]),

@@ -27,15 +27,17 @@ def members_of(db: Session, tenant: str) -> dict[str, Role]:
 
 
 def everybody(db: Session) -> list[Membership]:
-    """Of all tenants, in two queries, however many there are."""
+    """Of all tenants, in three queries, however many there are."""
     of_tenants = orm.Group.name.startswith(TENANT_GROUP, autoescape=True)
     places = db.query(orm.Group.name, orm.User.name).select_from(orm.Group).join(orm.Group.users).filter(of_tenants)
     of_ours = or_(*(orm.Role.name.startswith(role(""), autoescape=True) for role in (owner_role, billing_role)))
     held: defaultdict[str, set[str]] = defaultdict(set)
-    for name, role in db.query(orm.User.name, orm.Role.name).select_from(orm.Role).join(orm.Role.users).filter(of_ours).tuples():
-        held[name].add(role)
+    names = db.query(orm.User.name, orm.Role.name).select_from(orm.Role)
+    for holders in (names.join(orm.Role.users), names.join(orm.Role.groups).join(orm.Group.users)):
+        for name, role in holders.filter(of_ours):
+            held[name].add(role)
     found = []
-    for group, name in places.order_by(orm.Group.name, orm.User.name).tuples():
+    for group, name in places.order_by(orm.Group.name, orm.User.name):
         tenant = group.removeprefix(TENANT_GROUP)
         found.append(Membership(name, tenant, _role_among(held[name], tenant)))
     return found
@@ -44,7 +46,7 @@ def everybody(db: Session) -> list[Membership]:
 def operators(db: Session) -> list[str]:
     """Who operates the installation."""
     role = orm.Role.find(db, OPERATOR_ROLE)
-    return [] if role is None else sorted(user.name for user in role.users)
+    return [] if role is None else sorted({user.name for holder in (role, *role.groups) for user in holder.users})
 
 
 def set_member(db: Session, decision: Decision, who: str, now_ns: int) -> None:
@@ -57,6 +59,12 @@ def set_member(db: Session, decision: Decision, who: str, now_ns: int) -> None:
     if before is None:
         raise NotFound(f"{decision.login} does not belong to the tenant {decision.tenant}.", Fault("no_member"))
     owners = [name for name, role in members.items() if role == "owner"]
+    by_group = {role.name for group in orm.User.find(db, decision.login).groups for role in group.roles}
+    if _role_among(by_group, decision.tenant) != "member":
+        raise Conflict(
+            f"{decision.login} is {before} of {decision.tenant} by a group of the identity provider; change it there.",
+            Fault("role_by_group", values={"name": decision.login}),
+        )
     if owners == [decision.login] and decision.role != "owner":
         raise Conflict(
             f"{decision.login} is the only owner of {decision.tenant}; make somebody else an owner first.",
@@ -75,7 +83,7 @@ def may_invite(db: Session, login: str, tenant: str) -> bool:
     user = orm.User.find(db, login)
     if user is None:
         return False
-    held = {role.name for role in user.roles}
+    held = roles_of(user)
     owns = owner_role(tenant) in held and any(group.name == group_of(tenant) for group in user.groups)
     return owns or OPERATOR_ROLE in held
 
@@ -101,7 +109,7 @@ def join(db: Session, decision: Decision, now_ns: int) -> None:
         raise Conflict(Text("You belong to %(tenant)s already.", tenant=decision.tenant))
     if any(one.name.startswith(TENANT_GROUP) for one in user.groups):
         raise Conflict(Text("You belong to another tenant, and a login belongs to one. Sign out, and join with another login."))
-    if any(role.name == OPERATOR_ROLE for role in user.roles):
+    if OPERATOR_ROLE in roles_of(user):
         raise Conflict(Text("You operate this installation, and operators belong to no tenant. Sign out, and join with another login."))
     _place(db, decision)
     decide(db.connection(), decision, None, decision.login, now_ns)
@@ -128,7 +136,12 @@ def _group(db: Session, tenant: str) -> orm.Group:
 
 
 def _role(user: orm.User, tenant: str) -> Role:
-    return _role_among({role.name for role in user.roles}, tenant)
+    return _role_among(roles_of(user), tenant)
+
+
+def roles_of(user: orm.User) -> set[str]:
+    """The roles that a person holds, by groups of an identity provider too."""
+    return {role.name for holder in (user, *user.groups) for role in holder.roles}
 
 
 def _role_among(held: Collection[str], tenant: str) -> Role:
