@@ -15,9 +15,12 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forebay.toolkit.release.packages import KEPT, ExchangeError, Packages, Wheel
+from forebay.toolkit.release.update import BESIDE_BYTES_MAX, Offer, update
+from forebay.toolkit.release.update import _Index as Index
 from forebay_admin.host.layout import Layout
 from forebay_admin.host.upgrade import ReleaseFolder
 from forebay_admin.node import upgrade
@@ -233,3 +236,57 @@ def test_a_host_that_joined_is_brought_to_the_pool_s_release_and_back_and_stays_
     told.version = None
     upgrade.rollback(layout)
     assert content(environment) == was and kept.read_text() == joined.toml
+
+
+# What `forebay update` takes from beside the page of wheels
+
+
+@pytest.mark.parametrize("constrained", [True, False])
+def test_an_update_brings_others_packages_at_the_versions_that_the_release_names(
+    environment: Packages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], constrained: bool
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    new_release(tmp_path / "release")
+    wheel(tmp_path / "release", "helper", "3.0")
+    if constrained:
+        (tmp_path / "release" / "constraints.txt").write_text("helper==2.0\nmore==5.0\nnobody-has-this==9\n")
+    (tmp_path / "download").mkdir()
+    index = Index(str(tmp_path / "release"), tmp_path / "download")
+    update(environment, index, None, Offer(None, None), check_only=True)
+    told = capsys.readouterr().out
+    assert ("helper 1.0 -> 2.0" in told, "constraints.txt" in told) == (constrained, constrained)
+    update(environment, index, None, Offer(None, None), check_only=False)
+    assert environment.installed()["helper"].version == ("2.0" if constrained else "3.0")
+    assert environment.version() == "0.2.0"
+
+
+@pytest.mark.parametrize("answer", [500, 403, b"x" * (BESIDE_BYTES_MAX + 1), b"\xff"])
+def test_an_update_whose_named_versions_cannot_be_read_changes_nothing(
+    environment: Packages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int | bytes
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    new_release(tmp_path / "release")
+
+    class Page(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *words: Any) -> None:
+            super().__init__(*words, directory=str(tmp_path / "release"))
+
+        def do_GET(self) -> None:
+            if not self.path.endswith("constraints.txt"):
+                super().do_GET()
+                return
+            self.send_response(answer if isinstance(answer, int) else 200)
+            self.end_headers()
+            self.wfile.write(answer if isinstance(answer, bytes) else b"")
+
+        def log_message(self, *_words: Any) -> None: ...
+
+    (tmp_path / "download").mkdir()
+    before = content(environment)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        index = Index(f"http://127.0.0.1:{server.server_address[1]}/", tmp_path / "download")
+        with pytest.raises(ExchangeError, match=r"constraints\.txt of http://127.* cannot be read .*Nothing was changed"):
+            update(environment, index, None, Offer(None, None), check_only=False)
+        server.shutdown()
+    assert content(environment) == before

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
-import ssl
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Mapping
@@ -26,8 +27,10 @@ that your pool's operator publishes, or --index.
 """
 PROTOCOL = re.compile(r"^PROTOCOL = (\d+)", re.MULTILINE)
 NOT_FOUND = 404
+ABSENT = (404, 410)
 CHANGES = "CHANGES.md"
-CHANGES_BYTES_MAX = 256 * 1024
+CONSTRAINTS = "constraints.txt"
+BESIDE_BYTES_MAX = 256 * 1024
 CHANGES_LINES_SHOWN = 30
 READ_SECONDS_MAX = 10
 
@@ -80,8 +83,8 @@ def update(environment: Packages, index: _Index, service: Service | None, offer:
     environment.check(wheels)
     if service is not None and offer.protocol is not None:
         _check_protocol(wheels, service, offer.protocol)
-    wanted = environment.wanted(wheels)
-    changes, here = environment.resolve(wanted, index.options), environment.installed()
+    wanted, options = environment.wanted(wheels), [*index.options, *index.tested]
+    changes, here = environment.resolve(wanted, options), environment.installed()
     sys.stdout.write(f"{environment.prefix}: forebay {before} -> {newest.version}\n")
     for name, version in sorted(changes.items()):
         sys.stdout.write(f"  {name} {here[name].version if name in here else '(new)'} -> {version}\n")
@@ -90,7 +93,7 @@ def update(environment: Packages, index: _Index, service: Service | None, offer:
         sys.stdout.write("Nothing was changed.\n")
         return
     sys.stdout.flush()
-    environment.exchange(wanted, index.options, changes)
+    environment.exchange(wanted, options, changes)
     sys.stdout.write(f"Updated. {AFTERWARDS}\n`forebay update --rollback` goes back.\n")
 
 
@@ -124,6 +127,20 @@ class _Index:
         """For pip."""
         return ["--find-links", self.address, *_authority()]
 
+    @property
+    def tested(self) -> list[str]:
+        """For pip: the versions of others' packages that the release was tested with, where it says. Raises ExchangeError."""
+        try:
+            place, text = self._beside(CONSTRAINTS)
+        except (OSError, ValueError) as error:
+            raise ExchangeError(f"{CONSTRAINTS} of {self.address} cannot be read ({error}). Nothing was changed.") from None
+        if not text:
+            return []
+        file = self.folder / CONSTRAINTS
+        file.write_text(text, encoding="utf-8")
+        sys.stdout.write(f"Others' packages are at the versions in {place}.\n")
+        return ["--constraint", str(file)]
+
     def newest(self, environment: Packages) -> Wheel:
         """Of ``forebay``. Raises ExchangeError."""
         return self._fetch(environment, "forebay")["forebay"]
@@ -142,25 +159,36 @@ class _Index:
 
     def changes(self) -> str:
         """The beginning of what the release says of itself, and where all of it is; nothing where it says nothing."""
-        place, text = self._beside(CHANGES)
-        if not text:
-            return ""
-        lines = text.strip().splitlines()
-        rest = f"… {len(lines) - CHANGES_LINES_SHOWN} more lines in {place}\n" if len(lines) > CHANGES_LINES_SHOWN else ""
-        return "\n".join(lines[:CHANGES_LINES_SHOWN]) + f"\n{rest}"
+        with contextlib.suppress(OSError, ValueError):
+            place, text = self._beside(CHANGES)
+            lines = text.strip().splitlines()
+            rest = f"… {len(lines) - CHANGES_LINES_SHOWN} more lines in {place}\n" if len(lines) > CHANGES_LINES_SHOWN else ""
+            return "\n".join(lines[:CHANGES_LINES_SHOWN]) + f"\n{rest}" if lines else ""
+        return ""
 
     def _beside(self, name: str) -> tuple[str, str]:
-        """The address and the text of a file that lies beside the page, or in the folder."""
-        try:
-            if urlsplit(self.address).scheme in ("http", "https"):
-                url = urljoin(self.address, name)
+        """The address and the text of a file that lies beside the page, or in the folder; no text where there is none.
+
+        Raises OSError, ValueError."""
+        if urlsplit(self.address).scheme in ("http", "https"):
+            url = urljoin(self.address, name)
+            try:
                 with urllib.request.urlopen(url, timeout=READ_SECONDS_MAX) as answer:  # noqa: S310 http(s) alone
-                    return url, answer.read(CHANGES_BYTES_MAX).decode("utf-8", "replace")
-            path = Path(self.address)
-            file = (path if path.is_dir() else path.parent) / name
-            return str(file), file.read_text(encoding="utf-8")
-        except (OSError, ssl.SSLError, ValueError):
-            return "", ""
+                    return url, _text(answer.read(BESIDE_BYTES_MAX + 1))
+            except urllib.error.HTTPError as error:
+                if error.code in ABSENT:
+                    return url, ""
+                raise
+        path = Path(self.address)
+        file = (path if path.is_dir() else path.parent) / name
+        return str(file), _text(file.read_bytes()) if file.exists() else ""
+
+
+def _text(content: bytes) -> str:
+    """Raises ValueError."""
+    if len(content) > BESIDE_BYTES_MAX:
+        raise ValueError(f"it has more than {BESIDE_BYTES_MAX} bytes")
+    return content.decode("utf-8")
 
 
 def _authority() -> list[str]:
