@@ -17,9 +17,10 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CHECKOUT = Path(__file__).resolve().parents[2]
 STOP_SECONDS_MAX = 90
 CONFINED = """
-root=$1; writable=$2; private_tmp=$3; processes=$4; shift 4
+root=$1; writable=$2; private_tmp=$3; kept=$4; processes=$5; shift 5
 if [ "$root" != / ]; then
     mount --bind "$root" "$root"
     cat /etc/passwd "$root/etc/passwd" >"$root/run/passwd"
@@ -31,11 +32,19 @@ for path in $writable; do
     mount --bind "$path" "$path"
     mount -o remount,bind,rw "$path"
 done
-if [ "$private_tmp" = yes ]; then mount -t tmpfs tmpfs /tmp; fi
+if [ "$private_tmp" = yes ]; then
+    mount -t tmpfs -o mode=0755 tmpfs /mnt
+    (umask 022; mkdir /mnt/tmp; for path in $kept; do mkdir -p "/mnt$path"; done)
+    chmod 1777 /mnt/tmp
+    for path in $kept; do mount --rbind "$path" "/mnt$path"; done
+    mount --rbind /mnt/tmp /tmp
+    umount -l /mnt
+fi
 if [ "$processes" = invisible ]; then mount -t proc -o hidepid=2 proc /proc; fi
 exec "$@"
 """
-"""What ``ProtectSystem``, ``PrivateTmp`` and ``ProtectProc`` mean for the installation. Names of its accounts are known."""
+"""What ``ProtectSystem``, ``PrivateTmp`` and ``ProtectProc`` mean for the installation. Names of its accounts are known. What the
+installation needs below /tmp, since tests lay it there, is in the private one too."""
 
 
 @dataclass
@@ -175,9 +184,10 @@ class Runner:
         if os.getuid() != 0:
             return []
         bounds, ambient = (_capabilities(unit.words(key)) for key in ("CapabilityBoundingSet", "AmbientCapabilities"))
-        needed = (self.root, Path(sys.prefix), Path(sys.executable).resolve())
-        private = "no" if any(place.is_relative_to("/tmp") for place in needed) else unit.one("PrivateTmp")
-        seen = [str(self.root), " ".join(map(str, writable)), private, unit.one("ProtectProc")]
+        needed = {self.root, CHECKOUT, Path(sys.prefix), Path(sys.executable).resolve().parents[1]}
+        outermost = [place for place in needed if not any(place != one and place.is_relative_to(one) for one in needed)]
+        kept = " ".join(str(place) for place in outermost if place.is_relative_to("/tmp"))
+        seen = [str(self.root), " ".join(map(str, writable)), unit.one("PrivateTmp", "no"), kept, unit.one("ProtectProc")]
         mounts = ["unshare", "--mount", "sh", "-euc", CONFINED, "sh", *seen]
         become = ["--reuid", str(uid), "--regid", str(gid), "--clear-groups"] if uid else []
         allowed = ["--bounding-set", bounds, f"--inh-caps={ambient}", f"--ambient-caps={ambient}"]

@@ -19,10 +19,11 @@ LABEL_CHARS_MAX = 2048
 LINE_CHARS_MAX = 80
 _BREAKS = r"\t\n\r"
 _CONTROLS = r"\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-_INVISIBLE = (
+_UNSEEN = (
     r"\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2060-\u2065\u206a-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff"
-    r"\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    r"\uffa0\ufff0-\ufffb"
 )
+_INVISIBLE = _UNSEEN + r"\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 """What Unicode has shown as nothing (Default_Ignorable_Code_Point), and characters that look like a space and are none."""
 _JOINED = r"[\u0620-\u06dc\u06de-\u0dff\u0f00-\u109f\u1780-\u17b3\u17b6-\u180a\u1810-\u18aa]"
 """Letters and signs of scripts that have U+200C and U+200D between letters: Arabic to Sinhala, Tibetan, Burmese, Khmer, Mongolian."""
@@ -39,9 +40,9 @@ FIT = rf"^(?:[^{_CONTROLS}{_BREAKS}{_INVISIBLE}]|{_SEQUENCES})*$"
 """Holds for all that is fit; half a pair of UTF-16 is none anyway, and no such text gets as far as a pattern."""
 FIT_LINES = rf"^(?:[^{_CONTROLS}{_INVISIBLE}]|{_SEQUENCES})*$"
 """The same for what people write in several lines."""
-ONE_LINE = Field(pattern=FIT, json_schema_extra={"pattern": rf"^[^{_CONTROLS}{_BREAKS}{_INVISIBLE}]*$"})
-LINES = Field(pattern=FIT_LINES, json_schema_extra={"pattern": rf"^[^{_CONTROLS}{_INVISIBLE}]*$"})
-"""As a part of a type. Its description leaves sequences out: whoever makes texts by it makes none that is refused."""
+ONE_LINE = Field(pattern=FIT, json_schema_extra={"pattern": rf"^[^{_CONTROLS}{_BREAKS}{_UNSEEN}]*$"})
+LINES = Field(pattern=FIT_LINES, json_schema_extra={"pattern": rf"^[^{_CONTROLS}{_UNSEEN}]*$"})
+"""As a part of a type. Its description is short: it leaves out sequences, and what is invisible beyond the first plane of Unicode."""
 SHOWN_INSTEAD = "\N{REPLACEMENT CHARACTER}"
 _KEPT_OR_UNFIT = re.compile(rf"({_SEQUENCES})|[{_CONTROLS}{_BREAKS}{_INVISIBLE}\ud800-\udfff]")
 
