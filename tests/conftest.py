@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pwd
@@ -148,28 +149,61 @@ def postgres_binaries() -> Path:
     return found
 
 
+class PostgresServer:
+    """A PostgreSQL server of our own on a Unix socket in ``folder``."""
+
+    def __init__(self, binaries: Path) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="forebay-pg-"))
+        self._binaries = binaries
+        self._as_owner: list[str] = []
+        if os.geteuid() == 0:
+            owner = pwd.getpwnam("postgres")
+            os.chown(self.folder, owner.pw_uid, owner.pw_gid)
+            self._as_owner = ["runuser", "-u", "postgres", "--"]
+        self._run("initdb", "-D", str(self.folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [*self._as_owner, str(self._binaries / program), *arguments]
+        subprocess.run(command, check=True, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    def start(self) -> None:
+        options = f"-c listen_addresses='' -c unix_socket_directories={self.folder} -c fsync=off"
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-l", str(self.folder / "log"), "-o", options, "-w", "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        """``immediate``: as where its host loses power."""
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-m", mode, "-w", "stop")
+
+    def new_database(self, name: str) -> str:
+        """Its URL."""
+        with psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}")
+        return f"postgresql+psycopg://postgres@/{name}?host={self.folder}"
+
+
 @pytest.fixture(scope="session")
 def postgres_server(postgres_binaries: Path) -> Iterator[str]:
-    """A PostgreSQL server of our own on a Unix socket; its folder."""
-    as_owner: list[str] = []
-    folder = Path(tempfile.mkdtemp(prefix="forebay-pg-"))
-    if os.geteuid() == 0:
-        owner = pwd.getpwnam("postgres")
-        os.chown(folder, owner.pw_uid, owner.pw_gid)
-        as_owner = ["runuser", "-u", "postgres", "--"]
-
-    def run(program: str, *arguments: str) -> None:
-        command = [*as_owner, str(postgres_binaries / program), *arguments]
-        subprocess.run(command, check=True, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-    run("initdb", "-D", str(folder / "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
-    options = f"-c listen_addresses='' -c unix_socket_directories={folder} -c fsync=off"
-    run("pg_ctl", "-D", str(folder / "data"), "-l", str(folder / "log"), "-o", options, "-w", "start")
+    """The folder of a server for all tests."""
+    server = PostgresServer(postgres_binaries)
+    server.start()
     try:
-        yield str(folder)
+        yield str(server.folder)
     finally:
-        run("pg_ctl", "-D", str(folder / "data"), "-m", "fast", "-w", "stop")
-        shutil.rmtree(folder)
+        server.stop()
+        shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+def own_postgres(postgres_binaries: Path) -> Iterator[PostgresServer]:
+    """A server for one test, which stops and starts it; it runs at first."""
+    server = PostgresServer(postgres_binaries)
+    server.start()
+    try:
+        yield server
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):  # the test has stopped it
+            server.stop("immediate")
+        shutil.rmtree(server.folder)
 
 
 @pytest.fixture(scope="session")
