@@ -64,7 +64,7 @@ test-pure: TESTS = tests/test_tidy.py tests/wire/test_command_stream.py \
 test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred thousand, thousands of seeds of faults
 	@$(SETUP) --dev
 	$(PYTEST) --full-sweep $(addprefix tests/device/test_,operator_sweep.py repeated_operators.py data_parallel.py full_memory.py environments.py divided_loops.py division_search.py layouts.py model_families.py process_groups.py random_eager.py toolkit_command.py \
-		torchrun.py)
+		torchrun.py worker_deaths.py)
 	$(PYTEST) --full-sweep tests/device/test_toolkit_models.py tests/test_gpu_parts.py
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
@@ -75,10 +75,10 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes
 	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_budget_that_is_used_up.py a_host_as_a_service.py a_lost_control_host.py more_hosts.py accounts_of_logins.py logins_like_addresses.py own_packages.py \
-		processes_that_are_killed.py starting_and_stopping.py training_and_the_bill.py unattended_runs.py upgrade.py upgrade_of_hosts.py walks_by_role.py)
-	$(PYTEST) --full-sweep tests/billing
+		processes_that_are_killed.py processes_that_stand_still.py starting_and_stopping.py training_and_the_bill.py unattended_runs.py upgrade.py upgrade_of_hosts.py walks_by_role.py)
+	$(PYTEST) --full-sweep tests/billing tests/hub/test_databases.py
 	FOREBAY_URL=local $(PYTEST) --full-sweep $(addprefix tests/frameworks/test_,compiled_regions.py processes.py reference_models.py)
-	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_autoscaling.py pool_evacuation.py pool_floods.py pool_groups_progress.py pool_jobs.py pool_moving.py pool_on_ray.py pool_on_ray_head.py pool_openapi.py pool_releases.py pool_restart.py \
+	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,pool_autoscaling.py pool_databases.py pool_evacuation.py pool_floods.py pool_groups_progress.py pool_jobs.py pool_moving.py pool_on_ray.py pool_on_ray_head.py pool_openapi.py pool_releases.py pool_restart.py \
 		pool_work.py pool_state_machine_properties.py queue_properties.py)
 	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,charts_in_browser.py console_accessibility.py console_live.py dashboards_browser.py dashboards_tables.py jobs_page.py languages_in_browser.py \
 		owners_in_browser.py plan_in_browser.py)

@@ -243,3 +243,26 @@ def test_a_tiny_real_disk_that_fills_is_a_503(
     finally:
         service.stop()
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("mode", ["immediate", pytest.param("fast", marks=pytest.mark.full_sweep)])
+def test_a_postgresql_that_starts_anew_is_a_503_and_each_record_is_billed_once(
+    settings: Any, clock: Any, running_service: Any, usage: Callable[..., UsageRecord], own_postgres: Any, mode: str
+) -> None:
+    url = own_postgres.new_database("billing")
+    service = running_service(settings.model_copy(update={"database_url": url, "busy_seconds": 2.0}), clock)
+    try:
+        assert service.post_usage(usage("a/1")).status_code == 200
+        own_postgres.stop(mode)
+        for _ in range(2):
+            assert_unavailable(service.post_usage(usage("b/1"), usage("c/1")))
+        assert service.get("pool", "/api/usage").status_code == 503
+        assert_unavailable(service.get(None, "/health"))
+        own_postgres.start()
+        first = next(answer for _ in range(5) if (answer := service.post_usage(usage("b/1"), usage("c/1"))).status_code == 200)
+        assert first.json() == {"accepted": 2, "duplicates": 0}
+        assert service.get(None, "/health").status_code == 200
+        assert service.post_usage(usage("a/1"), usage("b/1"), usage("d/1")).json() == {"accepted": 1, "duplicates": 2}
+        assert sorted(record["id"] for record in service.get("pool", "/api/usage").json()["records"]) == ["a/1", "b/1", "c/1", "d/1"]
+    finally:
+        service.stop()
