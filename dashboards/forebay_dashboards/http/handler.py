@@ -152,9 +152,9 @@ class PageHandler(HubOAuthenticated, Answer):  # type: ignore[misc] # JupyterHub
             raise not_yours(error.text) from None
         sent = self.request.body_arguments
         if removes(sent) and "asked" not in sent:
-            self._ask(sent)
+            self._ask_first(sent)
 
-    def _ask(self, sent: Mapping[str, list[bytes]]) -> None:
+    def _ask_first(self, sent: Mapping[str, list[bytes]]) -> None:
         """What removes something is asked first. Scripts have asked already; without them the same form comes again, with the question."""
         fields = [(name, value.decode("utf-8", "replace")) for name, values in sent.items() if name != "question" for value in values]
         question = self.get_body_argument("question", "") or Text("Remove it?")
