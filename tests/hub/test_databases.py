@@ -56,7 +56,7 @@ def looks(hub: Hub, path: str, wanted: int, token: str | None = None) -> None:
     pytest.fail(f"{path} does not answer {wanted}:\n{hub.log.read_text()[-3000:]}")
 
 
-def goes_on_without(hub: Hub, away: Callable[[], None], back: Callable[[], None]) -> None:
+def check_it_goes_on_without(hub: Hub, away: Callable[[], None], back: Callable[[], None]) -> None:
     token = hub.new_token("acme-member")
     assert (status(hub, "user", token), status(hub, "forebay/health")) == (200, 200)
     away()
@@ -70,7 +70,7 @@ def goes_on_without(hub: Hub, away: Callable[[], None], back: Callable[[], None]
 
 def test_a_database_server_that_starts_anew_costs_nobody_a_token(own_postgres: Any, start_hub: Callable[[str], Hub]) -> None:
     hub = start_hub(own_postgres.new_database("hub"))
-    goes_on_without(hub, lambda: own_postgres.stop("immediate"), own_postgres.start)
+    check_it_goes_on_without(hub, lambda: own_postgres.stop("immediate"), own_postgres.start)
 
 
 @pytest.mark.full_sweep
@@ -91,6 +91,6 @@ def test_a_disk_that_is_really_full_costs_nobody_a_token(start_hub: Callable[[st
                     continue
 
     try:
-        goes_on_without(start_hub(f"sqlite:///{disk}/hub.sqlite"), fill, filler.unlink)
+        check_it_goes_on_without(start_hub(f"sqlite:///{disk}/hub.sqlite"), fill, filler.unlink)
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)

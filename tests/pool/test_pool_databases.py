@@ -30,7 +30,7 @@ async def troubles(running: Any) -> Any:
     return (await running.get("health", None))["troubles"]
 
 
-async def goes_on_without(running: Any, away: Callable[[], None], back: Callable[[], None]) -> None:
+async def check_it_goes_on_without(running: Any, away: Callable[[], None], back: Callable[[], None]) -> None:
     """Somebody computes as the database goes away, and while it is; what waits to be written is, once it is back."""
     client = await running.client()
     await client.hello()
@@ -61,7 +61,7 @@ def test_a_database_server_that_starts_anew_ends_no_session_and_all_is_recorded(
 
     async def scenario() -> None:
         async with pool(database_url=own_postgres.new_database("forebay")) as running:
-            await goes_on_without(running, lambda: own_postgres.stop(mode), own_postgres.start)
+            await check_it_goes_on_without(running, lambda: own_postgres.stop(mode), own_postgres.start)
 
     asyncio.run(scenario())
 
@@ -94,6 +94,6 @@ def test_a_disk_that_is_really_full_ends_no_session_and_all_is_recorded(
 
     async def scenario() -> None:
         async with pool() as running:
-            await goes_on_without(running, fill, filler.unlink)
+            await check_it_goes_on_without(running, fill, filler.unlink)
 
     asyncio.run(scenario())
