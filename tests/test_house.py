@@ -229,7 +229,7 @@ def test_nobody_reads_the_sentences_of_a_service() -> None:
 
 
 def test_the_extension_of_jupyterlab_reads_no_sentences() -> None:
-    paths = [*(ROOT / "lab" / "src").glob("*.ts*")]
+    paths = [*(ROOT / "lab" / "src").rglob("*.ts*")]
     assert len(paths) > 10
     readers = "match|matchAll|test|exec|replace|search|split|includes|startsWith|endsWith|indexOf|RegExp"
     sought = re.compile(rf"""(?:\.(?:{readers})\(|RegExp\(|[=(,]\s*(?=/))\s*([/'"`].*?[/'"`])""")

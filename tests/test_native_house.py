@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 from native_sources import ROOT, classes, counted, functions, includes
+from script_sources import Script, imported, scripts
 
 FLOORS = {
     "device": ("base", "bulk", "stream", "runtime", "recorder", "aten", "distributed"),
@@ -14,13 +17,16 @@ FLOORS = {
 """The folders of a package's ``csrc``, from the lowest: a file includes its own floor's and lower ones' headers alone."""
 OWN_EXTENSIONS = ("kineto", "monitoring")
 """Folders of ``csrc`` that are extensions of their own: they share headers with the others, at most."""
+SCRIPT_FLOORS = ("protocol", "text", "link", "panel", "gallery", "commands", "index")
+"""The folders of ``lab/src`` and the files beside them, from the lowest."""
 MODULES_PER_FOLDER_MAX = 20
 FUNCTION_LINES_MAX = 70
 METHODS_MAX = 40
 MEMBERS_MAX = 25
 SOURCES = [path for package in ("wire", "device", "worker", "lab") for path in (ROOT / package).rglob("*") if path.suffix in (".h", ".cpp")]
-SCRIPTS = [path for path in (ROOT / "lab" / "src").rglob("*") if path.suffix in (".ts", ".tsx")]
-CROWDED = {"worker/csrc": 64, "lab/src": 28}
+SCRIPTS_FOLDER = ROOT / "lab" / "src"
+SCRIPTS = [path for path in SCRIPTS_FOLDER.rglob("*") if path.suffix in (".ts", ".tsx")]
+CROWDED = {"worker/csrc": 64}
 """Folders that hold more modules than others may. These numbers only ever fall."""
 LARGE = {
     "Session": (161, 50),
@@ -49,6 +55,15 @@ def sources_of(package: str) -> list[Path]:
     return [path for floor in FLOORS[package] for path in sorted((folder / floor).iterdir()) if path.suffix in (".h", ".cpp")]
 
 
+def circular(uses: Mapping[Path, Iterable[Path]]) -> list[str]:
+    """The modules in a circle, and those that use one."""
+    left = {module: set(used) for module, used in uses.items()}
+    while leaves := {module for module, used in left.items() if not used & left.keys()}:
+        for leaf in leaves:
+            del left[leaf]
+    return sorted(str(module) for module in left)
+
+
 @pytest.mark.parametrize("package", FLOORS)
 def test_every_folder_of_a_package_is_a_floor_or_an_extension_of_its_own(package: str) -> None:
     folders = {path.name for path in (ROOT / package / "csrc").iterdir() if path.is_dir()}
@@ -72,10 +87,53 @@ def test_no_circle_of_includes_with_a_source_and_its_header_as_one(package: str)
     uses: dict[Path, set[Path]] = defaultdict(set)
     for path in sources_of(package):
         uses[path.with_suffix("")] |= {header.with_suffix("") for header in own_includes(path, package)} - {path.with_suffix("")}
-    while leaves := {module for module, used in uses.items() if not used & uses.keys()}:
-        for leaf in leaves:
-            del uses[leaf]
-    assert not uses, f"these include each other in a circle, or one that does: {sorted(str(module) for module in uses)}"
+    assert not circular(uses), f"these include each other in a circle, or one that does: {circular(uses)}"
+
+
+@cache
+def extension() -> list[Script]:
+    """Every script of the extension that is no mere declaration."""
+    return scripts([path for path in SCRIPTS if not path.name.endswith(".d.ts")])
+
+
+def script_floor(path: Path) -> str:
+    return path.relative_to(SCRIPTS_FOLDER).with_suffix("").parts[0]
+
+
+def test_every_script_of_the_extension_stands_on_a_floor() -> None:
+    assert {script_floor(Path(script["file"])) for script in extension()} == set(SCRIPT_FLOORS)
+
+
+def test_imports_of_scripts_look_downwards() -> None:
+    assert sum(len(imported(script)) for script in extension()) > 60
+    upwards = [
+        f"{script['file']} imports {path.relative_to(ROOT)}"
+        for script in extension()
+        for path in imported(script)
+        if SCRIPT_FLOORS.index(script_floor(path)) > SCRIPT_FLOORS.index(script_floor(Path(script["file"])))
+    ]
+    assert not upwards, upwards
+
+
+def test_no_circle_of_imports_among_scripts() -> None:
+    uses = {Path(script["file"]): set(imported(script)) for script in extension()}
+    assert not circular(uses), f"these import each other in a circle, or one that does: {circular(uses)}"
+
+
+def test_every_function_and_class_of_a_script_fits_on_a_screen() -> None:
+    long = [
+        f"{script['file']}: {one['name']} has {one['lines']} lines"
+        for script in extension()
+        for one in script["functions"]
+        if one["lines"] > FUNCTION_LINES_MAX
+    ]
+    large = [
+        f"{script['file']}: {one['name']} has {one['methods']} methods and {one['members']} members"
+        for script in extension()
+        for one in script["classes"]
+        if one["methods"] > METHODS_MAX or one["members"] > MEMBERS_MAX
+    ]
+    assert not long + large, long + large
 
 
 def test_no_folder_holds_more_modules_than_a_reader_can() -> None:
@@ -126,3 +184,15 @@ def test_a_long_function_and_a_large_class_would_be_found(tmp_path: Path) -> Non
     source.write_text("namespace a {\nint f(int x) {\n" + "  x += 1;\n" * 80 + "  return x;\n}\nclass B { " + "int m(); " * 50 + "};\n}\n")
     assert [lines for _, lines in functions(source)] == [83]
     assert [(found.name, found.methods) for found in classes(source)] == [("B", 50)]
+
+
+def test_a_long_function_a_large_class_and_a_circle_of_scripts_would_be_found(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.ts", tmp_path / "second.tsx"
+    lines = "  x += 1; // }\n" * 80
+    first.write_text("import { B } from './second';\nexport const f = (x: number): string => {\n" + lines + "  return `${x}}`;\n};\n")
+    methods = "".join(f"  m{n}(): void {{}}\n" for n in range(50))
+    second.write_text("import { f } from './first';\nexport class B {\n" + methods + "  a = 1;\n}\n")
+    found = scripts([first, second])
+    assert found[0]["functions"] == [{"name": "f", "lines": 83}]
+    assert found[1]["classes"] == [{"name": "B", "methods": 50, "members": 1}]
+    assert circular({Path(script["file"]): imported(script) for script in found}) == [str(first), str(second)]

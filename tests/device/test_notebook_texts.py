@@ -33,7 +33,7 @@ def places(text: str) -> set[str]:
 
 def catalogues() -> dict[str, dict[str, dict[str, str]]]:
     """Of the kernel's package and of the extension, by language."""
-    extension = ROOT / "lab" / "src" / "texts"
+    extension = ROOT / "lab" / "src" / "text" / "catalogues"
     return {
         "kernel": {language: catalogue(language) for language in LANGUAGES},
         "extension": {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in extension.glob("*.json")},
@@ -50,7 +50,7 @@ def test_each_language_has_every_text_with_the_same_places(part: str) -> None:
 
 @pytest.mark.parametrize(("part", "folder", "kinds"), [("kernel", "device/forebay/notebook", "*.py"), ("extension", "lab/src", "*.ts*")])
 def test_no_text_is_left_that_nothing_says(part: str, folder: str, kinds: str) -> None:
-    files = [*(ROOT / folder).glob(kinds), *([ROOT / "device/forebay/waiting.py"] if part == "kernel" else [])]
+    files = [*(ROOT / folder).rglob(kinds), *([ROOT / "device/forebay/waiting.py"] if part == "kernel" else [])]
     source = "\n".join(path.read_text(encoding="utf-8") for path in files)
     built = {"kernel": {"granted", "not granted", "stopped waiting", *CAUSES}, "extension": {f"alone_{cause}" for cause in CAUSES}}[part]
     states = {"idle", "queued", "starting", "restoring", "computing", "resident", "moving"}

@@ -120,17 +120,17 @@ def test_the_panel_says_what_the_selected_cell_takes_if_it_runs_again_and_estima
 ) -> None:
     cloud.make_pair()  # on which the cell never ran
     notebook.open_panel()
-    ran = re.search(r"device (\d+\.\d{3} s)", notebook.run(LOOK))
+    ran = re.search(r"device (\d+\.\d{3}) s", notebook.run(LOOK))  # a range of two times has the unit once
     present = notebook.panel.locator("input[name=forebay-flavor]:checked").get_attribute("value")
-    again = notebook.panel.locator(".forebay-again")
-    again.locator("th", has_text=present).wait_for()
-    again.locator("tr", has_text="≈").first.wait_for()  # the pair's, once the panel has heard of it
-    here, *others = again.locator("tbody tr").all_inner_texts()
+    estimate = notebook.panel.locator(".forebay-rerun")
+    estimate.locator("th", has_text=present).wait_for()
+    estimate.locator("tr", has_text="≈").first.wait_for()  # the pair's, once the panel has heard of it
+    here, *others = estimate.locator("tbody tr").all_inner_texts()
     assert ran and here.startswith(present) and ran.group(1) in here and "≈" not in here and "USD" in here
     assert all(re.search(r"\t.* s\t.*USD$", row.strip()) for row in others) and any("≈" in row for row in others), others
-    assert "speed classes" in again.inner_text()
+    assert "speed classes" in estimate.inner_text()
     notebook.cell(IMPORT).locator(".cm-content").click()
-    again.wait_for(state="detached")
+    estimate.wait_for(state="detached")
     other = "dev.1gb" if present == "dev.4gb" else "dev.4gb"
     notebook.panel.locator("input[name=forebay-flavor]:checked").focus()
     notebook.page.keyboard.press("ArrowUp" if other == "dev.1gb" else "ArrowDown")
@@ -139,17 +139,17 @@ def test_the_panel_says_what_the_selected_cell_takes_if_it_runs_again_and_estima
 
 def test_the_panel_draws_what_the_device_did_lately_as_it_heard_it(notebook: NotebookPage) -> None:
     notebook.open_panel()
-    lately = notebook.panel.locator(".forebay-lately")
-    before = lately.locator(".forebay-lately-computing").count()
+    chart = notebook.panel.locator(".forebay-activity")
+    before = chart.locator(".forebay-activity-computing").count()
     with notebook.computing(WORK):
-        expect(lately.locator(".forebay-lately-computing")).to_have_count(before + 1)
-        wide = lately.locator(".forebay-lately-computing").last
+        expect(chart.locator(".forebay-activity-computing")).to_have_count(before + 1)
+        wide = chart.locator(".forebay-activity-computing").last
         expect(wide).to_have_attribute("x", re.compile(r"^5\d\d"))
     notebook.await_status("resident")
-    said = lately.locator(".forebay-hint").inner_text()
+    said = chart.locator(".forebay-hint").inner_text()
     assert re.fullmatch(r"Computed for \d+\.\d+ s; [1-9]\d* MiB of memory at most\.", said), said
-    assert lately.locator("svg").get_attribute("aria-label") == said
-    assert "V" in (lately.locator(".forebay-lately-memory").get_attribute("d") or "")
+    assert chart.locator("svg").get_attribute("aria-label") == said
+    assert "V" in (chart.locator(".forebay-activity-memory").get_attribute("d") or "")
 
 
 LINE = """line => {

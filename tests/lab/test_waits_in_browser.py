@@ -57,7 +57,7 @@ def test_what_a_cell_takes_if_it_runs_again_is_not_cut_off_at_the_panels_width(n
         notebook.run(0)
     notebook.cell(0).click()
     notebook.open_panel()
-    table = notebook.panel.locator(".forebay-again table")
+    table = notebook.panel.locator(".forebay-rerun table")
     table.wait_for()
     assert table.evaluate(CUT) == []
     names = notebook.panel.locator(".forebay-flavor-name").all_inner_texts()

@@ -47,7 +47,7 @@ def test_no_sentence_names_a_device_or_a_node_of_the_operators() -> None:
 
 def test_the_extension_of_jupyterlab_has_the_same_catalogues() -> None:
     for language in LANGUAGES:
-        ours, theirs = (ROOT / folder / f"{language}.json" for folder in ("wire/forebay_wire/sentences", "lab/src/sentences"))
+        ours, theirs = (ROOT / folder / f"{language}.json" for folder in ("wire/forebay_wire/sentences", "lab/src/text/sentences"))
         assert theirs.read_bytes() == ours.read_bytes(), f"copy {ours} to {theirs}"
 
 

@@ -1,7 +1,7 @@
 """What the codes of causes say, in each language: the pool's codes and values become sentences where somebody reads them.
 
-A catalogue is one JSON file a language; the extension of JupyterLab has the same files (``lab/src/sentences``), and a test holds them to
-these. A place is a value's name; ``{0}`` is the first part; ``{parts}`` are all parts, one after the other, and ``{ways}`` all as a choice.
+A catalogue is one JSON file a language; the extension of JupyterLab has the same files (``lab/src/text/sentences``); a test compares them.
+A place is a value's name; ``{0}`` is the first part; ``{parts}`` are all parts, one after the other, and ``{ways}`` all as a choice.
 A value whose name ends with ``_milli`` is in thousandths of a device, one that ends with ``_bytes`` in bytes. ``CODE_one`` is said in the
 place of ``CODE`` where the value ``count`` is 1.
 

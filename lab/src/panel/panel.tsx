@@ -3,17 +3,17 @@ import { LabIcon, ReactWidget } from '@jupyterlab/ui-components';
 import { Message } from '@lumino/messaging';
 import React from 'react';
 
-import { Again } from './again';
+import { RerunEstimate } from './rerunestimate';
 import { Cells } from './cells';
 import { Flavors } from './flavors';
-import { Lately } from './lately';
+import { ActivityChart } from './activitychart';
 import { LineSetting } from './linesetting';
-import { Link } from './link';
+import { Link } from '../link/link';
 import { Notify } from './notify';
-import { Roster } from './roster';
+import { OpenLinks } from '../link/openlinks';
 import { Sessions } from './sessions';
-import { Standing } from './standing';
-import { Texts } from './texts';
+import { DeviceStatus } from './devicestatus';
+import { Texts } from '../text/texts';
 import { absence } from './view';
 
 const TICK_MS = 1000;
@@ -22,9 +22,9 @@ const REFRESH_MS = 10_000;
 const ATTENTION_MS = 300_000;
 
 export class Panel extends ReactWidget {
-  constructor(roster: Roster, texts: Texts, icon: LabIcon, setLine: (on: boolean) => void) {
+  constructor(links: OpenLinks, texts: Texts, icon: LabIcon, setLine: (on: boolean) => void) {
     super();
-    this._roster = roster;
+    this._links = links;
     this._texts = texts;
     this._setLine = setLine;
     this.id = 'forebay-panel';
@@ -34,7 +34,7 @@ export class Panel extends ReactWidget {
     this.node.setAttribute('role', 'region');
     this.node.setAttribute('aria-label', texts.say('title'));
     this.node.tabIndex = -1;
-    roster.changed.connect(this._onChange, this);
+    links.changed.connect(this._onChange, this);
     for (const kind of ['pointerdown', 'pointermove', 'keydown']) {
       window.addEventListener(kind, this._attend, { passive: true });
     }
@@ -77,7 +77,7 @@ export class Panel extends ReactWidget {
 
   protected render(): JSX.Element {
     const texts = this._texts;
-    const link = this._roster.current;
+    const link = this._links.current;
     const nothing = absence(link, texts);
     if (link === null || link.state === null || nothing !== null) {
       return <p className="forebay-hint">{nothing}</p>;
@@ -88,8 +88,8 @@ export class Panel extends ReactWidget {
         <h2>{texts.say('title')}</h2>
         {this._problem !== '' && <p className="forebay-problem" role="alert">{this._problem}</p>}
         <p className="forebay-unseen" role="status">{this._news}</p>
-        <Standing link={link} state={link.state} texts={texts} />
-        <Lately activity={link.activity} texts={texts} />
+        <DeviceStatus link={link} state={link.state} texts={texts} />
+        <ActivityChart activity={link.activity} texts={texts} />
         <Flavors
           texts={texts}
           flavors={flavors}
@@ -97,9 +97,9 @@ export class Panel extends ReactWidget {
           waits={link.mustWait}
           choose={name => this._do(link, 'choose', { flavor: name }, texts.say('chosen', { flavor: name }))}
         />
-        <Again
+        <RerunEstimate
           cells={link.state.cells}
-          selected={this._roster.cell}
+          selected={this._links.cell}
           flavors={flavors}
           present={link.state.devices[0].flavor?.name ?? null}
           texts={texts}
@@ -133,7 +133,7 @@ export class Panel extends ReactWidget {
   }
 
   private async _look(): Promise<void> {
-    const link = this._roster.current;
+    const link = this._links.current;
     if (!link?.state || link.mustWait || absence(link, this._texts) !== null) {
       return;
     }
@@ -146,7 +146,7 @@ export class Panel extends ReactWidget {
   }
 
   private _onChange(): void {
-    const link = this._roster.current;
+    const link = this._links.current;
     if (link !== this._seen) {
       this._seen = link;
       this._problem = '';
@@ -169,7 +169,7 @@ export class Panel extends ReactWidget {
       window.setInterval(() => this.update(), TICK_MS),
       window.setInterval(() => {
         const attended = performance.now() - this._attended < ATTENTION_MS;
-        if (attended && document.visibilityState === 'visible' && this._roster.current?.busy === false) {
+        if (attended && document.visibilityState === 'visible' && this._links.current?.busy === false) {
           void this._look();
         }
       }, REFRESH_MS)
@@ -186,7 +186,7 @@ export class Panel extends ReactWidget {
     this._attended = performance.now();
   };
 
-  private readonly _roster: Roster;
+  private readonly _links: OpenLinks;
   private readonly _texts: Texts;
   private readonly _setLine: (on: boolean) => void;
   private _problem = '';

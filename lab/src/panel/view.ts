@@ -1,8 +1,8 @@
 // What the notebook in front has, in words: shared by the status item and the panel.
-import { Link } from './link';
-import { Device, Money, State } from './protocol';
-import * as amounts from './amounts';
-import { Texts } from './texts';
+import { Link } from '../link/link';
+import { Device, Money, State } from '../protocol/messages';
+import * as amounts from '../text/amounts';
+import { Texts } from '../text/texts';
 
 /** The device that has most to say: one that waits, else one that computes, else the first. */
 export function foremost(state: State): Device {

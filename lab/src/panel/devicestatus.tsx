@@ -1,10 +1,10 @@
 // The panel's first part: how each device of the notebook stands, and the money.
 import React from 'react';
 
-import * as amounts from './amounts';
-import { Link } from './link';
-import { Alone, Device, Segment, State } from './protocol';
-import { Texts } from './texts';
+import * as amounts from '../text/amounts';
+import { Link } from '../link/link';
+import { Alone, Device, Segment, State } from '../protocol/messages';
+import { Texts } from '../text/texts';
 import { isHere, spentBy, stateOf, usedBy } from './view';
 
 interface Props {
@@ -13,7 +13,7 @@ interface Props {
   texts: Texts;
 }
 
-export function Standing({ link, state, texts }: Props): JSX.Element {
+export function DeviceStatus({ link, state, texts }: Props): JSX.Element {
   const budget = state.budget;
   return (
     <section aria-label={texts.say('state')}>

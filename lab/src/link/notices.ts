@@ -2,10 +2,10 @@
 import { NotebookPanel } from '@jupyterlab/notebook';
 import { IDisposable } from '@lumino/disposable';
 
-import * as amounts from './amounts';
+import * as amounts from '../text/amounts';
 import { Link } from './link';
-import { Notice, NotifySetting } from './protocol';
-import { Texts } from './texts';
+import { Notice, NotifySetting } from '../protocol/messages';
+import { Texts } from '../text/texts';
 
 const METADATA = 'forebay_notify';
 const NAMES = ['on', 'after_seconds', 'channels'] as const;

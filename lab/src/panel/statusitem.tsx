@@ -2,21 +2,21 @@
 import { ReactWidget } from '@jupyterlab/ui-components';
 import React from 'react';
 
-import * as amounts from './amounts';
-import { Roster } from './roster';
-import { Texts } from './texts';
+import * as amounts from '../text/amounts';
+import { OpenLinks } from '../link/openlinks';
+import { Texts } from '../text/texts';
 import { absence, foremost, spentBy, stateOf } from './view';
 
 const TICK_MS = 1000;
 
 export class StatusItem extends ReactWidget {
-  constructor(roster: Roster, texts: Texts, open: () => void) {
+  constructor(links: OpenLinks, texts: Texts, open: () => void) {
     super();
-    this._roster = roster;
+    this._links = links;
     this._texts = texts;
     this._open = open;
     this.addClass('forebay-status');
-    roster.changed.connect(() => {
+    links.changed.connect(() => {
       this._follow();
       this.update();
     });
@@ -29,7 +29,7 @@ export class StatusItem extends ReactWidget {
   }
 
   protected render(): JSX.Element | null {
-    const link = this._roster.current;
+    const link = this._links.current;
     if (link === null || link.state === null || absence(link, this._texts) !== null) {
       return null;
     }
@@ -75,7 +75,7 @@ export class StatusItem extends ReactWidget {
 
   /** Ticks only while something runs. */
   private _follow(): void {
-    const ticks = this._roster.current?.state?.devices.some(device => device.state === 'computing') ?? false;
+    const ticks = this._links.current?.state?.devices.some(device => device.state === 'computing') ?? false;
     if (ticks && this._clock === undefined) {
       this._clock = window.setInterval(() => this.update(), TICK_MS);
     } else if (!ticks) {
@@ -84,7 +84,7 @@ export class StatusItem extends ReactWidget {
     }
   }
 
-  private readonly _roster: Roster;
+  private readonly _links: OpenLinks;
   private readonly _texts: Texts;
   private readonly _open: () => void;
   private _clock: number | undefined;

@@ -1,17 +1,17 @@
 // The notebooks of the gallery: Markdown files of which each block of Python is a cell.
 import { ICell, INotebookContent } from '@jupyterlab/nbformat';
 
-import diffusion from '../gallery/diffusion.md';
-import gan from '../gallery/gan.md';
-import lora from '../gallery/lora.md';
-import manyDevices from '../gallery/many-devices.md';
-import mixedPrecision from '../gallery/mixed-precision.md';
-import outOfMemory from '../gallery/out-of-memory.md';
-import profiling from '../gallery/profiling.md';
-import reinforcementLearning from '../gallery/reinforcement-learning.md';
-import twoDevices from '../gallery/two-devices.md';
-import visionTransformer from '../gallery/vision-transformer.md';
-import korean from './gallery.ko.json';
+import diffusion from '../../gallery/diffusion.md';
+import gan from '../../gallery/gan.md';
+import lora from '../../gallery/lora.md';
+import manyDevices from '../../gallery/many-devices.md';
+import mixedPrecision from '../../gallery/mixed-precision.md';
+import outOfMemory from '../../gallery/out-of-memory.md';
+import profiling from '../../gallery/profiling.md';
+import reinforcementLearning from '../../gallery/reinforcement-learning.md';
+import twoDevices from '../../gallery/two-devices.md';
+import visionTransformer from '../../gallery/vision-transformer.md';
+import korean from './korean.json';
 
 const FENCE = /^```python\n([^]*?)^```$/m;
 

@@ -7,9 +7,9 @@ import { ITranslator } from '@jupyterlab/translation';
 import { LabIcon, ReactWidget } from '@jupyterlab/ui-components';
 import React from 'react';
 
-import iconText from '../style/device.svg';
-import { Example, examples, notebookOf } from './gallery';
-import { Texts } from './texts';
+import iconText from '../../style/device.svg';
+import { Example, examples, notebookOf } from './notebooks';
+import { Texts } from '../text/texts';
 
 const OPEN_GALLERY = 'forebay:open-gallery';
 const FOLDER = 'examples';

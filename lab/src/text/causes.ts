@@ -1,4 +1,5 @@
 // What a cause of the pool or of billing says: the catalogues are those of wire/forebay_wire/sentences, which tells what they may hold.
+import { Cause } from '../protocol/messages';
 import en from './sentences/en.json';
 import ko from './sentences/ko.json';
 
@@ -7,14 +8,6 @@ const WHOLE_MILLI = 1000;
 const CHOICES_SHORT_MAX = 3;
 const MIB = 2 ** 20;
 const GIB = 2 ** 30;
-
-export interface Cause {
-  /** Null where somebody typed `message`. */
-  code: string | null;
-  message?: string;
-  values: Record<string, string | number>;
-  parts: Cause[];
-}
 
 /** The sentence in one of the catalogues' languages; as it was sent where there is no cause, or one that is not known here. */
 export function said(cause: Cause | null | undefined, language: string, sent: string): string {

@@ -5,9 +5,9 @@ import { ISignal, Signal } from '@lumino/signaling';
 import { Greeting, Link } from './link';
 import { Notices } from './notices';
 import { Runs } from './runs';
-import { Texts } from './texts';
+import { Texts } from '../text/texts';
 
-export class Roster {
+export class OpenLinks {
   /** `show` brings a notebook to the front. */
   constructor(
     notebooks: INotebookTracker | null,

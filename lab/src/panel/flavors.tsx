@@ -1,9 +1,9 @@
 // The panel's list of flavors: what each costs, what serves it, and how long one would wait for it now.
 import React from 'react';
 
-import * as amounts from './amounts';
-import { Offer } from './protocol';
-import { Texts } from './texts';
+import * as amounts from '../text/amounts';
+import { Offer } from '../protocol/messages';
+import { Texts } from '../text/texts';
 
 const MILLI = 1000;
 

@@ -1,5 +1,5 @@
 // What a cell would take and cost if it ran again: its last runs, at the prices of now.
-import { Cell, Offer } from './protocol';
+import { Cell, Offer } from '../protocol/messages';
 
 const RUNS_MAX = 5;
 const HOUR_NS = 3600e9;

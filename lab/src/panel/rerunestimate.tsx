@@ -1,10 +1,10 @@
 // The panel's section on the selected cell, where it has run: what it takes and costs if it runs again, here and on other flavors.
 import React from 'react';
 
-import * as amounts from './amounts';
+import * as amounts from '../text/amounts';
 import { Forecast, forecasts, lastRuns, Range } from './forecast';
-import { Cell, Offer } from './protocol';
-import { Texts } from './texts';
+import { Cell, Offer } from '../protocol/messages';
+import { Texts } from '../text/texts';
 
 interface Props {
   cells: Cell[];
@@ -16,16 +16,16 @@ interface Props {
   texts: Texts;
 }
 
-export function Again({ cells, selected, flavors, present, texts }: Props): JSX.Element | null {
+export function RerunEstimate({ cells, selected, flavors, present, texts }: Props): JSX.Element | null {
   const runs = selected === null ? [] : lastRuns(cells, selected);
   const rows = forecasts(runs, flavors ?? []).sort((one, other) => rank(one, present) - rank(other, present));
   if (rows.length === 0) {
     return null;
   }
   return (
-    <section className="forebay-again">
-      <h3 id="forebay-again">{texts.say('again', { cell: runs[0].cell ?? '' })}</h3>
-      <table aria-labelledby="forebay-again">
+    <section className="forebay-rerun">
+      <h3 id="forebay-rerun">{texts.say('rerun', { cell: runs[0].cell ?? '' })}</h3>
+      <table aria-labelledby="forebay-rerun">
         <thead>
           <tr>
             <th scope="col">{texts.say('flavor')}</th>
@@ -44,8 +44,8 @@ export function Again({ cells, selected, flavors, present, texts }: Props): JSX.
         </tbody>
       </table>
       <p className="forebay-hint">
-        {texts.say(runs.length === 1 ? 'again_hint_one' : 'again_hint', { count: runs.length })}
-        {rows.some(({ estimated }) => estimated) && ` ${texts.say('again_estimated')}`}
+        {texts.say(runs.length === 1 ? 'rerun_hint_one' : 'rerun_hint', { count: runs.length })}
+        {rows.some(({ estimated }) => estimated) && ` ${texts.say('rerun_estimated')}`}
       </p>
     </section>
   );

@@ -4,9 +4,9 @@ import { PathExt } from '@jupyterlab/coreutils';
 import { NotebookPanel } from '@jupyterlab/notebook';
 import React from 'react';
 
-import { Link } from './link';
-import { Shared } from './protocol';
-import { Texts } from './texts';
+import { Link } from '../link/link';
+import { Shared } from '../protocol/messages';
+import { Texts } from '../text/texts';
 
 const DAYS = [1, 7, 30, 90];
 const CHOSEN = 2;

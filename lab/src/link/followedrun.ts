@@ -5,7 +5,7 @@ import { KernelMessage } from '@jupyterlab/services';
 import { IDisposable } from '@lumino/disposable';
 import { PanelLayout, Widget } from '@lumino/widgets';
 
-import { Input, Snapshot } from './protocol';
+import { Input, Snapshot } from '../protocol/messages';
 
 const SHOWN = new Set(['stream', 'display_data', 'execute_result', 'error']);
 

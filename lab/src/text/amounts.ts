@@ -1,5 +1,5 @@
 // Times, bytes and money for eyes. Amounts of money are rounded to a millionth of the unit: the bill is exact.
-import { Flavor, Money } from './protocol';
+import { Flavor, Money } from '../protocol/messages';
 import { Texts } from './texts';
 
 const NANO = 1e9;

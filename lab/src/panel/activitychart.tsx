@@ -1,9 +1,9 @@
 // The panel's picture of the last ten minutes: memory as an area, and below it when a device computed.
 import React from 'react';
 
-import { Activity, SPAN_MS, Stretch } from './activity';
-import * as amounts from './amounts';
-import { Texts } from './texts';
+import { Activity, SPAN_MS, Stretch } from '../link/activity';
+import * as amounts from '../text/amounts';
+import { Texts } from '../text/texts';
 
 const WIDTH = 600;
 const HEIGHT = 40;
@@ -12,7 +12,7 @@ const STRIP = 6;
 const ROOM = HEIGHT - STRIP - 2;
 const NS_PER_MS = 1e6;
 
-export function Lately({ activity, texts }: { activity: Activity; texts: Texts }): JSX.Element | null {
+export function ActivityChart({ activity, texts }: { activity: Activity; texts: Texts }): JSX.Element | null {
   const stretches = activity.stretches(performance.now());
   if (!stretches.some(({ computing, bytes }) => computing || bytes > 0)) {
     return null;
@@ -20,17 +20,17 @@ export function Lately({ activity, texts }: { activity: Activity; texts: Texts }
   const most = Math.max(...stretches.map(({ bytes }) => bytes));
   const computed = stretches.filter(({ computing }) => computing);
   const parts = computed.reduce((sum, { from, to }) => sum + to - from, 0);
-  const said = texts.say('lately_said', { time: amounts.seconds(parts * SPAN_MS * NS_PER_MS), memory: amounts.memory(most) });
+  const said = texts.say('activity_said', { time: amounts.seconds(parts * SPAN_MS * NS_PER_MS), memory: amounts.memory(most) });
   return (
-    <section className="forebay-lately" aria-label={texts.say('lately')}>
-      <h3>{texts.say('lately')}</h3>
+    <section className="forebay-activity" aria-label={texts.say('activity')}>
+      <h3>{texts.say('activity')}</h3>
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={said}>
-        <path className="forebay-lately-memory" d={stretches.map(stretch => area(stretch, most)).join('')} />
-        <rect className="forebay-lately-strip" x={0} y={HEIGHT - STRIP} width={WIDTH} height={STRIP} />
+        <path className="forebay-activity-memory" d={stretches.map(stretch => area(stretch, most)).join('')} />
+        <rect className="forebay-activity-strip" x={0} y={HEIGHT - STRIP} width={WIDTH} height={STRIP} />
         {computed.map(({ from, to }) => (
           <rect
             key={from}
-            className="forebay-lately-computing"
+            className="forebay-activity-computing"
             x={from * WIDTH}
             y={HEIGHT - STRIP}
             width={Math.max(1, (to - from) * WIDTH)}

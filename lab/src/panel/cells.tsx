@@ -1,9 +1,9 @@
 // The panel's table of the cells that used a device last.
 import React from 'react';
 
-import * as amounts from './amounts';
-import { Cell } from './protocol';
-import { Texts } from './texts';
+import * as amounts from '../text/amounts';
+import { Cell } from '../protocol/messages';
+import { Texts } from '../text/texts';
 
 const COLUMNS = 4;
 

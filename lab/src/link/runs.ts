@@ -8,7 +8,7 @@ import { Signal } from '@lumino/signaling';
 
 import { FollowedRun } from './followedrun';
 import { Link } from './link';
-import { Input, Run, Snapshot } from './protocol';
+import { Input, Run, Snapshot } from '../protocol/messages';
 
 /** Types of the messages on the control channel, which the kernel answers while a cell runs. */
 const REQUEST = 'forebay_request';

@@ -1,9 +1,9 @@
 // The panel's list of what else the user has devices for, each to be released after a second press.
 import React from 'react';
 
-import * as amounts from './amounts';
-import { Session } from './protocol';
-import { Texts } from './texts';
+import * as amounts from '../text/amounts';
+import { Session } from '../protocol/messages';
+import { Texts } from '../text/texts';
 
 interface Props {
   texts: Texts;

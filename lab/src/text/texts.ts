@@ -1,7 +1,8 @@
 // The texts of the extension in the language that Jupyter has: one catalogue a language, English where it has no entry.
-import { Cause, said } from './causes';
-import en from './texts/en.json';
-import ko from './texts/ko.json';
+import { Cause } from '../protocol/messages';
+import { said } from './causes';
+import en from './catalogues/en.json';
+import ko from './catalogues/ko.json';
 
 export type Key = keyof typeof en;
 

@@ -2,8 +2,8 @@
 import { PageConfig } from '@jupyterlab/coreutils';
 import React from 'react';
 
-import { NotifySetting } from './protocol';
-import { Texts } from './texts';
+import { NotifySetting } from '../protocol/messages';
+import { Texts } from '../text/texts';
 
 /** Choices, in seconds; what `%notify after` set stands among them. */
 const CHOICES = [10, 60, 300, 1800, 3600];

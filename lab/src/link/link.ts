@@ -6,7 +6,7 @@ import { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { Activity } from './activity';
-import { Answer, EVERYBODY, Input, Notice, Overview, Run, State, TARGET } from './protocol';
+import { Answer, EVERYBODY, Input, Notice, Overview, Run, State, TARGET } from '../protocol/messages';
 
 const SUBSHELL_MS = 2000;
 

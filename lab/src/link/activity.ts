@@ -1,5 +1,5 @@
 // What a notebook's devices did in the last ten minutes, from what the kernel says anyway: nobody is asked for it.
-import { State } from './protocol';
+import { State } from '../protocol/messages';
 
 export const SPAN_MS = 600_000;
 const MOMENTS_MAX = 1200;

@@ -2,8 +2,6 @@
 import { IOutput } from '@jupyterlab/nbformat';
 import { JSONObject } from '@lumino/coreutils';
 
-import { Cause } from './causes';
-
 export const TARGET = 'forebay';
 /** Id of the comm on which the kernel tells all pages; nobody opens it, so that a page which is loaded while a cell runs hears it at once. */
 export const EVERYBODY = 'forebay-state';
@@ -18,6 +16,15 @@ export interface Flavor {
   memory_bytes: number | null;
   price_nano_per_hour: number | null;
   currency: string | null;
+}
+
+/** Why something is as it is, for a reader in any language. */
+export interface Cause {
+  /** Null where somebody typed `message`. */
+  code: string | null;
+  message?: string;
+  values: Record<string, string | number>;
+  parts: Cause[];
 }
 
 export interface Queued {
