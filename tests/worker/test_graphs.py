@@ -344,3 +344,29 @@ def test_what_a_graph_does_not_take_is_refused_by_name(operator: torch._ops.OpOv
 
 def test_a_description_that_is_none_makes_no_library(tmp_path: Path) -> None:
     assert "the frame ends before" in str(compile_to(tmp_path / "none.so", b"\x00\x7f\x01"))
+
+
+def relu_of_four() -> Description:
+    program = Program()
+    given = torch.ones(4, 4)
+    program.given(given)
+    program.run(aten.relu.default, given)
+    return program.description()
+
+
+@pytest.mark.parametrize(("operator", "overload"), [("aten::is_none_of_pytorchs", ""), ("aten::relu", "nothing"), ("other::relu", "")])
+def test_an_operator_that_is_not_known_is_refused_by_name(operator: str, overload: str) -> None:
+    description = relu_of_four()
+    (call,) = description.calls
+    with pytest.raises(graphs.Unsupported, match=f"{operator} is not compiled"):
+        graphs.build(replace(description, calls=[replace(call, operator=operator, overload=overload)]))
+
+
+@pytest.mark.parametrize("fault", [TypeError, AttributeError, KeyError])
+def test_a_fault_of_ours_is_not_taken_for_a_segment_that_is_not_compiled(fault: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise fault("wrong")
+
+    monkeypatch.setitem(graphs._SPECIAL, "relu", fail)
+    with pytest.raises(fault, match="wrong"):
+        graphs.build(relu_of_four())

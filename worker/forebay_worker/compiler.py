@@ -211,7 +211,11 @@ def main() -> int:
     if len(body) > DESCRIPTION_BYTES_MAX:
         print(json.dumps({"refused": "its description is too long"}), file=answer)
         return 0
-    print(json.dumps(_answer(sys.argv[1], body, [Path(path).read_bytes() for path in sys.argv[2:]])), file=answer)
+    try:
+        found = _answer(sys.argv[1], body, [Path(path).read_bytes() for path in sys.argv[2:]])
+    except Exception as error:  # a fault of ours: the segment stays as it is, and the reason says so
+        found = {"refused": f"its compiler failed: {type(error).__name__}: {error}"}
+    print(json.dumps(found), file=answer)
     with contextlib.suppress(BrokenPipeError):
         answer.flush()
     return 0

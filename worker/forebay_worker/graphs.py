@@ -40,6 +40,10 @@ class Unsupported(Exception):
     """Why a segment is not compiled."""
 
 
+REFUSALS = (RuntimeError, ValueError, NotImplementedError, IndexError)
+"""What PyTorch raises of a call that it does not take. Other exceptions are faults of this module, and are not caught."""
+
+
 class Changing(NamedTuple):
     """A number that changes from time to time."""
 
@@ -129,7 +133,7 @@ class _Builder:
         for call in self._description.calls:
             try:
                 self._call(call)
-            except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError, IndexError) as error:
+            except REFUSALS as error:
                 raise Unsupported(f"{call.operator}: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
         outputs = [self._value(number) for number, place in enumerate(self._description.places) if place.is_output]
         outputs += [value for value, window in zip(self._windows, self._description.windows, strict=True) if window.is_output]
@@ -576,9 +580,11 @@ _SPECIAL: dict[str, Callable[[_Builder, str, list[Any]], Node]] = {
 def _overload(operator: str, overload: str) -> Any:
     if operator.startswith(OWN):
         return own(operator.removeprefix(OWN))
-    if not operator.startswith("aten::"):
+    packet = getattr(ATEN, operator.removeprefix("aten::"), None) if operator.startswith("aten::") else None
+    found = getattr(packet, overload or "default", None)
+    if found is None:
         raise Unsupported(f"{operator} is not compiled")
-    return getattr(getattr(ATEN, operator.removeprefix("aten::")), overload or "default")
+    return found
 
 
 def _is_view(node: Node) -> bool:

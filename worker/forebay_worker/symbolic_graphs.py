@@ -206,7 +206,7 @@ class _Builder:
                 leaves = [next(numbers) for _ in part.leaves]
                 self._nodes.append(self._input(part, leaves) if part.node.op == "placeholder" else self._node(part, leaves))
                 self._check(self._nodes[-1], shapes)
-        except (RuntimeError, TypeError, ValueError, NotImplementedError, AttributeError, IndexError) as error:
+        except graphs.REFUSALS as error:
             raise graphs.Unsupported(
                 f"not for several sizes: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             ) from error
