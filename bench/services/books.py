@@ -27,7 +27,7 @@ from forebay_billing.reads.invoices import Issuer, open_months
 from forebay_billing.tables import bulk, schema
 from forebay_billing.tables.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.writes import invoices, rollups
-from forebay_billing.writes.usage import seed
+from forebay_billing.writes.prices import seed
 from sqlalchemy import Connection, UniqueConstraint, event, text
 from sqlalchemy.schema import AddConstraint, DropConstraint
 

@@ -20,7 +20,7 @@ from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.service import Service, authenticator_of
 from forebay_billing.settings import Settings, TokenSettings
 from forebay_billing.tables.engines import Engines, migrate, open_engines, writing
-from forebay_billing.writes.usage import seed
+from forebay_billing.writes.prices import seed
 from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
 from forebay_service.people.roster import People
 

@@ -26,14 +26,15 @@ from forebay_billing.ledger.postings import REVENUE, TRANSACTION_UNITS_MAX, bala
 from forebay_billing.model.money import GRAINS_PER_UNIT, whole
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Cost, Payer, Posting, PriceVersion, UsageRecord
-from forebay_billing.reads import standings, summaries
+from forebay_billing.reads import checks, standings, summaries
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.rules.prices import seed_prices
 from forebay_billing.rules.statements import check_against_ledger, line_of, statement_of
 from forebay_billing.tables import schema
 from forebay_billing.tables.engines import Engines, reading, writing
-from forebay_billing.writes import checks
+from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import usage as usage_writes
+from forebay_billing.writes.balances import rebuild_balances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, literal, select, text
@@ -86,9 +87,9 @@ def numbered(records: list[UsageRecord]) -> list[UsageRecord]:
 def change_price(engines: Engines) -> None:
     with writing(engines) as connection:
         books = Books(connection)
-        usage_writes.change_price(books, "small.64gb", "USD", CHANGED_PRICE, None, lambda: CHANGE_NS, "operator")
+        prices_writes.change_price(books, "small.64gb", "USD", CHANGED_PRICE, None, lambda: CHANGE_NS, "operator")
         for start_ns, surcharge in SURCHARGES:
-            usage_writes.change_surcharge(books, "gpu", "USD", surcharge, start_ns, lambda: 0, "operator")
+            prices_writes.change_surcharge(books, "gpu", "USD", surcharge, start_ns, lambda: 0, "operator")
 
 
 def rate(record: UsageRecord, at_ns: int) -> tuple[int, int]:
@@ -170,7 +171,7 @@ def assert_sound(engines: Engines) -> None:
         assert checks.differences(connection) == []
         query = select(schema.balances).order_by(*schema.balances.primary_key)
         projected = [(*row[:3], whole(row.milli, row.grains)) for row in connection.execute(query)]
-        checks.rebuild_balances(Books(connection))
+        rebuild_balances(Books(connection))
         assert [(*row[:3], whole(row.milli, row.grains)) for row in connection.execute(query)] == projected
 
 
@@ -399,7 +400,7 @@ def test_sums_beyond_sixty_four_bits_stay_exact(usage: Callable[..., UsageRecord
     records = [usage(f"{n}/1", duration_ns=10**12 - 1) for n in range(60)]
     with fresh_books() as engines:
         with writing(engines) as connection:
-            usage_writes.change_surcharge(Books(connection), "cpu-dev", "USD", 10**12 - 1 - PRICES["small.64gb"], 0, lambda: 0, "operator")
+            prices_writes.change_surcharge(Books(connection), "cpu-dev", "USD", 10**12 - 1 - PRICES["small.64gb"], 0, lambda: 0, "operator")
         post(engines, records)
         assert_sound(engines)
         with writing(engines) as connection:
@@ -443,7 +444,7 @@ def test_ten_thousand_cells_in_batches_make_one_line_that_equals_their_sum(
     with fresh_books() as engines:
         with writing(engines) as connection:
             october_ns = Month(2026, 10).start_ns
-            usage_writes.change_price(Books(connection), "small.64gb", "USD", 2_990_000_000, None, lambda: october_ns, "operator")
+            prices_writes.change_price(Books(connection), "small.64gb", "USD", 2_990_000_000, None, lambda: october_ns, "operator")
         for start in range(0, len(records), 1000):
             post(engines, records[start : start + 1000])
         with reading(engines) as connection:

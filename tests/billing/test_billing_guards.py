@@ -26,6 +26,7 @@ from forebay_billing.tables import schema
 from forebay_billing.tables.engines import Engines, migrate, open_engines, reading, writing
 from forebay_billing.writes import credits, invoices
 from forebay_billing.writes import holds as holds_writes
+from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import usage as usage_writes
 from forebay_billing.writes.invoices import Conditions
 from forebay_service.errors import SettingsError
@@ -61,7 +62,7 @@ def engines(migrated_url: str, usage: Callable[..., UsageRecord]) -> Iterator[En
     """Books with one record of a lease, its reversal, one of parked bytes, and a hold that has ended."""
     engines = open_engines(migrated_url, 2)
     with writing(engines) as connection:
-        usage_writes.seed(Books(connection), NOW_NS)
+        prices_writes.seed(Books(connection), NOW_NS)
         parked = replace(usage("s.p1/1"), flavor=PARKED, parked_bytes=2**30)
         usage_writes.post_usage(Books(connection), [usage(), parked], lambda tenant: "USD", lambda: NOW_NS)
         usage_writes.correct(Books(connection), "pool", "lease-1/1", "test", lambda: NOW_NS, "operator")
@@ -165,7 +166,7 @@ def test_a_balanced_entry_without_usage_makes_the_statement_withheld(engines: En
 
 def test_changes_leave_who_when_before_and_after_in_the_audit(engines: Engines) -> None:
     with writing(engines) as connection:
-        usage_writes.change_price(Books(connection), "dev.1gb", "USD", 9, None, lambda: NOW_NS, "ann")
+        prices_writes.change_price(Books(connection), "dev.1gb", "USD", 9, None, lambda: NOW_NS, "ann")
     with reading(engines) as connection:
         rows = connection.execute(select(schema.audit).order_by(schema.audit.c.id)).all()
     assert [row.action for row in rows] == ["price.change"] * 15 + ["usage.correct", "plan.change", "price.change"]
@@ -182,7 +183,7 @@ def test_migrations_make_what_the_schema_says_and_run_twice(engines: Engines) ->
     migrate(engines)
     with engines.writer.begin() as connection:
         difference = compare_metadata(MigrationContext.configure(connection), schema.metadata)
-        seeded_again = usage_writes.seed(Books(connection), NOW_NS)
+        seeded_again = prices_writes.seed(Books(connection), NOW_NS)
     if engines.writer.dialect.name == "postgresql":  # what segments point to is guarded there as the next test says
         added = [key for change, key in difference if change == "add_fk" and key.parent.name in ("segments", "parked_segments")]
         assert len(added) == len(difference) == 8

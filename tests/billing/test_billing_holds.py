@@ -16,11 +16,13 @@ from forebay_billing.ledger.postings import REVENUE, receivable
 from forebay_billing.model.money import whole
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads import checks
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.rules.holds import HOLDS, Heartbeat, Terms, held
 from forebay_billing.tables import schema
 from forebay_billing.tables.engines import Engines, open_engines, reading, writing
-from forebay_billing.writes import checks, holds
+from forebay_billing.writes import holds
+from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import usage as usage_writes
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,7 +75,7 @@ class Payments:
 def desk(migrated_url: str) -> Any:
     engines = open_engines(migrated_url, 2)
     with writing(engines) as connection:
-        usage_writes.seed(Books(connection), NOW_NS)
+        prices_writes.seed(Books(connection), NOW_NS)
     yield Payments(engines)
     engines.dispose()
 
@@ -94,9 +96,9 @@ def test_a_lease_holds_what_it_costs_until_the_next_heartbeat_and_a_margin_beyon
 def test_a_hold_knows_surcharges_and_prices_that_change_while_it_lasts(desk: Payments, usage: Usage) -> None:
     with writing(desk.engines) as connection:
         books = Books(connection)
-        usage_writes.change_price(books, "small.64gb", "USD", 1_000_000, NOW_NS + 10 * SECOND, lambda: NOW_NS, "operator")
-        usage_writes.change_surcharge(books, "gpu", "USD", 3, 0, lambda: NOW_NS, "operator")
-        usage_writes.change_surcharge(books, "gpu", "USD", 5, NOW_NS + 20 * SECOND, lambda: NOW_NS, "operator")
+        prices_writes.change_price(books, "small.64gb", "USD", 1_000_000, NOW_NS + 10 * SECOND, lambda: NOW_NS, "operator")
+        prices_writes.change_surcharge(books, "gpu", "USD", 3, 0, lambda: NOW_NS, "operator")
+        prices_writes.change_surcharge(books, "gpu", "USD", 5, NOW_NS + 20 * SECOND, lambda: NOW_NS, "operator")
     desk.beat(usage(started_at_ns=NOW_NS, duration_ns=0, devices=2, device_model="gpu"))
     assert desk.balance(held("acme")) == SECOND * (10 * (PRICE + 6) + 10 * (1_000_000 + 6) + 45 * (1_000_000 + 10))
 
@@ -131,7 +133,7 @@ def test_a_heartbeat_that_comes_after_the_record_holds_nothing(desk: Payments, u
 
 def test_a_lease_that_cannot_be_priced_holds_nothing_and_does_not_stop_the_others(desk: Payments, usage: Usage) -> None:
     with writing(desk.engines) as connection:
-        usage_writes.change_surcharge(Books(connection), "gpu", "USD", 10**15, 0, lambda: NOW_NS, "operator")
+        prices_writes.change_surcharge(Books(connection), "gpu", "USD", 10**15, 0, lambda: NOW_NS, "operator")
     absurd = usage("absurd-1/1", devices=100_000, device_model="gpu")
     assert desk.beat(usage("odd-1/1", flavor="unknown"), absurd, usage("good-1/1")) == holds.Reserved(new=1, longer=0)
 

@@ -17,15 +17,16 @@ from forebay_billing.model.months import Month
 from forebay_billing.model.types import UsageRecord
 from forebay_billing.payments.objects import Known
 from forebay_billing.payments.payment_sink import BookedPayments
+from forebay_billing.reads import checks, plans, profiles
 from forebay_billing.reads import invoices as invoices_reads
-from forebay_billing.reads import plans, profiles
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.reads.invoices import Invoice, Issuer
 from forebay_billing.rules.invoices import Profile
 from forebay_billing.rules.plans import Terms
 from forebay_billing.tables.engines import Engines, open_engines, reading, writing
 from forebay_billing.tables.invoices import credit_moves, credit_notes
-from forebay_billing.writes import checks, credits, invoices
+from forebay_billing.writes import credits, invoices
+from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import usage as usage_writes
 from forebay_billing.writes.invoices import Conditions
 from hypothesis import given, settings
@@ -71,7 +72,7 @@ def sound(books: Books) -> bool:
 def engines(migrated_url: str) -> Iterator[Engines]:
     opened = open_engines(migrated_url, 5)
     with writing(opened) as connection:
-        usage_writes.seed(Books(connection), 1)
+        prices_writes.seed(Books(connection), 1)
         plan(Books(connection))
     yield opened
     opened.dispose()
@@ -304,7 +305,7 @@ def test_a_credit_that_cannot_be_is_refused(books: Books, changes: dict[str, Any
 def test_the_currency_of_a_profile_stays_once_there_is_usage(books: Books, usage: Callable[..., UsageRecord]) -> None:
     profiles.change(books, replace(ACME, currency="EUR"), "operator", 1)
     assert (books.currency_of("acme", "USD"), books.currency_of("globex", "USD")) == ("EUR", "USD")
-    usage_writes.change_price(books, "small.64gb", "EUR", 7, 0, lambda: 1, "operator")
+    prices_writes.change_price(books, "small.64gb", "EUR", 7, 0, lambda: 1, "operator")
     usage_writes.post_usage(books, [usage()], lambda tenant: books.currency_of(tenant, "USD"), lambda: LATER_NS)
     with pytest.raises(NotNow, match="currency stays"):
         profiles.change(books, ACME, "operator", 2)
@@ -386,7 +387,7 @@ def test_finalisers_at_the_same_time_leave_no_gap_and_make_no_invoice_twice(engi
 
 def test_every_line_leads_to_its_cells(books: Books, usage: Callable[..., UsageRecord]) -> None:
     post(books, usage("a/1", duration_ns=2 * HOUR_NS), usage("b/1"), usage("c/1", user="acme-owner"))
-    usage_writes.change_surcharge(books, "gpu", "USD", 5, 0, lambda: 0, "operator")
+    prices_writes.change_surcharge(books, "gpu", "USD", 5, 0, lambda: 0, "operator")
     post(books, usage("d/1", device_model="gpu"))
     usage_writes.correct(books, "pool", "b/1", "wrong", lambda: NOVEMBER.start_ns, "operator")
     (made,) = finalise(books)
@@ -424,7 +425,7 @@ def test_the_order_and_repetition_of_deliveries_make_the_same_invoice(
     for batches in ([records], deliveries):
         with fresh_books() as opened, writing(opened) as connection:
             books = Books(connection)
-            usage_writes.change_surcharge(books, "gpu", "USD", 7, 0, lambda: 0, "operator")
+            prices_writes.change_surcharge(books, "gpu", "USD", 7, 0, lambda: 0, "operator")
             profiles.change(books, ACME, "operator", 1)
             plan(books)
             if prepaid:

@@ -17,12 +17,14 @@ from forebay_billing.ledger.postings import REVENUE, receivable
 from forebay_billing.model.money import GRAINS_PER_LAST, GRAINS_PER_NANO
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import PARKED, UsageRecord
+from forebay_billing.reads import checks
 from forebay_billing.reads import invoices as invoices_reads
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.reads.invoices import Cell, Issuer
 from forebay_billing.rules.invoices import Draft, InvoiceLine
 from forebay_billing.tables.engines import Engines, reading, writing
-from forebay_billing.writes import checks, invoices
+from forebay_billing.writes import invoices
+from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import usage as usage_writes
 from forebay_billing.writes.invoices import Conditions
 from hypothesis import given, settings
@@ -41,7 +43,7 @@ PRICES = ((NOVEMBER.start_ns + 2 * HOUR_NS + 7, 1_000_000_007), (NOVEMBER.start_
 def set_prices(engines: Engines) -> None:
     with writing(engines) as connection:
         for valid_from_ns, price in PRICES:
-            usage_writes.change_parked_price(Books(connection), "USD", price, valid_from_ns, lambda: 0, "operator")
+            prices_writes.change_parked_price(Books(connection), "USD", price, valid_from_ns, lambda: 0, "operator")
 
 
 def post(engines: Engines, records: list[UsageRecord]) -> usage_writes.Accepted:
@@ -206,7 +208,7 @@ def test_no_price_changes_what_was_rated_without_one(usage: Callable[..., UsageR
         record = parked(usage)
         post(engines, [record])
         with writing(engines) as connection:
-            found = usage_writes.change_parked_price(Books(connection), "USD", 5, None, lambda: 0, "operator")
+            found = prices_writes.change_parked_price(Books(connection), "USD", 5, None, lambda: 0, "operator")
         assert found.valid_from_ns == record.started_at_ns + record.duration_ns
 
 

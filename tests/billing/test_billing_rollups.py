@@ -17,6 +17,7 @@ from forebay_billing.reads.rollups import HOURS, Key, Sums, cover, levels_for
 from forebay_billing.rules.rating import parked_segments_of, segments_of
 from forebay_billing.tables import rollups as tables
 from forebay_billing.tables.engines import Engines, open_engines, reading, writing
+from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import rollups
 from forebay_billing.writes import usage as usage_writes
 from sqlalchemy import select
@@ -36,7 +37,7 @@ SCOPES = (Scope(None, None), Scope("acme", None), Scope("acme", "ann"), Scope(No
 def engines(migrated_url: str) -> Iterator[Engines]:
     engines = open_engines(migrated_url, 2)
     with writing(engines) as connection:
-        usage_writes.seed(Books(connection), 0)
+        prices_writes.seed(Books(connection), 0)
     yield engines
     engines.dispose()
 

@@ -15,9 +15,10 @@ from forebay_billing.ledger.postings import receivable
 from forebay_billing.ledger.writer import Committer, Job, Share, Writer
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Cost, Payer, UsageRecord
+from forebay_billing.reads import checks
 from forebay_billing.tables import schema
 from forebay_billing.tables.engines import Engines, reading, writing
-from forebay_billing.writes import checks
+from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import usage as usage_writes
 
 NOW_NS = Month(2026, 12).start_ns
@@ -39,7 +40,7 @@ def test_what_another_process_wrote_in_between_is_seen(usage: Callable[..., Usag
         assert memory.book is not None and memory.accounts and memory.finalised
         with writing(engines) as connection:
             other = Books(connection)
-            usage_writes.change_price(other, "small.64gb", "USD", 7, None, lambda: NOW_NS, "operator")
+            prices_writes.change_price(other, "small.64gb", "USD", 7, None, lambda: NOW_NS, "operator")
             other.finalise("acme", Month(2026, 12), NOW_NS)
             posting(usage("b/1", tenant="globex"))(other)
         with writing(engines) as connection:

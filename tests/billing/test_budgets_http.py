@@ -12,12 +12,14 @@ import pytest
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads.budgets import active
 from forebay_billing.reads.rollups import heads_of
+from forebay_billing.reads.spending import marks_of, spent_by
 from forebay_billing.rules.budgets import DAY_NS, Budget, Subject
 from forebay_billing.tables import budgets
 from forebay_billing.tables.engines import writing
 from forebay_billing.writes import spending
-from forebay_billing.writes.budgets import active, set_budget
+from forebay_billing.writes.budgets import set_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
@@ -245,7 +247,7 @@ def test_spending_counts_for_each_subject_and_corrections_take_it_back(running_a
 
 def marks_are_at_the_heads(running: Any) -> bool:
     with running.service.store._engines.reader.begin() as connection:
-        return spending.marks_of(connection) == heads_of(connection)
+        return marks_of(connection) == heads_of(connection)
 
 
 def test_the_projection_is_what_the_segments_sum_to(running: Any, usage: Usage) -> None:
@@ -256,10 +258,10 @@ def test_the_projection_is_what_the_segments_sum_to(running: Any, usage: Usage) 
     engines = running.service.store._engines
     with engines.writer.begin() as connection:
         (budget,) = active(connection)
-        kept = spending.spent_by(connection, [budget], running.clock())
+        kept = spent_by(connection, [budget], running.clock())
         connection.exec_driver_sql("DELETE FROM budget_spending")
         spending.begin(connection, budget)
-        assert spending.spent_by(connection, [budget], running.clock()) == kept
+        assert spent_by(connection, [budget], running.clock()) == kept
         assert kept[budget.id].total_grains == sum((n * 10**12 + 1) * PRICE for n in range(30))
 
 
@@ -283,9 +285,9 @@ def test_a_budget_begins_with_what_the_marks_have_passed_and_no_more(running: An
                 connection.exec_driver_sql("DELETE FROM budget_spending")
                 connection.execute(update(budgets.marks).values(usage_id=usage_id, transaction_id=transaction_id))
                 spending.begin(connection, budget)
-                before = spending.spent_by(connection, [budget], running.clock())[budget.id].total_grains
+                before = spent_by(connection, [budget], running.clock())[budget.id].total_grains
                 spending.catch_up(connection, [budget])
-                totals.append((before, spending.spent_by(connection, [budget], running.clock())[budget.id].total_grains))
+                totals.append((before, spent_by(connection, [budget], running.clock())[budget.id].total_grains))
     (record,) = [one for one in running.get("operator", "/api/usage").json()["records"] if one["id"] == "c/1"]
     assert {one for pair in totals for one in pair} == {record["duration_ns"] * record["price_nano_per_hour"]}
 
@@ -424,6 +426,7 @@ def test_every_order_of_arrival_gives_the_same_alerts_once(fresh_books: Callable
     """Records, a duplicate, a correction and heartbeats in every order; the loop looks at any moment, or never until the end."""
     from forebay_billing.ledger.access import Scope
     from forebay_billing.ledger.books import Books
+    from forebay_billing.reads.alerts import alerts_of
     from forebay_billing.rules.budgets import Budget, Subject
     from forebay_billing.tables.engines import reading, writing
     from forebay_billing.tasks.budget_watch import look
@@ -461,7 +464,7 @@ def test_every_order_of_arrival_gives_the_same_alerts_once(fresh_books: Callable
                         spending.catch_up(connection, active(connection))
             watch()
             with reading(engines) as connection:
-                found = alerts_writes.alerts_of(connection, Scope(None, None), None)
+                found = alerts_of(connection, Scope(None, None), None)
             told = [(alert.budget.subject, alert.period, alert.threshold) for alert in found]
             assert len(told) == len(set(told))
             return set(told)

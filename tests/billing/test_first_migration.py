@@ -16,9 +16,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads import checks
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.tables.engines import migrate, open_engines, reading, writing
-from forebay_billing.writes import checks
+from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import usage as usage_writes
 from forebay_pool.store.database import Store
 from forebay_pool.store.tables import METADATA
@@ -100,7 +101,7 @@ def test_a_later_migration_takes_the_books_along(database_url: str, usage: Calla
     try:
         migrate(books)
         with writing(books) as connection:
-            usage_writes.change_price(Books(connection), "small.64gb", "USD", 36 * 10**9, 0, lambda: NOW_NS, "operator", new=True)
+            prices_writes.change_price(Books(connection), "small.64gb", "USD", 36 * 10**9, 0, lambda: NOW_NS, "operator", new=True)
             usage_writes.post_usage(Books(connection), [usage("a/1"), usage("b/1")], lambda tenant: "USD", lambda: NOW_NS)
             posted = usage_reads.posted(connection, "receivable:acme", None)
         config = Config()

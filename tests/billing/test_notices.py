@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from forebay_billing.documents.messages import line_of
+from forebay_billing.reads.notices import Notice, Person
 from forebay_billing.tasks import notices
-from forebay_billing.writes.notices import ADDRESSES_DAILY_MAX, CHANNELS_PER_USER_MAX, CODE_TRIES_MAX, HOURLY_MAX, Notice, Person
+from forebay_billing.writes.notices import ADDRESSES_DAILY_MAX, CHANNELS_PER_USER_MAX, CODE_TRIES_MAX, HOURLY_MAX
 from test_alerts import Post, Receiver, post, receiver, verified  # noqa: F401 - fixtures
 
 MEMBER = "acme-member"

@@ -8,9 +8,9 @@ from forebay_service.identity import OPERATE, SERVICE, TENANT, Identity
 
 from forebay_billing.documents.usage import range_json
 from forebay_billing.model.money import nano_of
+from forebay_billing.reads.alerts import Alert, Channel, Health
+from forebay_billing.reads.budgets import budget_tag, facts
 from forebay_billing.rules.budgets import SECOND_NS, Budget, Standing, Subject, Verdict
-from forebay_billing.writes.alerts import Alert, Channel, Health
-from forebay_billing.writes.budgets import budget_tag, facts
 
 _HIDDEN = ("etag", "limit_nano", "spent_nano", "running_nano", "left_nano", "forecast_nano", "forecast_low_nano", "forecast_high_nano")
 """What stays with those who may know amounts; a tag is made of the limit, which could be guessed from it."""

@@ -13,9 +13,9 @@ from forebay_service.languages import Text, as_sent
 from forebay_billing.documents.budgets import alert_json
 from forebay_billing.documents.monthly_report import Report
 from forebay_billing.model.money import decimal_text, nano_of
+from forebay_billing.reads.alerts import Alert
+from forebay_billing.reads.notices import Notice, NoticeChannel
 from forebay_billing.rules.budgets import Subject
-from forebay_billing.writes.alerts import Alert
-from forebay_billing.writes.notices import Notice, NoticeChannel
 
 LINE_CHARACTERS_MAX = 500
 

@@ -11,7 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from forebay_billing.model.money import decimal_text, decimals_of, exact_text, minor_text, nano_of, nano_text
 from forebay_billing.model.months import Month
-from forebay_billing.model.types import PARKED, Line, ParkedPrice, PriceVersion, Statement, SurchargeVersion, UsageRecord
+from forebay_billing.model.types import PARKED, Accepted, Line, ParkedPrice, PriceVersion, Statement, SurchargeVersion, UsageRecord
+from forebay_billing.reads.checks import Difference
 from forebay_billing.reads.parked import ParkedRate
 from forebay_billing.reads.revenue import RevenueHour
 from forebay_billing.reads.standings import Standing
@@ -20,8 +21,6 @@ from forebay_billing.reads.usage import Balance, Charge, Page, Rate
 from forebay_billing.rules.parked import gib_hours_text
 from forebay_billing.rules.previews import Cost, Row
 from forebay_billing.rules.price_list import Change
-from forebay_billing.writes.checks import Difference
-from forebay_billing.writes.usage import Accepted
 
 _CSV_COLUMNS = (
     "tenant", "month", "kind", "user", "flavor", "price_version", "price_nano_per_hour",

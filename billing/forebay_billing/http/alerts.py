@@ -16,11 +16,11 @@ from forebay_billing.http.handler import Attempt, BillingHandler
 from forebay_billing.http.queries import AlertsQuery, ChannelsQuery, NoQuery
 from forebay_billing.ledger.access import channel_tenant, usage_scope
 from forebay_billing.ledger.books import Books
+from forebay_billing.reads.alerts import Channel, alerts_of, channels_of, health, told_target
 from forebay_billing.reads.standings import SAY_PROFILE, check_named
 from forebay_billing.settings import Settings
 from forebay_billing.tasks.webhooks import check_resolved, check_target
 from forebay_billing.writes import alerts
-from forebay_billing.writes.alerts import Channel
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class AlertsHandler(BillingHandler):
         identity = await self.bearer()
         query = self.query(AlertsQuery)
         scope = usage_scope(identity, query.tenant, query.user)
-        found = await self.context.store.read(lambda connection: alerts.alerts_of(connection, scope, query.since_ns))
+        found = await self.context.store.read(lambda connection: alerts_of(connection, scope, query.since_ns))
         self.write_json([alert_row(alert, identity) for alert in found])
 
 
@@ -49,8 +49,8 @@ class ChannelsHandler(BillingHandler):
         tenant = channel_tenant(identity, query.tenant)
 
         def read(connection: Connection) -> list[dict[str, object]]:
-            found = alerts.channels_of(connection, tenant)
-            return [channel_health_json(channel, alerts.health(connection, channel.id)) for channel in found]
+            found = channels_of(connection, tenant)
+            return [channel_health_json(channel, health(connection, channel.id)) for channel in found]
 
         self.write_json(await self.context.store.read(read))
 
@@ -66,7 +66,7 @@ class ChannelsHandler(BillingHandler):
                 check_named(books.connection, tenant, identity, SAY_PROFILE)
             return alerts.add_channel(books, tenant, body.kind, body.target, identity.name, now_ns)
 
-        asked = {**body.model_dump(), "target": alerts.told_target(body.kind, body.target)}
+        asked = {**body.model_dump(), "target": told_target(body.kind, body.target)}
         attempt = None if tenant in (None, identity.tenant) else Attempt("alerts.channel.add", tenant, asked)
         channel = await self.change(identity, work, lambda added: channel_json(added, with_secret=True), attempt)
         if channel is not None:

@@ -20,7 +20,7 @@ from forebay_billing.ledger.books import Books
 from forebay_billing.ledger.idempotency import Key
 from forebay_billing.ledger.writer import Share
 from forebay_billing.metrics import Metrics
-from forebay_billing.model.types import UsageRecord
+from forebay_billing.model.types import Accepted, UsageRecord
 from forebay_billing.settings import Settings
 from forebay_billing.tables.schema import KEY_CHARS_MAX
 from forebay_billing.writes import usage as usage_writes
@@ -62,7 +62,7 @@ class Context:
         """What each tenant is billed in: by its profile, else by the settings."""
         return lambda tenant: books.currency_of(tenant, self.settings.currency_of(tenant))
 
-    def post_usage(self, books: Books, batches: Sequence[Sequence[UsageRecord]]) -> list[usage_writes.Accepted]:
+    def post_usage(self, books: Books, batches: Sequence[Sequence[UsageRecord]]) -> list[Accepted]:
         """See :func:`~forebay_billing.writes.usage.post_batches`."""
         return usage_writes.post_batches(books, batches, self.currencies(books), self.clock_ns)
 

@@ -17,10 +17,10 @@ from forebay_billing.http.handler import BillingHandler
 from forebay_billing.http.queries import NoQuery
 from forebay_billing.ledger.access import check_may_tell_of_jobs, own_notices, own_preferences
 from forebay_billing.ledger.books import Books
+from forebay_billing.reads.notices import Cause, Notice, NoticeChannel, Person, channels_of, note_of
 from forebay_billing.tasks.smtp import mailbox_of
 from forebay_billing.tasks.webhooks import Undelivered
 from forebay_billing.writes import notices
-from forebay_billing.writes.notices import Cause, Notice, NoticeChannel, Person
 from forebay_billing.writes.preferences import Preferences, language_of, prefer, preferences_of
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class NoticeChannelsHandler(BillingHandler):
         person = Person(*own_notices(identity))
 
         def read(connection: Connection) -> list[dict[str, object]]:
-            return [{**_row(one), "note": notices.note_of(connection, one)} for one in notices.channels_of(connection, person)]
+            return [{**_row(one), "note": note_of(connection, one)} for one in channels_of(connection, person)]
 
         self.write_json(await self.context.store.read(read))
 

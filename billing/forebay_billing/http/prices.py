@@ -28,7 +28,7 @@ from forebay_billing.rules.previews import Row, preview
 from forebay_billing.rules.price_list import Change, changes, price_list_of, prices_tag, text_of
 from forebay_billing.rules.prices import NOTHING_RATED, Book, Version
 from forebay_billing.tables.schema import audit
-from forebay_billing.writes import usage as usage_writes
+from forebay_billing.writes import prices as prices_writes
 
 V = TypeVar("V", bound=Version)
 
@@ -76,7 +76,7 @@ class PriceHandler(BillingHandler):
 
         def work(books: Books) -> PriceVersion:
             amount, start_ns, clock_ns = body.price_nano_per_hour, body.valid_from_ns, self.context.clock_ns
-            return usage_writes.change_price(books, flavor, body.currency, amount, start_ns, clock_ns, identity.name, body.new, expected)
+            return prices_writes.change_price(books, flavor, body.currency, amount, start_ns, clock_ns, identity.name, body.new, expected)
 
         attempt = Attempt("price.change", f"{flavor}/{body.currency:.80}", body.model_dump())
         price = await self.change(identity, work, _made(usage.price_json), attempt)
@@ -113,7 +113,7 @@ class ParkedPriceHandler(BillingHandler):
 
         def work(books: Books) -> ParkedPrice:
             amount, start_ns = body.price_nano_per_gib_hour, body.valid_from_ns
-            return usage_writes.change_parked_price(books, currency, amount, start_ns, self.context.clock_ns, identity.name, expected)
+            return prices_writes.change_parked_price(books, currency, amount, start_ns, self.context.clock_ns, identity.name, expected)
 
         attempt = Attempt("price.change", f"{PARKED}/{currency}", body.model_dump())
         price = await self.change(identity, work, _made(usage.parked_price_json), attempt)
@@ -152,7 +152,7 @@ class SurchargeHandler(BillingHandler):
         def work(books: Books) -> SurchargeVersion:
             amount, start_ns = body.surcharge_nano_per_hour, body.valid_from_ns
             clock_ns, name = self.context.clock_ns, identity.name
-            return usage_writes.change_surcharge(books, model, body.currency, amount, start_ns, clock_ns, name, expected)
+            return prices_writes.change_surcharge(books, model, body.currency, amount, start_ns, clock_ns, name, expected)
 
         attempt = Attempt("price.change", f"{priced_model(model)}/{body.currency:.80}", body.model_dump())
         version = await self.change(identity, work, _made(usage.surcharge_json), attempt)
@@ -192,7 +192,7 @@ class PriceListHandler(BillingHandler):
         wanted = await asyncio.to_thread(price_list_of, text)
         done = await self.change(
             identity,
-            lambda books: usage_writes.apply_price_list(books, wanted, self.context.clock_ns, identity.name, expected),
+            lambda books: prices_writes.apply_price_list(books, wanted, self.context.clock_ns, identity.name, expected),
             usage.changes_json,
             Attempt("price-list.apply", "price list", {"text": text}),
         )

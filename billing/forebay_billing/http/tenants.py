@@ -9,7 +9,6 @@ from sqlalchemy import Connection
 from forebay_billing.documents import usage
 from forebay_billing.documents.budgets import standing_json
 from forebay_billing.documents.invoices import summary_json
-from forebay_billing.http import tenant_order
 from forebay_billing.http.handler import BillingHandler
 from forebay_billing.http.queries import NoQuery, TenantOrderQuery, TenantRowsQuery, TenantsQuery
 from forebay_billing.ledger.access import check_may_invoice, check_may_see_currencies, paying_scope
@@ -18,6 +17,7 @@ from forebay_billing.model.months import Month
 from forebay_billing.reads import plans
 from forebay_billing.reads import standings as standings_reads
 from forebay_billing.reads.invoices import listed
+from forebay_billing.reads.tenant_order import Order, ordered
 from forebay_billing.rules.budgets import Accrued
 
 
@@ -62,9 +62,9 @@ class TenantOrderHandler(BillingHandler):
         check_may_invoice(await self.bearer())
         query, context = self.query(TenantOrderQuery), self.context
 
-        def work(connection: Connection, accrued: Accrued) -> tenant_order.Order:
+        def work(connection: Connection, accrued: Accrued) -> Order:
             descending, currency_of = query.order == "desc", context.settings.currency_of
-            return tenant_order.order(connection, query.sort, descending, query.q, currency_of, accrued, context.clock_ns())
+            return ordered(connection, query.sort, descending, query.q, currency_of, accrued, context.clock_ns())
 
         found = await context.budgets.beside(work)
         self.write_json({"ranked": found.ranked, "unranked": found.unranked, "unmatched": found.unmatched})

@@ -242,3 +242,12 @@ class Statement:
     """Whether the month is over. Records may still arrive late, and then stand in it until it is finalised."""
     lines: tuple[Line, ...]
     totals: tuple[Total, ...]
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What became of a batch. ``costs`` is what the accepted records came to."""
+
+    accepted: int
+    duplicates: int
+    costs: dict[Payer, Cost]

@@ -1,25 +1,23 @@
-"""Whether the books agree with themselves, and the projections made anew. Reads all of the ledger, in one snapshot."""
+"""Whether the books agree with themselves. Reads all of the ledger, in one snapshot."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from sqlalchemy import ColumnElement, Connection, Select, case, delete, func, insert, literal, null, or_, select, union_all
+from sqlalchemy import ColumnElement, Connection, Select, case, func, literal, null, or_, select, union_all
 
-from forebay_billing.ledger.books import Books
-from forebay_billing.ledger.postings import credit_of
-from forebay_billing.model.money import grains_of_minor, halves, whole
+from forebay_billing.ledger.postings import credit_of, receivable
+from forebay_billing.model.money import grains_of_minor, whole
 from forebay_billing.model.types import priced_model
-from forebay_billing.reads.invoices import credits_of, invoices_of
+from forebay_billing.reads.invoices import Invoice, credits_of, invoices_of
 from forebay_billing.reads.rated_rows import pieces
 from forebay_billing.reads.usage import RATED, posted
 from forebay_billing.rules.holds import Ending
 from forebay_billing.tables import schema
 from forebay_billing.tables.sums import halved, joined
-from forebay_billing.writes.invoices import accounts_of
 
 Pair = Literal[
     "segments and postings", "postings and balances", "debits and credits", "usage and segments",
@@ -46,7 +44,7 @@ def differences(connection: Connection) -> list[Difference]:
     found: list[Difference] = []
     pairs: tuple[tuple[Pair, Select[Any], Select[Any]], ...] = (
         ("segments and postings", _of_segments(), _of_rated_postings()),
-        ("postings and balances", _of_postings(), _of_balances()),
+        ("postings and balances", of_postings(), _of_balances()),
         ("debits and credits", _of_currencies(), _of_currencies().where(literal(False))),
         ("open holds and postings", _of_open_holds(), _of_held_postings()),
         ("ended holds and postings", _of_ended_holds(), _of_releases()),
@@ -57,22 +55,6 @@ def differences(connection: Connection) -> list[Difference]:
             subject = " ".join(str(part) for part in where[row.transaction_id is None :] if part is not None)
             found.append(Difference(pair, subject, grains))
     return [*found, *_unexplained(connection), *_of_invoices(connection), *_of_credits(connection), *_of_rated(connection)]
-
-
-def rebuild_balances(books: Books) -> None:
-    """Makes the projection anew from the postings."""
-    books.connection.execute(delete(schema.balances))
-    rows = [
-        {"account_id": row.account_id, "period": row.period, "currency": row.currency, **_halves(grains)}
-        for row, grains in _sums(books.connection, _of_postings())
-    ]
-    if rows:
-        books.connection.execute(insert(schema.balances), rows)
-
-
-def _halves(grains: int) -> dict[str, int]:
-    milli, rest = halves(grains)
-    return {"milli": milli, "grains": rest}
 
 
 def _of_segments() -> Select[Any]:
@@ -90,7 +72,8 @@ def _of_rated_postings() -> Select[Any]:
     return select(*key, _postings.milli, _postings.grains).select_from(joined_to_rest).where(*owed)
 
 
-def _of_postings() -> Select[Any]:
+def of_postings() -> Select[Any]:
+    """All postings, for :func:`sums_of`."""
     key = (null().label("transaction_id"), _postings.account_id, _postings.period, _postings.currency)
     return select(*key, _postings.milli, _postings.grains)
 
@@ -106,7 +89,7 @@ def _of_open_holds() -> Select[Any]:
 
 
 def _of_held_postings() -> Select[Any]:
-    return _of_postings().join(schema.accounts, _accounts.id == _postings.account_id).where(_accounts.name.like("held:%"))
+    return of_postings().join(schema.accounts, _accounts.id == _postings.account_id).where(_accounts.name.like("held:%"))
 
 
 def _of_ended_holds() -> Select[Any]:
@@ -133,10 +116,11 @@ def _unequal(connection: Connection, first: Select[Any], second: Select[Any]) ->
     """The keys under which the amounts of two queries differ, and by how much."""
     taken = second.subquery()
     negative = select(*(column if column.name not in ("milli", "grains") else (-column).label(column.name) for column in taken.c))
-    return ((row, grains) for row, grains in _sums(connection, union_all(first, negative)) if grains)
+    return ((row, grains) for row, grains in sums_of(connection, union_all(first, negative)) if grains)
 
 
-def _sums(connection: Connection, query: Any) -> Iterator[tuple[Any, int]]:
+def sums_of(connection: Connection, query: Any) -> Iterator[tuple[Any, int]]:
+    """Grains by transaction, account, period and currency."""
     amounts = query.subquery().c
     key: list[ColumnElement[Any]] = [amounts.transaction_id, amounts.account_id, amounts.period, amounts.currency]
     sums = select(*key, *halved(amounts.milli, "milli"), *halved(amounts.grains, "grains")).group_by(*key).order_by(*key)
@@ -177,7 +161,7 @@ def _of_rated(connection: Connection) -> Iterator[Difference]:
 
 def _of_invoices(connection: Connection) -> Iterator[Difference]:
     """What is open of each invoice stands in its tenant's account."""
-    for about, stands_grains in accounts_of(connection, invoices_of(connection, None)):
+    for about, stands_grains in _accounts_of(connection, invoices_of(connection, None)):
         difference = grains_of_minor(about.open_minor, about.draft.currency) - stands_grains
         if difference:
             yield Difference("invoices and balances", about.name, difference)
@@ -192,3 +176,10 @@ def _of_credits(connection: Connection) -> Iterator[Difference]:
         difference = grains + posted(connection, credit_of(tenant), None).get(currency, 0)
         if difference:
             yield Difference("credits and balances", f"{tenant} {currency}", difference)
+
+
+def _accounts_of(connection: Connection, found: Sequence[Invoice]) -> Iterator[tuple[Invoice, int]]:
+    """Each invoice with what its tenant's receivable account says is open of it, in grains."""
+    for about in found:
+        stands = posted(connection, receivable(about.tenant), about.draft.month)
+        yield about, stands.get(about.draft.currency, 0)

@@ -10,11 +10,10 @@ from sqlalchemy import Connection
 
 from forebay_billing.model.months import Month
 from forebay_billing.reads import plans as plans_reads
-from forebay_billing.reads import standings
+from forebay_billing.reads import spending, standings
+from forebay_billing.reads.budgets import active
 from forebay_billing.reads.invoices import open_amounts
 from forebay_billing.rules.budgets import IDLE, NOTHING, Accrued, period_of, used_in
-from forebay_billing.writes import spending
-from forebay_billing.writes.budgets import active
 
 Sort = Literal["tenant", "month", "end", "budget", "plan", "balance", "open"]
 WHOLE_MILLI = 1000
@@ -30,7 +29,7 @@ class Order:
     unmatched: list[str]
 
 
-def order(
+def ordered(
     connection: Connection, sort: Sort, descending: bool, search: str, currency_of: Callable[[str], str], accrued: Accrued, now_ns: int
 ) -> Order:
     """Of all tenants that anything was written down for; a tenant is found by words of its name, legal name and currency."""

@@ -16,8 +16,11 @@ from forebay_billing.documents.messages import Message, of_alert
 from forebay_billing.ledger.access import Scope
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.types import UsageRecord
+from forebay_billing.reads.alerts import missing
+from forebay_billing.reads.budgets import active
 from forebay_billing.reads.job_costs import JobCost, job_costs, merged, run_of
 from forebay_billing.reads.rollups import heads_of
+from forebay_billing.reads.spending import marks_of, spent_by
 from forebay_billing.rules.budgets import (
     IDLE,
     NOTHING,
@@ -40,7 +43,6 @@ from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.tasks.open_leases import Accrual, OpenLease, OpenLeases, accruals, running_by
 from forebay_billing.writes import alerts, heartbeats, spending
 from forebay_billing.writes.alerts import AlertDelivery
-from forebay_billing.writes.budgets import active
 from forebay_billing.writes.store import Store
 
 log = logging.getLogger(__name__)
@@ -165,7 +167,7 @@ class BudgetWatch:
     def standings_of(self, connection: Connection, accrued: Accrued, tenants: Sequence[str]) -> list[Standing]:
         """How all budgets of some tenants stand, in the snapshot of :meth:`beside`."""
         budgets, now_ns = active(connection, tenants), self._clock_ns()
-        spent = spending.spent_by(connection, budgets, now_ns)
+        spent = spent_by(connection, budgets, now_ns)
         return [
             standing(one, spent.get(one.id, NOTHING), _running(one, accrued), self._last_rates.get(one.id, 0), now_ns) for one in budgets
         ]
@@ -197,7 +199,7 @@ class BudgetWatch:
 
     async def _moves_on(self) -> bool:
         """Whether there was anything new; a writer that has nothing to do is not asked."""
-        marks, heads = await self._store.read(lambda connection: (spending.marks_of(connection), heads_of(connection)))
+        marks, heads = await self._store.read(lambda connection: (marks_of(connection), heads_of(connection)))
         if marks == heads:
             return False
         return await self._write(lambda books: spending.catch_up(books.connection, active(books.connection)))
@@ -222,7 +224,7 @@ def look(
 ) -> Picture:
     """All budgets in one snapshot."""
     budgets = active(connection)
-    spent = spending.spent_by(connection, budgets, now_ns)
+    spent = spent_by(connection, budgets, now_ns)
     running = _accrued(connection, leases, currency_of) if budgets else {}
     standings, due, rates = [], [], {}
     for budget in budgets:
@@ -230,7 +232,7 @@ def look(
         standings.append(standing(budget, of_budget, runs, last_rates.get(budget.id, 0), now_ns))
         due += alerts_due(budget, of_budget, runs, now_ns)
         rates[budget.id] = runs.rate_nano_per_hour
-    return Picture(tuple(standings), tuple(due), tuple(alerts.missing(connection, due)), rates)
+    return Picture(tuple(standings), tuple(due), tuple(missing(connection, due)), rates)
 
 
 def _accrued(connection: Connection, leases: Sequence[OpenLease], currency_of: Callable[[str], str]) -> Accrued:

@@ -12,11 +12,12 @@ from sqlalchemy import Connection
 
 from forebay_billing.ledger.books import Books
 from forebay_billing.tasks.election import Leads, always
+from forebay_billing.reads import notices as notices_reads
+from forebay_billing.reads.alerts import Channel, all_channels
+from forebay_billing.reads.notices import NoticeChannel
 from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.writes import alerts, mailings, notices
-from forebay_billing.writes.alerts import Channel
 from forebay_billing.writes.mailings import Recipient
-from forebay_billing.writes.notices import NoticeChannel
 from forebay_billing.writes.store import Store
 
 WHO = "billing"
@@ -36,7 +37,7 @@ class Sendings:
     @classmethod
     def read(cls, connection: Connection) -> Sendings:
         """Those that are there now."""
-        return cls(alerts.all_channels(connection), mailings.recipients_of(connection, None), notices.all_channels(connection))
+        return cls(all_channels(connection), mailings.recipients_of(connection, None), notices_reads.all_channels(connection))
 
     def of_leavers(self, roster: Roster) -> Sendings:
         """Those whose person has no right to them any more."""

@@ -7,7 +7,7 @@ finalising adds the rounding, the plan, credits and tax. So the account's balanc
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -260,8 +260,3 @@ def note_order(about: Invoice, note: CreditNote) -> payment_orders.CreditNote:
     return payment_orders.CreditNote(note.name, about.tenant, about.name, about.draft.currency, note.amount_minor, note.reason)
 
 
-def accounts_of(connection: Connection, found: Sequence[Invoice]) -> Iterator[tuple[Invoice, int]]:
-    """Each invoice with what its tenant's receivable account says is open of it, in grains."""
-    for about in found:
-        stands = posted(connection, receivable(about.tenant), about.draft.month)
-        yield about, stands.get(about.draft.currency, 0)

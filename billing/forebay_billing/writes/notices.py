@@ -8,20 +8,29 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from hmac import compare_digest
-from typing import Any, Literal
 
 from forebay_service.claims import Claims
 from forebay_service.errors import Fault
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
-from forebay_billing.errors import InvalidRequest, TooLarge, UnknownChannel
+from forebay_billing.errors import InvalidRequest, TooLarge
 from forebay_billing.ledger.books import Books
+from forebay_billing.reads.notices import (
+    Notice,
+    NoticeChannel,
+    NoticeChannelKind,
+    NoticeKind,
+    Person,
+    channel_of,
+    channel_row,
+    channels_of,
+    notice_of,
+)
 from forebay_billing.tables.notices import notice_channels, notice_deliveries, notices
-from forebay_billing.writes.alerts import new_secret, told_target
+from forebay_billing.writes.alerts import new_secret
 from forebay_billing.writes.preferences import JobNotices, preferences_of
 
 CLAIMS = Claims(notice_deliveries, claim_seconds=60, note_characters_max=500)
@@ -39,63 +48,7 @@ HOUR_NS = 3600 * 10**9
 CODE_NS = 24 * HOUR_NS
 """How long a code holds."""
 
-NoticeChannelKind = Literal["email", "webhook", "slack"]
-NoticeKind = Literal["ended", "failed", "waits", "budget", "retried"]
 OF_FAILURES: tuple[NoticeKind, ...] = ("failed", "budget")
-
-
-@dataclass(frozen=True)
-class Person:
-    """Whose notices and channels."""
-
-    tenant: str
-    user: str
-
-
-@dataclass(frozen=True)
-class NoticeChannel:
-    """Where a person's notices go, once it is confirmed."""
-
-    id: int
-    person: Person
-    kind: NoticeChannelKind
-    target: str
-    secret: str | None
-    """Signs webhooks; ``whsec_`` and base64, as Standard Webhooks writes it."""
-    confirmed: bool
-    set_at_ns: int
-    code: str | None = None
-    """That was made to confirm an address; it is mailed there, and only its digest is kept."""
-
-    @property
-    def told(self) -> str:
-        """See :func:`told_target`."""
-        return told_target(self.kind, self.target)
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Why something happened to a job, as :func:`forebay_service.causes.job_end` takes it."""
-
-    code: str
-    values: Mapping[str, int | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Notice:
-    """What happened to a cell, whose notebook's path is ``label``, or to a ``job``, which has one; ``seconds`` went by until then."""
-
-    id: int
-    person: Person
-    kind: NoticeKind
-    label: str
-    cell: int | None
-    first_line: str | None
-    seconds: float
-    why: str | None
-    at_ns: int
-    job: int | None = None
-    cause: Cause | None = None
 
 
 @dataclass(frozen=True)
@@ -121,25 +74,6 @@ class NoticeDelivery:
         return self.channel.person.user
 
 
-def channels_of(connection: Connection, person: Person) -> list[NoticeChannel]:
-    """The person's, the oldest first."""
-    return [_channel_of(row) for row in connection.execute(_own(person).order_by(notice_channels.c.id))]
-
-
-def all_channels(connection: Connection) -> list[NoticeChannel]:
-    """Of everybody."""
-    query = select(notice_channels).where(notice_channels.c.removed_at_ns.is_(None)).order_by(notice_channels.c.id)
-    return [_channel_of(row) for row in connection.execute(query)]
-
-
-def note_of(connection: Connection, channel: NoticeChannel) -> str | None:
-    """What the latest delivery that was not taken said; None where the latest was."""
-    of = notice_deliveries.c
-    query = select(of.state, of.note).where(of.channel_id == channel.id, of.attempts > 0).order_by(of.notice_id.desc()).limit(1)
-    row = connection.execute(query).one_or_none()
-    return None if row is None or row.state == "done" else row.note
-
-
 def add_channel(books: Books, person: Person, kind: NoticeChannelKind, target: str, now_ns: int) -> NoticeChannel:
     """A new one, which an address has yet to confirm. Raises TooLarge."""
     connection = books.connection
@@ -163,24 +97,24 @@ def confirm_channel(books: Books, person: Person, id: int, code: str, now_ns: in
 
     Raises UnknownChannel, and InvalidRequest once too many were wrong, or a day has passed.
     """
-    row = _row(books.connection, person, id)
+    row = channel_row(books.connection, person, id)
     of = notice_channels
     if row.confirmed_at_ns is not None:
-        return _channel_of(row)
+        return channel_of(row)
     if row.code_tries >= CODE_TRIES_MAX or now_ns - row.set_at_ns > CODE_NS:
         raise InvalidRequest("code: it is spent; remove the address, and add it anew.", Fault("code_spent", "code"))
     if not compare_digest(row.code_digest or "", _digest(code.strip().lower())):
         books.connection.execute(update(of).where(of.c.id == id).values(code_tries=row.code_tries + 1))
         return None
     books.connection.execute(update(of).where(of.c.id == id).values(confirmed_at_ns=now_ns, code_digest=None))
-    confirmed = _channel_of(_row(books.connection, person, id))
+    confirmed = channel_of(channel_row(books.connection, person, id))
     books.append_audit(now_ns, person.user, "notices.channel.confirm", _subject(confirmed), None, {"target": confirmed.target})
     return confirmed
 
 
 def remove_channel(books: Books, person: Person, id: int, now_ns: int, who: str | None = None) -> NoticeChannel:
     """Nothing goes there any more, and what waited is given up; ``who`` removes it, if not the person. Raises UnknownChannel."""
-    found = _channel_of(_row(books.connection, person, id))
+    found = channel_of(channel_row(books.connection, person, id))
     books.connection.execute(update(notice_channels).where(notice_channels.c.id == id).values(removed_at_ns=now_ns))
     CLAIMS.give_up_all(books.connection, notice_deliveries.c.channel_id == id, now_ns, "the channel was removed")
     before = {"kind": found.kind, "target": found.told}
@@ -231,22 +165,10 @@ def claim(connection: Connection, now_ns: int) -> list[NoticeDelivery]:
     for row in connection.execute(query).all():
         told = connection.execute(select(notices).where(notices.c.id == row.notice_id)).one()
         where = connection.execute(select(notice_channels).where(notice_channels.c.id == row.channel_id)).one()
-        held = NoticeDelivery(_notice_of(told), _channel_of(where), row.attempts + 1, row.created_at_ns)
+        held = NoticeDelivery(notice_of(told), channel_of(where), row.attempts + 1, row.created_at_ns)
         if CLAIMS.claim(connection, held, now_ns):
             claimed.append(held)
     return claimed
-
-
-def _own(person: Person) -> Any:
-    of = notice_channels.c
-    return select(notice_channels).where(of.tenant == person.tenant, of.user_name == person.user, of.removed_at_ns.is_(None))
-
-
-def _row(connection: Connection, person: Person, id: int) -> Row[Any]:
-    row: Row[Any] | None = connection.execute(_own(person).where(notice_channels.c.id == id)).one_or_none()
-    if row is None:
-        raise UnknownChannel(f"You have no channel {id}; list them with GET api/notices/channels.")
-    return row
 
 
 def _has_room(connection: Connection, channel: NoticeChannel, now_ns: int) -> bool:
@@ -267,15 +189,3 @@ def _digest(code: str) -> str:
 
 def _subject(channel: NoticeChannel) -> str:
     return f"{channel.person.tenant}/{channel.person.user}#{channel.id}"
-
-
-def _channel_of(row: Row[Any]) -> NoticeChannel:
-    person, confirmed = Person(row.tenant, row.user_name), row.confirmed_at_ns is not None
-    return NoticeChannel(row.id, person, row.kind, row.target, row.secret, confirmed, row.set_at_ns)
-
-
-def _notice_of(row: Row[Any]) -> Notice:
-    person = Person(row.tenant, row.user_name)
-    cause = None if row.cause is None else Cause(**json.loads(row.cause))
-    told = (row.kind, row.label, row.cell, row.first_line, row.seconds, row.why, row.at_ns, row.job, cause)
-    return Notice(row.id, person, *told)

@@ -18,11 +18,11 @@ from forebay_billing.ledger.idempotency import Done, Key, once
 from forebay_billing.ledger.writer import JobWriter, OnCommit, Share, Writer
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Statement
-from forebay_billing.reads import standings, summaries
+from forebay_billing.reads import checks, standings, summaries
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.rules.prices import PriceBook
 from forebay_billing.tables.engines import READERS_MAX, Engines, migrate, reading, writing
-from forebay_billing.writes import checks, usage
+from forebay_billing.writes import prices
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class Store:
         self._clock_ns = clock_ns
         prepare(engines)
         with writing(engines) as connection:
-            self.seeded = usage.seed(Books(connection), clock_ns())
+            self.seeded = prices.seed(Books(connection), clock_ns())
         self._readers = ThreadPoolExecutor(READERS_MAX, thread_name_prefix="billing-reader")
         self._writer = writer(engines, on_commit)
         self._closed = False

@@ -10,6 +10,7 @@ import pytest
 from forebay_billing.ledger.books import Books
 from forebay_billing.model.types import UsageRecord
 from forebay_billing.tables.engines import writing
+from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import usage as usage_writes
 
 pytestmark = pytest.mark.databases("sqlite")
@@ -26,7 +27,7 @@ class Cloud:
     def __init__(self, shop: Any, usage: Callable[..., UsageRecord]) -> None:
         self.shop, self._usage = shop, usage
         with writing(shop.books.engines) as connection:
-            usage_writes.seed(Books(connection), 0)
+            prices_writes.seed(Books(connection), 0)
 
     def used(self, id: str, days_ago: int, seconds: int, **changes: Any) -> None:
         start = self.shop.clock.now_ns // DAY_NS * DAY_NS - days_ago * DAY_NS
