@@ -112,7 +112,7 @@ lint: ## style, types, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	MYPYPATH=deploy/local $(BIN)/mypy deploy/local/install.py deploy/local/place.py deploy/local/up.py deploy/grafana/boards.py
-	$(BIN)/lint-imports
+	PYTHONPATH=bench $(BIN)/lint-imports
 
 docs: ## build the documentation as a site, in build/site
 	@$(SETUP) --dev

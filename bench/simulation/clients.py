@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from forebay_pool.model.events import ClientSaid, SessionJoined, SessionLeft
 from forebay_wire import messages as wire
 
+from simulation.agenda import Agenda
 from simulation.links import Link
 from simulation.workers import Command, Leaving, Mark, Worker
 
-if TYPE_CHECKING:
-    from simulation.world import World
+
+class Network(Protocol):
+    """What a client needs of the world around it."""
+
+    agenda: Agenda
+    workers: dict[str, Worker]
+
+    def link_to_pool(self, client: str) -> Link: ...
+
+    def link_to_worker(self, worker: Worker) -> Link: ...
 
 
 class Client:
     """One process. :meth:`compute` records device work; the lease it needs is acquired as ``device/forebay/session.py`` does it."""
 
-    def __init__(self, world: World, name: str, tenant: str, user: str, flavor: str, label: str = "") -> None:
+    def __init__(self, world: Network, name: str, tenant: str, user: str, flavor: str, label: str = "") -> None:
         self.world = world
         self.name = name
         self.tenant = tenant

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
 
 from forebay_wire import messages as wire
 
 from simulation.agenda import SECOND_NS
-from simulation.clients import Client
+from simulation.clients import Client, Network
+from simulation.trace import WHOLE
 from simulation.workers import Ask, Work
-
-if TYPE_CHECKING:
-    from simulation.replay import Plan, Replay
 
 Level = Literal["lifetime", "process", "cell"]
 """What holds a device: a session as long as it lives, its process while it is not idle, each cell."""
@@ -75,10 +73,45 @@ class Cell:
     pause_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A session to come: when, what it needs, and what it computes."""
+
+    name: str
+    gpus: int
+    share_milli: int
+    opens_ns: int
+    ends_ns: int
+    cells: list[Cell] = field(repr=False)
+    thinks_ns: int = 0
+    """From its begin to its first cell's."""
+
+    @property
+    def flavor(self) -> str:
+        return f"gpu.{self.gpus}x{self.share_milli}"
+
+    @property
+    def demand(self) -> float:
+        """In GPUs."""
+        return self.gpus * self.share_milli / WHOLE
+
+
+class Stage(Network, Protocol):
+    """What a notebook needs of the replay that it is part of."""
+
+    def add(self, client: Client) -> None: ...
+
+    def asked(self, session: Notebook) -> None: ...
+
+    def served(self, session: Notebook) -> int: ...
+
+    def closed(self, session: Notebook) -> None: ...
+
+
 class Notebook(Client):
     """A session that runs its cells, one after the other, and ends at its end or after its last cell, whichever is later."""
 
-    def __init__(self, world: Replay, plan: Plan, level: Level) -> None:
+    def __init__(self, world: Stage, plan: Plan, level: Level) -> None:
         super().__init__(world, plan.name, tenant="trace", user="trace", flavor=plan.flavor)
         self.replay = world
         self.cells = plan.cells

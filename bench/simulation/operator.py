@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from forebay_pool.model.events import BudgetSet, Event, LeaseRevoked, QuotaSet, SessionMoved, SessionParked
 from forebay_pool.model.node_events import DeviceSet, NodeDrain
-from forebay_pool.model.types import BudgetState, Quota
+from forebay_pool.model.types import BudgetState, Device, Quota
 
-from simulation.agenda import SECOND_NS
-
-if TYPE_CHECKING:
-    from simulation.storm import Storm
+from simulation.agenda import SECOND_NS, Agenda
+from simulation.clients import Client
 
 Who = tuple[str, str | None]
+
+
+class Site(Protocol):
+    """What an operator works on."""
+
+    agenda: Agenda
+    clients: dict[str, Client]
+    devices: list[Device]
+    tenants: list[str]
+    calm: bool
+    down: bool
+
+    def apply(self, event: Event) -> None: ...
 
 
 class Operator:
     """Does something now and then until all is calm, and then takes back whatever keeps anybody from being served."""
 
-    def __init__(self, storm: Storm, chance: random.Random) -> None:
+    def __init__(self, storm: Site, chance: random.Random) -> None:
         self.storm = storm
         self.chance = chance
         self._each_seconds = chance.choice([1.0, 3.0, 1e9])

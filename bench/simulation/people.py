@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from forebay_pool.model.events import Event, SessionDismissed
 from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS
-from simulation.clients import Client
+from simulation.clients import Client, Network
 from simulation.workers import Ask, Work
-
-if TYPE_CHECKING:
-    from simulation.storm import Storm
-
 
 NOTEBOOKS = 2
 """That each user has; a session computes for one of them."""
@@ -32,10 +29,26 @@ ODD = (
 """What a program may call its work that speaks the link's language and means no good."""
 
 
+class Crowd(Network, Protocol):
+    """What a person needs of the storm."""
+
+    tenants: list[str]
+    flavor_names: list[str]
+    calm: bool
+
+    def add(self, client: Client) -> None: ...
+
+    def apply_soon(self, event: Event) -> None: ...
+
+    def dismissal(self, name: str) -> SessionDismissed: ...
+
+    def departed(self, person: Person) -> None: ...
+
+
 class Person(Client):
     """Thinks, computes, and sometimes presses stop, changes its flavor, walks away or dies. A lost session begins anew."""
 
-    def __init__(self, storm: Storm, name: str, chance: random.Random) -> None:
+    def __init__(self, storm: Crowd, name: str, chance: random.Random) -> None:
         tenant = chance.choice(storm.tenants)
         user = f"{tenant}-{chance.randrange(3)}"
         super().__init__(storm, name, tenant, user, chance.choice(storm.flavor_names), notebook_of(user, int(name[1:]) % NOTEBOOKS))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.elastic import NodeGroup
@@ -16,7 +15,7 @@ from forebay_pool.model.types import Device, Equivalent, Flavor
 from forebay_wire import messages as wire
 
 from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
-from simulation.notebooks import Cell, Level, Notebook
+from simulation.notebooks import Level, Notebook, Plan
 from simulation.trace import GIB, WHOLE
 from simulation.workers import Timings, Worker
 from simulation.world import UNIX_OFFSET_NS, World
@@ -26,7 +25,7 @@ FLAVOR_GIB = 16
 TENSORS_SHARE = (0.1, 0.9)
 """Part of its flavor's memory that a session's tensors take, drawn evenly: unknown from the trace."""
 LINK_NS = MILLISECOND_NS // 4
-"""A message's way; the service's round trip is about 0.5 ms (docs/performance.md)."""
+"""A message's way; the service's round trip is about 0.5 ms (bench/results/history.md)."""
 TICK_NS = 10 * SECOND_NS
 PATIENCE_NS = SECOND_NS
 """The goal: 95 % of the requests wait no longer."""
@@ -35,29 +34,6 @@ NEVER_SECONDS = 1e9
 
 class NotServable(Exception):
     """The fleet can never serve a session."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A session to come: when, what it needs, and what it computes."""
-
-    name: str
-    gpus: int
-    share_milli: int
-    opens_ns: int
-    ends_ns: int
-    cells: list[Cell] = field(repr=False)
-    thinks_ns: int = 0
-    """From its begin to its first cell's."""
-
-    @property
-    def flavor(self) -> str:
-        return f"gpu.{self.gpus}x{self.share_milli}"
-
-    @property
-    def demand(self) -> float:
-        """In GPUs."""
-        return self.gpus * self.share_milli / WHOLE
 
 
 def flavors_of(plans: Iterable[Plan], models: Iterable[str]) -> dict[str, Flavor]:

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from forebay_pool.model.types import Device
 from forebay_wire import messages as wire
 
-from simulation.agenda import MILLISECOND_NS, SECOND_NS
+from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
 from simulation.links import Link
-
-if TYPE_CHECKING:
-    from simulation.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +64,32 @@ class Timings:
         return count_bytes * SECOND_NS // self.copy_bytes_per_second
 
 
+class Surroundings(Protocol):
+    """What a worker needs of the world around it."""
+
+    agenda: Agenda
+    timings: Timings
+    workers: dict[str, Worker]
+
+    def exits(self, worker: Worker, cause: str) -> None: ...
+
+    def tensor_bytes(self, limit_bytes: int) -> int: ...
+
+    def work_begins(self, worker: Worker) -> None: ...
+
+    def work_ends(self, worker: Worker) -> None: ...
+
+    def parks(self, worker: Worker) -> None: ...
+
+    def restores(self, worker: Worker, taken_ns: int) -> None: ...
+
+    def answer(self, worker: Worker, ask: Ask) -> None: ...
+
+
 class Worker:
     """One process. ``device_bytes`` is what its tensors truly take on the device now."""
 
-    def __init__(self, world: World, name: str, devices: tuple[Device, ...], to_pool: Link) -> None:
+    def __init__(self, world: Surroundings, name: str, devices: tuple[Device, ...], to_pool: Link) -> None:
         self.world = world
         self.name = name
         self.devices = devices

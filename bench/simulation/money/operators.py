@@ -4,33 +4,42 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from forebay_billing.payments.exporter import WINDOW_NS
 
 from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught
 from simulation.money.accountant import CURRENCIES, HOUR_NS, PARKED_PRICES
-from simulation.money.billing_process import OPERATOR
+from simulation.money.billing_process import OPERATOR, BillingProcess
 from simulation.money.bills import Rules
 from simulation.money.errands import Errand, Errands
 from simulation.money.limits import Limited, limited
 from simulation.money.months import month_of
-from simulation.money.pool_books import SOURCE
-from simulation.operator import Operator
+from simulation.money.pool_books import SOURCE, PoolBooks
+from simulation.operator import Operator, Site
 from simulation.people import NOTEBOOKS, notebook_of
-
-if TYPE_CHECKING:
-    from simulation.money.scenario import Scenario
 
 DAY_NS = 24 * HOUR_NS
 AMOUNT_MINOR_MAX = 2000
 
 
+class Office(Site, Protocol):
+    """What operators of billing work on."""
+
+    billing: BillingProcess
+    disk: PoolBooks
+    flavor_names: list[str]
+    operators: Operators
+    unix_offset_ns: int
+
+    def billing_ns(self) -> int: ...
+
+
 class Inspector(Operator):
     """The storm's operator, whose budgets are billing's."""
 
-    def __init__(self, scenario: Scenario, chance: random.Random) -> None:
+    def __init__(self, scenario: Office, chance: random.Random) -> None:
         super().__init__(scenario, chance)
         self._scenario = scenario
 
@@ -45,7 +54,7 @@ class Inspector(Operator):
 class Operators:
     """Of one scenario."""
 
-    def __init__(self, scenario: Scenario, chance: random.Random) -> None:
+    def __init__(self, scenario: Office, chance: random.Random) -> None:
         self.errands = Errands()
         self._scenario = scenario
         self._chance = chance

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from forebay_pool.billing.client import BillingClient
 from forebay_pool.billing.heartbeats import Budget, Heartbeats
@@ -25,15 +26,13 @@ from forebay_pool.store.database import Store
 from forebay_pool.store.tables import OUTBOX, WORKERS
 from sqlalchemy import func, select
 
-from simulation.agenda import MILLISECOND_NS, SECOND_NS
+from simulation.agenda import MILLISECOND_NS, SECOND_NS, Agenda
+from simulation.auditor import Auditor
 from simulation.disk import Disk
 from simulation.money.billing_process import POOL
 from simulation.money.deaths import Deaths, Killed
-from simulation.money.limits import Beat, LimitBook
+from simulation.money.limits import Beat, LimitBook, Limited
 from simulation.outages import GATHER_NS
-
-if TYPE_CHECKING:
-    from simulation.money.scenario import Scenario
 
 T = TypeVar("T")
 POOL_FILE = "pool.sqlite3"
@@ -49,10 +48,39 @@ def _store_of(url: str) -> Store:
     return Store(url)
 
 
+class LimitsInForce(Protocol):
+    """Whoever knows the budgets that billing surely has."""
+
+    def limits_in_force(self) -> dict[Limited, dict[str, Any]]: ...
+
+
+class Pool(Protocol):
+    """The scenario, as the pool's books see it."""
+
+    agenda: Agenda
+    auditor: Auditor
+    chance: random.Random
+    down: bool
+    machine: StateMachine
+    told_ns: int
+    unix_offset_ns: int
+
+    @property
+    def operators(self) -> LimitsInForce: ...
+
+    def apply(self, event: Event) -> None: ...
+
+    def note(self, line: str) -> None: ...
+
+    def pool_dies(self, where: str) -> None: ...
+
+    def see_to_billing(self) -> None: ...
+
+
 class _Shell:
     """What heartbeats need of the pool's shell."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Pool) -> None:
         self._scenario = scenario
         self.apply = scenario.apply
 
@@ -81,7 +109,7 @@ class _Messenger(BillingClient):
 class PoolBooks(Disk):
     """Commits in groups and delivers, as ``Writer`` and ``Outbox`` do; each pool has an outbox of its own."""
 
-    def __init__(self, scenario: Scenario, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, scenario: Pool, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self.scenario = scenario
         self.deaths = Deaths()
