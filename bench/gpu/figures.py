@@ -1,4 +1,4 @@
-"""All figures that the parts give, with their bars: what the JSON may hold, and the rows of the table in docs/performance.md."""
+"""All figures that the parts give, with their bars: what the JSON may hold, and the rows of the table in docs/reference/gpu-figures.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fills the table of docs/performance.md from the parts' JSON files: ``PYTHONPATH=bench python -m gpu.table [FOLDER]``.
+"""Fills the table of docs/reference/gpu-figures.md from the parts' JSON files: ``PYTHONPATH=bench python -m gpu.table [FOLDER]``.
 
 Rows are those of ``figures.py``; what was not measured says so. A rehearsal's figures are refused.
 """
@@ -15,7 +15,7 @@ from gpu.__main__ import RESULTS
 from gpu.checks import shown
 from gpu.figures import FIGURES, PARTS
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "performance.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "gpu-figures.md"
 BEGIN, END = "<!-- figures of a GPU: begin -->", "<!-- figures of a GPU: end -->"
 UNMEASURED = "not measured yet"
 VERDICTS = {"passed": "met", "failed": "missed", "measured": "", "skipped": "skipped"}
