@@ -1,4 +1,4 @@
-"""Every command that README and CONTRIBUTING show does what they say."""
+"""Every command that README, CONTRIBUTING and the page on tests show does what they say."""
 
 from __future__ import annotations
 
@@ -187,7 +187,10 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+PAGES = ("README.md", "CONTRIBUTING.md", "docs/developers/testing.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_every_command_of_a_shell_block_has_a_check(page: str, manual: Any) -> None:
     shown = manual.shell_lines(page)
     assert shown
@@ -195,7 +198,7 @@ def test_every_command_of_a_shell_block_has_a_check(page: str, manual: Any) -> N
 
 
 def test_no_check_is_for_a_command_that_nobody_is_shown(manual: Any) -> None:
-    shown = {*manual.shell_lines("README.md"), *manual.shell_lines("CONTRIBUTING.md")}
+    shown = {line for page in PAGES for line in manual.shell_lines(page)}
     assert set(CHECKS) <= shown
 
 

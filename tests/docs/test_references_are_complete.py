@@ -90,7 +90,7 @@ def wanted(checkout: Path) -> set[str]:
 
 
 def test_every_direct_dependency_has_its_reason(manual: Any, checkout: Path, column: Callable[..., list[str]]) -> None:
-    table = manual.section("CONTRIBUTING.md", "Why each dependency is there")
+    table = manual.section("docs/developers/dependencies.md", "Why each dependency is there")
     named = {name.strip() for cell in column(table) for name in cell.split(",")}
     assert named == wanted(checkout) | {"torch"}
     assert all(column(table, 1))
@@ -104,7 +104,7 @@ def test_what_a_package_asks_for_is_installed_by_set_up(checkout: Path) -> None:
 
 
 def test_every_optional_dependency_has_its_reason(checkout: Path) -> None:
-    reasons = (checkout / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    reasons = (checkout / "docs" / "developers" / "dependencies.md").read_text(encoding="utf-8")
     for package in PACKAGES:
         project = tomllib.loads((checkout / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         for line in chain.from_iterable(project.get("optional-dependencies", {}).values()):
