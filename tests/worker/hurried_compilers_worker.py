@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from forebay_worker import __main__, offers
+from forebay_worker import __main__, compile_queue
 
 if __name__ == "__main__":
-    offers.COMPILER = (sys.executable, str(Path(__file__).with_name("hurried_compiler.py")))
+    compile_queue.COMPILER = (sys.executable, str(Path(__file__).with_name("hurried_compiler.py")))
     sys.exit(__main__.main())

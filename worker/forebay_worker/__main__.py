@@ -19,11 +19,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from forebay_worker import WorkerError, confinement, device_graphs, drivers, offers, pytorch, standalone
+from forebay_worker import WorkerError, compile_queue, confinement, device_graphs, drivers, pytorch, standalone
+from forebay_worker.compile_queue import Compiling
 from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.gang import TICKET_VARIABLE, Gang
 from forebay_worker.kernels import ON_HOST, Kernels
-from forebay_worker.offers import Compiling
 from forebay_worker.pytorch import SeenDevice
 
 if TYPE_CHECKING:
@@ -60,8 +60,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
     result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that memory has no place for")
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
-    compiled = f"libraries are made of segments on which the device has worked so long (default: {offers.AFTER_SECONDS:.0f})"
-    result.add_argument("--compile-after", metavar="S", type=float, default=offers.after_seconds(), help=compiled)
+    compiled = f"libraries are made of segments on which the device has worked so long (default: {compile_queue.AFTER_SECONDS:.0f})"
+    result.add_argument("--compile-after", metavar="S", type=float, default=compile_queue.after_seconds(), help=compiled)
     result.add_argument("--libraries", metavar="DIR", type=Path, help="where they are kept, one tenant's alone (default: nowhere)")
     result.add_argument("--kernels", action="store_true", help="programs may launch kernels of their own on a GPU that is theirs alone")
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
@@ -147,7 +147,7 @@ def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argp
     executor = pytorch.load_executor(device.kind)
     where = (address_of(options), options.threads, str(options.spill_dir or ""), others, options.homes)
     limit_memory = functools.partial(pytorch.limit_accelerator_memory, device)
-    graphs = None if os.environ.get(offers.SWITCH) == "0" else device_graphs.maker_of(device)
+    graphs = None if os.environ.get(compile_queue.SWITCH) == "0" else device_graphs.maker_of(device)
     try:
         return cast("Server", executor.Server(device.kind, device.index, device.model, *where, limit_memory, graphs))
     except (OSError, RuntimeError, ValueError) as error:
@@ -160,7 +160,7 @@ def compiling_of(server: Server, device: SeenDevice, alone: bool, options: argpa
     if device.kind != "cpu":
         return Kernels(server, device, options.kernels)
     server.take_kernels(ON_HOST, 0, "", None)
-    if not alone or os.environ.get(offers.SWITCH) == "0":
+    if not alone or os.environ.get(compile_queue.SWITCH) == "0":
         return None
     server.compile(options.compile_after)
     return Compiling(server, pytorch.build().version, options.threads or len(os.sched_getaffinity(0)), options.libraries)

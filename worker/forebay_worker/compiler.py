@@ -165,9 +165,9 @@ def make(library: Path, module: GraphModule, inputs: Sequence[Tensor]) -> None:
     import torch
     from torch._inductor import aot_compile
 
-    from forebay_worker import products
+    from forebay_worker import matmul_backend
 
-    products.take_quicker(module)
+    matmul_backend.take_quicker(module)
     options: dict[str, Any] = {"aot_inductor.output_path": str(library), "fallback_random": True}
     options |= {"cpp.cxx": (None, str(_cpp_compiler(library.parent))), "cpp.min_chunk_size": PARALLEL_ELEMENTS_MIN}
     with torch.no_grad():

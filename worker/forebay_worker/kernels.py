@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from forebay_worker import kernel_compiler
+from forebay_worker.compile_queue import INHERITED
 from forebay_worker.confinement import Watch
 from forebay_worker.kernel_compiler import Compiled
-from forebay_worker.offers import INHERITED
 from forebay_worker.pytorch import HOST_KINDS, SeenDevice, device_module
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from forebay_worker import compiler, products
+from forebay_worker import compiler, matmul_backend
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -35,7 +35,7 @@ def inputs() -> list[torch.Tensor]:
 
 @pytest.fixture
 def all_quicker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_is_quicker", lambda *_: True)
+    monkeypatch.setattr(matmul_backend, "_is_quicker", lambda *_: True)
 
 
 def traced(function: Callable[..., tuple[torch.Tensor, ...]], mode: str = "fake") -> GraphModule:
@@ -46,8 +46,8 @@ def traced(function: Callable[..., tuple[torch.Tensor, ...]], mode: str = "fake"
 @pytest.mark.parametrize("mode", ["fake", "symbolic"])
 def test_products_are_those_of_pytorch_but_for_rounding(mode: str) -> None:
     module = traced(layer, mode)
-    assert products.take_quicker(module) == 4
-    assert not {products.ATEN.mm.default, products.ATEN.addmm.default} & {node.target for node in module.graph.nodes}
+    assert matmul_backend.take_quicker(module) == 4
+    assert not {matmul_backend.ATEN.mm.default, matmul_backend.ATEN.addmm.default} & {node.target for node in module.graph.nodes}
     for found, expected in zip(module(*inputs()), layer(*inputs()), strict=True):
         torch.testing.assert_close(found, expected)
 
@@ -55,7 +55,7 @@ def test_products_are_those_of_pytorch_but_for_rounding(mode: str) -> None:
 @pytest.mark.usefixtures("all_quicker")
 def test_what_is_more_than_a_product_in_single_precision_stays() -> None:
     module = traced(others)
-    assert products.take_quicker(module) == 0
+    assert matmul_backend.take_quicker(module) == 0
     for found, expected in zip(module(*inputs()), others(*inputs()), strict=True):
         torch.testing.assert_close(found, expected)
 
@@ -64,24 +64,24 @@ def test_small_products_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> No
     def timed(_: Callable[[], torch.Tensor]) -> float:
         raise AssertionError("it was timed")
 
-    monkeypatch.setattr(products, "_least_seconds", timed)
-    assert products.take_quicker(traced(layer)) == 0
+    monkeypatch.setattr(matmul_backend, "_least_seconds", timed)
+    assert matmul_backend.take_quicker(traced(layer)) == 0
 
 
 @pytest.mark.parametrize(("seconds", "count"), [([1.0, 1.2], 4), ([1.0, 1.05], 0), ([1.2, 1.0], 0)])
 def test_the_kernel_that_took_less_has_them(monkeypatch: pytest.MonkeyPatch, seconds: list[float], count: int) -> None:
     times = iter(seconds * 4)
-    monkeypatch.setattr(products, "_least_seconds", lambda _: next(times))
-    monkeypatch.setattr(products, "OPERATIONS_MIN", 1)
-    products._is_quicker.cache_clear()
-    assert products.take_quicker(traced(layer)) == count
-    products._is_quicker.cache_clear()
+    monkeypatch.setattr(matmul_backend, "_least_seconds", lambda _: next(times))
+    monkeypatch.setattr(matmul_backend, "OPERATIONS_MIN", 1)
+    matmul_backend._is_quicker.cache_clear()
+    assert matmul_backend.take_quicker(traced(layer)) == count
+    matmul_backend._is_quicker.cache_clear()
 
 
 def test_a_kernel_is_timed_on_one_thread_and_the_others_are_there_again() -> None:
     threads = torch.get_num_threads()
     seen = []
-    assert products._least_seconds(lambda: (seen.append(torch.get_num_threads()), torch.ones(100, 100).sum())[1]) > 0
+    assert matmul_backend._least_seconds(lambda: (seen.append(torch.get_num_threads()), torch.ones(100, 100).sum())[1]) > 0
     assert set(seen) == {1}
     assert torch.get_num_threads() == threads
 

@@ -14,8 +14,8 @@ from typing import Any
 import fork_server
 import pytest
 from forebay_wire._stream import Writer
-from forebay_worker import offers
-from forebay_worker.offers import Compiling
+from forebay_worker import compile_queue
+from forebay_worker.compile_queue import Compiling
 from sized_compiler_standin import ALONE
 
 SHARED = "it is for sizes from 2 to 100, and was made of 12 and 20"
@@ -140,7 +140,7 @@ async def offer_again(executor: Executor) -> None:
 def test_a_second_size_gets_a_library_that_further_ones_share_until_it_is_wrong_or_too_slow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offers, "COMPILER", (fork_server.services(), str(Path(__file__).with_name("sized_compiler_standin.py"))))
+    monkeypatch.setattr(compile_queue, "COMPILER", (fork_server.services(), str(Path(__file__).with_name("sized_compiler_standin.py"))))
 
     async def run(again: bool) -> None:
         async with executor_of(tmp_path / "libraries") as executor:
