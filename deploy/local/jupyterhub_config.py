@@ -6,10 +6,10 @@ import secrets
 import sys
 from pathlib import Path
 
+from forebay_hub.branding import read_branding
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.culling import culling_of
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
-from forebay_hub.look import read_look
 from forebay_hub.proxy import KeptTraefik
 from forebay_hub.services import python_service
 from forebay_hub.tenants import read_directory, read_file
@@ -26,7 +26,7 @@ from place import CHECKOUT, SERVICES, Place  # noqa: E402 - as above
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - JupyterHub provides it
 place = Place.from_environment(os.environ)
-look = read_look(HERE / "hub.toml")
+branding = read_branding(HERE / "hub.toml")
 environments = {
     "pool": {
         "FOREBAY_POOL_STATE_DIR": str(place.state / "pool"),
@@ -38,13 +38,13 @@ environments = {
     "dashboards": {
         "FOREBAY_DASHBOARDS_POOL_URL": place.service_url("pool"),
         "FOREBAY_DASHBOARDS_BILLING_URL": place.service_url("billing"),
-        "FOREBAY_DASHBOARDS_NAME": look.name,
+        "FOREBAY_DASHBOARDS_NAME": branding.name,
     },
 }
-if look.logo:
+if branding.logo:
     environments["dashboards"]["FOREBAY_DASHBOARDS_LOGO_URL"] = "/hub/logo"
-if look.help_url:
-    environments["dashboards"]["FOREBAY_DASHBOARDS_HELP_URL"] = look.help_url
+if branding.help_url:
+    environments["dashboards"]["FOREBAY_DASHBOARDS_HELP_URL"] = branding.help_url
 metrics_token = ensure_token(place.state / "scrape-token")
 for service in SERVICES:
     environments[service][f"FOREBAY_{service.upper()}_METRICS_TOKEN"] = metrics_token
@@ -79,7 +79,7 @@ directory = configure(
         ),
         database_url=f"sqlite:///{place.state}/hub.sqlite",
         metrics_token=metrics_token,
-        look=look,
+        branding=branding,
         culling=culling_of(read_file(HERE / "hub.toml"), account_of(PROXY)),
     ),
 )

@@ -11,10 +11,10 @@ from forebay_service.identity import OPERATOR_ROLE, billing_role, owner_role
 from forebay_service.people.names import LOGIN_PATTERN, RESERVED, TENANT_GROUP
 from forebay_service.process import keep_secrets
 
-from forebay_hub import health, look
+from forebay_hub import branding, health
+from forebay_hub.branding import OURS, PAGES, Branding
 from forebay_hub.culling import NEVER, Culling
 from forebay_hub.groups import NO_GROUPS, Groups, placing
-from forebay_hub.look import OURS, PAGES, Look
 from forebay_hub.people import api, joining
 from forebay_hub.people.decisions import read_decisions
 from forebay_hub.roles import CULLER_ROLE, METRICS_ROLE, METRICS_SERVICE, SCOPES, SERVER_TOKEN_SCOPES, roles
@@ -32,7 +32,7 @@ class Settings:
     services: tuple[ManagedService, ...] | tuple[ExternalService, ...]
     database_url: str
     metrics_token: str = ""
-    look: Look = OURS
+    branding: Branding = OURS
     culling: Culling = NEVER
     groups: Groups = NO_GROUPS
 
@@ -45,7 +45,7 @@ def configure(c: Any, settings: Settings) -> Directory:
     directory = settings.directory.overlaid(read_decisions(settings.database_url))
     keep_pace(c)
     c.JupyterHub.db_url = settings.database_url
-    c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *look.ROUTES, *health.ROUTES]
+    c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *branding.ROUTES, *health.ROUTES]
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
     c.JupyterHub.load_groups = directory.groups
     table = roles(directory, [service.name for service in settings.services], settings.groups)
@@ -60,8 +60,8 @@ def configure(c: Any, settings: Settings) -> Directory:
     c.JupyterHub.default_url = landing
     c.JupyterHub.allow_named_servers = True  # each job has one; the spawner refuses all others
     c.JupyterHub.template_paths = [str(Path(__file__).parent / "templates")]
-    c.JupyterHub.jinja_environment_options = {"extensions": [look.templates_of(settings.look)]}
-    c.JupyterHub.logo_file = settings.look.logo_file
+    c.JupyterHub.jinja_environment_options = {"extensions": [branding.templates_of(settings.branding)]}
+    c.JupyterHub.logo_file = settings.branding.logo_file
     c.Spawner.server_token_scopes = list(SERVER_TOKEN_SCOPES)
     c.Authenticator.allowed_users = set(directory.people)
     c.Authenticator.username_pattern = LOGIN_PATTERN

@@ -18,10 +18,10 @@ from forebay_service.people.names import slug_of
 from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
 from traitlets import Instance, observe
 
+from forebay_hub.branding import read_branding
 from forebay_hub.configuration import Settings, configure
 from forebay_hub.culling import culling_of
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
-from forebay_hub.look import read_look
 from forebay_hub.proxy import RoutesFile
 from forebay_hub.services import SERVICES, external_services, secret
 from forebay_hub.tenants import read_directory, read_file
@@ -74,10 +74,10 @@ def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.env
     own = host.state / "hub"
     database_url = environment.get("FOREBAY_HUB_DATABASE_URL") or f"sqlite:///{own}/hub.sqlite"
     services = external_services(host.address_of, environment)
-    metrics_token, look = secret(environment, "FOREBAY_HUB_METRICS_TOKEN"), read_look(folder / "hub.toml")
+    metrics_token, branding = secret(environment, "FOREBAY_HUB_METRICS_TOKEN"), read_branding(folder / "hub.toml")
     culler = _account(_gid_of_proxy(host)) if os.getuid() == 0 else None
     culling = culling_of(read_file(folder / "hub.toml"), culler)
-    directory = configure(c, Settings(written, services, database_url, metrics_token, look, culling))
+    directory = configure(c, Settings(written, services, database_url, metrics_token, branding, culling))
     c.JupyterHub.upgrade_db = True  # JupyterHub's own schema; it copies SQLite's file before, and `forebay admin upgrade` all
     c.JupyterHub.bind_url = f"https://{host.name}:{host.port}"
     c.JupyterHub.ssl_cert, c.JupyterHub.ssl_key = str(host.certificate), str(host.key)

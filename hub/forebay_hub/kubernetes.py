@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from forebay_service.errors import SettingsError
 
+from forebay_hub.branding import read_branding
 from forebay_hub.configuration import Settings, configure, let_groups_place
 from forebay_hub.culling import culling_of
 from forebay_hub.groups import read_groups
-from forebay_hub.look import read_look
 from forebay_hub.services import external_services, secret
 from forebay_hub.tenants import read_directory, read_file
 
@@ -30,7 +30,7 @@ def configure_in_cluster(c: Any, folder: Path, environment: Mapping[str, str] = 
     database_url, metrics_token = (secret(environment, f"FOREBAY_HUB_{name}") for name in ("DATABASE_URL", "METRICS_TOKEN"))
     people = folder / "hub.toml"
     culling = replace(culling_of(read_file(people)), url=_loopback(traits["JupyterHub"]["hub_bind_url"]))
-    settings = Settings(read_directory(people), services, database_url, metrics_token, read_look(people), culling, read_groups(people))
+    settings = Settings(read_directory(people), services, database_url, metrics_token, read_branding(people), culling, read_groups(people))
     configure(c, settings)
     c.JupyterHub.authenticator_class = authenticator = traits["JupyterHub"].pop("authenticator_class")
     let_groups_place(c, settings, authenticator)

@@ -26,7 +26,7 @@ from tornado.web import HTTPError
 from traitlets import Unicode
 
 from forebay_hub.errors import LoginsError, LoginTaken
-from forebay_hub.sign_in import SignInPace
+from forebay_hub.sign_in import SignInDelay
 
 PASSWORD_BYTES = 9
 """Of chance in a generated password: twelve characters."""
@@ -106,7 +106,7 @@ class LoginsAuthenticator(Authenticator):  # type: ignore[misc]  # jupyterhub ha
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
-        self.pace = SignInPace(time.monotonic)
+        self.pace = SignInDelay(time.monotonic)
 
     async def authenticate(self, handler: Any, data: dict[str, Any]) -> str | None:
         """The name, or None where name and password do not match. Raises TooManyTries."""

@@ -35,7 +35,7 @@ class _Tries:
     last: float = -math.inf
 
 
-class GrowingPace(Generic[K]):
+class GrowingDelay(Generic[K]):
     """So many tries are free; then each waits twice as long as the one before, up to a bound."""
 
     def __init__(self, free: int, seconds_max: float, clock: Callable[[], float]) -> None:
@@ -73,12 +73,12 @@ class GrowingPace(Generic[K]):
             tries.count = max(0, tries.count - 1)
 
 
-class SignInPace:
+class SignInDelay:
     """Of all who try to sign in to one hub."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        self._addresses: GrowingPace[str] = GrowingPace(ADDRESS_FREE, ADDRESS_WAIT_SECONDS_MAX, clock)
-        self._logins: GrowingPace[str] = GrowingPace(LOGIN_FREE, LOGIN_WAIT_SECONDS_MAX, clock)
+        self._addresses: GrowingDelay[str] = GrowingDelay(ADDRESS_FREE, ADDRESS_WAIT_SECONDS_MAX, clock)
+        self._logins: GrowingDelay[str] = GrowingDelay(LOGIN_FREE, LOGIN_WAIT_SECONDS_MAX, clock)
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     def begin(self, address: str, login: str) -> int:

@@ -22,7 +22,7 @@ from forebay_service.errors import SettingsError
 from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator
 from forebay_service.peers.front import FrontServer
-from forebay_service.people.roster import HubPeople
+from forebay_service.people.memberships import HubPeople
 from forebay_service.process import listen
 from forebay_service.routes import rules
 from forebay_wire.messages import MESSAGE_BYTES_MAX

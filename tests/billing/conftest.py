@@ -22,7 +22,7 @@ from forebay_billing.settings import Settings, TokenSettings
 from forebay_billing.tables.engines import Engines, migrate, open_engines, writing
 from forebay_billing.writes.prices import seed
 from forebay_service.identity import BILLING, COMPUTE, OPERATE, SERVICE, TENANT
-from forebay_service.people.roster import People
+from forebay_service.people.memberships import People
 
 NOVEMBER = Month(2026, 11)
 NOW_NS = NOVEMBER.start_ns + 20 * 86_400 * 10**9

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from forebay_billing.tasks import budget_watch, leavers, notices
-from forebay_service.people.roster import Membership, PeopleUnknown, Roster
+from forebay_service.people.memberships import Membership, Memberships, PeopleUnknown
 from test_alerts import Receiver, receiver  # noqa: F401 - fixtures
 
 
@@ -23,10 +23,10 @@ class Hub:
         self.operators = ["operator"]
         self.away = False
 
-    async def everybody(self) -> Roster:
+    async def everybody(self) -> Memberships:
         if self.away:
             raise PeopleUnknown("away")
-        return Roster(self.people, self.operators)
+        return Memberships(self.people, self.operators)
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ def test_an_invitation_is_refused_at_the_field(typed: dict[str, str], wrong: set
 
 def test_the_letter_says_who_invites_whereto_until_when_in_the_language_of_who_invites() -> None:
     made = MadeInvitation(id=1, role="member", address="c@x.example", made_by="ann", expires_at_ns=NOW_NS, path="/hub/join?code=t")
-    subject, text = invitation.letter(made, "ann", "acme", "https://cloud.example/hub/join?code=t")
+    subject, text = invitation.mail(made, "ann", "acme", "https://cloud.example/hub/join?code=t")
     assert subject == "ann invites you to the tenant acme" and "2024-10-04 00:00 UTC" in text
     assert "https://cloud.example/hub/join?code=t\n" in text.said("ko") and "초대" in subject.said("ko")
 

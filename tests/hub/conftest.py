@@ -29,7 +29,7 @@ CONFIGURATION = """
 import os
 from pathlib import Path
 from forebay_hub.configuration import Settings, configure
-from forebay_hub.look import Look
+from forebay_hub.branding import Branding
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.services import ManagedService
 from forebay_hub.tenants import directory_of
@@ -43,7 +43,7 @@ directory = directory_of({{
     }},
 }})
 pages = ManagedService("dashboards", "http://127.0.0.1:{pages}", ("{python}", "-m", "http.server", "--bind", "127.0.0.1", "{pages}"), {{}})
-directory = configure(c, Settings(directory, (pages,), "sqlite:///hub.sqlite", look=Look("Acme <Cloud>", help_url="https://help.example/")))
+directory = configure(c, Settings(directory, (pages,), "sqlite:///hub.sqlite", branding=Branding("Acme <Cloud>", help_url="https://help.example/")))
 c.JupyterHub.services.append({{"name": "tests", "api_token": "{admin_token}"}})
 c.JupyterHub.load_roles.append({{"name": "tests", "services": ["tests"], "scopes": ["admin:users", "groups", "tokens"]}})
 c.JupyterHub.bind_url = "http://127.0.0.1:{public}"

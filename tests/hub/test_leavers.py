@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from forebay_service.people.roster import HubPeople, PeopleUnknown
+from forebay_service.people.memberships import HubPeople, PeopleUnknown
 from people_pages import Caller, begin, open_link, press
 
 
@@ -90,10 +90,10 @@ def test_services_are_told_who_belongs_where_and_nobody_else_is(hub: Any, call: 
     assert "operator" not in json.dumps(rows) and told["operators"] == ["operator"]
     for name in ("acme-owner", "acme-member"):
         assert call(name).ask("GET", "people").status_code == 403
-    roster = asyncio.run(HubPeople(hub.api_url, hub.new_token("operator")).everybody())
-    assert roster.belongs("acme", "acme-member") and not roster.belongs("globex", "acme-member") and not roster.belongs("acme", "operator")
-    assert roster.administers("acme", "acme-owner") and roster.administers("acme", "operator") and roster.administers(None, "operator")
-    assert not roster.administers("acme", "acme-member") and not roster.administers(None, "acme-owner")
+    known = asyncio.run(HubPeople(hub.api_url, hub.new_token("operator")).everybody())
+    assert known.belongs("acme", "acme-member") and not known.belongs("globex", "acme-member") and not known.belongs("acme", "operator")
+    assert known.administers("acme", "acme-owner") and known.administers("acme", "operator") and known.administers(None, "operator")
+    assert not known.administers("acme", "acme-member") and not known.administers(None, "acme-owner")
     for people in (HubPeople(hub.api_url, hub.new_token("acme-owner")), HubPeople("http://127.0.0.1:9/hub/api", "x")):
         with pytest.raises(PeopleUnknown, match="JupyterHub does not say"):
             asyncio.run(people.everybody())

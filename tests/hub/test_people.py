@@ -13,7 +13,7 @@ import pytest
 from forebay_hub.logins import hashed, matches
 from forebay_hub.people.decisions import read_decisions
 from forebay_hub.people.invitations import HOURLY_MAX
-from forebay_hub.people.paces import Pace
+from forebay_hub.people.rate_limit import RateLimit
 from forebay_hub.tenants import Decision, Directory, Tenant, directory_of
 from forebay_service.identity import TENANT
 from people_pages import PASSWORD, Caller, begin, open_link, press, sign_in
@@ -183,7 +183,7 @@ def test_what_owners_decided_lies_over_the_file_which_counts_more_for_whom_it_pl
 
 def test_a_pace_lets_so_many_tries_pass_and_forgets_them() -> None:
     now = [0.0]
-    pace = Pace(2, 60.0, lambda: now[0])
+    pace = RateLimit(2, 60.0, lambda: now[0])
     assert [pace.takes("a"), pace.takes("a"), pace.takes("a"), pace.takes("b")] == [True, True, False, True]
     now[0] = 61.0
     assert pace.takes("a")

@@ -15,8 +15,8 @@ from forebay_hub.sign_in import (
     KEYS_MAX,
     LOGIN_FREE,
     LOGIN_WAIT_SECONDS_MAX,
-    GrowingPace,
-    SignInPace,
+    GrowingDelay,
+    SignInDelay,
     network_of,
 )
 from people_pages import sign_in
@@ -30,7 +30,7 @@ class Clock:
         return self.now
 
 
-def guess(pace: SignInPace, clock: Clock, address: str, login: str, seconds: float) -> int:
+def guess(pace: SignInDelay, clock: Clock, address: str, login: str, seconds: float) -> int:
     """How many wrong tries are made within that time by who asks as often as it pays."""
     end, made = clock.now + seconds, 0
     while clock.now < end:
@@ -42,7 +42,7 @@ def guess(pace: SignInPace, clock: Clock, address: str, login: str, seconds: flo
 
 def test_an_address_waits_twice_as_long_each_time_up_to_a_quarter_of_an_hour() -> None:
     clock = Clock()
-    pace = SignInPace(clock)
+    pace = SignInDelay(clock)
     waits = []
     for _ in range(20):
         waits.append(wait := pace.begin("192.0.2.1", f"login-{len(waits)}"))
@@ -56,14 +56,14 @@ def test_an_address_waits_twice_as_long_each_time_up_to_a_quarter_of_an_hour() -
 
 def test_sixty_wrong_passwords_take_hours_and_not_four_seconds() -> None:
     clock = Clock()
-    assert guess(SignInPace(clock), clock, "192.0.2.1", "operator", 4) <= ADDRESS_FREE + 2
-    assert guess(SignInPace(clock), clock, "192.0.2.1", "operator", 86_400) < 120
+    assert guess(SignInDelay(clock), clock, "192.0.2.1", "operator", 4) <= ADDRESS_FREE + 2
+    assert guess(SignInDelay(clock), clock, "192.0.2.1", "operator", 86_400) < 120
 
 
 def test_who_guesses_keeps_the_person_out_from_no_address_for_long_and_from_a_known_one_not_at_all() -> None:
     """A botnet tries one login without end."""
     clock = Clock()
-    pace = SignInPace(clock)
+    pace = SignInDelay(clock)
     assert pace.begin("198.51.100.7", "ada") == 0
     pace.passed("198.51.100.7", "ada")
     addresses = (f"203.0.113.{number % 250}" for number in itertools.count())
@@ -78,13 +78,13 @@ def test_who_guesses_keeps_the_person_out_from_no_address_for_long_and_from_a_kn
 
 def test_a_right_password_frees_its_address_and_frees_nobody_who_guesses_that_login() -> None:
     clock, numbers = Clock(), itertools.count()
-    pace = SignInPace(clock)
+    pace = SignInDelay(clock)
     for _ in range(ADDRESS_FREE - 1):
         assert pace.begin("192.0.2.1", "ada") == 0
     assert pace.begin("192.0.2.1", "ada") == 0
     pace.passed("192.0.2.1", "ada")
     assert [pace.begin("192.0.2.1", "ada") for _ in range(ADDRESS_FREE + 1)][-1] == 1
-    pace = SignInPace(clock)
+    pace = SignInDelay(clock)
     while pace.begin(f"10.0.0.{(tried := next(numbers))}", "eve") == 0:
         assert tried <= LOGIN_FREE
     clock.now += LOGIN_WAIT_SECONDS_MAX
@@ -94,7 +94,7 @@ def test_a_right_password_frees_its_address_and_frees_nobody_who_guesses_that_lo
 
 
 def test_tries_at_the_same_time_count_each() -> None:
-    pace = SignInPace(Clock())
+    pace = SignInDelay(Clock())
     assert sum(pace.begin("192.0.2.1", "ada") == 0 for _ in range(60)) == ADDRESS_FREE, "none has been answered"
 
 
@@ -105,7 +105,7 @@ def test_an_address_of_ipv6_is_a_customers_network_and_an_ipv4_one_inside_it_its
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    pace: GrowingPace[int] = GrowingPace(1, 10.0, Clock())
+    pace: GrowingDelay[int] = GrowingDelay(1, 10.0, Clock())
     for key in range(KEYS_MAX + 5):
         pace.tried(key)
     assert pace.wait_seconds(4) == 0 and pace.wait_seconds(5) > 0

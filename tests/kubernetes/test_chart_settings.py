@@ -24,7 +24,7 @@ import yaml
 from chart import CHECKOUT, POD_IP, RELEASE, Chart, Object, rendered
 from forebay.toolkit.command import parser
 from forebay_admin.backup import ORDER
-from forebay_hub.look import read_look
+from forebay_hub.branding import read_branding
 from forebay_hub.roles import CULLER, METRICS_SERVICE, SERVICE_SCOPES
 from forebay_hub.services import SERVICES
 from forebay_service.errors import SettingsError
@@ -188,10 +188,10 @@ def test_tenants_and_operators_are_those_of_the_values(helm: str, tmp_path: Path
 def test_the_installation_has_the_name_of_the_values_on_all_pages(helm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chart = rendered(helm, "gpus", "--set", "look.name=Acme GPUs", "--set", "look.help_url=https://intranet.example/gpu")
     hub_in_cluster.load(chart, tmp_path, monkeypatch)
-    look = read_look(tmp_path / "hub.toml")
-    assert (look.name, look.help_url) == ("Acme GPUs", "https://intranet.example/gpu")
+    branding = read_branding(tmp_path / "hub.toml")
+    assert (branding.name, branding.help_url) == ("Acme GPUs", "https://intranet.example/gpu")
     told = chart.environment("dashboards")
-    assert (told["FOREBAY_DASHBOARDS_NAME"], told["FOREBAY_DASHBOARDS_HELP_URL"]) == (look.name, look.help_url)
+    assert (told["FOREBAY_DASHBOARDS_NAME"], told["FOREBAY_DASHBOARDS_HELP_URL"]) == (branding.name, branding.help_url)
 
 
 def test_a_hub_of_a_later_release_brings_jupyterhub_s_own_tables_up_to_date(hub: Any) -> None:

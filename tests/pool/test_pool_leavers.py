@@ -14,7 +14,7 @@ from forebay_pool.model.jobs import JobLimits, Program
 from forebay_pool.store.database import Store
 from forebay_pool.store.jobs import JobStore
 from forebay_pool.store.tables import AUDIT
-from forebay_service.people.roster import Membership, PeopleUnknown, Roster
+from forebay_service.people.memberships import Membership, Memberships, PeopleUnknown
 from sqlalchemy import select
 
 NOW = 1_700_000_000 * 10**9
@@ -32,12 +32,12 @@ class Hub:
         self.away = False
         self.meanwhile: Callable[[], object] = lambda: None
 
-    async def everybody(self) -> Roster:
+    async def everybody(self) -> Memberships:
         self.asked += 1
         self.meanwhile()
         if self.away:
             raise PeopleUnknown("away")
-        return Roster(self.people, ["operator"])
+        return Memberships(self.people, ["operator"])
 
 
 class NoServers:

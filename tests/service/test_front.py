@@ -14,7 +14,7 @@ import pytest
 from forebay_service.handler import JsonHandler
 from forebay_service.identity import Identity, TokenAuthenticator
 from forebay_service.peers import front as front_module
-from forebay_service.peers import paces as paces_module
+from forebay_service.peers import rate_limit as rate_limit_module
 from forebay_service.peers.front import FrontServer
 from forebay_service.process import listen
 from tornado.web import Application
@@ -189,7 +189,7 @@ def test_a_peer_that_does_not_read_its_answer_is_closed_and_one_that_reads_slowl
 
 
 def test_who_has_too_many_requests_waiting_is_refused_and_neither_others_nor_services_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paces_module, "WAITING_MAX", 4)
+    monkeypatch.setattr(rate_limit_module, "WAITING_MAX", 4)
     monkeypatch.setattr(front_module, "REQUEST_SECONDS", 0.1)
 
     async def scenario() -> None:
@@ -198,9 +198,9 @@ def test_who_has_too_many_requests_waiting_is_refused_and_neither_others_nor_ser
                 first = await Caller.to(port)
                 first.say(who)
                 assert (await first.hears())[0] == 200
-            paces = server._front.paces
-            assert paces is not None
-            paces.peer("evil", "mallory").waiting_max = 4
+            rate_limit = server._front.rate_limit
+            assert rate_limit is not None
+            rate_limit.peer("evil", "mallory").waiting_max = 4
             flood = [await Caller.to(port) for _ in range(12)]
             for caller in flood:
                 caller.say("mallory")

@@ -371,7 +371,7 @@ class RecipientBody(_Body):
     target: Target
 
 
-class LetterBody(_Body):
+class OutgoingMailBody(_Body):
     """``POST api/letters``."""
 
     to: Target

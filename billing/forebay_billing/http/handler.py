@@ -15,7 +15,7 @@ from forebay_service.handler import JsonHandler, NotFoundHandler
 from forebay_service.identity import Authenticator, Identity
 
 from forebay_billing.errors import InvalidRequest
-from forebay_billing.http.stand_ins import Aside
+from forebay_billing.http.quarantine import Quarantined
 from forebay_billing.ledger.books import Books
 from forebay_billing.ledger.idempotency import Key
 from forebay_billing.ledger.writer import Share
@@ -128,7 +128,7 @@ class BillingHandler(JsonHandler):
             before.add(cause)
         return news
 
-    async def put_aside(self, identity: Identity, asides: Sequence[Aside]) -> None:
+    async def put_aside(self, identity: Identity, asides: Sequence[Quarantined]) -> None:
         """Counts rows that did not say what can be kept, and leaves one row of each in the audit, before they count as heard."""
         for aside in asides:
             self.context.metrics.set_aside(aside.kind, "metered" if aside.fault is None else "refused")

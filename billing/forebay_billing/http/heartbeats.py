@@ -9,8 +9,8 @@ from forebay_billing.documents import usage
 from forebay_billing.documents.budgets import verdict_json
 from forebay_billing.errors import InvalidRequest
 from forebay_billing.http.handler import FUTURE_NS_MAX, BillingHandler
+from forebay_billing.http.quarantine import Quarantined, heartbeat_of, unheard
 from forebay_billing.http.queries import BalanceQuery, NoQuery
-from forebay_billing.http.stand_ins import Aside, heartbeat_of, unheard
 from forebay_billing.ledger.access import check_may_post_usage, settling_tenant
 from forebay_billing.ledger.books import Books
 from forebay_billing.reads import usage as usage_reads
@@ -45,7 +45,7 @@ class HeartbeatsHandler(BillingHandler):
         await self.change(identity, work, lambda _: _answer(beat.verdicts, asides))
 
 
-def _answer(found: Sequence[Verdict], asides: Sequence[Aside]) -> dict[str, Any]:
+def _answer(found: Sequence[Verdict], asides: Sequence[Quarantined]) -> dict[str, Any]:
     refused = [{"record": aside.subject, "message": aside.fault} for aside in asides if aside.fault is not None]
     return {"budgets": [verdict_json(verdict) for verdict in found]} | ({"refused": refused} if refused else {})
 

@@ -11,7 +11,7 @@ from forebay_billing.documents import usage
 from forebay_billing.documents.energy import energy_json
 from forebay_billing.documents.job_costs import job_cost_json
 from forebay_billing.errors import InvalidRequest
-from forebay_billing.http import stand_ins
+from forebay_billing.http import quarantine
 from forebay_billing.http.bodies import CorrectionBody
 from forebay_billing.http.handler import FUTURE_NS_MAX, Attempt, BillingHandler
 from forebay_billing.http.queries import (
@@ -50,7 +50,7 @@ class UsageHandler(BillingHandler):
         self.query(NoQuery)
         context, attempt = self.context, Attempt("usage.post", "usage", {"bytes": len(self._body)})
         try:
-            records, asides = stand_ins.usage_of(self.body_bytes())
+            records, asides = quarantine.usage_of(self.body_bytes())
             names = ", ".join(f"{record.source}/{record.id}" for record in records[:1]) + ", …" * (len(records) > 1)
             attempt = Attempt("usage.post", names or "usage", {"records": len(records)})
             self._check_clock(records)

@@ -46,7 +46,7 @@ def check_may_post_usage(identity: Identity) -> None:
         raise Forbidden(f"{identity.name} needs the scope {SERVICE} to post usage.")
 
 
-def check_may_write_letters(identity: Identity) -> None:
+def check_may_send_mail(identity: Identity) -> None:
     """Mails in the installation's name. Raises Forbidden unless the caller is one of our services."""
     if not identity.may(SERVICE):
         raise Forbidden(f"{identity.name} needs the scope {SERVICE} to have letters sent.")

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from forebay_service.people.roster import PACE_SECONDS, People, PeopleUnknown, Roster
+from forebay_service.people.memberships import PACE_SECONDS, Memberships, People, PeopleUnknown
 from sqlalchemy import Connection
 
 from forebay_billing.ledger.books import Books
@@ -39,12 +39,12 @@ class Sendings:
         """Those that are there now."""
         return cls(all_channels(connection), mailings.recipients_of(connection, None), notices_reads.all_channels(connection))
 
-    def of_leavers(self, roster: Roster) -> Sendings:
+    def of_leavers(self, memberships: Memberships) -> Sendings:
         """Those whose person has no right to them any more."""
         return Sendings(
-            [one for one in self.channels if not roster.administers(one.tenant, one.set_by)],
-            [one for one in self.recipients if not roster.administers(one.tenant, one.set_by)],
-            [one for one in self.notice_channels if not roster.belongs(one.person.tenant, one.person.user)],
+            [one for one in self.channels if not memberships.administers(one.tenant, one.set_by)],
+            [one for one in self.recipients if not memberships.administers(one.tenant, one.set_by)],
+            [one for one in self.notice_channels if not memberships.belongs(one.person.tenant, one.person.user)],
         )
 
     def remove(self, books: Books, now_ns: int) -> None:

@@ -40,7 +40,7 @@ def judge(typed: Mapping[str, str]) -> tuple[InvitationForm, dict[str, Any]]:
     return InvitationForm(values, problems), body
 
 
-def letter(made: MadeInvitation, who: str, tenant: str, link: str) -> tuple[Text, Text]:
+def mail(made: MadeInvitation, who: str, tenant: str, link: str) -> tuple[Text, Text]:
     """The subject and the text of the mail."""
     until = f"{moment(made.expires_at_ns):%Y-%m-%d %H:%M}"
     subject = Text("%(who)s invites you to the tenant %(tenant)s", who=who, tenant=tenant)

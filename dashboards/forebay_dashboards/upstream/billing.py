@@ -302,7 +302,7 @@ class Billing:
         """Chooses the ``language``, ``jobs``, or both; None chooses nothing, and what is not named stays."""
         return await self._upstream.write(_NOTICE_PREFERENCES, token, "api/notices/preferences", chosen, "PATCH")
 
-    async def send_letter(self, token: str, to: str, subject: str, text: str) -> None:
+    async def send_mail(self, token: str, to: str, subject: str, text: str) -> None:
         """Has a mail sent at once; ``token`` is a service's."""
         await self._upstream.write(_ANYTHING, token, "api/letters", {"to": to, "subject": subject, "text": text}, "POST")
 

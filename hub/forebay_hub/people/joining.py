@@ -23,7 +23,7 @@ from forebay_hub.errors import LoginTaken
 from forebay_hub.logins import LoginsAuthenticator, check_password
 from forebay_hub.people.invitations import Invitation, find, take
 from forebay_hub.people.members import join, may_invite
-from forebay_hub.people.paces import Pace
+from forebay_hub.people.rate_limit import RateLimit
 from forebay_hub.tenants import Decision
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 INVITATION_COOKIE = "forebay-invitation"
 COOKIE_DAYS = 1
 TRIES_PER_MINUTE = 20
-PACE = Pace(TRIES_PER_MINUTE, 60.0, time.monotonic)
+RATE_LIMIT = RateLimit(TRIES_PER_MINUTE, 60.0, time.monotonic)
 JOINS = {
     "owner": Text("You join as an owner: you invite people, set budgets, and see all usage and bills."),
     "billing": Text("You join as who sees and pays the bills, and may compute too."),
@@ -92,7 +92,7 @@ class JoinPage(BaseHandler):  # type: ignore[misc] # jupyterhub has no type info
 
     def _invitation(self) -> Invitation:
         """The one that the visitor came with. Raises NotFound, RequestError."""
-        if not PACE.takes(self.request.remote_ip or ""):
+        if not RATE_LIMIT.takes(self.request.remote_ip or ""):
             raise _TooOften(Text("Too many tries. Wait a minute, and open the link again."))
         token = (self.get_secure_cookie(INVITATION_COOKIE, max_age_days=COOKIE_DAYS) or b"").decode()
         if not token:

@@ -8,8 +8,8 @@ from collections.abc import Collection
 from forebay_service.errors import Conflict, Fault, NotFound
 from forebay_service.identity import OPERATOR_ROLE, billing_role, group_of, owner_role
 from forebay_service.languages import Text
+from forebay_service.people.memberships import Membership
 from forebay_service.people.names import TENANT_GROUP, is_login
-from forebay_service.people.roster import Membership
 from jupyterhub import orm
 from jupyterhub.roles import grant_role, strip_role
 from sqlalchemy import or_

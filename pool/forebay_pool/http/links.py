@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from forebay_service.handler import token_in
 from forebay_service.identity import COMPUTE, IdentityRefused, IdentityUnavailable
 from forebay_service.peers.front import Front
-from forebay_service.peers.paces import Crowded, Peer
+from forebay_service.peers.rate_limit import Crowded, Peer
 from forebay_wire import messages as wire
 from pydantic import ValidationError
 from tornado.httputil import HTTPHeaders
@@ -124,12 +124,12 @@ class _LinkHandler(WebSocketHandler, Api):
     async def _take_turn(self) -> None:
         """Waits for the turn that what it has just sent took; no more is read of it meanwhile."""
         front: Front | None = self.settings.get("front")
-        if front is None or front.paces is None or self._peer is None:
+        if front is None or front.rate_limit is None or self._peer is None:
             return
         seconds, self._worked_seconds = FRAME_SECONDS + self._worked_seconds, 0.0
         while not self._over:
             try:
-                await front.paces.turn(self._peer, seconds)
+                await front.rate_limit.turn(self._peer, seconds)
             except Crowded:
                 await asyncio.sleep(CROWDED_SECONDS)
             else:
@@ -207,8 +207,8 @@ class SessionLink(_LinkHandler):
         super().prepare()
         self.identity = await self.bearer(COMPUTE)
         front: Front | None = self.settings.get("front")
-        if front is not None and front.paces is not None and self.identity.kind == "user":
-            self._peer = front.paces.peer(self.identity.tenant, self.identity.name)
+        if front is not None and front.rate_limit is not None and self.identity.kind == "user":
+            self._peer = front.rate_limit.peer(self.identity.tenant, self.identity.name)
         if self.identity.tenant is None:
             raise RequestRefused(403, "no_tenant", f"{self.identity.name} belongs to no tenant; ask an operator to add you to one.")
         self.tenant = self.identity.tenant

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from forebay_service.people.roster import PACE_SECONDS, People, PeopleUnknown
+from forebay_service.people.memberships import PACE_SECONDS, People, PeopleUnknown
 
 from forebay_pool.errors import JobConflict, StoreUnavailable
 from forebay_pool.jobs.dispatcher import Dispatcher

@@ -1,6 +1,6 @@
 """The front of an HTTP service: what every connection and every request passes before the service's own handlers.
 
-- A request waits for its turn (:mod:`forebay_service.peers.paces`) before its body is read. Who has too many that wait is refused with 429.
+- A request waits for its turn (:mod:`forebay_service.peers.rate_limit`) before its body is read. Too many at a time are refused with 429.
 - Of one peer one long body is read at a time, and each part of it takes a turn.
 - Connections are bounded: where there are too many, the one goes that has been idle for longest, and then the one whose body comes slowest.
 - A connection whose peer does not read its answer is closed.
@@ -32,7 +32,7 @@ from tornado.iostream import IOStream
 from tornado.web import Application
 
 from forebay_service.errors import RequestError, TooManyRequests
-from forebay_service.peers.paces import Crowded, Paces, Peer
+from forebay_service.peers.rate_limit import Crowded, Peer, RateLimit
 
 REQUEST_SECONDS = 0.001
 """What a request takes of the service's time, about."""
@@ -64,10 +64,10 @@ def same_cost(start_line: Start) -> float:
 
 
 class Front(HTTPServerConnectionDelegate):
-    """Lets requests through to the application. ``paces`` is None where nobody is slowed down."""
+    """Lets requests through to the application. ``rate_limit`` is None where nobody is slowed down."""
 
-    def __init__(self, application: Application, paces: Paces | None, trusts: Callable[[str], bool], cost: Cost) -> None:
-        self.paces = paces
+    def __init__(self, application: Application, rate_limit: RateLimit | None, trusts: Callable[[str], bool], cost: Cost) -> None:
+        self.rate_limit = rate_limit
         self.cost = cost
         self._trusts = trusts
         self.connections: Connections | None = None
@@ -86,7 +86,7 @@ class Front(HTTPServerConnectionDelegate):
 
     def peer_of(self, headers: Mapping[str, str], address: str) -> Peer | None:
         """Who asks, as far as that is known; None: nobody who is slowed down."""
-        if self.paces is None:
+        if self.rate_limit is None:
             return None
         secret = _secret_in(headers)
         if secret is not None and secret in self._peers:
@@ -94,16 +94,16 @@ class Front(HTTPServerConnectionDelegate):
         if secret is not None and self._trusts(headers.get("Authorization", "").partition(" ")[2].strip()):
             return None
         forwarded = headers.get("X-Forwarded-For", "").rpartition(",")[2].strip() if address in LOOPBACK else ""
-        return self.paces.peer(STRANGERS, forwarded or address, STRANGERS_WAITING_MAX, STRANGERS_BODIES)
+        return self.rate_limit.peer(STRANGERS, forwarded or address, STRANGERS_WAITING_MAX, STRANGERS_BODIES)
 
     def learn(self, request: HTTPServerRequest, tenant: str | None, name: str, is_service: bool) -> None:
         """Whose token or cookie it is. Services of the installation are not slowed down: they ask for many."""
         secret = _secret_in(request.headers)
-        if self.paces is None or secret is None or secret in self._peers:
+        if self.rate_limit is None or secret is None or secret in self._peers:
             return
         if len(self._peers) >= SECRETS_MAX:
             self._peers.clear()
-        self._peers[secret] = None if is_service else self.paces.peer(tenant, name)
+        self._peers[secret] = None if is_service else self.rate_limit.peer(tenant, name)
 
 
 def learn(request: HTTPServerRequest, settings: Mapping[str, Any], tenant: str | None, name: str, is_service: bool = False) -> None:
@@ -152,10 +152,10 @@ class _Gate(HTTPMessageDelegate):
 
     async def _take_turn(self, start_line: Start, headers: HTTPHeaders) -> None:
         """Raises Crowded."""
-        paces, peer = self._front.paces, self._peer
-        if paces is None or peer is None:
+        rate_limit, peer = self._front.rate_limit, self._peer
+        if rate_limit is None or peer is None:
             return
-        await paces.turn(peer, self._front.cost(start_line))
+        await rate_limit.turn(peer, self._front.cost(start_line))
         length = headers.get("Content-Length", "0")
         if "Transfer-Encoding" in headers or not length.isdigit() or int(length) > LONG_BODY_BYTES:
             if peer.bodies.locked() and peer.waiting >= peer.waiting_max:
@@ -181,17 +181,17 @@ class _Gate(HTTPMessageDelegate):
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         if self._refused:
             return None
-        paces, peer = self._front.paces, self._peer
+        rate_limit, peer = self._front.rate_limit, self._peer
         result = self._inner.data_received(chunk)
-        if paces is None or peer is None or not self._has_slot:
+        if rate_limit is None or peer is None or not self._has_slot:
             return result
-        return self._turn_after(result, paces, peer, len(chunk))
+        return self._turn_after(result, rate_limit, peer, len(chunk))
 
-    async def _turn_after(self, result: Awaitable[None] | None, paces: Paces, peer: Peer, size: int) -> None:
+    async def _turn_after(self, result: Awaitable[None] | None, rate_limit: RateLimit, peer: Peer, size: int) -> None:
         if result is not None:
             await result
         try:
-            await paces.turn(peer, size / BYTES_PER_SECOND)
+            await rate_limit.turn(peer, size / BYTES_PER_SECOND)
         except Crowded:
             await asyncio.sleep(1)  # no more is read of it meanwhile
 
@@ -280,8 +280,8 @@ class FrontServer(HTTPServer):
         cost: Cost = same_cost,
         **options: Any,
     ) -> None:
-        """``share``: see :mod:`forebay_service.peers.paces`; 1: nobody is slowed down. ``trusts``: whose tokens are not either."""
-        self._front = Front(request_callback, Paces(share) if share < 1 else None, trusts, cost)
+        """``share``: see :mod:`forebay_service.peers.rate_limit`; 1: nobody is slowed down. ``trusts``: whose tokens are not either."""
+        self._front = Front(request_callback, RateLimit(share) if share < 1 else None, trusts, cost)
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._front.connections = Connections(max(1, min(connections_max, int(FILES_SHARE * files))))
         self._sweeper = PeriodicCallback(self._front.connections.sweep, SWEEP_SECONDS * 1000)

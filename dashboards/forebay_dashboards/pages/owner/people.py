@@ -109,10 +109,10 @@ class PeoplePage(PeopleDesk):
         """What became of the mail; None where none was asked for. The link stands on the page whatever became of it."""
         if made.address is None:
             return None
-        subject, text = invitation_forms.letter(made, self.visitor.name, self.tenant, link)
+        subject, text = invitation_forms.mail(made, self.visitor.name, self.tenant, link)
         try:
             said = (subject.said(self.language), text.said(self.language))
-            await self.services.billing.send_letter(self.services.settings.hub_token, made.address, *said)
+            await self.services.billing.send_mail(self.services.settings.hub_token, made.address, *said)
         except (UpstreamRefused, UpstreamUnavailable) as error:
             return Text("It could not be mailed: %(problem)s Copy the link, and send it yourself.", problem=error.text)
         return Text("It was mailed to %(address)s.", address=made.address)

@@ -41,7 +41,7 @@ PLACES = {
 
 
 @dataclass(frozen=True)
-class Look:
+class Branding:
     """What an operator may say of it. ``logo`` is a file of any format that browsers show; ``help_url`` the operator's own help."""
 
     name: str = "Forebay"
@@ -62,27 +62,27 @@ class Look:
         return self.logo or str(STATIC.joinpath("icon.svg"))
 
 
-OURS = Look()
+OURS = Branding()
 
 
-def read_look(path: Path) -> Look:
+def read_branding(path: Path) -> Branding:
     """The table ``[look]`` of a TOML file, which may have none. Raises SettingsError."""
     table = read_file(path).get("look", {})
-    known = {field.name for field in fields(Look)}
+    known = {field.name for field in fields(Branding)}
     if not isinstance(table, Mapping) or not table.keys() <= known or not all(isinstance(value, str) for value in table.values()):
         raise SettingsError(f"[look] may have the texts {', '.join(sorted(known))}, and nothing else")
-    return Look(**table)
+    return Branding(**table)
 
 
-def templates_of(look: Look) -> type[InternationalizationExtension]:
-    """What JupyterHub's templates get from us: gettext in the reader's language, and the look."""
+def templates_of(branding: Branding) -> type[InternationalizationExtension]:
+    """What JupyterHub's templates get from us: gettext in the reader's language, and the branding."""
 
     class Texts(InternationalizationExtension):
         def __init__(self, environment: Environment) -> None:
             super().__init__(environment)
             environment.install_gettext_callables(_gettext, _ngettext, newstyle=True)  # type: ignore[attr-defined] # the extension adds it
             environment.globals.update(
-                look=look,
+                branding=branding,
                 colours=Markup(STATIC.joinpath("colours.css").read_text(encoding="utf-8")),  # noqa: S704 - a file of ours
                 languages=NAMES,
                 reader_language=_language,

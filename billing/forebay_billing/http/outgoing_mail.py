@@ -9,17 +9,17 @@ import secrets
 from forebay_billing.documents.messages import Message
 from forebay_billing.errors import Undeliverable
 from forebay_billing.http.alerts import check_address
-from forebay_billing.http.bodies import LetterBody
+from forebay_billing.http.bodies import OutgoingMailBody
 from forebay_billing.http.handler import BillingHandler
 from forebay_billing.http.queries import NoQuery
-from forebay_billing.ledger.access import check_may_write_letters
+from forebay_billing.ledger.access import check_may_send_mail
 from forebay_billing.tasks.smtp import mailbox_of
 from forebay_billing.tasks.webhooks import Undelivered
 
 log = logging.getLogger(__name__)
 
 
-class LettersHandler(BillingHandler):
+class OutgoingMailHandler(BillingHandler):
     """``POST api/letters``."""
 
     endpoint = "letters"
@@ -27,8 +27,8 @@ class LettersHandler(BillingHandler):
     async def post(self) -> None:
         identity = await self.bearer()
         self.query(NoQuery)
-        check_may_write_letters(identity)
-        body, settings = self.body(LetterBody), self.context.settings
+        check_may_send_mail(identity)
+        body, settings = self.body(OutgoingMailBody), self.context.settings
         check_address(body.to, settings, "to")
         mailbox = mailbox_of(settings)
         if mailbox is not None:

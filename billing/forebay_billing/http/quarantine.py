@@ -24,7 +24,7 @@ _NAMES = ("id", "record", "user", "session", "lease")
 
 
 @dataclass(frozen=True)
-class Aside:
+class Quarantined:
     """A row that was put aside. ``came`` is what it said, ``stands`` what stands for it now; a ``fault`` says why nothing can."""
 
     kind: Literal["usage", "heartbeat"]
@@ -34,7 +34,7 @@ class Aside:
     fault: str | None = None
 
 
-def usage_of(body: bytes) -> tuple[list[UsageBody], list[Aside]]:
+def usage_of(body: bytes) -> tuple[list[UsageBody], list[Quarantined]]:
     """The records of ``POST api/usage``, and which of them say something else than came. Raises Invalid."""
     try:
         return body_of(UsageBatchBody, body).records, []
@@ -46,7 +46,7 @@ def usage_of(body: bytes) -> tuple[list[UsageBody], list[Aside]]:
         return body_of(UsageBatchBody, json.dumps(tree).encode()).records, asides
 
 
-def heartbeat_of(body: bytes) -> tuple[HeartbeatBody, list[Aside]]:
+def heartbeat_of(body: bytes) -> tuple[HeartbeatBody, list[Quarantined]]:
     """A heartbeat, without the leases of which nothing can be understood. Raises Invalid."""
     try:
         return body_of(HeartbeatBody, body), []
@@ -62,9 +62,9 @@ def heartbeat_of(body: bytes) -> tuple[HeartbeatBody, list[Aside]]:
         return body_of(HeartbeatBody, json.dumps(tree).encode()), asides
 
 
-def unheard(lease: LeaseBody, fault: str) -> Aside:
+def unheard(lease: LeaseBody, fault: str) -> Quarantined:
     """An open lease that can be read, and of which nothing is believed."""
-    return Aside("heartbeat", _shown(lease.record), {}, {}, fault)
+    return Quarantined("heartbeat", _shown(lease.record), {}, {}, fault)
 
 
 def _tree(body: bytes) -> Any:
@@ -74,14 +74,14 @@ def _tree(body: bytes) -> Any:
         return None
 
 
-def _mend(tree: Any, rows: str, kind: Literal["usage", "heartbeat"]) -> list[Aside]:
+def _mend(tree: Any, rows: str, kind: Literal["usage", "heartbeat"]) -> list[Quarantined]:
     """Puts stand-ins into the rows, and tells where."""
     found = tree.get(rows) if isinstance(tree, dict) else None
     asides = [_mend_row(row, kind) for row in found if isinstance(row, dict)] if isinstance(found, list) else []
     return [aside for aside in asides if aside is not None]
 
 
-def _mend_row(row: dict[str, Any], kind: Literal["usage", "heartbeat"]) -> Aside | None:
+def _mend_row(row: dict[str, Any], kind: Literal["usage", "heartbeat"]) -> Quarantined | None:
     came: dict[str, str] = {}
     stands: dict[str, str] = {}
 
@@ -99,7 +99,7 @@ def _mend_row(row: dict[str, Any], kind: Literal["usage", "heartbeat"]) -> Aside
         mend(span, "label", "span.label", label_of)
         mend(span, "cell_id", "span.cell_id", name_of)
         mend(span, "first_line", "span.first_line", line_of)
-    return Aside(kind, _subject(row), came, stands) if came else None
+    return Quarantined(kind, _subject(row), came, stands) if came else None
 
 
 def _fault(row: Any) -> str | None:
@@ -111,8 +111,8 @@ def _fault(row: Any) -> str | None:
     return None
 
 
-def _unread(row: Any, fault: str) -> Aside:
-    return Aside("heartbeat", _subject(row) if isinstance(row, dict) else "lease", {}, {}, fault)
+def _unread(row: Any, fault: str) -> Quarantined:
+    return Quarantined("heartbeat", _subject(row) if isinstance(row, dict) else "lease", {}, {}, fault)
 
 
 def _subject(row: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 ADDRESSES_MAX = 10_000
 
 
-class Pace:
+class RateLimit:
     """At most ``most`` tries within ``seconds`` of one address, and twenty times as many of all."""
 
     def __init__(self, most: int, seconds: float, clock: Callable[[], float]) -> None:

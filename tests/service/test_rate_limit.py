@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from forebay_service.peers.paces import LOOP_SECONDS, WAITING_MAX, Crowded, Paces
+from forebay_service.peers.rate_limit import LOOP_SECONDS, WAITING_MAX, Crowded, RateLimit
 
 SHARE = 0.5
 
@@ -14,9 +14,9 @@ SHARE = 0.5
 def test_nobody_waits_while_little_is_wanted() -> None:
     async def scenario() -> None:
         now = [0.0]
-        paces = Paces(SHARE, lambda: now[0])
+        rate_limit = RateLimit(SHARE, lambda: now[0])
         for _ in range(200):
-            turn = paces.turn(paces.peer("acme", "ada"), 0.001)
+            turn = rate_limit.turn(rate_limit.peer("acme", "ada"), 0.001)
             with pytest.raises(StopIteration):
                 turn.send(None)
             now[0] += 0.01
@@ -27,12 +27,12 @@ def test_nobody_waits_while_little_is_wanted() -> None:
 
 def test_a_peer_that_wants_much_takes_a_share_and_one_that_wants_little_goes_first() -> None:
     async def scenario() -> None:
-        paces, loop = Paces(SHARE), asyncio.get_running_loop()
+        rate_limit, loop = RateLimit(SHARE), asyncio.get_running_loop()
         counts: Counter[str] = Counter()
 
         async def flood(name: str) -> None:
             while True:
-                await paces.turn(paces.peer("evil", name), 0.002)
+                await rate_limit.turn(rate_limit.peer("evil", name), 0.002)
                 counts[name] += 1
 
         floods = [asyncio.create_task(flood(f"flooder-{number}")) for number in range(50)]
@@ -41,7 +41,7 @@ def test_a_peer_that_wants_much_takes_a_share_and_one_that_wants_little_goes_fir
         counts.clear()
         for _ in range(20):
             asked = loop.time()
-            await paces.turn(paces.peer("acme", "ada"), 0.0005)
+            await rate_limit.turn(rate_limit.peer("acme", "ada"), 0.0005)
             waits.append(loop.time() - asked)
             await asyncio.sleep(0.03)
         seconds = loop.time() - begin
@@ -56,11 +56,11 @@ def test_a_peer_that_wants_much_takes_a_share_and_one_that_wants_little_goes_fir
 
 def test_many_members_of_a_tenant_do_not_get_more_than_one_member_of_another() -> None:
     async def scenario() -> None:
-        paces, counts = Paces(SHARE), Counter[str]()
+        rate_limit, counts = RateLimit(SHARE), Counter[str]()
 
         async def flood(tenant: str, name: str) -> None:
             while True:
-                await paces.turn(paces.peer(tenant, name), 0.002)
+                await rate_limit.turn(rate_limit.peer(tenant, name), 0.002)
                 counts[tenant] += 1
 
         tasks = [asyncio.create_task(flood("many", f"m{number}")) for number in range(20)]
@@ -75,11 +75,11 @@ def test_many_members_of_a_tenant_do_not_get_more_than_one_member_of_another() -
 
 def test_the_loop_hands_out_a_bounded_time_in_each_of_its_turns() -> None:
     async def scenario() -> None:
-        paces = Paces(SHARE)
+        rate_limit = RateLimit(SHARE)
         done: list[int] = []
 
         async def ask(number: int) -> None:
-            await paces.turn(paces.peer("acme", f"m{number}"), LOOP_SECONDS / 4)
+            await rate_limit.turn(rate_limit.peer("acme", f"m{number}"), LOOP_SECONDS / 4)
             done.append(number)
 
         tasks = [asyncio.create_task(ask(number)) for number in range(16)]
@@ -93,14 +93,14 @@ def test_the_loop_hands_out_a_bounded_time_in_each_of_its_turns() -> None:
 
 def test_who_waits_for_too_many_turns_is_refused_and_nobody_else() -> None:
     async def scenario() -> None:
-        paces = Paces(0.001)
-        flooder, ada = paces.peer("evil", "mallory"), paces.peer("acme", "ada")
-        await paces.turn(flooder, 0.011)
-        waiting = [asyncio.create_task(paces.turn(flooder, 0.001)) for _ in range(WAITING_MAX)]
+        rate_limit = RateLimit(0.001)
+        flooder, ada = rate_limit.peer("evil", "mallory"), rate_limit.peer("acme", "ada")
+        await rate_limit.turn(flooder, 0.011)
+        waiting = [asyncio.create_task(rate_limit.turn(flooder, 0.001)) for _ in range(WAITING_MAX)]
         await asyncio.sleep(0)
         with pytest.raises(Crowded):
-            await paces.turn(flooder, 0.001)
-        of_ada = asyncio.create_task(paces.turn(ada, 0.001))
+            await rate_limit.turn(flooder, 0.001)
+        of_ada = asyncio.create_task(rate_limit.turn(ada, 0.001))
         await asyncio.wait_for(of_ada, 10)
         assert not any(one.done() for one in waiting)
         for one in waiting:

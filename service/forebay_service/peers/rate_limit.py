@@ -65,7 +65,7 @@ class Peer:
         return self.own.now(now) + self.shared.now(now)
 
 
-class Paces:
+class RateLimit:
     """Hands out turns on the running loop."""
 
     def __init__(self, share: float, clock: Callable[[], float] = time.monotonic) -> None:

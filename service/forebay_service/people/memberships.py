@@ -31,11 +31,11 @@ class PeopleUnknown(Exception):
 class People(Protocol):
     """Tells who belongs to which tenant."""
 
-    async def everybody(self) -> Roster:
+    async def everybody(self) -> Memberships:
         """Raises PeopleUnknown."""
 
 
-class Roster:
+class Memberships:
     """Everybody's place at one moment."""
 
     def __init__(self, memberships: Iterable[Membership], operators: Iterable[str]) -> None:
@@ -58,13 +58,13 @@ class HubPeople:
         self._url = f"{api_url.rstrip('/')}/forebay/people"
         self._headers = {"Authorization": f"token {token}"}
 
-    async def everybody(self) -> Roster:
+    async def everybody(self) -> Memberships:
         """Raises PeopleUnknown."""
         bounds: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "request_timeout": REQUEST_SECONDS}
         try:
             response = await AsyncHTTPClient().fetch(HTTPRequest(self._url, headers=self._headers, **bounds))
             answer = json.loads(response.body)
             people = [Membership(**one) for one in answer["people"]]
-            return Roster(people, answer["operators"])
+            return Memberships(people, answer["operators"])
         except (HTTPClientError, OSError, ValueError, KeyError, TypeError) as error:
             raise PeopleUnknown(f"JupyterHub does not say who belongs to which tenant ({error})") from None

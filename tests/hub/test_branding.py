@@ -1,4 +1,4 @@
-"""JupyterHub's pages in Forebay's look: the operator's name, the reader's language, and help on each."""
+"""JupyterHub's pages in Forebay's branding: the operator's name, the reader's language, and help on each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from forebay_hub.look import Look, read_look
+from forebay_hub.branding import Branding, read_branding
 from forebay_service.errors import SettingsError
 from forebay_service.languages import COOKIE
 
@@ -64,9 +64,9 @@ def test_a_page_has_the_operators_name_and_help_and_forebays_picture_and_colours
 def test_a_look_that_cannot_be_shown_is_refused_with_its_reason(tmp_path: Path, table: str, sentence: str) -> None:
     (tmp_path / "hub.toml").write_text(f"[look]\n{table}\n")
     with pytest.raises(SettingsError, match=sentence):
-        read_look(tmp_path / "hub.toml")
+        read_branding(tmp_path / "hub.toml")
 
 
 def test_a_file_without_a_look_has_forebays(tmp_path: Path) -> None:
     (tmp_path / "hub.toml").write_text("")
-    assert read_look(tmp_path / "hub.toml") == Look("Forebay")
+    assert read_branding(tmp_path / "hub.toml") == Branding("Forebay")
