@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -90,6 +91,7 @@ def counted(body: str) -> tuple[int, int]:
     return methods, members
 
 
+@cache
 def classes(path: Path) -> list[NativeClass]:
     """The classes that a file defines."""
     text = blanked(path.read_text())
@@ -100,9 +102,11 @@ def classes(path: Path) -> list[NativeClass]:
     return found
 
 
-def functions(path: Path) -> Iterator[tuple[str, int]]:
+@cache
+def functions(path: Path) -> list[tuple[str, int]]:
     """The functions that a file defines: how each begins, and over how many lines it goes."""
     text = blanked(path.read_text())
+    found = []
     begin, place = 0, 0
     while place < len(text):
         if text[place] == ";" or text[place] == "}":
@@ -111,10 +115,11 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
             head = text[begin:place]
             if "(" in head and not NO_FUNCTION.search(head) and SIGNATURE.search(head):
                 end = closing(text, place)
-                yield " ".join(head.split())[-80:], text.count("\n", place, end) + 1
+                found.append((" ".join(head.split())[-80:], text.count("\n", place, end) + 1))
                 place = end
             begin = place + 1
         place += 1
+    return found
 
 
 def includes(path: Path) -> list[str]:
