@@ -65,7 +65,7 @@ OFTEN = ("out-of-memory", "mixed-precision")
 
 
 def test_each_is_looked_at_and_has_a_korean_title() -> None:
-    korean = json.loads((GALLERY.parent / "src" / "gallery.ko.json").read_text(encoding="utf-8"))
+    korean = json.loads((GALLERY.parent / "src" / "gallery" / "korean.json").read_text(encoding="utf-8"))
     assert {path.stem for path in GALLERY.glob("*.md")} == SAYS.keys() == korean.keys()
     assert all(re.search("[가-힣]", text) for texts in korean.values() for text in texts)
 
