@@ -33,8 +33,8 @@ def models_of(service: str) -> str:
     """The module's text."""
     document = DOCUMENTS[service]
     answers = [one["responses"] for _, _, one in operations(document)]
-    names = _reached([{status: answer for status, answer in one.items() if status < "300"} for one in answers], document)
-    schemas = {name: _for_code(schema) for name, schema in document["components"]["schemas"].items() if name in names}
+    names = reached([{status: answer for status, answer in one.items() if status < "300"} for one in answers], document)
+    schemas = {name: for_code(schema) for name, schema in document["components"]["schemas"].items() if name in names}
     text = generate(
         {"openapi": document["openapi"], "info": document["info"], "paths": {}, "components": {"schemas": schemas}},
         input_file_type=InputFileType.OpenAPI,
@@ -53,7 +53,7 @@ def models_of(service: str) -> str:
     return re.sub(r"\n{3,}(?=class |\Z)", "\n\n\n", str(text)).rstrip() + "\n"
 
 
-def _reached(part: Any, document: Schema) -> set[str]:
+def reached(part: Any, document: Schema) -> set[str]:
     """The names of all schemas that are named below here, and in those."""
     found: set[str] = set()
     todo = set(re.findall(r"#/components/schemas/(\w+)", str(part)))
@@ -64,14 +64,14 @@ def _reached(part: Any, document: Schema) -> set[str]:
     return found
 
 
-def _for_code(schema: Any) -> Any:
+def for_code(schema: Any) -> Any:
     """The schema without what says nothing to a reader of code; properties keep their names whatever these are."""
     if isinstance(schema, list):
-        return [_for_code(one) for one in schema]
+        return [for_code(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
     kept = {key: one for key, one in schema.items() if key not in NOT_FOR_CODE or isinstance(one, dict)}
-    return {key: _for_code(one) for key, one in kept.items()}
+    return {key: for_code(one) for key, one in kept.items()}
 
 
 if __name__ == "__main__":

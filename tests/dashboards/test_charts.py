@@ -12,8 +12,8 @@ import pytest
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.templating import open_environment
 from forebay_dashboards.live.pool_copy import PoolCopy, Snapshot
-from forebay_dashboards.rows.answers import Device, Lease, Node, SummaryRow, UsageRecord
-from forebay_dashboards.rows.trend import EnergyHour, RevenueHour, Stretch, Timeline, Trend, Trends
+from forebay_dashboards.rows.billing import EnergyHour, RevenueHour, SummaryRow, UsageRecord
+from forebay_dashboards.rows.pool import Device, Lease, Node, Stretch, Timeline, Trend, Trends
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.tables.chart import SERIES_MAX, charts
 from forebay_dashboards.tables.energy import energy_chart

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from dashboards_installation import Installation
-from forebay_dashboards.rows.answers import ShareRow
+from forebay_dashboards.rows.pool import ShareRow
 from forebay_dashboards.tables.shares import shares
 
 NEW = {

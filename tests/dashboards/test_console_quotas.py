@@ -10,7 +10,7 @@ import pytest
 from dashboards_installation import Installation
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.forms.quota import FIELDS, read_quota, read_tenants, typed
-from forebay_dashboards.rows.answers import Quota
+from forebay_dashboards.rows.pool import Quota
 
 FORM = {
     "tenant": "globex", "user": "", "devices": "2.5", "device_hours": "10", "window_days": "1", "on_exhausted": "revoke",

@@ -9,7 +9,8 @@ import httpx
 import pytest
 from browsing import grave_faults, mishaps, sign_in
 from dashboards_installation import Hub, Installation, eventually, install, running
-from forebay_dashboards.rows.answers import Equivalent, Flavor
+from forebay_dashboards.rows.bases import Equivalent
+from forebay_dashboards.rows.pool import Flavor
 from leftover_text import leftovers
 from playwright.sync_api import Browser, BrowserContext
 

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 from dashboards_installation import PEOPLE, Installation, eventually, person
-from forebay_dashboards.rows.answers import BudgetRow, InvoiceRow, Lease, Plan, Quota, Span, TenantOrder, TenantRows
+from forebay_dashboards.rows.billing import BudgetRow, InvoiceRow, Plan, TenantOrder, TenantRows
+from forebay_dashboards.rows.pool import Lease, Quota, Span
 from forebay_dashboards.tables.table import ROWS_PER_PAGE, read_query
 from forebay_dashboards.tables.tenants import TENANTS, Owed, arranged, held_by, tenant_rows, used_milli
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.rows.answers import AuditEntry, AuditPage
+from forebay_dashboards.rows.pool import AuditEntry, AuditPage
 from forebay_dashboards.tables.audit import DONE, ENTRIES_PER_PAGE, Service, merge, read_cursor
 
 Books = dict[Service, list[AuditEntry]]

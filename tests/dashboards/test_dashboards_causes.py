@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 import pytest
 from forebay_billing import errors as billing
-from forebay_dashboards.rows.answers import BudgetRow, Fault, Flavor, Session
+from forebay_dashboards.rows.billing import BudgetRow
+from forebay_dashboards.rows.pool import Fault, Flavor, Session
 from forebay_dashboards.text.causes import _CAUSES, _REFUSED, cause, refusal
 from forebay_dashboards.text.codes import consequence, unserved, why
 from forebay_dashboards.text.waits import _DETAILS, waiting

@@ -13,7 +13,8 @@ from forebay_dashboards.live.browsers import AudienceFull, Browsers
 from forebay_dashboards.live.deliveries import AWAITED_MAX, PATIENCE_NS, Deliveries
 from forebay_dashboards.live.event_stream import BUFFER_BYTES_MAX, EventParser, EventTooLong, ServerEvent, encode
 from forebay_dashboards.live.pool_copy import PoolCopy, Seen, Snapshot
-from forebay_dashboards.rows.answers import Device, Lease, SummaryRow, UsageRecord
+from forebay_dashboards.rows.billing import SummaryRow, UsageRecord
+from forebay_dashboards.rows.pool import Device, Lease
 from forebay_dashboards.settings import Settings
 from forebay_dashboards.tables.spend import Energy, by_tenant, energy, sums
 from forebay_dashboards.tables.visible import running

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forebay_dashboards.rows.answers import Session
+from forebay_dashboards.rows.pool import Session
 from forebay_dashboards.text.estimates import left
 
 SECOND = 1_000_000_000

@@ -23,7 +23,7 @@ from forebay_billing.rules.invoices import Profile, check_profile
 from forebay_billing.rules.plans import Terms, Tier, check
 from forebay_billing.rules.price_list import price_list_of
 from forebay_billing.rules.prices import NOTHING_RATED, PRICE_NANO_PER_HOUR_MAX, Book
-from forebay_dashboards.rows.answers import Fault
+from forebay_dashboards.rows.pool import Fault
 from forebay_dashboards.text.audit import _ACTIONS, REFUSED, action, column
 from forebay_dashboards.text.causes import refusal
 from forebay_dashboards.text.fields import _PROBLEMS, _SENTENCES

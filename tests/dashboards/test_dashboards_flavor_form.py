@@ -22,7 +22,9 @@ from forebay_dashboards.forms.flavor import (
     reopen,
     table,
 )
-from forebay_dashboards.rows.answers import Equivalent, Flavor, PriceVersion
+from forebay_dashboards.rows.bases import Equivalent
+from forebay_dashboards.rows.billing import PriceVersion
+from forebay_dashboards.rows.pool import Flavor
 from forebay_service.languages import Text
 from hypothesis import given
 from hypothesis import strategies as st

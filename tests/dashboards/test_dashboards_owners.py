@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from dashboards_installation import Installation
 from forebay_dashboards.forms import invitation, profile
-from forebay_dashboards.rows.answers import BudgetRow, CreditRow, InvoiceRow, Profile
+from forebay_dashboards.rows.billing import BudgetRow, CreditRow, InvoiceRow, Profile
 from forebay_dashboards.rows.hub import MadeInvitation
 from forebay_dashboards.tables.next_steps import next_steps
 

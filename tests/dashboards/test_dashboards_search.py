@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dashboards_installation import Installation, eventually
 from forebay_dashboards.pages.search import booked_hits
-from forebay_dashboards.rows.answers import InvoiceRow
-from forebay_dashboards.rows.search import SearchHits, UserFound
+from forebay_dashboards.rows.billing import InvoiceRow, SearchHits, UserFound
 
 
 def test_people_devices_and_sessions_are_found_with_a_link_to_each(cloud: Installation) -> None:

@@ -9,7 +9,7 @@ import pytest
 from dashboards_installation import Installation
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.live.pool_copy import PoolCopy, Seen, Snapshot
-from forebay_dashboards.rows.answers import Lease, Session, Span
+from forebay_dashboards.rows.pool import Lease, Session, Span
 from forebay_dashboards.tables.activity import LEASES, QUEUE, SESSIONS
 from forebay_dashboards.tables.table import PACE_MS_MAX, PACE_MS_MIN, ROWS_PER_PAGE, Query, Table, pace_ms, read_query, select
 

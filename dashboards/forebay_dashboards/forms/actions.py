@@ -8,7 +8,7 @@ from typing import Literal
 from forebay_service.languages import Text, in_context
 
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.rows.answers import Device, Node, Session
+from forebay_dashboards.rows.pool import Device, Node, Session
 
 Act = Literal["park", "move", "revoke", "end", "close", "open", "drain", "return"]
 CAUSE_CHARACTERS_MAX = 500

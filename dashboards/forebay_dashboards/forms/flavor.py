@@ -12,7 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from forebay_dashboards.errors import FormError, MoneyError
 from forebay_dashboards.forms.etags import stamp_of
-from forebay_dashboards.rows.answers import Equivalent, Flavor, PriceVersion
+from forebay_dashboards.rows.bases import Equivalent
+from forebay_dashboards.rows.billing import PriceVersion
+from forebay_dashboards.rows.pool import Flavor
 from forebay_dashboards.text.money import Price, format_price_per_hour, parse_price_per_hour
 from forebay_dashboards.text.quantities import format_memory_exactly, parse_memory
 from forebay_dashboards.text.times import start_of

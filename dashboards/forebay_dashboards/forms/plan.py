@@ -9,7 +9,7 @@ from forebay_service.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.errors import FormError, MoneyError
-from forebay_dashboards.rows.answers import Plan
+from forebay_dashboards.rows.billing import Plan
 from forebay_dashboards.text.money import NANO, SECONDS_PER_HOUR, format_decimal, parse_decimal
 
 Entry = Annotated[str, Field(max_length=4096)]

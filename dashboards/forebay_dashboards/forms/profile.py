@@ -10,7 +10,7 @@ from forebay_service.languages import Text
 from forebay_service.people.addresses import is_address
 
 from forebay_dashboards.forms.etags import stamp_of
-from forebay_dashboards.rows.answers import Profile
+from forebay_dashboards.rows.billing import Profile
 
 FIELDS = ("legal_name", "address", "tax_id", "email")
 

@@ -9,7 +9,7 @@ from typing import Any
 from forebay_service.languages import Text
 
 from forebay_dashboards.errors import FormError, MoneyError
-from forebay_dashboards.rows.answers import Quota
+from forebay_dashboards.rows.pool import Quota
 from forebay_dashboards.text.money import format_decimal, parse_decimal
 
 

@@ -8,7 +8,7 @@ from forebay_service.languages import Text
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.rows.answers import SurchargeVersion
+from forebay_dashboards.rows.billing import SurchargeVersion
 from forebay_dashboards.text.money import format_price_per_hour, parse_price_per_hour
 from forebay_dashboards.text.times import start_of
 

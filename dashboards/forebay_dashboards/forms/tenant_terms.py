@@ -14,7 +14,8 @@ from forebay_dashboards.errors import FormError, MoneyError
 from forebay_dashboards.forms import plan as plan_forms
 from forebay_dashboards.forms import quota as quota_forms
 from forebay_dashboards.forms.etags import STALE, STAMP, stamp_of
-from forebay_dashboards.rows.answers import BudgetRow, Plan, Quota, Standing
+from forebay_dashboards.rows.billing import BudgetRow, Plan, Standing
+from forebay_dashboards.rows.pool import Quota
 from forebay_dashboards.text.money import format_decimal, parse_decimal
 from forebay_dashboards.text.times import moment, nanoseconds
 from forebay_dashboards.upstream.sections import Section

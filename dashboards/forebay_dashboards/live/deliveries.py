@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from forebay_dashboards.access import Owner
-from forebay_dashboards.rows.answers import Lease, UsageRecord
+from forebay_dashboards.rows.billing import UsageRecord
+from forebay_dashboards.rows.pool import Lease
 
 AWAITED_MAX = 1000
 """More leases ending at once than this are told of without waiting for the oldest."""

@@ -16,7 +16,7 @@ from forebay_dashboards.live.deliveries import Arrival, Deliveries
 from forebay_dashboards.live.event_stream import EventParser, EventTooLong, ServerEvent
 from forebay_dashboards.live.pool_copy import PoolCopy, Snapshot
 from forebay_dashboards.metrics import FEED_CONNECTED, FEED_EVENTS, FEED_RECONNECTS, RECORD_SECONDS, RECORDS_LATE
-from forebay_dashboards.rows.answers import Lease
+from forebay_dashboards.rows.pool import Lease
 from forebay_dashboards.upstream.billing import Billing
 from forebay_dashboards.upstream.pool import Pool
 

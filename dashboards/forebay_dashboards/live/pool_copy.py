@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from forebay_dashboards.access import Owner
 from forebay_dashboards.live.event_stream import ServerEvent
-from forebay_dashboards.rows.answers import Device, Lease, Node, Session
+from forebay_dashboards.rows.pool import Device, Lease, Node, Session
 
 Topic = Literal["leases", "sessions", "devices", "usage", "prices", "tenants", "feed"]
 LiveRow = Lease | Session | Device | Node

@@ -11,7 +11,7 @@ from forebay_dashboards.access import View
 from forebay_dashboards.errors import SERVICES as NAMES
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.handler import PageHandler, not_so
-from forebay_dashboards.rows.answers import AuditPage
+from forebay_dashboards.rows.pool import AuditPage
 from forebay_dashboards.tables.audit import DONE, ENTRIES_PER_PAGE, SERVICES, Service, merge, read_cursor
 from forebay_dashboards.upstream.sections import Section, attempt
 

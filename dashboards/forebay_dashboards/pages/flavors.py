@@ -28,7 +28,8 @@ from forebay_dashboards.forms.flavor import (
     table,
 )
 from forebay_dashboards.http.handler import PageHandler, Problem, not_so
-from forebay_dashboards.rows.answers import Flavor, PriceVersion
+from forebay_dashboards.rows.billing import PriceVersion
+from forebay_dashboards.rows.pool import Flavor
 from forebay_dashboards.text.times import moment
 from forebay_dashboards.upstream.sections import Section, attempt
 

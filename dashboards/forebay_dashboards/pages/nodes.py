@@ -10,7 +10,7 @@ from forebay_service.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.handler import PageHandler, not_so
-from forebay_dashboards.rows.trend import Timeline
+from forebay_dashboards.rows.pool import Timeline
 from forebay_dashboards.tables.fleet import fleet
 from forebay_dashboards.tables.overview import USES
 from forebay_dashboards.tables.table import pace_ms

@@ -14,7 +14,7 @@ from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.tenant_terms import TermForm, Terms
 from forebay_dashboards.http.handler import Problem
 from forebay_dashboards.pages.terms import TermEdit, TermPart, TermsDesk
-from forebay_dashboards.rows.answers import Quota
+from forebay_dashboards.rows.pool import Quota
 from forebay_dashboards.tables.visible import visible_leases, visible_queue
 from forebay_dashboards.text.times import month_of, recent_months
 from forebay_dashboards.upstream.sections import attempt

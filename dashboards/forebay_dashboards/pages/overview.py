@@ -10,8 +10,8 @@ from forebay_service.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.handler import PageHandler, not_so
-from forebay_dashboards.rows.answers import Forecast
-from forebay_dashboards.rows.trend import Over
+from forebay_dashboards.rows.bases import Over
+from forebay_dashboards.rows.pool import Forecast
 from forebay_dashboards.tables.energy import energy_chart
 from forebay_dashboards.tables.overview import efficiency, overview
 from forebay_dashboards.tables.spend import sums

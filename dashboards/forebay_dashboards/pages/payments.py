@@ -10,7 +10,7 @@ from forebay_service.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.http.handler import PageHandler
-from forebay_dashboards.rows.payment import Reconciliation
+from forebay_dashboards.rows.billing import Reconciliation
 from forebay_dashboards.text.times import month_of
 from forebay_dashboards.upstream.sections import Section, attempt
 

@@ -17,7 +17,7 @@ from forebay_dashboards.forms.etags import STALE, THERE, expecting, overtaken, s
 from forebay_dashboards.forms.plan import TypedPlan
 from forebay_dashboards.forms.surcharge import TypedSurcharge, filled_with
 from forebay_dashboards.http.handler import PageHandler, not_so
-from forebay_dashboards.rows.answers import Preview, PriceChanges
+from forebay_dashboards.rows.billing import Preview, PriceChanges
 from forebay_dashboards.text import times
 from forebay_dashboards.upstream.sections import attempt
 

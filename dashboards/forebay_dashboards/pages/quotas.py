@@ -13,7 +13,7 @@ from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavai
 from forebay_dashboards.forms.etags import STALE, expecting, overtaken, stamp_for, stamp_of
 from forebay_dashboards.forms.quota import FIELDS, NAMES_CHARACTERS_MAX, read_quota, read_tenants, typed
 from forebay_dashboards.http.handler import PageHandler
-from forebay_dashboards.rows.answers import Quota
+from forebay_dashboards.rows.pool import Quota
 from forebay_dashboards.upstream.client import NO_HEADERS
 from forebay_dashboards.upstream.sections import attempt
 

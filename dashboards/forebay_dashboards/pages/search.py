@@ -10,8 +10,8 @@ from forebay_service.languages import Text
 
 from forebay_dashboards.access import View
 from forebay_dashboards.http.handler import PageHandler
-from forebay_dashboards.rows.answers import Device, InvoiceRow, Lease, Session
-from forebay_dashboards.rows.search import SearchHits
+from forebay_dashboards.rows.billing import InvoiceRow, SearchHits
+from forebay_dashboards.rows.pool import Device, Lease, Session
 from forebay_dashboards.tables.activity import TABLES, live_page
 from forebay_dashboards.tables.table import SEARCH_CHARACTERS_MAX, read_query
 from forebay_dashboards.text import codes

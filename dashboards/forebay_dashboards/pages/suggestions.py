@@ -11,7 +11,7 @@ from forebay_dashboards.access import View
 from forebay_dashboards.errors import UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.etags import expecting, overtaken, stamp_of
 from forebay_dashboards.http.handler import PageHandler
-from forebay_dashboards.rows.answers import Suggestion
+from forebay_dashboards.rows.pool import Suggestion
 from forebay_dashboards.upstream.sections import attempt
 
 NAME_CHARACTERS_MAX = 64

@@ -11,7 +11,7 @@ from forebay_service.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.http.handler import PageHandler, not_so
-from forebay_dashboards.rows.answers import Lease
+from forebay_dashboards.rows.pool import Lease
 from forebay_dashboards.tables.activity import TABLES, live_page
 from forebay_dashboards.tables.table import Page, Query, Table, pace_ms, read_query
 from forebay_dashboards.tables.visible import running

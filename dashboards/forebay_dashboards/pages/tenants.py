@@ -10,7 +10,7 @@ from forebay_service.languages import Text
 from forebay_dashboards.access import View
 from forebay_dashboards.pages.owner.alerts import AlertsDesk
 from forebay_dashboards.pages.tables import TableVisit
-from forebay_dashboards.rows.answers import TenantOrder, TenantRows
+from forebay_dashboards.rows.billing import TenantOrder, TenantRows
 from forebay_dashboards.tables.tenants import OURS, TENANTS, arranged, held_by, tenant_rows
 from forebay_dashboards.upstream.sections import attempt
 

@@ -16,7 +16,7 @@ from forebay_dashboards.forms.etags import expecting, overtaken
 from forebay_dashboards.forms.tenant_terms import FIELD_CHARACTERS_MAX, Change, TermForm, Terms, judge, open_form, refused, stale
 from forebay_dashboards.http.handler import Problem
 from forebay_dashboards.pages.my_tenant import TenantFacts
-from forebay_dashboards.rows.answers import Standing
+from forebay_dashboards.rows.billing import Standing
 from forebay_dashboards.upstream.sections import Section, attempt
 
 F = TypeVar("F")

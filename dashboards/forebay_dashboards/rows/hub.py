@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from forebay_dashboards.rows.answers import Count, Row
+from forebay_dashboards.rows.bases import Count, Row
 
 
 class Group(Row):

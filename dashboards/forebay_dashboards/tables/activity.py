@@ -7,7 +7,7 @@ from typing import Any
 from forebay_service.languages import Text
 
 from forebay_dashboards.live.pool_copy import PoolCopy
-from forebay_dashboards.rows.answers import Device, Lease, Session
+from forebay_dashboards.rows.pool import Device, Lease, Session
 from forebay_dashboards.tables.table import Column, Page, Query, Table, select
 
 LEASES: Table[Lease] = Table(

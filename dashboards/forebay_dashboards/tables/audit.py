@@ -9,7 +9,7 @@ from typing import Literal
 from forebay_service.languages import Text
 
 from forebay_dashboards.errors import FormError
-from forebay_dashboards.rows.answers import AuditEntry, AuditPage
+from forebay_dashboards.rows.pool import AuditEntry, AuditPage
 
 ENTRIES_PER_PAGE = 50
 DONE = "done"

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta, tzinfo
 
 from forebay_service.languages import Text
 
-from forebay_dashboards.rows.answers import SummaryRow
+from forebay_dashboards.rows.billing import SummaryRow
 from forebay_dashboards.tables.scale import Tick, end_of, plain, upright
 from forebay_dashboards.text.times import Period, moment
 

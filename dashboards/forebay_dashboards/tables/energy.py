@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 
-from forebay_dashboards.rows.trend import EnergyHour, Over
+from forebay_dashboards.rows.bases import Over
+from forebay_dashboards.rows.billing import EnergyHour
 from forebay_dashboards.tables.chart import LABELS_MAX
 from forebay_dashboards.tables.scale import Tick, end_of, plain, upright
 from forebay_dashboards.tables.spend import Energy, energy

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from forebay_dashboards.live.pool_copy import PoolCopy
-from forebay_dashboards.rows.answers import Device, Lease, Node
+from forebay_dashboards.rows.pool import Device, Lease, Node
 from forebay_dashboards.tables.overview import USES, Use, use_of
 from forebay_dashboards.tables.scale import natural
 

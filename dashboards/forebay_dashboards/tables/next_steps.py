@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from forebay_service.languages import Text
 
-from forebay_dashboards.rows.answers import BudgetRow, CreditRow, InvoiceRow, Profile
+from forebay_dashboards.rows.billing import BudgetRow, CreditRow, InvoiceRow, Profile
 from forebay_dashboards.text.times import moment
 
 SOON_NS = 30 * 86_400 * 10**9

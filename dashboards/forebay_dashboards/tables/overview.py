@@ -10,7 +10,8 @@ from typing import Literal
 from forebay_service.languages import Text
 
 from forebay_dashboards.live.pool_copy import PoolCopy
-from forebay_dashboards.rows.answers import WHOLE_MILLI, Device, Flavor, Lease, Node, Session
+from forebay_dashboards.rows.bases import WHOLE_MILLI
+from forebay_dashboards.rows.pool import Device, Flavor, Lease, Node, Session
 from forebay_dashboards.text import codes
 from forebay_dashboards.text.causes import cause
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from forebay_dashboards.rows.answers import WHOLE_MILLI, ShareRow
+from forebay_dashboards.rows.bases import WHOLE_MILLI
+from forebay_dashboards.rows.pool import ShareRow
 
 
 @dataclass(frozen=True)

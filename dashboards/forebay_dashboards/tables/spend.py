@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from forebay_dashboards.rows.answers import WHOLE_MILLI, SummaryRow
-from forebay_dashboards.rows.trend import EnergyHour
+from forebay_dashboards.rows.bases import WHOLE_MILLI
+from forebay_dashboards.rows.billing import EnergyHour, SummaryRow
 
 
 @dataclass(frozen=True)

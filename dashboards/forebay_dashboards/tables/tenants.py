@@ -9,18 +9,9 @@ from decimal import Decimal
 
 from forebay_service.languages import Text
 
-from forebay_dashboards.rows.answers import (
-    WHOLE_MILLI,
-    Balance,
-    BudgetRow,
-    ForecastRow,
-    InvoiceRow,
-    Lease,
-    Plan,
-    Quota,
-    TenantOrder,
-    TenantRows,
-)
+from forebay_dashboards.rows.bases import WHOLE_MILLI
+from forebay_dashboards.rows.billing import Balance, BudgetRow, ForecastRow, InvoiceRow, Plan, TenantOrder, TenantRows
+from forebay_dashboards.rows.pool import Lease, Quota
 from forebay_dashboards.tables.table import Column, Page, Query, Table, cut
 
 

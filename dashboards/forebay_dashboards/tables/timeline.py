@@ -15,8 +15,8 @@ from forebay_service.languages import Text
 
 from forebay_dashboards.errors import FormError
 from forebay_dashboards.live.pool_copy import Seen
-from forebay_dashboards.rows.answers import Device, Lease, UsageRecord
-from forebay_dashboards.rows.trend import Holder, Stretch, Timeline
+from forebay_dashboards.rows.billing import UsageRecord
+from forebay_dashboards.rows.pool import Device, Holder, Lease, Stretch, Timeline
 from forebay_dashboards.tables.chart import SERIES_MAX
 from forebay_dashboards.tables.scale import Tick, natural
 from forebay_dashboards.tables.table import pages_of

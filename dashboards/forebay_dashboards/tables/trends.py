@@ -8,8 +8,9 @@ from datetime import tzinfo
 
 from forebay_service.languages import Text
 
-from forebay_dashboards.rows.answers import SummaryRow
-from forebay_dashboards.rows.trend import Over, RevenueHour, Trend, Trends
+from forebay_dashboards.rows.bases import Over
+from forebay_dashboards.rows.billing import RevenueHour, SummaryRow
+from forebay_dashboards.rows.pool import Trend, Trends
 from forebay_dashboards.tables.chart import Chart, by_hour, charts
 from forebay_dashboards.tables.overview import USES, Use
 from forebay_dashboards.tables.scale import Tick, end_of, plain, upright

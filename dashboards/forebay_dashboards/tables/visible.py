@@ -8,7 +8,7 @@ from forebay_service.identity import Identity
 
 from forebay_dashboards.access import View, may_see
 from forebay_dashboards.live.pool_copy import PoolCopy, Seen
-from forebay_dashboards.rows.answers import Lease, Session
+from forebay_dashboards.rows.pool import Lease, Session
 from forebay_dashboards.text.money import running_cost_nano
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from forebay_service.causes import Cause
 from forebay_service.languages import Text, as_sent
 
-from forebay_dashboards.rows.answers import Fault
+from forebay_dashboards.rows.pool import Fault
 from forebay_dashboards.text.fields import faulty
 
 _REFUSED = {

@@ -6,8 +6,8 @@ from forebay_service.causes import job_end, told, why_budget_stops
 from forebay_service.languages import Text, as_sent, either, in_context
 
 from forebay_dashboards.errors import SERVICES
-from forebay_dashboards.rows.answers import BudgetRow, Flavor, Session
-from forebay_dashboards.rows.job import Job
+from forebay_dashboards.rows.billing import BudgetRow
+from forebay_dashboards.rows.pool import Flavor, Job, Session
 from forebay_dashboards.text.waits import waiting
 
 _STATES = {

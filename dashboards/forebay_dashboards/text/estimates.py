@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay_service.languages import Text, wait_of
 
-from forebay_dashboards.rows.answers import Session
+from forebay_dashboards.rows.pool import Session
 from forebay_dashboards.text.quantities import NS_PER_SECOND, format_duration, seconds_text
 
 

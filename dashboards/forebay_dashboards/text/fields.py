@@ -7,7 +7,7 @@ from typing import Any
 
 from forebay_service.languages import Text, as_sent, plural
 
-from forebay_dashboards.rows.answers import Fault
+from forebay_dashboards.rows.pool import Fault
 
 NAMES = {
     "tenant": Text("Tenant"),

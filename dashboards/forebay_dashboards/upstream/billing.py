@@ -10,20 +10,29 @@ from urllib.parse import quote, urlencode
 from pydantic import TypeAdapter
 
 from forebay_dashboards.errors import UpstreamRefused
-from forebay_dashboards.rows.answers import (
+from forebay_dashboards.rows.billing import (
     Alert,
-    AuditPage,
     BudgetRow,
     Channel,
     CreditRow,
+    EnergyHour,
     ForecastRow,
     InvoiceRow,
+    JobCost,
+    NoticeChannel,
+    NoticePreferences,
+    OutboxPage,
+    PaymentInvoice,
     Plan,
+    Portal,
     Preview,
     PriceChanges,
     PriceVersion,
     Profile,
     Recipient,
+    Reconciliation,
+    RevenueHour,
+    SearchHits,
     Standing,
     SummaryRow,
     SurchargeVersion,
@@ -31,11 +40,7 @@ from forebay_dashboards.rows.answers import (
     TenantRows,
     UsagePage,
 )
-from forebay_dashboards.rows.job import Job, JobCost
-from forebay_dashboards.rows.notice import NoticeChannel, NoticePreferences
-from forebay_dashboards.rows.payment import OutboxPage, PaymentInvoice, Portal, Reconciliation
-from forebay_dashboards.rows.search import SearchHits
-from forebay_dashboards.rows.trend import EnergyHour, RevenueHour
+from forebay_dashboards.rows.pool import AuditPage, Job
 from forebay_dashboards.text.times import Period
 from forebay_dashboards.upstream.client import NO_HEADERS, Document, Query, Upstream
 

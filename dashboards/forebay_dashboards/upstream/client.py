@@ -16,7 +16,7 @@ from yarl import URL
 
 from forebay_dashboards.errors import SERVICES, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.metrics import UPSTREAM_CALLS
-from forebay_dashboards.rows.answers import Fault
+from forebay_dashboards.rows.pool import Fault
 from forebay_dashboards.text.causes import refusal
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from urllib.parse import quote
 from forebay_service.people.names import TENANT_GROUP
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows.answers import AuditPage
 from forebay_dashboards.rows.hub import GroupPage, Invitation, Invitations, MadeInvitation, Member, Members
+from forebay_dashboards.rows.pool import AuditPage
 from forebay_dashboards.upstream.client import Query, Upstream
 
 _GROUPS = TypeAdapter(GroupPage)

@@ -9,24 +9,28 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from forebay_dashboards.rows.answers import (
+from forebay_dashboards.rows.bases import Equivalent, Over
+from forebay_dashboards.rows.pool import (
     AuditPage,
     Device,
-    Equivalent,
     Flavor,
     Forecast,
     Health,
+    Job,
+    JobOutput,
     Lease,
     Model,
     Node,
+    NotebookPage,
     Quota,
+    Schedule,
     Session,
+    SharedNotebook,
     ShareRow,
     Suggestion,
+    Timeline,
+    Trends,
 )
-from forebay_dashboards.rows.job import Job, JobOutput, Schedule
-from forebay_dashboards.rows.shared import NotebookPage, SharedNotebook
-from forebay_dashboards.rows.trend import Over, Timeline, Trends
 from forebay_dashboards.upstream.client import NO_HEADERS, Query, Upstream
 
 _HEALTH = TypeAdapter(Health)

@@ -12,7 +12,8 @@ from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.job import JobForm
 from forebay_dashboards.http.handler import PageHandler, unavailable
-from forebay_dashboards.rows.job import Costs, Job, JobOutput
+from forebay_dashboards.rows.job_costs import Costs
+from forebay_dashboards.rows.pool import Job, JobOutput
 from forebay_dashboards.upstream.sections import Section, attempt
 
 JOBS_SHOWN = 50

@@ -9,7 +9,7 @@ from forebay_service.languages import Text
 
 from forebay_dashboards.pages.member.usage import EXPORT_RECORDS, UsageView
 from forebay_dashboards.pages.nodes import window_of
-from forebay_dashboards.rows.trend import Timeline
+from forebay_dashboards.rows.pool import Timeline
 from forebay_dashboards.tables.timeline import LENGTHS_SECONDS, Window, gantt, labels_of, own_timeline
 from forebay_dashboards.tables.visible import visible_leases
 from forebay_dashboards.upstream.sections import Section, attempt

@@ -16,8 +16,7 @@ from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavai
 from forebay_dashboards.forms.etags import number_in
 from forebay_dashboards.http.handler import PageHandler, not_so, unavailable
 from forebay_dashboards.http.templating import PARKED
-from forebay_dashboards.rows.answers import ForecastRow, SummaryRow, UsagePage, UsageRecord
-from forebay_dashboards.rows.notice import NoticeChannel
+from forebay_dashboards.rows.billing import ForecastRow, NoticeChannel, SummaryRow, UsagePage, UsageRecord
 from forebay_dashboards.tables.chart import Chart, charts
 from forebay_dashboards.tables.spend import Sum, added, sums
 from forebay_dashboards.text.money import format_decimal

@@ -12,7 +12,7 @@ from forebay_dashboards.access import View
 from forebay_dashboards.errors import FormError, UpstreamRefused, UpstreamUnavailable
 from forebay_dashboards.forms.etags import number_in
 from forebay_dashboards.http.handler import PageHandler
-from forebay_dashboards.rows.answers import Channel
+from forebay_dashboards.rows.billing import Channel
 from forebay_dashboards.upstream.sections import attempt
 
 TARGET_CHARACTERS_MAX = 2000

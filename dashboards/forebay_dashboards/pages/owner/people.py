@@ -19,8 +19,8 @@ from forebay_dashboards.forms.etags import STALE, expecting, number_in, overtake
 from forebay_dashboards.forms.invitation import InvitationForm
 from forebay_dashboards.forms.tenant_terms import QUOTA_FIELDS, TermForm, refused
 from forebay_dashboards.http.handler import PageHandler, Problem, not_yours
-from forebay_dashboards.rows.answers import Quota
 from forebay_dashboards.rows.hub import MadeInvitation, Member
+from forebay_dashboards.rows.pool import Quota
 from forebay_dashboards.upstream.sections import Section, attempt
 
 FIELD_CHARACTERS_MAX = 255
