@@ -5,7 +5,7 @@ import { NotebookPanel } from '@jupyterlab/notebook';
 import React from 'react';
 
 import { Link } from '../link/link';
-import { Shared } from '../protocol/messages';
+import { Shared } from '../protocol/rows';
 import { Texts } from '../text/texts';
 
 const DAYS = [1, 7, 30, 90];

@@ -2,6 +2,8 @@
 import { IOutput } from '@jupyterlab/nbformat';
 import { JSONObject } from '@lumino/coreutils';
 
+import { Cause, FlavorRow, SessionRow } from './rows';
+
 export const TARGET = 'forebay';
 /** Id of the comm on which the kernel tells all pages; nobody opens it, so that a page which is loaded while a cell runs hears it at once. */
 export const EVERYBODY = 'forebay-state';
@@ -16,15 +18,6 @@ export interface Flavor {
   memory_bytes: number | null;
   price_nano_per_hour: number | null;
   currency: string | null;
-}
-
-/** Why something is as it is, for a reader in any language. */
-export interface Cause {
-  /** Null where somebody typed `message`. */
-  code: string | null;
-  message?: string;
-  values: Record<string, string | number>;
-  parts: Cause[];
 }
 
 export interface Queued {
@@ -153,15 +146,6 @@ export interface NotifySetting {
   channels?: boolean;
 }
 
-/** A notebook that is shared to be read; the key stands in its link. */
-export interface Shared {
-  id: number;
-  key: string;
-  name: string;
-  tenant: string;
-  expires_at_ns: number;
-}
-
 /** A run with what it showed. */
 export interface Snapshot extends Run {
   outputs: IOutput[];
@@ -179,34 +163,13 @@ export interface Answer {
   error?: string;
 }
 
-export interface Equivalent {
-  model: string;
-  count: number;
-  share_milli: number;
-  /** How many of the model are here; absent where the pool does not say. */
-  devices?: number;
-  /** How fast the slowest of them is: 100 is the reference. Null where none is here; absent from pools of older releases. */
-  speed?: number | null;
-}
-
-export interface Offer extends Flavor {
-  equivalents: Equivalent[];
-  servable: boolean;
-  reason: string | null;
-  /** Absent where the pool is of an older release. */
-  cause?: Cause | null;
+export interface Offer extends FlavorRow {
   chosen: boolean;
   /** How long one who asks now would wait, in words; absent from kernels of older releases. */
   wait?: string;
 }
 
-export interface Session {
-  session: string;
-  flavor: string;
-  state: string;
-  process: string;
-  span: { label: string } | null;
-  memory_bytes: number;
+export interface Session extends SessionRow {
   here: boolean;
 }
 

@@ -1,5 +1,5 @@
 // What a cause of the pool or of billing says: the catalogues are those of wire/forebay_wire/sentences, which tells what they may hold.
-import { Cause } from '../protocol/messages';
+import { Cause } from '../protocol/rows';
 import en from './sentences/en.json';
 import ko from './sentences/ko.json';
 

@@ -1,5 +1,5 @@
 // The texts of the extension in the language that Jupyter has: one catalogue a language, English where it has no entry.
-import { Cause } from '../protocol/messages';
+import { Cause } from '../protocol/rows';
 import { said } from './causes';
 import en from './catalogues/en.json';
 import ko from './catalogues/ko.json';
