@@ -27,6 +27,7 @@ from forebay_billing.tasks import budget_watch, webhooks
 from forebay_billing.tasks.webhooks import check_target, is_public, signature
 from forebay_billing.writes.alerts import CLAIMS
 from pydantic import SecretStr
+from running_billing import Running
 
 SECOND_NS = 10**9
 
@@ -123,14 +124,14 @@ def serving(
         service.stop()
 
 
-def add(running: Any, kind: str, target: str, caller: str = "acme-owner", **more: Any) -> dict[str, Any]:
+def add(running: Running, kind: str, target: str, caller: str = "acme-owner", **more: Any) -> dict[str, Any]:
     response = running.request(caller, "POST", "/api/alerts/channels", json={"kind": kind, "target": target, **more})
     assert response.status_code == 200, response.text
     row: dict[str, Any] = response.json()
     return row
 
 
-def spend(running: Any, usage: Callable[..., UsageRecord], thresholds: list[int], tenant: str = "acme") -> None:
+def spend(running: Running, usage: Callable[..., UsageRecord], thresholds: list[int], tenant: str = "acme") -> None:
     """Uses a budget of a minute up, which has these thresholds."""
     price = running.get("operator", "/api/prices", flavor="small.64gb").json()[0]["price_nano_per_hour"]
     body = {"tenant": tenant, "limit_nano": price // 60, "thresholds": thresholds, "on_limit": "drain", "new": True}
@@ -138,14 +139,14 @@ def spend(running: Any, usage: Callable[..., UsageRecord], thresholds: list[int]
     assert running.post_usage(usage(f"{tenant}-1/1", tenant=tenant)).status_code == 200
 
 
-def step(running: Any, seconds: float = 0) -> None:
+def step(running: Running, seconds: float = 0) -> None:
     """Time passes, and the loop goes round until it has nothing left to do."""
     running.clock.now_ns += int(seconds * SECOND_NS)
     while running._run(running.service.budgets.step()):
         continue
 
 
-def health(running: Any, caller: str = "acme-owner") -> list[dict[str, Any]]:
+def health(running: Running, caller: str = "acme-owner") -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = running.get(caller, "/api/alerts/channels").json()
     return rows
 

@@ -19,6 +19,7 @@ from forebay_pool.model.types import UsageRecord as Metered
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store as PoolStore
 from forebay_wire import messages as wire
+from running_billing import Running
 from sqlalchemy import inspect
 
 Usage = Callable[..., UsageRecord]
@@ -47,7 +48,7 @@ def metered(record: UsageRecord) -> Metered:
     return Metered(**values, span=span, started_at_unix_ns=record.started_at_ns, close_reason="drained")
 
 
-def deliver(pool: PoolStore, running: Any) -> dict[str, int]:
+def deliver(pool: PoolStore, running: Running) -> dict[str, int]:
     """What the pool's outbox does."""
     rows = pool.undelivered("pool", 1000)
     answer: dict[str, int] = running.request("pool", "POST", "/api/usage", json={"records": [row.payload for row in rows]}).json()
@@ -56,7 +57,7 @@ def deliver(pool: PoolStore, running: Any) -> dict[str, int]:
 
 
 def test_restored_books_agree_and_take_what_came_since_once(
-    running_anywhere: Any, pool: PoolStore, usage: Usage, tmp_path: Path,
+    running_anywhere: Running, pool: PoolStore, usage: Usage, tmp_path: Path,
     postgres_programs: None, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     arguments = ["--pool", f"sqlite:///{tmp_path}/pool.sqlite", "--billing", running_anywhere.settings.database_url]
@@ -124,7 +125,7 @@ def test_the_pools_own_database_goes_back_and_the_pool_goes_on(
         store.close()
 
 
-def test_pool_and_billing_go_back_together(running: Any, pool: PoolStore, usage: Usage, tmp_path: Path) -> None:
+def test_pool_and_billing_go_back_together(running: Running, pool: PoolStore, usage: Usage, tmp_path: Path) -> None:
     """The pool's copy is the older one: what it had not delivered then, billing may have by its own copy."""
     databases = [database_of("billing", running.settings.database_url, {}), database_of("pool", f"sqlite:///{tmp_path}/pool.sqlite", {})]
     pool.write(Batch(records=[metered(usage("a/1"))]), deliver=True)

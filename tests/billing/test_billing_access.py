@@ -16,6 +16,7 @@ from forebay_billing.ledger.access import Scope, usage_scope
 from forebay_billing.model.types import UsageRecord
 from forebay_service.identity import OPERATE, SERVICE, TENANT, Identity, IdentityUnavailable, SeveralTenants
 from forebay_service.routes import handlers
+from running_billing import Running
 from tornado.web import RequestHandler
 
 ALL = ("pool", "operator", "acme-owner", "acme-billing", "acme-member", "globex-owner", "loner", "scopeless")
@@ -151,7 +152,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
 }
 
 
-def fill(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def fill(running: Running, usage: Callable[..., UsageRecord]) -> None:
     running.post_usage(
         usage("secret-1/1", user="acme-owner"),
         usage("secret-2/1", user="acme-member"),
@@ -161,7 +162,7 @@ def fill(running: Any, usage: Callable[..., UsageRecord]) -> None:
 
 
 @pytest.fixture
-def filled(running: Any, usage: Callable[..., UsageRecord]) -> Any:
+def filled(running: Running, usage: Callable[..., UsageRecord]) -> Any:
     fill(running, usage)
     return running
 

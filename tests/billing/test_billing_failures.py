@@ -18,10 +18,11 @@ from forebay_billing.ledger.writer import QUEUE_JOBS_MAX, Writer
 from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.reads import usage as usage_reads
 from forebay_billing.tables.engines import Engines, reading
+from running_billing import Running
 from sqlalchemy import event, text
 
 
-def path_of(running: Any) -> Path:
+def path_of(running: Running) -> Path:
     return Path(running.settings.database_url.removeprefix("sqlite:///"))
 
 
@@ -34,7 +35,7 @@ def counts(path: Path) -> list[int]:
     return [counted(path, f"SELECT count(*) FROM {table}") for table in ("usage", "transactions", "postings", "seals")]  # noqa: S608 - ours
 
 
-def bound_disk(running: Any, pages: int) -> None:
+def bound_disk(running: Running, pages: int) -> None:
     """From now on the writer's database has room for so many pages. Each of its connections has a bound of its own."""
 
     def bound(driver: Any, *_: Any) -> None:
@@ -51,7 +52,7 @@ def assert_unavailable(response: Any) -> None:
     assert response.headers["retry-after"] == "1"
 
 
-def test_a_locked_database_is_a_503_until_it_is_free(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_locked_database_is_a_503_until_it_is_free(running: Running, usage: Callable[..., UsageRecord]) -> None:
     lock = sqlite3.connect(path_of(running), isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
     try:
@@ -67,7 +68,7 @@ def test_a_locked_database_is_a_503_until_it_is_free(running: Any, usage: Callab
     assert "forebay_billing_store_unavailable_total 2.0" in running.get(None, "/metrics").text
 
 
-def test_a_full_disk_is_a_503_and_nothing_is_half_written(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_full_disk_is_a_503_and_nothing_is_half_written(running: Running, usage: Callable[..., UsageRecord]) -> None:
     assert running.post_usage(usage("a/1")).status_code == 200
     bound_disk(running, counted(path_of(running), "PRAGMA page_count"))
     long = [usage(f"long-{n}/1", span=Span("s", "cell", "x" * 2000, n)) for n in range(200)]
@@ -80,7 +81,7 @@ def test_a_full_disk_is_a_503_and_nothing_is_half_written(running: Any, usage: C
     assert running.get("acme-owner", "/api/statement", month="2026-11").status_code == 200
 
 
-def test_a_service_that_stops_answers_503_to_reads_and_writes_alike(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_service_that_stops_answers_503_to_reads_and_writes_alike(running: Running, usage: Callable[..., UsageRecord]) -> None:
     running.service.store.close()
     for response in (running.get("operator", "/api/prices"), running.get(None, "/health"), running.post_usage(usage("a/1"))):
         assert_unavailable(response)

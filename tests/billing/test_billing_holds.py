@@ -26,6 +26,7 @@ from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import usage as usage_writes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from running_billing import Running
 from sqlalchemy import select, text
 
 SECOND = 10**9
@@ -216,7 +217,9 @@ def test_any_order_and_repetition_ends_without_holds_and_owes_what_the_records_c
         desk.check()
 
 
-def test_many_callers_at_once_leave_nothing_held(running_anywhere: Any, usage: Usage, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_callers_at_once_leave_nothing_held(
+    running_anywhere: Running, usage: Usage, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Heartbeats, records and their repetitions from six threads while the service expires what it does not hear of."""
     records = [usage(f"lease-{n}/1", duration_ns=(n % 7) * SECOND, tenant=("acme", "globex")[n % 2]) for n in range(40)]
     going = threading.Event()
@@ -281,7 +284,7 @@ def test_the_service_expires_by_itself_what_it_does_not_hear_of(
         running.stop()
 
 
-def held_now(running: Any) -> int:
+def held_now(running: Running) -> int:
     (row,) = running.get("acme-owner", "/api/balance").json()["balances"]
     return int(row["held_nano"])
 
@@ -296,7 +299,7 @@ def held_now(running: Any) -> int:
         ({"started_at_ns": NOW_NS + 2 * HOUR}, "beyond its heartbeat"),
     ],
 )
-def test_a_lease_that_cannot_be_keeps_no_other_from_being_heard(running: Any, usage: Usage, changes: Any, where: str) -> None:
+def test_a_lease_that_cannot_be_keeps_no_other_from_being_heard(running: Running, usage: Usage, changes: Any, where: str) -> None:
     body = beat_body(usage("good-1/1"), usage("bad-1/1", **changes))
     for _ in range(2):
         answer = running.request("pool", "POST", "/api/heartbeats", json=body)
@@ -309,7 +312,7 @@ def test_a_lease_that_cannot_be_keeps_no_other_from_being_heard(running: Any, us
     assert entry["subject"].endswith("bad-1/1") and where in entry["after"]["message"]
 
 
-def test_a_heartbeat_whose_clock_is_an_hour_ahead_is_refused_as_a_whole(running: Any, usage: Usage) -> None:
+def test_a_heartbeat_whose_clock_is_an_hour_ahead_is_refused_as_a_whole(running: Running, usage: Usage) -> None:
     body = beat_body(usage("good-1/1"))
     answer = running.request("pool", "POST", "/api/heartbeats", json={**body, "sent_at_ns": NOW_NS + 2 * HOUR})
     assert answer.status_code == 400 and "compare the clocks" in answer.json()["error"]["message"]
@@ -317,5 +320,5 @@ def test_a_heartbeat_whose_clock_is_an_hour_ahead_is_refused_as_a_whole(running:
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"leases": 1}', b'{"source": "pool", "leases": []}'])
-def test_a_heartbeat_that_is_none_is_refused(running: Any, body: bytes) -> None:
+def test_a_heartbeat_that_is_none_is_refused(running: Running, body: bytes) -> None:
     assert running.request("pool", "POST", "/api/heartbeats", content=body).status_code == 400

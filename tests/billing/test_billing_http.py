@@ -15,6 +15,7 @@ import pytest
 from forebay_billing.http.handler import BODY_BYTES_MAX
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Span, UsageRecord
+from running_billing import Running
 
 pytestmark = pytest.mark.databases("sqlite")
 
@@ -36,7 +37,7 @@ def check_refusal(response: Any, status: int, code: str) -> str:
     return str(error["message"])
 
 
-def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
     records = [
         usage("a/1", duration_ns=HOUR_NS),
@@ -91,7 +92,7 @@ def test_usage_becomes_records_a_summary_and_a_statement(running_anywhere: Any, 
     assert statement["totals"] == [total]
 
 
-def test_a_price_change_applies_from_its_moment_on(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_price_change_applies_from_its_moment_on(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
     changed = run.set_price("small.64gb", price_nano_per_hour=3_600_000_000, currency="USD")
     expected = {
@@ -115,7 +116,7 @@ def test_a_price_change_applies_from_its_moment_on(running_anywhere: Any, usage:
     assert [(line["price_version"], line["cost_nano"]) for line in lines] == [(1, 8_333_333), (2, 105_000_000)]
 
 
-def test_a_surcharge_is_billed_by_devices_and_share_as_a_whole_rate(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_surcharge_is_billed_by_devices_and_share_as_a_whole_rate(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
     for model, nano in (("part", 7), ("whole", 3_600_000)):
         assert run.set_surcharge(model, nano, valid_from_ns=0).status_code == 200
@@ -136,7 +137,7 @@ def test_a_surcharge_is_billed_by_devices_and_share_as_a_whole_rate(running_anyw
     assert run.get("operator", "/api/check").json() == {"differences": []}
 
 
-def test_a_change_that_is_sent_twice_under_one_key_happens_once(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_change_that_is_sent_twice_under_one_key_happens_once(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
     run.post_usage(usage("a/1"))
     price = {"price_nano_per_hour": 7, "currency": "USD"}
@@ -156,14 +157,14 @@ def test_a_change_that_is_sent_twice_under_one_key_happens_once(running_anywhere
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "a\tb"])
-def test_a_key_that_cannot_be_is_refused(running: Any, key: str) -> None:
+def test_a_key_that_cannot_be_is_refused(running: Running, key: str) -> None:
     price = {"price_nano_per_hour": 7, "currency": "USD"}
     answer = running.request("operator", "PUT", "/api/prices/dev.1gb", json=price, headers={"Idempotency-Key": key})
     assert "Idempotency-Key" in check_refusal(answer, 400, "invalid")
     assert running.get("operator", "/api/prices", flavor="dev.1gb").json()[0]["version"] == 1
 
 
-def test_a_refused_change_may_be_sent_again_under_its_key(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_refused_change_may_be_sent_again_under_its_key(running: Running, usage: Callable[..., UsageRecord]) -> None:
     body = {"records": [asdict(usage("a/1", flavor="huge.1tb"))]}
     headers = {"Idempotency-Key": "one"}
     check_refusal(running.request("pool", "POST", "/api/usage", json=body, headers=headers), 422, "unpriced")
@@ -172,7 +173,7 @@ def test_a_refused_change_may_be_sent_again_under_its_key(running: Any, usage: C
         assert running.request("pool", "POST", "/api/usage", json=body, headers=headers).json() == {"accepted": 1, "duplicates": 0}
 
 
-def test_a_price_can_be_set_for_later(running: Any) -> None:
+def test_a_price_can_be_set_for_later(running: Running) -> None:
     later = running.clock.now_ns + HOUR_NS
     assert running.set_price("dev.1gb", price_nano_per_hour=0, currency="USD", valid_from_ns=later).json()["version"] == 2
     (now,) = running.get("operator", "/api/prices", flavor="dev.1gb").json()
@@ -197,7 +198,7 @@ def test_a_price_can_be_set_for_later(running: Any) -> None:
         ("Small.64GB", {"price_nano_per_hour": 1, "currency": "USD"}, 404, "unknown_flavor"),
     ],
 )
-def test_a_bad_price_is_refused_and_the_book_stays(running: Any, flavor: str, body: dict[str, Any], status: int, code: str) -> None:
+def test_a_bad_price_is_refused_and_the_book_stays(running: Running, flavor: str, body: dict[str, Any], status: int, code: str) -> None:
     before = running.get("operator", "/api/prices", history="1").json()
     check_refusal(running.set_price(flavor, **body), status, code)
     assert running.get("operator", "/api/prices", history="1").json() == before
@@ -223,7 +224,7 @@ def test_a_bad_price_is_refused_and_the_book_stays(running: Any, flavor: str, bo
         {"started_at_ns": Month(2026, 12).start_ns},
     ],
 )
-def test_a_bad_record_is_refused_and_so_is_its_batch(running: Any, usage: Callable[..., UsageRecord], change: dict[str, Any]) -> None:
+def test_a_bad_record_is_refused_and_so_is_its_batch(running: Running, usage: Callable[..., UsageRecord], change: dict[str, Any]) -> None:
     records = [asdict(usage("a/1")), {**asdict(usage("b/1")), **change}]
     check_refusal(running.request("pool", "POST", "/api/usage", json={"records": records}), 400, "invalid")
     assert running.get("pool", "/api/usage").json() == {"records": [], "next": None}
@@ -244,17 +245,17 @@ def test_a_bad_record_is_refused_and_so_is_its_batch(running: Any, usage: Callab
         b'{"records": ["\\ud800"]}',
     ],
 )
-def test_a_garbled_body_is_refused(running: Any, body: bytes) -> None:
+def test_a_garbled_body_is_refused(running: Running, body: bytes) -> None:
     check_refusal(running.request("pool", "POST", "/api/usage", content=body), 400, "invalid")
 
 
-def test_strange_but_honest_text_is_kept(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_strange_but_honest_text_is_kept(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     label = 'π/<b>"notebook\'s"</b> \U0001f98a.ipynb'
     assert running_anywhere.post_usage(usage("a/1", span=Span("s", "process", label, None))).status_code == 200
     assert running_anywhere.get("pool", "/api/usage").json()["records"][0]["span"]["label"] == label
 
 
-def test_batches_and_bodies_are_bounded(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_batches_and_bodies_are_bounded(running: Running, usage: Callable[..., UsageRecord]) -> None:
     thousand = [usage(f"{n}/1", span=Span("s", "cell", "\U0001f98a" * 2048, n)) for n in range(1000)]
     too_many = check_refusal(running.post_usage(*(usage(f"{n}/1") for n in range(1001))), 400, "invalid")
     assert "1000" in too_many
@@ -266,18 +267,18 @@ def test_batches_and_bodies_are_bounded(running: Any, usage: Callable[..., Usage
     assert running.post_usage().json() == {"accepted": 0, "duplicates": 0}
 
 
-def test_a_conflict_names_the_record_and_what_differs(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_conflict_names_the_record_and_what_differs(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     running_anywhere.post_usage(usage("a/1"))
     message = check_refusal(running_anywhere.post_usage(usage("b/1"), usage("a/1", user="eve")), 409, "conflict")
     assert "pool/a/1" in message and "'acme-member' is stored, 'eve' arrived" in message
     assert [record["id"] for record in running_anywhere.get("pool", "/api/usage").json()["records"]] == ["a/1"]
 
 
-def test_usage_of_a_flavor_without_a_price_is_refused(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_usage_of_a_flavor_without_a_price_is_refused(running: Running, usage: Callable[..., UsageRecord]) -> None:
     assert "'huge.1tb'" in check_refusal(running.post_usage(usage(flavor="huge.1tb")), 422, "unpriced")
 
 
-def test_usage_of_a_new_flavor_is_billed_once_an_operator_has_priced_it(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_usage_of_a_new_flavor_is_billed_once_an_operator_has_priced_it(running: Running, usage: Callable[..., UsageRecord]) -> None:
     record = usage(flavor="huge.1tb")
     check_refusal(running.post_usage(record), 422, "unpriced")
     price = {"price_nano_per_hour": 300, "currency": "USD", "valid_from_ns": 0}
@@ -290,7 +291,7 @@ def test_usage_of_a_new_flavor_is_billed_once_an_operator_has_priced_it(running:
     assert (row["flavor"], row["cost_nano"]) == ("huge.1tb", 5)
 
 
-def test_a_tenant_is_billed_in_its_own_currency(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_tenant_is_billed_in_its_own_currency(running: Running, usage: Callable[..., UsageRecord]) -> None:
     check_refusal(running.post_usage(usage(tenant="tokyo")), 422, "unpriced")
     running.set_price("small.64gb", price_nano_per_hour=288_000_000_000, currency="JPY")
     start = running.clock.now_ns
@@ -299,7 +300,7 @@ def test_a_tenant_is_billed_in_its_own_currency(running: Any, usage: Callable[..
     assert (line["currency"], line["amount"], line["cost_exact"]) == ("JPY", "5", "4.800000000000000000")
 
 
-def test_pages_of_usage_go_from_new_to_old_without_gap_or_repetition(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_pages_of_usage_go_from_new_to_old_without_gap_or_repetition(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     starts = [NOVEMBER.start_ns + (n // 3) * 10**9 for n in range(20)]
     running_anywhere.post_usage(*(usage(f"{n}/1", started_at_ns=start) for n, start in enumerate(starts)))
     seen: list[dict[str, Any]] = []
@@ -341,12 +342,12 @@ def test_pages_of_usage_go_from_new_to_old_without_gap_or_repetition(running_any
         ("/health", {"verbose": "1"}),
     ],
 )
-def test_a_bad_question_is_refused(running: Any, usage: Callable[..., UsageRecord], path: str, query: dict[str, str]) -> None:
+def test_a_bad_question_is_refused(running: Running, usage: Callable[..., UsageRecord], path: str, query: dict[str, str]) -> None:
     running.post_usage(usage())
     check_refusal(running.get("operator", path, **query), 400, "invalid")
 
 
-def test_what_does_not_exist_says_so(running: Any) -> None:
+def test_what_does_not_exist_says_so(running: Running) -> None:
     check_refusal(running.get("operator", "/api/statement", tenant="umbrella", month="2026-11"), 404, "unknown_tenant")
     check_refusal(running.get("operator", "/api/prices", flavor="huge.1tb"), 404, "unknown_flavor")
     check_refusal(running.get("operator", "/api/nothing"), 404, "not_found")
@@ -355,7 +356,7 @@ def test_what_does_not_exist_says_so(running: Any) -> None:
     check_refusal(running.request("operator", "POST", "/api/corrections", json=body), 404, "unknown_record")
 
 
-def test_a_connection_outlives_every_refusal(running: Any) -> None:
+def test_a_connection_outlives_every_refusal(running: Running) -> None:
     with socket.create_connection(("127.0.0.1", running.service.port), timeout=30) as connection, connection.makefile("rb") as answers:
         for method, path, status in (
             ("GET", "/nothing", 404),
@@ -370,12 +371,14 @@ def test_a_connection_outlives_every_refusal(running: Any) -> None:
             answers.read(length)
 
 
-def test_a_new_tenant_sees_its_own_empty_statement(running: Any) -> None:
+def test_a_new_tenant_sees_its_own_empty_statement(running: Running) -> None:
     statement = running.get("acme-owner", "/api/statement", month="2026-11").json()
     assert (statement["tenant"], statement["lines"], statement["totals"]) == ("acme", [], [])
 
 
-def test_a_correction_credits_the_present_month_and_leaves_the_past_alone(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_correction_credits_the_present_month_and_leaves_the_past_alone(
+    running_anywhere: Running, usage: Callable[..., UsageRecord]
+) -> None:
     run = running_anywhere
     run.post_usage(usage("a/1", duration_ns=HOUR_NS), usage("b/1", duration_ns=HOUR_NS))
     november = run.get("acme-owner", "/api/statement", month="2026-11").json()
@@ -393,7 +396,7 @@ def test_a_correction_credits_the_present_month_and_leaves_the_past_alone(runnin
     assert corrected == {"a/1": run.clock.now_ns, "b/1": None}
 
 
-def test_a_record_across_the_month_end_is_stated_in_both_months(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_record_across_the_month_end_is_stated_in_both_months(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
     run.clock.now_ns = Month(2026, 12).start_ns + 10 * HOUR_NS
     run.post_usage(usage("a/1", started_at_ns=NOVEMBER.end_ns - 1, duration_ns=HOUR_NS), usage("b/1", started_at_ns=NOVEMBER.end_ns))
@@ -403,7 +406,7 @@ def test_a_record_across_the_month_end_is_stated_in_both_months(running_anywhere
     assert november["lines"][0]["cost_exact"] == "0.000000000000555556"
 
 
-def test_the_statement_as_csv_is_exact_and_safe_in_a_spreadsheet(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_the_statement_as_csv_is_exact_and_safe_in_a_spreadsheet(running: Running, usage: Callable[..., UsageRecord]) -> None:
     running.post_usage(usage("a/1", duration_ns=HOUR_NS), usage("b/1", user='=HYPERLINK("evil"),x'))
     response = running.get("acme-owner", "/api/statement", month="2026-11", format="csv")
     assert response.headers["content-type"] == "text/csv; charset=utf-8"
@@ -415,7 +418,7 @@ def test_the_statement_as_csv_is_exact_and_safe_in_a_spreadsheet(running: Any, u
     ]
 
 
-def test_the_statement_as_a_page_escapes_names_and_carries_no_script(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_the_statement_as_a_page_escapes_names_and_carries_no_script(running: Running, usage: Callable[..., UsageRecord]) -> None:
     running.post_usage(usage("a/1", duration_ns=HOUR_NS), usage("b/1", user="<script>alert(1)</script>"))
     response = running.get("acme-owner", "/api/statement", month="2026-11", format="html")
     assert response.headers["content-type"] == "text/html; charset=utf-8"
@@ -427,7 +430,7 @@ def test_the_statement_as_a_page_escapes_names_and_carries_no_script(running: An
     assert "No device time" in running.get("acme-owner", "/api/statement", month="2026-10", format="html").text
 
 
-def test_metrics_count_what_happened(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_metrics_count_what_happened(running: Running, usage: Callable[..., UsageRecord]) -> None:
     running.post_usage(usage("a/1", duration_ns=HOUR_NS), usage("a/1", duration_ns=HOUR_NS))
     text = running.get(None, "/metrics").text
     for line in (
@@ -443,7 +446,7 @@ def test_metrics_count_what_happened(running: Any, usage: Callable[..., UsageRec
     assert "acme-member" not in text
 
 
-def test_a_method_that_nobody_knows_makes_no_series_of_its_own(running: Any) -> None:
+def test_a_method_that_nobody_knows_makes_no_series_of_its_own(running: Running) -> None:
     for method in ("BREW", "PROPFIND"):
         running.request(None, method, "/api/prices")
     text = running.get(None, "/metrics").text
@@ -476,7 +479,7 @@ def test_a_second_start_finds_the_state_of_the_first(
     ],
 )
 def test_refused_usage_is_in_the_audit_once_and_changes_nothing(
-    running: Any, usage: Callable[..., UsageRecord], changes: dict[str, Any], status: int, code: str, says: str
+    running: Running, usage: Callable[..., UsageRecord], changes: dict[str, Any], status: int, code: str, says: str
 ) -> None:
     running.post_usage(usage("known-1/1"))
     before = running.get("operator", "/api/summary").json()

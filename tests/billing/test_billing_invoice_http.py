@@ -14,6 +14,7 @@ from forebay_billing.model.currencies import DECIMALS
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import PARKED, UsageRecord
 from pypdf import PdfReader
+from running_billing import Running
 
 pytestmark = pytest.mark.databases("postgresql")
 
@@ -41,7 +42,7 @@ CONDITIONAL = {
 
 
 @pytest.fixture
-def filled(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> Any:
+def filled(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> Any:
     """Two users of acme and one of globex in November; the clock stands in December."""
     running = running_anywhere
     assert running.request("operator", "PUT", "/api/profiles/acme", json=SEOUL).status_code == 200
@@ -62,7 +63,7 @@ def finalised(filled: Any) -> Any:
     return filled
 
 
-def post(running: Any, path: str, caller: str = "operator", **body: Any) -> Any:
+def post(running: Running, path: str, caller: str = "operator", **body: Any) -> Any:
     return running.request(caller, "POST", path, json=body)
 
 
@@ -119,7 +120,7 @@ def test_the_pdf_reads_as_the_invoice(finalised: Any) -> None:
     assert "에이크미" in text
 
 
-def test_a_pdf_of_many_lines_repeats_its_header(running: Any, usage: Callable[..., UsageRecord], clock: Any) -> None:
+def test_a_pdf_of_many_lines_repeats_its_header(running: Running, usage: Callable[..., UsageRecord], clock: Any) -> None:
     running.post_usage(*(usage(f"l-{n}/1", user=f"user-{n:03}<&") for n in range(120)))
     clock.now_ns = DECEMBER.start_ns
     answer = running.get("acme-owner", "/api/drafts", month="2026-11", format="pdf")
@@ -145,7 +146,7 @@ def test_page_and_csv_show_the_same_numbers_and_nothing_a_name_could_do(finalise
     assert "<script>" not in draft.text and "&lt;script&gt;" in draft.text
 
 
-def focus_rows(running: Any, caller: str, path: str, **query: Any) -> list[dict[str, str]]:
+def focus_rows(running: Running, caller: str, path: str, **query: Any) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(running.get(caller, path, **query).text)))
 
 
@@ -225,7 +226,7 @@ def test_a_credit_note_has_rows_in_focus_in_the_month_it_was_issued_in(finalised
     assert not any(row["InvoiceId"].startswith("CN") for row in focus_rows(finalised, "operator", "/api/focus", month="2026-11"))
 
 
-def test_parked_memory_has_its_quantity_in_every_document(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_parked_memory_has_its_quantity_in_every_document(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     run = running_anywhere
     price = {"price_nano_per_gib_hour": 1_000_000_007, "valid_from_ns": NOVEMBER.start_ns}
     assert run.request("operator", "PUT", "/api/parked-prices/USD", json=price).status_code == 200
@@ -350,7 +351,7 @@ def test_the_wrong_person_gets_nothing_and_changes_nothing(finalised: Any) -> No
     assert before == (finalised.get("operator", "/api/invoices").json(), finalised.get("operator", "/api/credits").json())
 
 
-def test_a_profile_keeps_what_is_not_given_and_what_is_no_profile_is_refused(running: Any) -> None:
+def test_a_profile_keeps_what_is_not_given_and_what_is_no_profile_is_refused(running: Running) -> None:
     def put(caller: str, **body: Any) -> Any:
         return running.request(caller, "PUT", "/api/profiles/acme", json=body)
 
@@ -364,13 +365,13 @@ def test_a_profile_keeps_what_is_not_given_and_what_is_no_profile_is_refused(run
 
 
 @pytest.mark.parametrize("path", ["invoices/%00", "invoices/INV-1%00", "invoices/%00/lines/x", "credit-notes/%00", "drafts/lines/%00"])
-def test_a_nul_in_a_path_is_refused_on_each_database(running_anywhere: Any, path: str) -> None:
+def test_a_nul_in_a_path_is_refused_on_each_database(running_anywhere: Running, path: str) -> None:
     answer = running_anywhere.get("operator", f"/api/{path}", **({"tenant": "acme", "month": "2026-11"} if "drafts" in path else {}))
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid"), answer.text
 
 
 @pytest.mark.parametrize("name", ['=HYPERLINK("http://evil")', "+1+1", "@SUM(1)", "-2+3"])
-def test_no_name_in_any_export_is_a_formula(running: Any, usage: Callable[..., UsageRecord], clock: Any, name: str) -> None:
+def test_no_name_in_any_export_is_a_formula(running: Running, usage: Callable[..., UsageRecord], clock: Any, name: str) -> None:
     running.request("acme-owner", "PUT", "/api/profiles/acme", json={"legal_name": name})
     running.post_usage(usage("a/1", user=name))
     clock.now_ns = DECEMBER.start_ns

@@ -29,6 +29,7 @@ from forebay_billing.writes import usage as usage_writes
 from forebay_billing.writes.invoices import Conditions
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from running_billing import Running
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
@@ -248,7 +249,7 @@ def test_a_segment_that_is_missing_or_changed_is_found(usage: Callable[..., Usag
             assert {found.between for found in checks.differences(connection)} == {"segments and postings", "usage and segments"}
 
 
-def test_the_service_takes_it_and_shows_it_in_gib_hours(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_the_service_takes_it_and_shows_it_in_gib_hours(running: Running, usage: Callable[..., UsageRecord]) -> None:
     first = running.request("operator", "PUT", "api/parked-prices/USD", json={"price_nano_per_gib_hour": 10**9, "valid_from_ns": 0})
     assert first.status_code == 200, first.text
     assert running.post_usage(parked(usage)).json() == {"accepted": 1, "duplicates": 0}
@@ -269,7 +270,7 @@ LEASED_NANO = round(2 * 10**9 / 60)
 
 
 @pytest.fixture
-def billed(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> Any:
+def billed(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> Any:
     """A lease of a minute, and parked bytes that cost far more."""
     body = {"price_nano_per_gib_hour": 10**9, "valid_from_ns": 0}
     assert running_anywhere.request("operator", "PUT", "api/parked-prices/USD", json=body).status_code == 200
@@ -340,7 +341,7 @@ def test_previews_and_plans_count_it(billed: Any) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"flavor": PARKED}, {"parked_bytes": 5}, {"flavor": PARKED, "parked_bytes": 0}])
-def test_a_record_is_of_parked_bytes_or_of_a_lease(running: Any, usage: Callable[..., UsageRecord], changes: dict[str, Any]) -> None:
+def test_a_record_is_of_parked_bytes_or_of_a_lease(running: Running, usage: Callable[..., UsageRecord], changes: dict[str, Any]) -> None:
     body = {"records": [asdict(usage()) | changes]}
     assert running.request("pool", "POST", "api/usage", json=body).status_code == 400
     assert running.get("operator", "api/usage").json()["records"] == []

@@ -12,6 +12,7 @@ from forebay_billing.model.types import UsageRecord
 from forebay_billing.reads import plans
 from forebay_billing.rules.plans import Plan, Terms, Tier
 from forebay_billing.tables import schema
+from running_billing import Running
 from sqlalchemy import select
 
 pytestmark = pytest.mark.databases("sqlite")
@@ -40,7 +41,7 @@ def put(run: Any, tenant: str = "acme", caller: str = "operator", **changes: Any
 
 
 @pytest.fixture
-def run(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> Any:
+def run(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> Any:
     """Two tenants are known by their usage."""
     records = usage("a/1"), usage("b/1", tenant="globex", user="globex-owner")
     assert running_anywhere.post_usage(*records).status_code == 200

@@ -8,40 +8,41 @@ from threading import Barrier
 from typing import Any
 
 import pytest
+from running_billing import Running
 
 WRITERS = 6
 CURRENCIES = ("USD", "EUR", "JPY", "GBP", "CHF", "KRW", "SEK", "NOK", "AUD", "CAD", "NZD", "DKK")
 SOMETHING_ELSE = '"something-else"'
 
 
-def budget(running: Any) -> dict[str, Any]:
+def budget(running: Running) -> dict[str, Any]:
     found: list[dict[str, Any]] = running.get("operator", "/api/budgets", tenant="acme").json()
     return found[0]
 
 
-def profile(running: Any) -> dict[str, Any]:
+def profile(running: Running) -> dict[str, Any]:
     found = running.get("operator", "/api/profiles/acme")
     assert found.headers["ETag"] == found.json()["etag"] == running.get("operator", "/api/tenants", tenant="acme").json()[0]["profile_etag"]
     answer: dict[str, Any] = found.json()
     return answer
 
 
-def plan(running: Any) -> dict[str, Any]:
+def plan(running: Running) -> dict[str, Any]:
     found: list[dict[str, Any]] = running.get("operator", "/api/plans", tenant="acme", history=1).json()
     return found[-1]
 
 
-def price(running: Any) -> dict[str, Any]:
+def price(running: Running) -> dict[str, Any]:
     found: list[dict[str, Any]] = running.get("operator", "/api/prices", flavor="dev.1gb", history=1).json()
     return [one for one in found if one["currency"] == "EUR"][-1]
 
 
-def surcharge(running: Any) -> dict[str, Any]:
+def surcharge(running: Running) -> dict[str, Any]:
     found: list[dict[str, Any]] = running.get("operator", "/api/surcharges", history=1).json()
     return found[-1]
 
 
-def parked_price(running: Any) -> dict[str, Any]:
+def parked_price(running: Running) -> dict[str, Any]:
     found: list[dict[str, Any]] = running.get("operator", "/api/parked-prices").json()
     return found[-1]
 
@@ -59,7 +60,7 @@ CHANGES = ("budget.set", "profile.change", "plan.change", "price.change")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_of_writers_with_one_tag_one_wins_and_the_others_change_nothing(running_anywhere: Any, kind: str) -> None:
+def test_of_writers_with_one_tag_one_wins_and_the_others_change_nothing(running_anywhere: Running, kind: str) -> None:
     path, body, read = KINDS[kind]
     begin = Barrier(WRITERS)
 
@@ -82,7 +83,7 @@ def test_of_writers_with_one_tag_one_wins_and_the_others_change_nothing(running_
     assert len([entry for entry in entries if entry["action"] in CHANGES]) == 2
 
 
-def test_of_writers_of_the_price_list_with_one_tag_one_wins_and_the_others_change_nothing(running_anywhere: Any) -> None:
+def test_of_writers_of_the_price_list_with_one_tag_one_wins_and_the_others_change_nothing(running_anywhere: Running) -> None:
     before = running_anywhere.get("operator", "/api/price-list")
     begin = Barrier(WRITERS)
 
@@ -104,7 +105,7 @@ def test_of_writers_of_the_price_list_with_one_tag_one_wins_and_the_others_chang
     assert again.status_code == 200, "the text says which prices are in force, the tag only which there are"
 
 
-def test_a_price_that_is_to_come_counts_among_those_that_a_change_expects(running_anywhere: Any) -> None:
+def test_a_price_that_is_to_come_counts_among_those_that_a_change_expects(running_anywhere: Running) -> None:
     def put(nano: int, headers: dict[str, str], **more: int) -> Any:
         body = {"currency": "USD", "price_nano_per_hour": nano, **more}
         return running_anywhere.request("operator", "PUT", "/api/prices/dev.1gb", json=body, headers=headers)
@@ -118,7 +119,7 @@ def test_a_price_that_is_to_come_counts_among_those_that_a_change_expects(runnin
     assert put(6, {"If-Match": now["etag"]}).status_code == 200
 
 
-def test_a_refusal_says_what_happened_and_a_change_without_a_condition_is_done_as_ever(running: Any) -> None:
+def test_a_refusal_says_what_happened_and_a_change_without_a_condition_is_done_as_ever(running: Running) -> None:
     body = {"tenant": "acme", "limit_nano": 1, "new": True}
     refused = running.request("operator", "PUT", "/api/budgets", json=body, headers={"If-Match": SOMETHING_ELSE})
     assert (refused.status_code, refused.json()["error"]["code"]) == (412, "precondition_failed")
@@ -129,7 +130,7 @@ def test_a_refusal_says_what_happened_and_a_change_without_a_condition_is_done_a
     assert (malformed.status_code, malformed.json()["error"]["code"]) == (400, "invalid")
 
 
-def test_a_budget_that_was_changed_meanwhile_is_not_removed(running_anywhere: Any) -> None:
+def test_a_budget_that_was_changed_meanwhile_is_not_removed(running_anywhere: Running) -> None:
     set_to = {number: {"tenant": "acme", "limit_nano": number, "new": True} for number in (1, 2)}
     first = running_anywhere.request("operator", "PUT", "/api/budgets", json=set_to[1]).json()
     second = running_anywhere.request("operator", "PUT", "/api/budgets", json=set_to[2]).json()
@@ -139,7 +140,7 @@ def test_a_budget_that_was_changed_meanwhile_is_not_removed(running_anywhere: An
     assert running_anywhere.request("operator", "DELETE", path, headers={"If-Match": second["etag"]}).status_code == 200
 
 
-def test_a_member_who_may_not_know_the_limit_gets_no_tag_that_it_could_be_guessed_from(running: Any) -> None:
+def test_a_member_who_may_not_know_the_limit_gets_no_tag_that_it_could_be_guessed_from(running: Running) -> None:
     running.request("operator", "PUT", "/api/budgets", json={"tenant": "acme", "limit_nano": 5, "new": True})
     (seen,) = running.get("acme-member", "/api/budgets").json()
     assert seen["limit_nano"] is None and seen["etag"] is None

@@ -13,6 +13,7 @@ from forebay_billing.rules.plans import Terms, Usage, adjustments, list_grains
 from forebay_billing.rules.previews import Rated, RatedBytes, preview
 from hypothesis import given
 from hypothesis import strategies as st
+from running_billing import Running
 
 pytestmark = pytest.mark.databases("postgresql")
 
@@ -87,7 +88,7 @@ def test_what_is_proposed_comes_to_what_the_same_usage_costs_at_that_price_surch
 
 
 @pytest.fixture
-def run(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> Any:
+def run(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> Any:
     """Two hours of acme, one of them corrected in the same month, and an hour of globex with a surcharge, all in October."""
     running_anywhere.clock.now_ns = OCTOBER.end_ns - HOUR_NS
     hour = {"started_at_ns": OCTOBER.start_ns + 5 * HOUR_NS, "duration_ns": HOUR_NS}

@@ -14,6 +14,7 @@ from forebay_billing.rules.price_list import STEPS_MAX, Change, PriceList, Step,
 from forebay_billing.rules.prices import TIME_NS_MAX, Past, PriceBook
 from hypothesis import given
 from hypothesis import strategies as st
+from running_billing import Running
 
 pytestmark = pytest.mark.databases("sqlite")
 
@@ -254,7 +255,7 @@ def audit(run: Any, **query: Any) -> list[dict[str, Any]]:
     return entries
 
 
-def test_a_list_is_exported_compared_applied_once_and_found_in_the_audit(running_anywhere: Any) -> None:
+def test_a_list_is_exported_compared_applied_once_and_found_in_the_audit(running_anywhere: Running) -> None:
     run = running_anywhere
     exported = run.get("acme-member", "/api/price-list")
     assert exported.headers["content-type"].startswith("application/yaml")
@@ -293,7 +294,7 @@ def test_a_list_is_exported_compared_applied_once_and_found_in_the_audit(running
 
 @pytest.mark.parametrize("nothing", ["[]", "[{per_hour: 0}]"])
 def test_a_first_surcharge_that_was_scheduled_is_cancelled_by_the_list_and_so_is_a_first_price_of_parked_bytes(
-    running: Any, nothing: str
+    running: Running, nothing: str
 ) -> None:
     soon = "[{from: 2026-12-01T00:00:00Z, per_hour: 0.36}]"
     scheduled = f"surcharges: {{MI250: {{USD: {soon}}}}}\nparked: {{USD: {soon.replace('per_hour', 'per_gib_hour')}}}"
@@ -306,7 +307,7 @@ def test_a_first_surcharge_that_was_scheduled_is_cancelled_by_the_list_and_so_is
     assert put(running, text).json() == put(running, cancelled).json() == {"changes": []}
 
 
-def test_whoever_still_sends_prices_per_second_is_told_so_in_one_sentence(running: Any) -> None:
+def test_whoever_still_sends_prices_per_second_is_told_so_in_one_sentence(running: Running) -> None:
     sentence = "prices are kept per hour: instead of {0}_nano_per_second send {0}_nano_per_hour, which is 3600 times as much."
     for kind, path in (("price", "prices/small.64gb"), ("surcharge", "surcharges/MI250")):
         body = {f"{kind}_nano_per_second": 1, "currency": "USD"}
@@ -317,7 +318,7 @@ def test_whoever_still_sends_prices_per_second_is_told_so_in_one_sentence(runnin
         assert sentence.format(kind) in running.request("operator", "POST", "/api/preview", json=preview).json()["error"]["message"]
 
 
-def test_a_surcharge_is_set_listed_refused_and_found_in_the_audit(running_anywhere: Any, usage: Any) -> None:
+def test_a_surcharge_is_set_listed_refused_and_found_in_the_audit(running_anywhere: Running, usage: Any) -> None:
     run = running_anywhere
     assert run.get("acme-member", "/api/surcharges").json() == []
     first = run.set_surcharge("MI250", 100_000, valid_from_ns=0)
@@ -345,7 +346,7 @@ def test_a_surcharge_is_set_listed_refused_and_found_in_the_audit(running_anywhe
     assert run.get("operator", "/api/check").json() == {"differences": []}
 
 
-def test_a_list_of_which_one_price_is_refused_changes_nothing_and_leaves_an_audit_row(running_anywhere: Any, usage: Any) -> None:
+def test_a_list_of_which_one_price_is_refused_changes_nothing_and_leaves_an_audit_row(running_anywhere: Running, usage: Any) -> None:
     run = running_anywhere
     assert run.post_usage(usage()).status_code == 200
     text = """
@@ -364,7 +365,7 @@ prices:
     assert entry["who"] == "operator" and entry["after"]["asked"]["text"] == text and entry["after"]["code"] == "already_rated"
 
 
-def test_a_price_that_would_change_a_closed_period_is_refused_by_name_with_an_audit_row(running_anywhere: Any) -> None:
+def test_a_price_that_would_change_a_closed_period_is_refused_by_name_with_an_audit_row(running_anywhere: Running) -> None:
     run = running_anywhere
     run.service.store.submit(lambda books: books.finalise("acme", Month(2026, 10), run.clock.now_ns)).result()
     for body in ({"valid_from_ns": Month(2026, 10).end_ns - 1}, {"valid_from_ns": 5}):
@@ -391,20 +392,20 @@ def test_a_price_that_would_change_a_closed_period_is_refused_by_name_with_an_au
         ("USD", {}, 400, "invalid"),
     ],
 )
-def test_a_bad_price_of_parked_bytes_is_refused(running: Any, currency: str, body: dict[str, Any], status: int, code: str) -> None:
+def test_a_bad_price_of_parked_bytes_is_refused(running: Running, currency: str, body: dict[str, Any], status: int, code: str) -> None:
     refused = running.request("operator", "PUT", f"/api/parked-prices/{currency}", json=body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
     assert running.get("operator", "/api/parked-prices").json() == []
     assert len(audit(running, action="price.change.refused")) == (code != "invalid")
 
 
-def test_a_body_that_is_no_list_is_refused(running: Any) -> None:
+def test_a_body_that_is_no_list_is_refused(running: Running) -> None:
     for content, status, code in ((b"\xff", 400, "invalid"), (b"x", 400, "invalid_price_list"), (b"#" * 300_000, 413, "too_large")):
         refused = running.request("operator", "PUT", "/api/price-list", content=content)
         assert (refused.status_code, refused.json()["error"]["code"]) == (status, code)
 
 
-def test_the_audit_is_read_in_pages_newest_first(running: Any) -> None:
+def test_the_audit_is_read_in_pages_newest_first(running: Running) -> None:
     for price in range(5):
         running.clock.now_ns += 1
         running.set_price("dev.1gb", price_nano_per_hour=price, currency="USD")

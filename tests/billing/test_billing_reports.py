@@ -14,6 +14,7 @@ from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.rules.retries import GIVE_UP_NS
 from forebay_billing.tasks import monthly_reports
 from pypdf import PdfReader
+from running_billing import Running
 
 from tests.billing.test_alerts import Post, post  # noqa: F401 - a fixture
 
@@ -42,7 +43,7 @@ def serving(
         service.stop()
 
 
-def step(running: Any, seconds: float = 0) -> None:
+def step(running: Running, seconds: float = 0) -> None:
     running.clock.now_ns += int(seconds * SECOND_NS)
     running._run(running.service.reports.step())
 
@@ -51,7 +52,7 @@ def pages(content: bytes) -> str:
     return "\n".join(page.extract_text() for page in PdfReader(io.BytesIO(content)).pages)
 
 
-def use(running: Any, usage: Make) -> None:
+def use(running: Running, usage: Make) -> None:
     answer = running.post_usage(
         usage("a/1", span=Span("s", "cell", "digits.ipynb", 3), duration_ns=3600 * SECOND_NS),
         usage("b/1", user="민수", span=Span("s", "process", "python train.py <b>", None), started_at_ns=NOVEMBER.start_ns + 3 * DAY_NS),
@@ -61,16 +62,16 @@ def use(running: Any, usage: Make) -> None:
     assert answer.status_code == 200, answer.text
 
 
-def recipients(running: Any, caller: str = "acme-owner") -> list[dict[str, Any]]:
+def recipients(running: Running, caller: str = "acme-owner") -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = running.get(caller, "/api/reports/recipients").json()
     return rows
 
 
-def subscribe(running: Any, target: str = "money@acme.example", caller: str = "acme-owner", **more: Any) -> Any:
+def subscribe(running: Running, target: str = "money@acme.example", caller: str = "acme-owner", **more: Any) -> Any:
     return running.request(caller, "POST", "/api/reports/recipients", json={"target": target, **more})
 
 
-def test_a_report_says_what_the_summary_says_on_both_databases(running_anywhere: Any, usage: Make) -> None:
+def test_a_report_says_what_the_summary_says_on_both_databases(running_anywhere: Running, usage: Make) -> None:
     use(running_anywhere, usage)
     answer = running_anywhere.get("acme-billing", "/api/reports", month="2026-11")
     assert answer.status_code == 200, answer.text

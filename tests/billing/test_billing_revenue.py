@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from forebay_billing.writes import revenue
+from running_billing import Running
 
 Make = Callable[..., Any]
 HOUR_NS, DAY_NS = 3_600 * 10**9, 86_400 * 10**9
@@ -23,7 +24,7 @@ def folded(run: Any) -> list[tuple[int, int]]:
     return [(row["hour_ns"], row["amount_nano"]) for row in rows]
 
 
-def test_each_hour_has_what_was_booked_in_it_less_what_was_taken_back(running_anywhere: Any, usage: Make, clock: Any) -> None:
+def test_each_hour_has_what_was_booked_in_it_less_what_was_taken_back(running_anywhere: Running, usage: Make, clock: Any) -> None:
     run, hour_ns = running_anywhere, clock.now_ns - clock.now_ns % HOUR_NS
     assert folded(run) == []
     run.post_usage(usage("a/1", duration_ns=WHOLE_NS), usage("b/1", duration_ns=WHOLE_NS))
@@ -38,7 +39,7 @@ def test_each_hour_has_what_was_booked_in_it_less_what_was_taken_back(running_an
 
 
 def test_many_postings_are_summed_up_in_parts_and_none_is_passed_by(
-    running: Any, usage: Make, clock: Any, monkeypatch: pytest.MonkeyPatch
+    running: Running, usage: Make, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(revenue, "POSTINGS_MAX", 3)
     for number in range(8):
@@ -47,7 +48,7 @@ def test_many_postings_are_summed_up_in_parts_and_none_is_passed_by(
     assert [amount for _, amount in folded(running)] == [8 * cost]
 
 
-def test_hours_are_kept_for_31_days_and_nothing_is_counted_again_after_them(running: Any, usage: Make, clock: Any) -> None:
+def test_hours_are_kept_for_31_days_and_nothing_is_counted_again_after_them(running: Running, usage: Make, clock: Any) -> None:
     running.post_usage(usage("a/1", duration_ns=WHOLE_NS))
     first = folded(running)
     clock.now_ns += 40 * DAY_NS

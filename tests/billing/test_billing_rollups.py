@@ -20,6 +20,7 @@ from forebay_billing.tables.engines import Engines, open_engines, reading, writi
 from forebay_billing.writes import prices as prices_writes
 from forebay_billing.writes import rollups
 from forebay_billing.writes import usage as usage_writes
+from running_billing import Running
 from sqlalchemy import select
 
 Make = Callable[..., UsageRecord]
@@ -195,7 +196,7 @@ def test_a_window_is_covered_once_by_the_largest_stretches() -> None:
     assert levels_for(("notebook",)) == levels_for(("user", "day")) == ()
 
 
-def test_operators_find_tenants_users_and_invoices_by_words(running_anywhere: Any, usage: Make) -> None:
+def test_operators_find_tenants_users_and_invoices_by_words(running_anywhere: Running, usage: Make) -> None:
     run = running_anywhere
     then_ns = NOVEMBER.start_ns - DAY_NS
     records = [usage(f"{n}/1", tenant="acme", user=f"User_{n}", started_at_ns=then_ns, duration_ns=HOUR_NS) for n in range(12)]

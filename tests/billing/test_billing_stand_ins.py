@@ -17,6 +17,7 @@ from forebay_wire.texts import label_of, name_of
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from running_billing import Running
 
 Usage = Callable[..., UsageRecord]
 ANY = st.text(st.characters(codec=None, exclude_categories=()), max_size=40) | st.text(min_size=1, max_size=3).map(lambda text: text * 1000)
@@ -27,7 +28,7 @@ def sent(usage: UsageRecord, **changes: Any) -> dict[str, Any]:
     return {**asdict(usage), **changes}
 
 
-def test_device_time_is_metered_whatever_its_notebook_is_called(running_anywhere: Any, usage: Usage) -> None:
+def test_device_time_is_metered_whatever_its_notebook_is_called(running_anywhere: Running, usage: Usage) -> None:
     running, long = running_anywhere, "u" * 200
     batch = {"records": [sent(usage("a/1")), sent(usage("b/1"), span=SPAN, user=long), sent(usage("c/1"), span={**SPAN, "id": "\0" * 9})]}
     for accepted in (3, 0):
@@ -42,7 +43,7 @@ def test_device_time_is_metered_whatever_its_notebook_is_called(running_anywhere
     assert 'rows_set_aside_total{kind="usage",outcome="metered"} 4.0' in running.get(None, "/metrics").text
 
 
-def test_the_lease_of_an_odd_notebook_counts_against_budgets_and_so_do_the_others(running: Any, usage: Usage) -> None:
+def test_the_lease_of_an_odd_notebook_counts_against_budgets_and_so_do_the_others(running: Running, usage: Usage) -> None:
     rows = [sent(usage("a-1/1"), record="a-1/1"), sent(usage("b-1/1"), record="b-1/1", span=SPAN)]
     for row in rows:
         del row["id"], row["source"], row["close_reason"], row["parked_bytes"], row["energy_mj"]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from fractions import Fraction
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 from forebay_billing.documents.usage import co2_mg
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Span, UsageRecord
+from running_billing import Running
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
@@ -29,7 +29,7 @@ def cell(number: int | None, label: str = "a.ipynb") -> Span:
     return Span(f"{label} {number}", "process" if number is None else "cell", label, number)
 
 
-def test_usage_is_summed_by_notebook_and_cell(running_anywhere: Any, usage: Make) -> None:
+def test_usage_is_summed_by_notebook_and_cell(running_anywhere: Running, usage: Make) -> None:
     running_anywhere.post_usage(
         usage("a/1", span=cell(3), duration_ns=10**9),
         usage("b/1", span=cell(3), duration_ns=2 * 10**9),
@@ -46,7 +46,7 @@ def test_usage_is_summed_by_notebook_and_cell(running_anywhere: Any, usage: Make
     assert {record["id"] for record in page["records"]} == {"a/1", "b/1"}
 
 
-def test_cells_are_told_apart_by_their_ids_and_without_by_session_and_number(running_anywhere: Any, usage: Make) -> None:
+def test_cells_are_told_apart_by_their_ids_and_without_by_session_and_number(running_anywhere: Running, usage: Make) -> None:
     """A kernel that starts anew counts from 1 again: its cell 3 may be another one, and a cell keeps its id whatever its number."""
     running_anywhere.post_usage(
         usage("a/1", session="one", span=replace(cell(3), cell_id="load", first_line="x = load()"), duration_ns=10**9),
@@ -70,7 +70,7 @@ def test_cells_are_told_apart_by_their_ids_and_without_by_session_and_number(run
 
 @pytest.mark.parametrize(("zone", "days"), [("UTC", ["2026-11-09", "2026-11-10"]), ("Asia/Seoul", ["2026-11-10"])])
 def test_a_day_is_the_viewers_and_what_lasts_over_midnight_counts_on_both(
-    running_anywhere: Any, usage: Make, zone: str, days: list[str]
+    running_anywhere: Running, usage: Make, zone: str, days: list[str]
 ) -> None:
     midnight_ns = NOVEMBER.start_ns + 9 * DAY_NS
     running_anywhere.post_usage(usage("a/1", started_at_ns=midnight_ns - HOUR_NS, duration_ns=3 * HOUR_NS))
@@ -81,7 +81,7 @@ def test_a_day_is_the_viewers_and_what_lasts_over_midnight_counts_on_both(
     assert [row["leases"] for row in rows] == [1, 0][: len(days)], "the lease counts where it began"
 
 
-def test_days_of_25_and_23_hours_are_whole_days(running_anywhere: Any, usage: Make) -> None:
+def test_days_of_25_and_23_hours_are_whole_days(running_anywhere: Running, usage: Make) -> None:
     berlin = ZoneInfo("Europe/Berlin")
     moments = ((24, 23), (25, 0), (25, 23), (26, 0))
     starts = [int(datetime(2026, 10, day, hour, 30, tzinfo=berlin).timestamp()) * 10**9 for day, hour in moments]
@@ -91,7 +91,7 @@ def test_days_of_25_and_23_hours_are_whole_days(running_anywhere: Any, usage: Ma
     assert [(row["day"], row["leases"]) for row in rows] == [("2026-10-24", 1), ("2026-10-25", 2), ("2026-10-26", 1)]
 
 
-def test_a_month_is_forecast_from_its_last_days(running_anywhere: Any, usage: Make) -> None:
+def test_a_month_is_forecast_from_its_last_days(running_anywhere: Running, usage: Make) -> None:
     assert running_anywhere.get("acme-member", "/api/forecast").json() == []
     for day in range(1, 20):
         running_anywhere.post_usage(usage(f"{day}/1", started_at_ns=NOVEMBER.start_ns + day * DAY_NS, duration_ns=HOUR_NS))
@@ -106,7 +106,7 @@ def test_a_month_is_forecast_from_its_last_days(running_anywhere: Any, usage: Ma
     assert running_anywhere.get("globex-owner", "/api/forecast").json() == []
 
 
-def test_energy_is_summed_where_drivers_told_it_and_not_guessed_where_not(running_anywhere: Any, usage: Make) -> None:
+def test_energy_is_summed_where_drivers_told_it_and_not_guessed_where_not(running_anywhere: Running, usage: Make) -> None:
     """A record that is rated in two segments, since it lasts over an hour, counts its energy once."""
     running_anywhere.post_usage(
         usage("a/1", started_at_ns=NOVEMBER.start_ns + HOUR_NS // 2, duration_ns=HOUR_NS, energy_mj=7_200_000_000, user="ada"),

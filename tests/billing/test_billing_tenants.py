@@ -7,17 +7,18 @@ from typing import Any
 
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import UsageRecord
+from running_billing import Running
 
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
 NOVEMBER = Month(2026, 11)
 
 
-def stand(running: Any, caller: str = "operator", **query: Any) -> dict[str, Any]:
+def stand(running: Running, caller: str = "operator", **query: Any) -> dict[str, Any]:
     return {row["tenant"]: row for row in running.get(caller, "/api/tenants", **query).json()}
 
 
-def test_each_tenant_stands_as_its_forecast_and_its_balance_say(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_each_tenant_stands_as_its_forecast_and_its_balance_say(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     for day in (3, 14, 18):
         for number, tenant in enumerate(("acme", "globex")):
             at_ns = NOVEMBER.start_ns + day * DAY_NS
@@ -40,7 +41,7 @@ def test_each_tenant_stands_as_its_forecast_and_its_balance_say(running_anywhere
     ]
 
 
-def test_currency_and_tax_are_the_profiles_and_without_one_the_settings(running: Any) -> None:
+def test_currency_and_tax_are_the_profiles_and_without_one_the_settings(running: Running) -> None:
     (row,) = stand(running, tenant="tokyo").values()
     assert (row["known"], row["currency"], row["decimals"], row["profile_version"]) == (False, "JPY", 0, 0)
     assert stand(running) == {}
@@ -51,7 +52,7 @@ def test_currency_and_tax_are_the_profiles_and_without_one_the_settings(running:
     assert (row["legal_name"], row["tax_label"], row["tax_bps"], row["profile_currency"]) == ("Tokyo KK", "VAT", 1050, "EUR")
 
 
-def test_currencies_are_told_of_those_who_are_not_billed_as_most_are_and_a_profile_goes_before_the_settings(running: Any) -> None:
+def test_currencies_are_told_of_those_who_are_not_billed_as_most_are_and_a_profile_goes_before_the_settings(running: Running) -> None:
     def told() -> Any:
         return running.get("pool", "/api/currencies").json()
 
@@ -63,14 +64,14 @@ def test_currencies_are_told_of_those_who_are_not_billed_as_most_are_and_a_profi
     assert told() == {"currency": "USD", "tenants": {"paris": "EUR", "tokyo": "JPY"}}
 
 
-def test_what_was_agreed_on_makes_a_tenant_known_before_it_uses_anything(running: Any) -> None:
+def test_what_was_agreed_on_makes_a_tenant_known_before_it_uses_anything(running: Running) -> None:
     plan = {"currency": "USD", "valid_from": "2027-01", "new": True}
     assert running.request("operator", "PUT", "/api/plans/planned", json=plan).status_code == 200
     assert running.request("operator", "PUT", "/api/budgets", json={"tenant": "bounded", "limit_nano": 1, "new": True}).status_code == 200
     assert list(stand(running)) == ["bounded", "planned"]
 
 
-def test_who_is_known_by_one_thing_is_known_for_all(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_who_is_known_by_one_thing_is_known_for_all(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     """So that only the first change asks for "new", and what is read is empty instead of refused."""
     request, named = running_anywhere.request, ("billed", "bounded", "granted", "planned", "used")
     assert running_anywhere.post_usage(usage("used/1", tenant="used")).status_code == 200
@@ -101,7 +102,7 @@ def test_who_is_known_by_one_thing_is_known_for_all(running_anywhere: Any, usage
     assert sorted(stand(running_anywhere)) == list(named)
 
 
-def test_a_budget_of_nobody_known_is_refused_to_an_operator_and_is_in_the_audit(running: Any) -> None:
+def test_a_budget_of_nobody_known_is_refused_to_an_operator_and_is_in_the_audit(running: Running) -> None:
     def put(caller: str, **body: Any) -> int:
         return int(running.request(caller, "PUT", "/api/budgets", json={"limit_nano": 7} | body).status_code)
 
@@ -116,18 +117,18 @@ def test_a_budget_of_nobody_known_is_refused_to_an_operator_and_is_in_the_audit(
     assert put("acme-owner", currency="KRW") == 400 and len(refusals()) == 1
 
 
-def test_an_owner_sees_how_the_own_tenant_stands_and_no_other(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_an_owner_sees_how_the_own_tenant_stands_and_no_other(running: Running, usage: Callable[..., UsageRecord]) -> None:
     running.post_usage(usage("a/1"), usage("b/1", tenant="globex"))
     assert list(stand(running, "acme-owner")) == ["acme"]
     assert running.get("acme-owner", "/api/tenants", tenant="globex").status_code == 403
 
 
-def ordered(running: Any, sort: str, order: str = "asc", **more: str) -> tuple[list[str], list[str], list[str]]:
+def ordered(running: Running, sort: str, order: str = "asc", **more: str) -> tuple[list[str], list[str], list[str]]:
     found = running.get("operator", "/api/tenants/order", sort=sort, order=order, **more).json()
     return found["ranked"], found["unranked"], found["unmatched"]
 
 
-def test_tenants_are_ordered_by_each_column_of_the_operators_table(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_tenants_are_ordered_by_each_column_of_the_operators_table(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     run, day_ns = running_anywhere, NOVEMBER.start_ns + 14 * DAY_NS
     for tenant, hours in (("acme", 3), ("globex", 1), ("initech", 2)):
         assert run.post_usage(usage(f"{tenant}/1", tenant=tenant, started_at_ns=day_ns, duration_ns=hours * HOUR_NS)).status_code == 200
@@ -153,7 +154,7 @@ def test_tenants_are_ordered_by_each_column_of_the_operators_table(running_anywh
     assert ordered(run, "month", q="zeta usd") == ([], ["planned"], ["acme", "globex", "initech"])
 
 
-def test_what_is_open_follows_credits_payments_refunds_and_voids(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_what_is_open_follows_credits_payments_refunds_and_voids(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     run, tenants = running_anywhere, ("acme", "globex", "initech", "umbra")
     for tenant in tenants:
         record = usage(f"{tenant}/1", tenant=tenant, started_at_ns=NOVEMBER.start_ns, duration_ns=24 * HOUR_NS)
@@ -185,7 +186,7 @@ def test_what_is_open_follows_credits_payments_refunds_and_voids(running_anywher
     assert shown() == ["umbra", "acme"]
 
 
-def test_rows_of_some_tenants_are_what_each_ones_own_endpoints_tell(running: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_rows_of_some_tenants_are_what_each_ones_own_endpoints_tell(running: Running, usage: Callable[..., UsageRecord]) -> None:
     for tenant in ("acme", "globex", "initech"):
         assert running.post_usage(usage(f"{tenant}/1", tenant=tenant)).status_code == 200
         assert running.request("operator", "PUT", "/api/budgets", json={"tenant": tenant, "limit_nano": 10**9}).status_code == 200
@@ -203,7 +204,7 @@ def test_rows_of_some_tenants_are_what_each_ones_own_endpoints_tell(running: Any
         assert running.get("acme-owner", path).status_code == 403
 
 
-def test_a_credit_for_nobody_known_or_in_another_currency_is_refused(running_anywhere: Any, usage: Callable[..., UsageRecord]) -> None:
+def test_a_credit_for_nobody_known_or_in_another_currency_is_refused(running_anywhere: Running, usage: Callable[..., UsageRecord]) -> None:
     credit = {"tenant": "amce", "kind": "prepaid", "name": "Ahead", "amount_minor": 500}
 
     def grant(**changes: Any) -> tuple[int, str]:

@@ -22,6 +22,7 @@ from forebay_billing.writes import spending
 from forebay_billing.writes.budgets import set_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from running_billing import Running
 from sqlalchemy import update
 
 pytestmark = pytest.mark.databases("sqlite")
@@ -35,7 +36,7 @@ PRICE = 2_000_000_000
 Usage = Callable[..., UsageRecord]
 
 
-def put(running: Any, caller: str, **body: Any) -> dict[str, Any]:
+def put(running: Running, caller: str, **body: Any) -> dict[str, Any]:
     """Before anything is used."""
     response = running.request(caller, "PUT", "/api/budgets", json=body | {"new": True})
     assert response.status_code == 200, response.text
@@ -43,7 +44,7 @@ def put(running: Any, caller: str, **body: Any) -> dict[str, Any]:
     return row
 
 
-def beat(running: Any, *records: UsageRecord, sent_at_ns: int | None = None, source: str = "pool") -> list[dict[str, Any]]:
+def beat(running: Running, *records: UsageRecord, sent_at_ns: int | None = None, source: str = "pool") -> list[dict[str, Any]]:
     """One heartbeat of the pool, and what it is answered."""
     sent_at_ns = running.clock() if sent_at_ns is None else sent_at_ns
     left_out = ("source", "id", "close_reason", "parked_bytes", "energy_mj")
@@ -55,7 +56,7 @@ def beat(running: Any, *records: UsageRecord, sent_at_ns: int | None = None, sou
     return found
 
 
-def test_metrics_tell_tenants_budgets_one_by_one_and_peoples_only_by_their_number(running: Any, usage: Usage) -> None:
+def test_metrics_tell_tenants_budgets_one_by_one_and_peoples_only_by_their_number(running: Running, usage: Usage) -> None:
     put(running, "operator", tenant="acme", limit_nano=4 * PRICE)
     put(running, "operator", tenant="acme", user="acme-member", limit_nano=1, on_limit="refuse")
     put(running, "operator", tenant="acme", user="acme-member", notebook="a.ipynb", limit_nano=10**18)
@@ -70,7 +71,7 @@ def test_metrics_tell_tenants_budgets_one_by_one_and_peoples_only_by_their_numbe
 
 
 @pytest.mark.parametrize("step_hours", [-2, 2])
-def test_a_clock_that_is_set_makes_nobody_forget_what_runs(running: Any, usage: Usage, step_hours: int) -> None:
+def test_a_clock_that_is_set_makes_nobody_forget_what_runs(running: Running, usage: Usage, step_hours: int) -> None:
     """Billing forgets a pool that was silent for an hour, by a clock that nobody sets: what runs would seem to cost nothing."""
     put(running, "operator", tenant="acme", limit_nano=PRICE, on_limit="refuse")
     hour = usage("open/1", started_at_ns=running.clock() - 3600 * SECOND_NS, duration_ns=3600 * SECOND_NS)
@@ -79,14 +80,14 @@ def test_a_clock_that_is_set_makes_nobody_forget_what_runs(running: Any, usage: 
     assert [found["state"] for found in beat(running, source="another")] == ["refuse"]
 
 
-def price_of(running: Any) -> int:
+def price_of(running: Running) -> int:
     """Of a second of small.64gb, in nano-units: from the beginning on it costs a whole number of them."""
     price = 1_000_000
     assert running.set_price("small.64gb", price_nano_per_hour=3600 * price, currency="USD", valid_from_ns=0).status_code == 200
     return price
 
 
-def alerts(running: Any, caller: str = "operator") -> set[tuple[int, str, int]]:
+def alerts(running: Running, caller: str = "operator") -> set[tuple[int, str, int]]:
     return {(row["budget"], row["period"], row["threshold"]) for row in running.get(caller, "/api/alerts").json()}
 
 
@@ -101,7 +102,7 @@ def until(condition: Callable[[], Any], seconds: float = 20) -> Any:
 # Who sets and sees them
 
 
-def test_an_operator_sets_changes_and_removes_a_budget_and_the_audit_tells(running_anywhere: Any) -> None:
+def test_an_operator_sets_changes_and_removes_a_budget_and_the_audit_tells(running_anywhere: Running) -> None:
     running = running_anywhere
     first = put(running, "operator", tenant="acme", limit_nano=100 * NANO)
     assert (first["window"], first["on_limit"], first["thresholds"], first["origin"], first["currency"]) == (
@@ -128,7 +129,7 @@ def test_an_operator_sets_changes_and_removes_a_budget_and_the_audit_tells(runni
     assert '"limit_nano": 100000000000' in rows[1].before and '"limit_nano": 200000000000' in rows[1].after
 
 
-def test_an_owner_sets_budgets_of_the_tenant_within_what_an_operator_allows(running: Any) -> None:
+def test_an_owner_sets_budgets_of_the_tenant_within_what_an_operator_allows(running: Running) -> None:
     cap = put(running, "operator", tenant="acme", limit_nano=100 * NANO)
     own = put(running, "acme-owner", limit_nano=50 * NANO)
     mine = put(running, "acme-owner", user="acme-member", limit_nano=10 * NANO, on_limit="refuse")
@@ -142,7 +143,7 @@ def test_an_owner_sets_budgets_of_the_tenant_within_what_an_operator_allows(runn
     assert running.request("operator", "DELETE", f"/api/budgets/{own['id']}").status_code == 200
 
 
-def test_each_role_of_a_tenant_sets_the_budgets_that_it_may(running: Any) -> None:
+def test_each_role_of_a_tenant_sets_the_budgets_that_it_may(running: Running) -> None:
     """Its owner and who pays for it, within what operators allow; nobody else does, and nobody another tenant's."""
     cap = put(running, "operator", tenant="acme", limit_nano=100 * NANO)
     put(running, "operator", tenant="globex", limit_nano=100 * NANO)
@@ -162,7 +163,7 @@ def test_each_role_of_a_tenant_sets_the_budgets_that_it_may(running: Any) -> Non
     assert [row["tenant"] for row in running.get("operator", "/api/budgets").json()] == ["acme", "globex"]
 
 
-def test_a_member_sees_what_concerns_them_and_not_what_others_spend(running: Any, usage: Usage) -> None:
+def test_a_member_sees_what_concerns_them_and_not_what_others_spend(running: Running, usage: Usage) -> None:
     for body in ({}, {"user": "acme-member"}, {"user": "acme-owner"}, {"user": "acme-member", "notebook": "digits.ipynb"}):
         put(running, "acme-owner", limit_nano=1, on_limit="refuse", **body)
     put(running, "globex-owner", limit_nano=5 * NANO)
@@ -181,7 +182,7 @@ def test_a_member_sees_what_concerns_them_and_not_what_others_spend(running: Any
     assert running.get("globex-owner", "/api/alerts").json() == []
 
 
-def test_a_change_that_is_sent_twice_under_a_key_happens_once(running: Any) -> None:
+def test_a_change_that_is_sent_twice_under_a_key_happens_once(running: Running) -> None:
     headers = {"Idempotency-Key": "set-1"}
     bodies = [{"tenant": "acme", "limit_nano": limit, "new": True} for limit in (7, 7, 8)]
     answers = [running.request("operator", "PUT", "/api/budgets", json=body, headers=headers) for body in bodies]
@@ -205,7 +206,7 @@ def test_a_change_that_is_sent_twice_under_a_key_happens_once(running: Any) -> N
         ({"limit_nano": 1, "tenant": "acme", "surprise": 1}, "surprise"),
     ],
 )
-def test_a_budget_that_says_nothing_sensible_is_refused_and_nothing_changes(running: Any, body: dict[str, Any], where: str) -> None:
+def test_a_budget_that_says_nothing_sensible_is_refused_and_nothing_changes(running: Running, body: dict[str, Any], where: str) -> None:
     response = running.request("operator", "PUT", "/api/budgets", json=body | {"new": True})
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid")
     assert where in response.json()["error"]["message"]
@@ -215,7 +216,7 @@ def test_a_budget_that_says_nothing_sensible_is_refused_and_nothing_changes(runn
 # What counts
 
 
-def test_spending_counts_for_each_subject_and_corrections_take_it_back(running_anywhere: Any, usage: Usage) -> None:
+def test_spending_counts_for_each_subject_and_corrections_take_it_back(running_anywhere: Running, usage: Usage) -> None:
     running = running_anywhere
     running.post_usage(usage("before/1"))  # a budget that is set later counts what came before
     for body in ({}, {"user": "acme-member"}, {"user": "acme-member", "notebook": "digits.ipynb"}, {"user": "acme-owner"}):
@@ -245,12 +246,12 @@ def test_spending_counts_for_each_subject_and_corrections_take_it_back(running_a
     assert spent() == [0, 0, 0, 0, 3]
 
 
-def marks_are_at_the_heads(running: Any) -> bool:
+def marks_are_at_the_heads(running: Running) -> bool:
     with running.service.store._engines.reader.begin() as connection:
         return marks_of(connection) == heads_of(connection)
 
 
-def test_the_projection_is_what_the_segments_sum_to(running: Any, usage: Usage) -> None:
+def test_the_projection_is_what_the_segments_sum_to(running: Running, usage: Usage) -> None:
     put(running, "operator", tenant="acme", limit_nano=10 * NANO, window="total")
     start = running.clock() - 9 * DAY_NS
     running.post_usage(*(usage(f"r-{n}/1", started_at_ns=start + n * 7 * 3600 * SECOND_NS, duration_ns=n * 10**12 + 1) for n in range(30)))
@@ -265,7 +266,7 @@ def test_the_projection_is_what_the_segments_sum_to(running: Any, usage: Usage) 
         assert kept[budget.id].total_grains == sum((n * 10**12 + 1) * PRICE for n in range(30))
 
 
-def test_a_budget_begins_with_what_the_marks_have_passed_and_no_more(running: Any, usage: Usage) -> None:
+def test_a_budget_begins_with_what_the_marks_have_passed_and_no_more(running: Running, usage: Usage) -> None:
     """Usage and its correction on either side of the marks: each counts once, before the marks move and after."""
     put(running, "operator", tenant="acme", limit_nano=10 * NANO, window="total")
     running.post_usage(usage("a/1"), usage("b/1"))
@@ -324,7 +325,7 @@ def test_another_budget_reads_no_more_however_many_there_are(fresh_books: Callab
 # Heartbeats
 
 
-def test_a_heartbeat_is_answered_with_what_budgets_do(running_anywhere: Any, usage: Usage) -> None:
+def test_a_heartbeat_is_answered_with_what_budgets_do(running_anywhere: Running, usage: Usage) -> None:
     running = running_anywhere
     price = price_of(running)
     put(running, "operator", tenant="acme", user="acme-member", limit_nano=100 * price, on_limit="drain", grace_seconds=10)
@@ -354,7 +355,7 @@ def test_a_heartbeat_is_answered_with_what_budgets_do(running_anywhere: Any, usa
     assert states() == []
 
 
-def test_usage_that_overtakes_a_heartbeat_is_not_counted_twice(running: Any, usage: Usage) -> None:
+def test_usage_that_overtakes_a_heartbeat_is_not_counted_twice(running: Running, usage: Usage) -> None:
     price = price_of(running)
     put(running, "operator", tenant="acme", limit_nano=100 * price, on_limit="drain", grace_seconds=0)
     record = usage("r/1", started_at_ns=running.clock() - 60 * SECOND_NS, duration_ns=60 * SECOND_NS)
@@ -366,7 +367,7 @@ def test_usage_that_overtakes_a_heartbeat_is_not_counted_twice(running: Any, usa
     assert (row["spent_nano"], row["running_nano"], row["left_nano"]) == (60 * price, 0, 40 * price)
 
 
-def test_a_heartbeat_of_several_calls_counts_as_one_and_an_old_one_not_at_all(running: Any, usage: Usage) -> None:
+def test_a_heartbeat_of_several_calls_counts_as_one_and_an_old_one_not_at_all(running: Running, usage: Usage) -> None:
     price = price_of(running)
     put(running, "operator", tenant="acme", limit_nano=10**6 * price)
     now_ns = running.clock()
@@ -388,7 +389,7 @@ def test_a_heartbeat_of_several_calls_counts_as_one_and_an_old_one_not_at_all(ru
     assert running_seconds() == 0
 
 
-def test_a_lease_over_the_end_of_a_month_counts_in_both(running: Any, usage: Usage) -> None:
+def test_a_lease_over_the_end_of_a_month_counts_in_both(running: Running, usage: Usage) -> None:
     price = price_of(running)
     running.clock.now_ns = Month(2026, 12).start_ns + 30 * SECOND_NS
     put(running, "operator", tenant="acme", limit_nano=10**6 * price)
@@ -400,7 +401,7 @@ def test_a_lease_over_the_end_of_a_month_counts_in_both(running: Any, usage: Usa
 # Alerts
 
 
-def test_each_threshold_is_told_of_once_per_period_and_limit(running_anywhere: Any, usage: Usage) -> None:
+def test_each_threshold_is_told_of_once_per_period_and_limit(running_anywhere: Running, usage: Usage) -> None:
     running = running_anywhere
     price = price_of(running)
     budget = put(running, "operator", tenant="acme", limit_nano=100 * price)["id"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.reads.job_costs import run_of
+from running_billing import Running
 from test_budgets_http import HOUR_NS, SECOND_NS, beat, price_of
 
 Usage = Callable[..., UsageRecord]
@@ -22,12 +23,12 @@ def of_run(record: UsageRecord, job: int, attempt: int | None, label: str = LABE
     return replace(record, span=Span(own if attempt is None else f"job-{job}/{attempt}/{own}", "process", label, None))
 
 
-def costs(running: Any, caller: str, *jobs: int, **more: Any) -> list[tuple[Any, ...]]:
+def costs(running: Running, caller: str, *jobs: int, **more: Any) -> list[tuple[Any, ...]]:
     rows = running.request(caller, "GET", "/api/job-costs", params={"job": list(jobs), **more}).json()
     return [(row["job"], row["attempt"], row["currency"], Decimal(row["cost_exact"]), row["duration_ns"]) for row in rows]
 
 
-def test_each_run_of_a_job_costs_what_its_leases_do_to_the_last_decimal(running_anywhere: Any, usage: Usage) -> None:
+def test_each_run_of_a_job_costs_what_its_leases_do_to_the_last_decimal(running_anywhere: Running, usage: Usage) -> None:
     running = running_anywhere
     assert running.set_price("small.64gb", price_nano_per_hour=3_600_000_001, currency="USD", valid_from_ns=0).status_code == 200
     first, again = (of_run(usage(f"l-{n}/1", duration_ns=7 * SECOND_NS + n), 17, 1) for n in range(2))
@@ -49,7 +50,7 @@ def test_each_run_of_a_job_costs_what_its_leases_do_to_the_last_decimal(running_
     assert running.get("globex-owner", "/api/job-costs", job=17, tenant="acme").status_code == 403
 
 
-def test_a_run_costs_while_it_runs_and_nothing_twice(running: Any, usage: Usage) -> None:
+def test_a_run_costs_while_it_runs_and_nothing_twice(running: Running, usage: Usage) -> None:
     price, minute = price_of(running), 60 * SECOND_NS
     running.post_usage(of_run(usage("r/1", started_at_ns=running.clock() - 2 * minute, duration_ns=minute), 17, 2))
     goes_on = of_run(usage("r/2", started_at_ns=running.clock() - minute, duration_ns=minute), 17, 2)
@@ -75,13 +76,13 @@ def test_a_run_is_told_by_its_spans_else_by_the_label(span: str, label: str, run
     assert run_of(span, label) == run
 
 
-def test_what_a_span_is_called_breaks_nothing(running_anywhere: Any, usage: Usage) -> None:
+def test_what_a_span_is_called_breaks_nothing(running_anywhere: Running, usage: Usage) -> None:
     strange = [replace(usage(f"l-{n}/1"), span=Span(id, "cell", "x", 1)) for n, id in enumerate(("job-1/1/", "job-", "job-1/1/%_"))]
     running_anywhere.post_usage(*strange)
     assert [row[:2] for row in costs(running_anywhere, "acme-member", 1)] in ([], [(1, None)])
 
 
-def test_energy_is_told_by_hour_as_far_as_drivers_tell_it(running_anywhere: Any, usage: Usage) -> None:
+def test_energy_is_told_by_hour_as_far_as_drivers_tell_it(running_anywhere: Running, usage: Usage) -> None:
     running = running_anywhere
     start_ns = usage().started_at_ns
     told = [usage(f"e-{n}/1", started_at_ns=start_ns + n * HOUR_NS // 2, energy_mj=1_000 * (n + 1)) for n in range(3)]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from forebay_billing.tasks import budget_watch, leavers, notices
 from forebay_service.people.memberships import Membership, Memberships, PeopleUnknown
+from running_billing import Running
 from test_alerts import Receiver, receiver  # noqa: F401 - fixtures
 
 
@@ -45,7 +46,7 @@ def running(settings: Any, clock: Any, running_service: Any, hub: Hub, monkeypat
     service.stop()
 
 
-def made(running: Any, url: str) -> Callable[[], dict[str, list[str]]]:
+def made(running: Running, url: str) -> Callable[[], dict[str, list[str]]]:
     """Everybody has something sent; returns what tells whose is left."""
     for caller in ("acme-owner", "globex-owner", "operator"):
         body = {"kind": "webhook", "target": f"{url}/{caller}"}
@@ -74,11 +75,11 @@ ALL = {
 }
 
 
-def look(running: Any) -> None:
+def look(running: Running) -> None:
     running._run(running.service.leavers.step())
 
 
-def test_who_stays_keeps_all_and_so_does_everybody_while_the_hub_is_away(running: Any, hub: Hub, receiver: Receiver) -> None:  # noqa: F811
+def test_who_stays_keeps_all_and_so_does_everybody_while_the_hub_is_away(running: Running, hub: Hub, receiver: Receiver) -> None:  # noqa: F811
     left = made(running, receiver.url)
     look(running)
     hub.people, hub.operators, hub.away = [], [], True
@@ -97,7 +98,7 @@ def test_who_stays_keeps_all_and_so_does_everybody_while_the_hub_is_away(running
     ids=["left", "moved", "member now", "pays now"],
 )
 def test_what_an_owner_has_sent_ends_with_the_right_to_it(
-    running: Any, hub: Hub, receiver: Receiver, become: Membership | None, gone: dict[str, str]  # noqa: F811
+    running: Running, hub: Hub, receiver: Receiver, become: Membership | None, gone: dict[str, str]  # noqa: F811
 ) -> None:  # fmt: skip
     left = made(running, receiver.url)
     hub.people = [one for one in hub.people if one.name != "acme-owner"] + ([] if become is None else [become])
@@ -108,7 +109,7 @@ def test_what_an_owner_has_sent_ends_with_the_right_to_it(
 
 
 def test_what_waits_for_a_member_who_left_is_given_up_and_who_comes_back_begins_anew(
-    running: Any, hub: Hub, receiver: Receiver  # noqa: F811
+    running: Running, hub: Hub, receiver: Receiver  # noqa: F811
 ) -> None:  # fmt: skip
     left = made(running, receiver.url)
     notice = {"kind": "ended", "notebook": "a.ipynb", "cell": 1, "first_line": "x", "seconds": 1.0, "why": None}
@@ -123,14 +124,14 @@ def test_what_waits_for_a_member_who_left_is_given_up_and_who_comes_back_begins_
     assert running.request("acme-member", "POST", "/api/notices", json=notice).json() == {"channels": 0}
 
 
-def test_the_channel_of_a_former_operator_hears_of_no_tenant(running: Any, hub: Hub, receiver: Receiver) -> None:  # noqa: F811
+def test_the_channel_of_a_former_operator_hears_of_no_tenant(running: Running, hub: Hub, receiver: Receiver) -> None:  # noqa: F811
     left = made(running, receiver.url)
     hub.operators = []
     look(running)
     assert left() == {**ALL, "alerts": ["acme-owner", "globex-owner"]}
 
 
-def test_a_budget_that_a_former_owner_set_holds_for_the_tenant(running: Any, hub: Hub, receiver: Receiver) -> None:  # noqa: F811
+def test_a_budget_that_a_former_owner_set_holds_for_the_tenant(running: Running, hub: Hub, receiver: Receiver) -> None:  # noqa: F811
     made(running, receiver.url)
     body = {"limit_nano": 10**9, "thresholds": [80], "on_limit": "refuse", "new": True}
     assert running.request("acme-owner", "PUT", "/api/budgets", json=body).status_code == 200

@@ -12,6 +12,7 @@ from forebay_billing.documents.messages import line_of
 from forebay_billing.reads.notices import Notice, Person
 from forebay_billing.tasks import notices
 from forebay_billing.writes.notices import ADDRESSES_DAILY_MAX, CHANNELS_PER_USER_MAX, CODE_TRIES_MAX, HOURLY_MAX
+from running_billing import Running
 from test_alerts import Post, Receiver, post, receiver, verified  # noqa: F401 - fixtures
 
 MEMBER = "acme-member"
@@ -36,13 +37,13 @@ def serving(
         service.stop()
 
 
-def ask(running: Any, method: str, path: str, body: object = None, caller: str = MEMBER, status: int = 200) -> Any:
+def ask(running: Running, method: str, path: str, body: object = None, caller: str = MEMBER, status: int = 200) -> Any:
     response = running.request(caller, method, f"/api/notices{path}", **({} if body is None else {"json": body}))
     assert response.status_code == status, response.text
     return response.json()
 
 
-def step(running: Any, seconds: float = 0) -> None:
+def step(running: Running, seconds: float = 0) -> None:
     running.clock.now_ns += int(seconds * 10**9)
     while running._run(running.service.notices.step()):
         continue

@@ -15,6 +15,7 @@ from forebay_billing.model.types import PARKED, UsageRecord
 from forebay_service.routes import Route
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from running_billing import Running
 from schemathesis import GenerationMode
 from schemathesis import checks as conforms
 from test_billing_access import REQUESTS
@@ -112,7 +113,7 @@ def billing(settings: Any, clock: Any, running_service: Any) -> Iterator[Any]:
 class Examiner:
     """Holds each answer against the description, and notes with which status each route answered."""
 
-    def __init__(self, running: Any) -> None:
+    def __init__(self, running: Running) -> None:
         self.seen: set[tuple[Route, int]] = set()
         self._running = running
         self._schema = schemathesis.openapi.from_dict(running.get(None, "/api/openapi.json").json())

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from forebay_hub.turns import READ_SECONDS, STATIC_SECONDS, WRITE_SECONDS, cost
 from forebay_service.peers.front import STRANGERS_WAITING_MAX
-from forebay_service.peers.paces import WAITING_MAX
+from forebay_service.peers.rate_limit import WAITING_MAX
 from tornado.httputil import RequestStartLine
 
 CLASS = 50

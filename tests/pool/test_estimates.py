@@ -15,12 +15,13 @@ from forebay_pool.placement.wait_simulation import AHEAD_MAX, Held, Prospect
 from forebay_wire import messages as wire
 from hypothesis import given
 from hypothesis import strategies as st
+from pool_world import World
 
 GIB = 2**30
 SECOND = 1_000_000_000
 LENGTHS = st.lists(st.integers(0, 10**15), min_size=1, max_size=40)
 PARTS = st.floats(0.0, 0.999)
-Make = Callable[..., Any]
+Make = Callable[..., World]
 
 
 # Lifetimes

@@ -20,6 +20,7 @@ from forebay_service.identity import OPERATE, SERVICE
 from forebay_wire import messages as wire
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pool_world import World
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 
 GIB = 2**30
@@ -37,7 +38,7 @@ def make(world: Make, count: int = 4) -> Any:
     return world(cpus(count), FLAVORS, heartbeat_seconds=1e6)
 
 
-def ask(w: Any, session: str, notebook: str = "n.ipynb", user: str = "ada") -> None:
+def ask(w: World, session: str, notebook: str = "n.ipynb", user: str = "ada") -> None:
     if session not in w.machine.sessions:
         w.join(session, "one", user)
     span = wire.Span(id=f"{session}-{w.now}", kind="cell", label=notebook, cell=1)
@@ -45,11 +46,11 @@ def ask(w: Any, session: str, notebook: str = "n.ipynb", user: str = "ada") -> N
     w.settle()
 
 
-def holders(w: Any) -> set[str]:
+def holders(w: World) -> set[str]:
     return {name for name, session in w.machine.sessions.items() if session.lease is not None}
 
 
-def passes(w: Any, seconds: float) -> None:
+def passes(w: World, seconds: float) -> None:
     w.wait(seconds)
     w.tick()
     w.settle()

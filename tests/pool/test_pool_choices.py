@@ -15,6 +15,7 @@ import pytest
 from forebay_pool.model.events import QuotaSet
 from forebay_pool.model.types import Quota
 from forebay_wire import messages as wire
+from pool_world import World
 
 Make = Callable[..., Any]
 PATIENCE_SECONDS = 60.0
@@ -128,7 +129,7 @@ def test_a_program_asks_for_a_priority_and_is_told_what_the_quota_allows(pool: M
     asyncio.run(scenario())
 
 
-def test_who_waits_goes_ahead_with_a_higher_priority_and_back_with_a_lower_one(world: Any) -> None:
+def test_who_waits_goes_ahead_with_a_higher_priority_and_back_with_a_lower_one(world: World) -> None:
     w = world()
     w.do(QuotaSet("acme", None, Quota(priority_max=50)))
     w.lease("holder")
@@ -148,7 +149,7 @@ def test_who_waits_goes_ahead_with_a_higher_priority_and_back_with_a_lower_one(w
     assert w.machine.sessions["holder"].lease is not None and w.machine.sessions["first"].lease is None
 
 
-def test_a_lease_of_the_flavor_before_is_not_given_again_to_who_chose_another(world: Any) -> None:
+def test_a_lease_of_the_flavor_before_is_not_given_again_to_who_chose_another(world: World) -> None:
     w = world()
     w.lease("s", flavor="dev.1gb")
     w.client("s", wire.ChooseFlavor(flavor="dev.4gb"))

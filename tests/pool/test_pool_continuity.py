@@ -16,10 +16,11 @@ from forebay_pool.model.types import Device, Equivalent, Flavor, Lease, Price, S
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
+from pool_world import World
 
 SECOND = 1_000_000_000
 GIB = 2**30
-Make = Callable[..., Any]
+Make = Callable[..., World]
 SPAN = wire.Span(id="s-1", kind="cell", label="n.ipynb", cell=1)
 WORKER = WorkerSnapshot("p-w1", ("main/cpu:0",), "0" * 64, "boot/1", 4242, 99)
 
@@ -102,7 +103,7 @@ def test_a_lease_of_another_host_goes_on_by_unix_time_and_never_from_the_future(
 # In virtual time: one world ends, another goes on with what it had kept
 
 
-def left_by(w: Any) -> Snapshot:
+def left_by(w: World) -> Snapshot:
     """What is on disk when the pool of this world dies, if all of it was written."""
     sessions: dict[str, SessionSnapshot] = {}
     leases: dict[str, LeaseSnapshot] = {}
@@ -123,19 +124,19 @@ def left_by(w: Any) -> Snapshot:
     return Snapshot(tuple(sessions.values()), workers, tuple(leases.values()))
 
 
-def successor_of(world: Make, w: Any, seconds: float, **changes: Any) -> Any:
+def successor_of(world: Make, w: World, seconds: float, **changes: Any) -> Any:
     after = world(resume_seconds=30.0, **changes)
     after.now = w.now + int(seconds * SECOND)
     after.do(Restored(left_by(w)))
     return after
 
 
-def back(w: Any, worker: str, session: str | None, epoch: int | None, **changes: Any) -> None:
+def back(w: World, worker: str, session: str | None, epoch: int | None, **changes: Any) -> None:
     values = {"ended": None, "starved": False, "client_gone": False, "memory_bytes": 7, "parked_bytes": None}
     w.worker(worker, wire.ResumeWorker(worker=worker, address="unix:/back", session=session, epoch=epoch, **(values | changes)))
 
 
-def client_back(w: Any, session: str, worker: str | None = None, epoch: int | None = None, ticket: str | None = None) -> None:
+def client_back(w: World, session: str, worker: str | None = None, epoch: int | None = None, ticket: str | None = None) -> None:
     key = "0" * 64
     w.client(session, wire.ResumeSession(session=session, key=key, worker=worker, ticket=ticket, epoch=epoch, span=SPAN))
 
@@ -343,7 +344,7 @@ def test_all_devices_of_a_gangs_worker_serve_again_once_that_is_ready_although_a
 # Where the binding of a session to its first worker was not written: only the ticket says who is whose
 
 
-def before_its_first_worker(world: Make, w: Any, **changes: Any) -> Any:
+def before_its_first_worker(world: Make, w: World, **changes: Any) -> Any:
     """The next pool, which knows the sessions as they were before they were given a worker, and the workers' processes."""
     kept = left_by(w)
     after = world(resume_seconds=30.0, **changes)
@@ -353,7 +354,7 @@ def before_its_first_worker(world: Make, w: Any, **changes: Any) -> Any:
     return after
 
 
-def ticket_of(w: Any, session: str) -> str:
+def ticket_of(w: World, session: str) -> str:
     (granted,) = [message for message in w.told(session) if isinstance(message, wire.Granted)]
     return str(granted.ticket)
 

@@ -20,10 +20,11 @@ from forebay_service.errors import SettingsError
 from forebay_wire import messages as wire
 from hypothesis import given
 from hypothesis import strategies as st
+from pool_world import World
 
 GIB = 2**30
 RELEASE_SECONDS = 600.0
-Make = Callable[..., Any]
+Make = Callable[..., World]
 
 
 def group(model: str = "A100", devices: int = 2, floor: int = 0, most: int = 4) -> NodeGroup:

@@ -20,6 +20,7 @@ from forebay_pool.model.events import (
 from forebay_pool.model.node_events import DeviceSet, NodeDrain
 from forebay_pool.model.types import Device, Equivalent, Flavor, Quota
 from forebay_wire import messages as wire
+from pool_world import World
 
 GIB = 2**30
 SECOND = 1_000_000_000
@@ -42,11 +43,11 @@ def ranks(world: Make) -> Make:
     return make
 
 
-def states(w: Any, *names: str) -> list[str]:
+def states(w: World, *names: str) -> list[str]:
     return [w.machine.sessions[name].state for name in names]
 
 
-def started(w: Any, *names: str, flavor: str = "whole", **more: Any) -> None:
+def started(w: World, *names: str, flavor: str = "whole", **more: Any) -> None:
     """All are one torchrun's processes, and have leases."""
     w.join_ranks(*names, flavor=flavor, **more)
     for name in names:
@@ -55,12 +56,12 @@ def started(w: Any, *names: str, flavor: str = "whole", **more: Any) -> None:
     assert states(w, *names) == ["active"] * len(names)
 
 
-def waits(w: Any, name: str, idle_seconds: float = 2.0) -> None:
+def waits(w: World, name: str, idle_seconds: float = 2.0) -> None:
     """Its worker has waited in a collective for so long."""
     w.worker(w.worker_of(name), wire.Waiting(epoch=w.epoch(name), idle_ns=int(idle_seconds * SECOND)))
 
 
-def closes(w: Any, name: str, idle_seconds: float = 2.0) -> None:
+def closes(w: World, name: str, idle_seconds: float = 2.0) -> None:
     """Its worker does the last that it was told, which is to close."""
     worker = w.worker_of(name)
     assert w.ordered(worker)[-1] == wire.Close(epoch=w.epoch(name))
@@ -443,7 +444,7 @@ def test_a_member_is_not_moved_to_a_free_device_since_it_would_leave_its_process
 # A lease of one is taken back, or its session parked
 
 
-def beat(w: Any, *names: str) -> None:
+def beat(w: World, *names: str) -> None:
     for name in names:
         w.worker(w.worker_of(name), wire.Heartbeat(epoch=w.epoch(name), memory_bytes=GIB, busy_ns=0, commands=1))
 

@@ -12,10 +12,10 @@ from itertools import count
 from typing import Any
 
 import pytest
-from conftest import World
 from forebay_pool.model.events import LeaseRevoked, SessionLeft
 from forebay_pool.model.types import Device, Equivalent, Flavor
 from forebay_wire import messages as wire
+from pool_world import World
 
 GIB = 2**30
 SECOND = 1_000_000_000

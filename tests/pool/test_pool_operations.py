@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from forebay_pool.model.causes import Cause, told
@@ -17,11 +16,12 @@ from forebay_pool.model.policies import ModelPolicy, Policy
 from forebay_pool.model.types import Device, Equivalent, Flavor
 from forebay_pool.views.rows import device_row, node_row, queue_row, session_row
 from forebay_wire import messages as wire
+from pool_world import World
 
 GIB = 2**30
 SECOND = 1_000_000_000
 
-Make = Callable[..., Any]
+Make = Callable[..., World]
 
 
 def cpus(*nodes: str, gib: int = 8) -> list[Device]:
@@ -32,7 +32,7 @@ def beat(memory_bytes: int) -> wire.Heartbeat:
     return wire.Heartbeat(epoch=1, memory_bytes=memory_bytes, busy_ns=0, commands=0)
 
 
-def alerts(w: Any) -> list[str]:
+def alerts(w: World) -> list[str]:
     return [str(i.fields["cause"]) for i in w.out if isinstance(i, Note) and i.action == "device_alert"]
 
 

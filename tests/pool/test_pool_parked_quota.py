@@ -16,6 +16,7 @@ from forebay_pool.model.events import QuotaSet, SessionLeft
 from forebay_pool.model.node_events import DeviceSet, NodeDrain
 from forebay_pool.model.types import Quota
 from forebay_wire import messages as wire
+from pool_world import World
 
 Make = Callable[..., Any]
 GIB = 2**30
@@ -36,22 +37,22 @@ print(int(kept[-1]), int(kept[7]), flush=True)
 """
 
 
-def resident(w: Any, session: str, tenant: str, used_bytes: int) -> None:
+def resident(w: World, session: str, tenant: str, used_bytes: int) -> None:
     """Joins, computes, and rests with so much on the device."""
     w.join(session, "dev.4gb", tenant=tenant)
     w.lease(session)
     w.worker(w.worker_of(session), wire.Drained(epoch=w.epoch(session), memory_bytes=used_bytes))
 
 
-def allow(w: Any, tenant: str, user: str | None = None, **quota: Any) -> None:
+def allow(w: World, tenant: str, user: str | None = None, **quota: Any) -> None:
     w.do(QuotaSet(tenant, user, Quota(**quota)))
 
 
-def parked(w: Any, session: str) -> bool:
+def parked(w: World, session: str) -> bool:
     return any(isinstance(message, wire.Park) for message in w.ordered(w.worker_of(session)))
 
 
-def test_who_may_not_be_parked_stays_and_another_goes_in_its_place(world: Any) -> None:
+def test_who_may_not_be_parked_stays_and_another_goes_in_its_place(world: World) -> None:
     w = world()
     allow(w, "acme", parked_bytes=GIB)
     resident(w, "old", "acme", 3 * GIB)
@@ -61,7 +62,7 @@ def test_who_may_not_be_parked_stays_and_another_goes_in_its_place(world: Any) -
     assert (parked(w, "old"), parked(w, "young")) == (False, True)
 
 
-def test_who_needs_the_room_waits_with_a_reason_until_the_bound_is_raised(world: Any) -> None:
+def test_who_needs_the_room_waits_with_a_reason_until_the_bound_is_raised(world: World) -> None:
     w = world()
     allow(w, "acme", parked_bytes=GIB)
     resident(w, "one", "acme", 3 * GIB)
@@ -78,7 +79,7 @@ def test_who_needs_the_room_waits_with_a_reason_until_the_bound_is_raised(world:
     assert (parked(w, "one"), parked(w, "two")) == (True, False)
 
 
-def test_nothing_is_kept_for_who_waits_for_that_room(world: Any) -> None:
+def test_nothing_is_kept_for_who_waits_for_that_room(world: World) -> None:
     w = world()
     allow(w, "acme", parked_bytes=0)
     resident(w, "one", "acme", 3 * GIB)
@@ -89,7 +90,7 @@ def test_nothing_is_kept_for_who_waits_for_that_room(world: Any) -> None:
     w.lease("small")
 
 
-def test_room_is_made_once_something_that_was_parked_is_over(world: Any) -> None:
+def test_room_is_made_once_something_that_was_parked_is_over(world: World) -> None:
     w = world()
     allow(w, "acme", parked_bytes=3 * GIB)
     resident(w, "one", "acme", 3 * GIB)
@@ -106,7 +107,7 @@ def test_room_is_made_once_something_that_was_parked_is_over(world: Any) -> None
     assert w.machine.sessions["large"].lease is not None
 
 
-def test_where_the_quota_says_so_the_session_ends_and_its_process_is_told_why(world: Any) -> None:
+def test_where_the_quota_says_so_the_session_ends_and_its_process_is_told_why(world: World) -> None:
     w = world()
     allow(w, "acme", parked_bytes=GIB, on_parked_full="end")
     resident(w, "one", "acme", 3 * GIB)
@@ -123,7 +124,7 @@ def test_where_the_quota_says_so_the_session_ends_and_its_process_is_told_why(wo
     assert [record.close_reason for record in w.records] == ["drained"]
 
 
-def test_a_session_that_fits_the_bound_is_parked_rather_than_another_ended(world: Any) -> None:
+def test_a_session_that_fits_the_bound_is_parked_rather_than_another_ended(world: World) -> None:
     w = world()
     allow(w, "acme", parked_bytes=GIB, on_parked_full="end")
     resident(w, "large", "acme", 3 * GIB)
@@ -133,7 +134,7 @@ def test_a_session_that_fits_the_bound_is_parked_rather_than_another_ended(world
     assert parked(w, "small") and "large" in w.machine.sessions
 
 
-def test_the_bound_of_a_user_holds_beside_the_tenants(world: Any) -> None:
+def test_the_bound_of_a_user_holds_beside_the_tenants(world: World) -> None:
     w = world()
     allow(w, "acme", parked_bytes=100 * GIB)
     allow(w, "acme", "ada", parked_bytes=0)
@@ -143,7 +144,7 @@ def test_the_bound_of_a_user_holds_beside_the_tenants(world: Any) -> None:
     assert not parked(w, "one")
 
 
-def test_a_device_that_is_emptied_parks_what_the_bound_forbids(world: Any) -> None:
+def test_a_device_that_is_emptied_parks_what_the_bound_forbids(world: World) -> None:
     w = world()
     allow(w, "acme", parked_bytes=0, on_parked_full="end")
     resident(w, "one", "acme", GIB)
@@ -151,7 +152,7 @@ def test_a_device_that_is_emptied_parks_what_the_bound_forbids(world: Any) -> No
     assert parked(w, "one")
 
 
-def test_a_device_closed_for_new_leases_leaves_those_who_rest_there(world: Any) -> None:
+def test_a_device_closed_for_new_leases_leaves_those_who_rest_there(world: World) -> None:
     w = world()
     allow(w, "acme", parked_bytes=0, on_parked_full="end")
     resident(w, "one", "acme", GIB)

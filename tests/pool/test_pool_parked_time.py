@@ -17,6 +17,7 @@ from forebay_pool.model.types import Device, Quota, UsageRecord
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
+from pool_world import World
 
 from tests.pool.test_pool_parked_quota import REAL, needs_extensions, program
 
@@ -27,7 +28,7 @@ TO_THE_HOUR = 2_800
 """Seconds from 1,700,000,000 to the next full hour."""
 
 
-def records(w: Any) -> list[UsageRecord]:
+def records(w: World) -> list[UsageRecord]:
     return [instruction.record for instruction in w.out if isinstance(instruction, MeterParked)]
 
 
@@ -42,7 +43,7 @@ def parked(world: Make, **limits: Any) -> tuple[Any, str]:
     return w, worker
 
 
-def pass_time(w: Any, seconds: int, *workers: str) -> None:
+def pass_time(w: World, seconds: int, *workers: str) -> None:
     """All workers are heard, every second or two."""
     for _ in range(seconds // 2):
         w.wait(2)
@@ -168,7 +169,7 @@ def test_a_stretch_that_would_begin_while_its_worker_is_away_begins_when_that_is
     assert [(one.duration_ns, one.close_reason) for one in records(w)[before:]] == ([(2 * SECOND, "released")] if returns else [])
 
 
-def successor_of(world: Make, w: Any, worker: str, kept: Snapshot, seconds: int) -> Any:
+def successor_of(world: Make, w: World, worker: str, kept: Snapshot, seconds: int) -> Any:
     """Another pool that goes on with it, so much later."""
     process = WorkerSnapshot(worker, ("main/cpu:0",), "", "", 1, 1)
     successor = world(resume_seconds=60.0)

@@ -9,26 +9,27 @@ import pytest
 from forebay_pool.model.attention import Attention
 from forebay_pool.model.events import LeaseRevoked, SessionAway, Tick, WorkerAway, WorkerGone
 from forebay_wire import messages as wire
+from pool_world import World
 
 SECOND = 1_000_000_000
 UNIX_OFFSET_NS = 1_700_000_000 * SECOND
 CALL_SECONDS_MAX = 600.0
 
-Make = Callable[..., Any]
+Make = Callable[..., World]
 
 
-def beat(w: Any, worker: str, epoch: int | None = 1) -> None:
+def beat(w: World, worker: str, epoch: int | None = 1) -> None:
     w.worker(worker, wire.Heartbeat(epoch=epoch, memory_bytes=1, busy_ns=0, commands=0))
 
 
-def pause(w: Any, seconds: float) -> None:
+def pause(w: World, seconds: float) -> None:
     """The pool stands still for so long; its first tick afterwards comes before anything else."""
     w.wait(seconds)
     w.do(Tick(UNIX_OFFSET_NS, int(seconds * SECOND)))
     w.tick()
 
 
-def notes(w: Any) -> list[str]:
+def notes(w: World) -> list[str]:
     return [instruction.action for instruction in w.out if type(instruction).__name__ == "Note"]
 
 

@@ -14,11 +14,12 @@ from forebay_pool.placement.choice import GROUPS_MAX, Bounds
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.fragmentation import Demand
 from forebay_pool.placement.ranking import ForebayRanking, Ranking
+from pool_world import World
 from simulation.rankings import BestFitRanking, FirstFitRanking, FragmentationRanking, RandomRanking
 
 GIB = 2**30
 
-Make = Callable[..., Any]
+Make = Callable[..., World]
 
 
 def node(name: str, count: int, model: str = "A", switch: str = "", speed: int = 100) -> list[Device]:

@@ -20,6 +20,7 @@ from forebay_wire import messages as wire
 from forebay_wire import stream
 from hypothesis import given
 from hypothesis import strategies as st
+from pool_world import World
 
 Make = Callable[..., Any]
 SECOND = 1_000_000_000
@@ -33,12 +34,12 @@ def record(started_ns: int, duration_ns: int) -> UsageRecord:
     return UsageRecord("s.1", "acme", "ada", "s", "s.1", SPAN, "dev.1gb", "cpu-dev", 1, started_ns, duration_ns, "drained")
 
 
-def beat(w: Any, session: str) -> None:
+def beat(w: World, session: str) -> None:
     w.worker(w.worker_of(session), wire.Heartbeat(epoch=w.epoch(session), memory_bytes=0, busy_ns=0, commands=0))
     w.tick()
 
 
-def hold(w: Any, session: str, seconds: int) -> None:
+def hold(w: World, session: str, seconds: int) -> None:
     """The worker computes for so long, and says so every second or two."""
     for _ in range(seconds // 2):
         w.wait(2)
@@ -157,7 +158,7 @@ def test_a_revoked_lease_is_metered_to_its_end_and_the_next_one_begins_anew(worl
     assert check_contiguous(mine, first_ns) == (TO_THE_HOUR + 26) * SECOND
 
 
-def kept_now(w: Any, name: str) -> Snapshot:
+def kept_now(w: World, name: str) -> Snapshot:
     session = w.machine.sessions[name]
     return Snapshot(sessions=(session_snapshot(session),), leases=(lease_snapshot(session.lease),))
 

@@ -15,6 +15,7 @@ from forebay_pool.queue.fair_share import Usage
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.database import Store
 from forebay_wire import messages as wire
+from pool_world import World
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
@@ -27,13 +28,13 @@ def waiting(name: str, order: int, priority: int = 0) -> SessionSnapshot:
     return SessionSnapshot(name, b"k" * 32, "acme", "ada", "python", "dev.8gb", 7, 0, None, None, False, 0, None, priority, waits)
 
 
-def back(w: Any, name: str, number: int = 1) -> None:
+def back(w: World, name: str, number: int = 1) -> None:
     w.client(name, wire.ResumeSession(session=name, key="0" * 64))
     w.acquire(name, number)
     w.settle()
 
 
-def test_nobody_takes_what_another_waited_for_who_is_not_back_yet(world: Any) -> None:
+def test_nobody_takes_what_another_waited_for_who_is_not_back_yet(world: World) -> None:
     w = world(resume_seconds=20.0)
     w.do(Restored(Snapshot(sessions=(waiting("late", 8), waiting("early", 3)))))
     back(w, "late")
@@ -48,7 +49,7 @@ def test_nobody_takes_what_another_waited_for_who_is_not_back_yet(world: Any) ->
     assert w.machine.sessions["new"].request.order > 8
 
 
-def test_who_does_not_come_back_holds_nobody_up_for_more_than_two_seconds(world: Any) -> None:
+def test_who_does_not_come_back_holds_nobody_up_for_more_than_two_seconds(world: World) -> None:
     w = world(resume_seconds=20.0)
     w.do(Restored(Snapshot(sessions=(waiting("late", 8), waiting("early", 3)))))
     back(w, "late")
@@ -61,14 +62,14 @@ def test_who_does_not_come_back_holds_nobody_up_for_more_than_two_seconds(world:
     assert w.machine.sessions["late"].lease is not None
 
 
-def test_a_session_that_asks_for_something_else_than_it_waited_for_comes_last(world: Any) -> None:
+def test_a_session_that_asks_for_something_else_than_it_waited_for_comes_last(world: World) -> None:
     w = world(resume_seconds=20.0)
     w.do(Restored(Snapshot(sessions=(waiting("one", 3),))))
     back(w, "one", 2)
     assert w.machine.sessions["one"].lease is not None and w.machine.sessions["one"].lease.order != 3
 
 
-def test_a_link_that_breaks_and_is_made_again_keeps_the_place_in_the_line(world: Any) -> None:
+def test_a_link_that_breaks_and_is_made_again_keeps_the_place_in_the_line(world: World) -> None:
     w = world(resume_seconds=20.0)
     w.lease("holder", flavor="dev.8gb")
     for name in ("first", "second"):

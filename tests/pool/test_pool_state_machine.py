@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from forebay_pool.model.events import FlavorSet, PricesSet, SessionLeft, SessionParked
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import Device, Equivalent, Flavor, Price
 from forebay_wire import messages as wire
+from pool_world import World
 
 GIB = 2**30
 SECOND = 1_000_000_000
 
-Make = Callable[..., Any]
+Make = Callable[..., World]
 
 
 def cpus(count: int, gib: int = 8) -> list[Device]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from forebay_pool.errors import InvariantBroken
@@ -23,11 +22,12 @@ from forebay_pool.model.events import (
 from forebay_pool.model.instructions import Note
 from forebay_pool.model.types import Device
 from forebay_wire import messages as wire
+from pool_world import World
 
 GIB = 2**30
 SECOND = 1_000_000_000
 
-Make = Callable[..., Any]
+Make = Callable[..., World]
 
 
 def cpus(count: int, gib: int = 8) -> list[Device]:

@@ -13,11 +13,12 @@ from forebay_pool.model.node_events import PolicySet
 from forebay_pool.model.policies import ModelPolicy, Policy
 from forebay_pool.model.types import Device, Equivalent, Flavor, Quota
 from forebay_wire import messages as wire
+from pool_world import World
 
 GIB = 2**30
 SECOND = 1_000_000_000
 
-Make = Callable[..., Any]
+Make = Callable[..., World]
 FLAVORS = [
     Flavor("one", GIB, (Equivalent("cpu-dev"),)),
     Flavor("half", GIB, (Equivalent("cpu-dev", 1, 500),)),
@@ -34,7 +35,7 @@ def make(world: Make, seats: list[Device], flavors: list[Flavor], **limits: Any)
     return world(seats, flavors, **({"heartbeat_seconds": 1e6} | limits))
 
 
-def ask(w: Any, session: str, user: str = "ada", tenant: str = "acme", flavor: str = "one", priority: int | None = None) -> None:
+def ask(w: World, session: str, user: str = "ada", tenant: str = "acme", flavor: str = "one", priority: int | None = None) -> None:
     """The session, new or not, asks for a lease, and workers do what they must."""
     if session not in w.machine.sessions:
         w.join(session, flavor, user, tenant)
@@ -43,21 +44,21 @@ def ask(w: Any, session: str, user: str = "ada", tenant: str = "acme", flavor: s
     w.settle()
 
 
-def done(w: Any, session: str) -> None:
+def done(w: World, session: str) -> None:
     w.drain(session)
     w.settle()
 
 
-def holders(w: Any) -> set[str]:
+def holders(w: World) -> set[str]:
     return {name for name, session in w.machine.sessions.items() if session.lease is not None}
 
 
-def allow(w: Any, tenant: str = "acme", user: str | None = None, **quota: Any) -> None:
+def allow(w: World, tenant: str = "acme", user: str | None = None, **quota: Any) -> None:
     w.do(QuotaSet(tenant, user, Quota(**quota)))
     w.settle()
 
 
-def codes(w: Any, session: str) -> list[str]:
+def codes(w: World, session: str) -> list[str]:
     return [message.code for message in w.told(session) if isinstance(message, wire.Queued)]
 
 
