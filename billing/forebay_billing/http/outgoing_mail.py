@@ -1,4 +1,4 @@
-"""The endpoint of letters: mails that another of our services writes, such as invitations. They are sent at once, and kept nowhere."""
+"""The endpoint of mails that another of our services writes, such as invitations. They are sent at once, and kept nowhere."""
 
 from __future__ import annotations
 

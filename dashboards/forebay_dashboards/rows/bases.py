@@ -1,4 +1,4 @@
-"""The bases of rows: what all have in common, and the properties of some. ``answers.py`` has their fields."""
+"""The bases of rows: what all have in common, and the properties of some. ``pool.py`` and ``billing.py`` have their fields."""
 
 from __future__ import annotations
 
