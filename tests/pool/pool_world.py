@@ -10,7 +10,8 @@ from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.events import ClientSaid, Event, SessionJoined, Tick, WorkerGone, WorkerSaid
 from forebay_pool.model.instructions import Instruction, Kill, Launch, Meter, TellClient, TellWorker
-from forebay_pool.model.types import Device, Equivalent, Flavor, Limits, UsageRecord
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import Device, Equivalent, Flavor, UsageRecord
 from forebay_wire import messages as wire
 
 GIB = 2**30
