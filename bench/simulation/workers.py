@@ -1,4 +1,4 @@
-"""Simulated workers: what ``worker/csrc/server.cpp`` and ``gate.h`` do, without computing anything.
+"""Simulated workers: what ``worker/csrc/server/server.cpp`` and ``gate.h`` do, without computing anything.
 
 A worker reads its client's stream in order, executes device work only while its gate is open, and obeys the pool between two
 commands, which take as long as the client says.

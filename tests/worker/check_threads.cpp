@@ -1,5 +1,5 @@
 // Which number of threads a loop's segments are given, of times that each number is said to take.
-#include "../../worker/csrc/threads.cpp"
+#include "tier2/threads.cpp"
 
 #include <cstdio>
 #include <functional>

@@ -15,7 +15,7 @@
 namespace {
 
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kAlignment = 64;                // of PyTorch's allocations; also what worker/csrc/memory.cpp keeps before the data
+constexpr size_t kAlignment = 64;                // of PyTorch's allocations; also what worker/csrc/base/memory.cpp keeps before the data
 constexpr size_t kArenaBytes = size_t{1} << 44;  // addresses alone, each given out once, so that what is freed stays closed
 constexpr size_t kBlockBytesMax = size_t{1} << 30;
 

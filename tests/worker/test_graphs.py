@@ -251,7 +251,7 @@ def test_a_number_in_place_of_a_tensor_is_one(operator: torch._ops.OpOverload) -
 
 def test_indices_of_every_operator_that_a_graph_has_are_held_against_their_bounds() -> None:
     """By ranges or by contracts: what is in neither, nobody looks at in a library."""
-    sources = Path(__file__).parents[2] / "worker" / "csrc"
+    sources = Path(__file__).parents[2] / "worker" / "csrc" / "call"
     looked_at = set(re.findall(r'{"(\w+)"', (sources / "ranges.cpp").read_text() + (sources / "contracts.inc").read_text()))
     taking = set()
     for name in PURE | graphs._SPECIAL.keys():

@@ -21,7 +21,7 @@ from hostile_calls import HostileCall, invented, lying, record
 aten = torch.ops.aten
 PARTS = 8
 CALLS_MIN = 150
-CONTRACTS = Path(__file__).parents[2] / "worker" / "csrc" / "contracts.inc"
+CONTRACTS = Path(__file__).parents[2] / "worker" / "csrc" / "call" / "contracts.inc"
 
 
 def contracts() -> set[str]:

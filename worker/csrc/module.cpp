@@ -5,11 +5,11 @@
 
 #include <torch/headeronly/version.h>
 
-#include "memory.h"
-#include "operators.h"
-#include "recurrent.h"
-#include "server.h"
-#include "settings.h"
+#include "base/memory.h"
+#include "base/settings.h"
+#include "call/operators.h"
+#include "device/recurrent.h"
+#include "server/server.h"
 
 namespace py = pybind11;
 

@@ -1,6 +1,6 @@
 """Graphs of an accelerator, by PyTorch's own (``torch.cuda.CUDAGraph``): what a thread hands the device is recorded, and handed over again.
 
-The executor calls this from the thread that computes (``worker/csrc/device_graph.h``).
+The executor calls this from the thread that computes (``worker/csrc/device/device_graph.h``).
 """
 
 from __future__ import annotations

@@ -1,0 +1,142 @@
+#include "base/door.h"
+
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(10);
+constexpr size_t kPeersMax = 16;
+constexpr size_t kHelloBytesMax = wire::kFrameHeaderBytes + 1 + 4 + 10 + wire::kTicketBytes + 10 + wire::kStringBytesMax + 10;
+
+}  // namespace
+
+Ticket fresh_ticket() {
+  Ticket ticket;
+  if (::getrandom(ticket.data(), ticket.size(), 0) != static_cast<ssize_t>(ticket.size())) throw_errno("a ticket");
+  return ticket;
+}
+
+bool same_ticket(const uint8_t* one, const Ticket& other) {
+  uint8_t difference = 0;
+  for (size_t index = 0; index < other.size(); ++index) difference |= static_cast<uint8_t>(one[index] ^ other[index]);
+  return difference == 0;
+}
+
+std::vector<uint8_t> Door::banner() {
+  wire::Writer body;
+  body.reply(wire::Reply::kMeeting);
+  body.raw(&wire::kMagic, sizeof(wire::kMagic));
+  body.varint(wire::kVersion);
+  std::vector<uint8_t> frame(wire::kFrameHeaderBytes);
+  wire::put_frame_header(frame.data(), body.size());
+  frame.insert(frame.end(), body.bytes().begin(), body.bytes().end());
+  return frame;
+}
+
+void Door::add_to(std::vector<pollfd>& polled) const {
+  polled.push_back({listener_.get(), POLLIN, 0});
+  for (const auto& peer : peers_) polled.push_back({peer.socket.get(), POLLIN, 0});
+}
+
+std::optional<Clock::time_point> Door::deadline() const {
+  if (peers_.empty()) return std::nullopt;
+  return std::min_element(peers_.begin(), peers_.end(), [](const Peer& one, const Peer& other) { return one.deadline < other.deadline; })->deadline;
+}
+
+std::optional<Guest> Door::hear(Clock::time_point now) {
+  admit_peers(now);
+  for (size_t index = 0; index < peers_.size();) {
+    const Verdict verdict = hear(peers_[index], now);
+    if (verdict == Verdict::kWelcome) {
+      Guest guest{std::move(peers_[index].socket), peers_[index].rank};
+      peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index));
+      return guest;
+    }
+    if (verdict == Verdict::kGone) {
+      peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index));
+    } else {
+      ++index;
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> Door::take_refusals() { return std::exchange(refusals_, {}); }
+
+// Whoever comes greets at once, so where too many wait, the one that has been silent longest goes.
+void Door::admit_peers(Clock::time_point now) {
+  for (size_t admitted = 0; admitted < kPeersMax; ++admitted) {
+    Descriptor socket = listener_.accept();
+    if (!socket) return;
+    if (peers_.size() == kPeersMax) peers_.erase(peers_.begin());
+    if (greeting_ == wire::Command::kMeet) {
+      const auto said = banner();
+      if (::send(socket.get(), said.data(), said.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(said.size())) continue;
+    }
+    peers_.push_back({std::move(socket), now + kPatience, {}});
+  }
+}
+
+Door::Verdict Door::hear(Peer& peer, Clock::time_point now) {
+  std::array<uint8_t, kHelloBytesMax> buffer;
+  const size_t room = kHelloBytesMax - peer.heard.size();
+  const auto got = ::recv(peer.socket.get(), buffer.data(), room, MSG_DONTWAIT);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return Verdict::kGone;
+  if (got > 0) peer.heard.insert(peer.heard.end(), buffer.data(), buffer.data() + got);
+  try {
+    if (is_greeting(peer)) return Verdict::kWelcome;
+    if (now < peer.deadline) return Verdict::kListening;
+    refuse(peer, "no " + name() + " within 10 seconds");
+  } catch (const wire::WireError& error) {
+    refuse(peer, error.what());
+  }
+  return Verdict::kGone;
+}
+
+bool Door::is_greeting(Peer& peer) const {
+  if (peer.heard.size() < wire::kFrameHeaderBytes) return false;
+  const size_t size = wire::get_frame_header(peer.heard.data());
+  if (size > kHelloBytesMax - wire::kFrameHeaderBytes) throw wire::WireError("the first frame is not a " + name());
+  const size_t heard = peer.heard.size() - wire::kFrameHeaderBytes;
+  if (heard < size) return false;
+  wire::Reader in(peer.heard.data() + wire::kFrameHeaderBytes, size);
+  if (in.u8() != static_cast<uint8_t>(greeting_)) throw wire::WireError("the first frame is not a " + name());
+  uint32_t magic;
+  std::memcpy(&magic, in.raw(sizeof(magic)), sizeof(magic));
+  if (magic != wire::kMagic) throw wire::WireError("the first frame is not a " + name());
+  const uint64_t version = in.varint();
+  if (version != wire::kVersion) {
+    throw wire::WireError("the other side speaks version " + std::to_string(version) + " of the command stream, the worker version " +
+                          std::to_string(wire::kVersion) + "; install the same release on both sides");
+  }
+  if (!same_ticket(in.raw(wire::kTicketBytes), ticket_)) throw wire::WireError("the ticket is not this session's");
+  in.string();
+  if (greeting_ == wire::Command::kMeet) peer.rank = static_cast<size_t>(in.bounded(wire::kMembersMax, "a rank"));
+  if (!in.done()) throw wire::WireError("a " + name() + " comes alone in its frame");
+  if (heard > size) throw wire::WireError("commands before the WELCOME");
+  return true;
+}
+
+std::string Door::name() const {
+  if (greeting_ == wire::Command::kMeet) return "MEET";
+  return greeting_ == wire::Command::kHello ? "HELLO" : "FETCH";
+}
+
+void Door::refuse(const Peer& peer, const std::string& sentence) {
+  wire::Writer body;
+  body.reply(wire::Reply::kRefused);
+  body.string(sentence);
+  std::vector<uint8_t> frame(wire::kFrameHeaderBytes);
+  wire::put_frame_header(frame.data(), body.size());
+  frame.insert(frame.end(), body.bytes().begin(), body.bytes().end());
+  [[maybe_unused]] const auto sent = ::send(peer.socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);  // a courtesy
+  refusals_.push_back(sentence);
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,426 @@
+#include "collectives/process_group.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include <torch/headeronly/version.h>
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr auto kKnockAgain = std::chrono::milliseconds(20);
+constexpr size_t kSentenceBytesMax = 1024;  // of a member that says why it ends the group
+constexpr int kSocketBytes = 4 << 20;
+constexpr uint8_t kEnds = 255;  // in place of a collective: a sentence follows
+constexpr size_t kAnswerBytes = wire::kFrameHeaderBytes + 1 + wire::kTicketBytes;
+
+const char* collective_name(uint8_t what) {
+  switch (static_cast<wire::Collective>(what)) {
+    case wire::Collective::kBroadcast:
+      return "broadcast";
+    case wire::Collective::kAllReduce:
+      return "all_reduce";
+    case wire::Collective::kReduce:
+      return "reduce";
+    case wire::Collective::kAllGather:
+      return "all_gather";
+    case wire::Collective::kGather:
+      return "gather";
+    case wire::Collective::kScatter:
+      return "scatter";
+    case wire::Collective::kReduceScatter:
+      return "reduce_scatter";
+    case wire::Collective::kAllToAll:
+      return "all_to_all";
+    case wire::Collective::kMessage:
+      return "send and recv";
+    case wire::Collective::kBarrier:
+      return "barrier";
+  }
+  return "something unknown";
+}
+
+std::vector<uint8_t> framed(const wire::Writer& body) {
+  std::vector<uint8_t> frame(wire::kFrameHeaderBytes);
+  wire::put_frame_header(frame.data(), body.size());
+  frame.insert(frame.end(), body.bytes().begin(), body.bytes().end());
+  return frame;
+}
+
+// Whole, or not at all: what is said while members meet fits an empty socket.
+bool said(int socket, const std::vector<uint8_t>& frame) {
+  return ::send(socket, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(frame.size());
+}
+
+void tune(int socket) {
+  const int on = 1;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));  // a Unix socket has no such option
+  ::setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kSocketBytes, sizeof(kSocketBytes));
+  ::setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kSocketBytes, sizeof(kSocketBytes));
+}
+
+std::string in_seconds(std::chrono::milliseconds time) {
+  const auto tenths = time.count() / 100;
+  return std::to_string(tenths / 10) + (tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10)) + " s";
+}
+
+}  // namespace
+
+// Before each message's bytes; in the byte order of the hosts, which compute on the same tensors.
+struct ProcessGroup::Header {
+  uint32_t magic = wire::kMagic;
+  uint8_t what = 0;
+  uint8_t dtype = 0;
+  uint8_t reduction = 0;
+  uint8_t names_rank = 0;  // of a sentence that says why the group ends: it says whose fault it is, and is passed on as it is
+  uint64_t number = 0;  // of the message, among those that went this way
+  uint64_t bytes = 0;
+
+  std::array<uint8_t, 24> packed() const {
+    std::array<uint8_t, 24> bytes_of;
+    static_assert(sizeof(Header) == 24);
+    std::memcpy(bytes_of.data(), this, sizeof(Header));
+    return bytes_of;
+  }
+  static Header of(const std::array<uint8_t, 24>& packed) {
+    Header header;
+    std::memcpy(&header, packed.data(), sizeof(header));
+    return header;
+  }
+};
+
+ProcessGroup::ProcessGroup(GroupHost& host, size_t rank, size_t size, std::chrono::milliseconds patience)
+    : host_(host), rank_(rank), patience_(patience), listener_(host.door_address()), ticket_(fresh_ticket()), door_(listener_, ticket_, wire::Command::kMeet), members_(size) {}
+
+void ProcessGroup::know(size_t member, std::string address, const Ticket& ticket) {
+  if (member >= size() || member == rank_) throw wire::WireError("member " + std::to_string(member) + " of a process group of " + std::to_string(size()));
+  Member& other = members_[member];
+  if (other.meeting != Meeting::kUnknown) throw wire::WireError("member " + std::to_string(member) + " of a process group comes twice");
+  other.address = std::move(address);
+  other.ticket = ticket;
+  other.meeting = Meeting::kApart;
+}
+
+void ProcessGroup::give_up(const std::string& why, bool names_rank) {
+  end(why, names_rank);
+  throw GroupEnded(ended_);
+}
+
+void ProcessGroup::lose(size_t member, const std::string& why) { give_up("rank " + std::to_string(member) + " of the process group " + why, true); }
+
+void ProcessGroup::end(const std::string& why, bool names_rank) noexcept {
+  if (!ended_.empty()) return;
+  ended_ = why.substr(0, kSentenceBytesMax);
+  listener_.close();
+  guests_.clear();
+  Header header;
+  header.what = kEnds;
+  header.names_rank = names_rank;
+  header.bytes = ended_.size();
+  for (Member& member : members_) {
+    const bool between = member.outgoing.empty() || member.outgoing.front().done == 0;  // else it would be taken for bytes of a tensor
+    if (member.meeting == Meeting::kMet && between) {
+      const auto packed = header.packed();
+      std::array<iovec, 2> parts{{{const_cast<uint8_t*>(packed.data()), packed.size()}, {ended_.data(), ended_.size()}}};
+      msghdr message{};
+      message.msg_iov = parts.data();
+      message.msg_iovlen = parts.size();
+      [[maybe_unused]] const auto sent = ::sendmsg(member.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);  // its end is heard of in any case
+    }
+    if (member.socket) {
+      ::shutdown(member.socket.get(), SHUT_RDWR);
+      parted_.push_back(std::move(member.socket));
+    }
+    member = Member();
+  }
+  active_.clear();
+}
+
+// Meeting: of two members the higher one comes to the lower one's door.
+
+void ProcessGroup::begin(size_t number) {
+  Member& member = members_[number];
+  try {
+    member.socket = begin_connect(member.address);
+    tune(member.socket.get());
+    member.meeting = Meeting::kListening;
+  } catch (const std::system_error& error) {
+    if (error.code().value() != EAGAIN) lose(number, "cannot be reached");
+  } catch (const std::invalid_argument&) {
+    lose(number, "cannot be reached");
+  }
+}
+
+bool ProcessGroup::hear_exactly(size_t number, size_t bytes) {
+  Member& member = members_[number];
+  std::array<uint8_t, 64> buffer;
+  const auto got = ::recv(member.socket.get(), buffer.data(), bytes - member.heard.size(), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOTCONN)) return false;
+  if (got <= 0) lose(number, "cannot be reached");
+  member.heard.insert(member.heard.end(), buffer.data(), buffer.data() + got);
+  return member.heard.size() == bytes;
+}
+
+// Whoever listens there must speak first: nothing is said to what is no group's door.
+void ProcessGroup::hear_banner(size_t number) {
+  const auto banner = Door::banner();
+  if (!hear_exactly(number, banner.size())) return;
+  Member& member = members_[number];
+  if (member.heard != banner) lose(number, "cannot be reached");
+  member.heard.clear();
+  wire::Writer greeting;
+  greeting.command(wire::Command::kMeet);
+  greeting.raw(&wire::kMagic, sizeof(wire::kMagic));
+  greeting.varint(wire::kVersion);
+  greeting.raw(member.ticket.data(), member.ticket.size());
+  greeting.string(TORCH_VERSION);
+  greeting.varint(rank_);
+  if (!said(member.socket.get(), framed(greeting))) lose(number, "cannot be reached");
+  member.meeting = Meeting::kGreeted;
+}
+
+void ProcessGroup::hear_answer(size_t number) {
+  if (!hear_exactly(number, kAnswerBytes)) return;
+  Member& member = members_[number];
+  wire::Reader in(member.heard.data(), member.heard.size());
+  const size_t bytes = wire::get_frame_header(in.raw(wire::kFrameHeaderBytes));
+  const bool is_answer = bytes == in.left() && in.u8() == static_cast<uint8_t>(wire::Reply::kMet);
+  if (!is_answer || !same_ticket(in.raw(wire::kTicketBytes), ticket_)) lose(number, "is not what this one was told of");
+  member.heard.clear();
+  member.meeting = Meeting::kMet;
+}
+
+void ProcessGroup::greet(size_t number) {
+  Member& member = members_[number];
+  wire::Writer answer;
+  answer.reply(wire::Reply::kMet);
+  answer.raw(member.ticket.data(), member.ticket.size());
+  if (!said(member.socket.get(), framed(answer))) lose(number, "is gone");
+  member.meeting = Meeting::kMet;
+}
+
+void ProcessGroup::welcome_guests() {
+  while (auto guest = door_.hear(Clock::now())) guests_.push_back(std::move(*guest));
+  door_.take_refusals();
+  for (auto guest = guests_.begin(); guest != guests_.end();) {
+    const bool may_come = guest->rank > rank_ && guest->rank < size();
+    if (may_come && members_[guest->rank].meeting == Meeting::kUnknown) {
+      ++guest;
+      continue;
+    }
+    if (may_come && members_[guest->rank].meeting == Meeting::kApart) {
+      members_[guest->rank].socket = std::move(guest->socket);
+      tune(members_[guest->rank].socket.get());
+      greet(guest->rank);
+    }
+    guest = guests_.erase(guest);
+  }
+}
+
+bool ProcessGroup::is_met(size_t number) {
+  Member& member = members_[number];
+  if (member.meeting == Meeting::kUnknown) lose(number, "was not told of");
+  if (number < rank_) {
+    if (member.meeting == Meeting::kApart) begin(number);
+    if (member.meeting == Meeting::kListening) hear_banner(number);
+    if (member.meeting == Meeting::kGreeted) hear_answer(number);
+  }
+  return member.meeting == Meeting::kMet;
+}
+
+void ProcessGroup::meet(const std::vector<size_t>& wanted) {
+  std::optional<Clock::time_point> deadline;
+  while (true) {
+    welcome_guests();
+    std::vector<size_t> missing;
+    for (const size_t number : wanted) {
+      if (!is_met(number)) missing.push_back(number);
+    }
+    if (missing.empty()) return;
+    if (!deadline) deadline = Clock::now() + patience_;
+    if (Clock::now() >= *deadline) lose(missing.front(), "did not come within " + in_seconds(patience_));
+    std::vector<pollfd> polled;
+    door_.add_to(polled);
+    auto until = *deadline;
+    if (const auto patience = door_.deadline()) until = std::min(until, *patience);
+    for (const size_t number : missing) {
+      const Member& member = members_[number];
+      if (member.socket) polled.push_back({member.socket.get(), POLLIN, 0});
+      else if (number < rank_) until = std::min(until, Clock::now() + kKnockAgain);
+    }
+    host_.wait_for(polled, until);
+  }
+}
+
+// Messages.
+
+void ProcessGroup::exchange(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
+  if (!ended_.empty()) throw GroupEnded(ended_);
+  std::vector<size_t> others;
+  for (const auto* parcels : {&sent, &received}) {
+    for (const auto& parcel : *parcels) {
+      if (parcel.member != rank_) others.push_back(parcel.member);
+    }
+  }
+  std::sort(others.begin(), others.end());
+  others.erase(std::unique(others.begin(), others.end()), others.end());
+  if (!others.empty()) meet(others);
+  active_ = std::move(others);
+  deliver(subject, sent, received);
+  transfer();
+}
+
+void ProcessGroup::deliver(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
+  Header header;
+  header.what = static_cast<uint8_t>(subject.what);
+  header.dtype = subject.dtype;
+  header.reduction = static_cast<uint8_t>(subject.reduction);
+  std::vector<const Parcel*> own;
+  for (const auto& parcel : sent) {
+    if (parcel.member == rank_) {
+      own.push_back(&parcel);
+      continue;
+    }
+    Member& member = members_[parcel.member];
+    header.number = member.sent++;
+    header.bytes = parcel.bytes;
+    member.outgoing.push_back({header.packed(), parcel.data, parcel.bytes, 0});
+  }
+  size_t taken = 0;
+  for (const auto& parcel : received) {
+    if (parcel.member == rank_) {
+      if (taken == own.size() || own[taken]->bytes != parcel.bytes) give_up("a message of this rank to itself that it does not send", false);
+      if (parcel.bytes > 0) std::memmove(parcel.data, own[taken]->data, parcel.bytes);
+      ++taken;
+      continue;
+    }
+    Member& member = members_[parcel.member];
+    header.number = member.received++;
+    header.bytes = parcel.bytes;
+    member.incoming.push_back({header.packed(), parcel.data, parcel.bytes, 0});
+  }
+}
+
+bool ProcessGroup::is_done() const {
+  return std::all_of(active_.begin(), active_.end(), [this](size_t number) { return members_[number].outgoing.empty() && members_[number].incoming.empty(); });
+}
+
+void ProcessGroup::transfer() {
+  auto moved_at = Clock::now();
+  const auto move_all = [this] {
+    bool moved = false;
+    for (const size_t number : active_) moved = move(number) || moved;
+    return moved;
+  };
+  while (!is_done()) {
+    if (spinner_.until(move_all)) {
+      moved_at = Clock::now();
+      continue;
+    }
+    if (Clock::now() - moved_at >= patience_) {
+      const auto silent = std::find_if(active_.begin(), active_.end(), [this](size_t number) { return !members_[number].incoming.empty() || !members_[number].outgoing.empty(); });
+      const Member& member = members_[*silent];
+      const uint8_t what = Header::of(member.incoming.empty() ? member.outgoing.front().header : member.incoming.front().expected).what;
+      lose(*silent, std::string("did not take part in ") + collective_name(what) + " within " + in_seconds(patience_));
+    }
+    std::vector<pollfd> polled;
+    for (const size_t number : active_) {
+      const Member& member = members_[number];
+      const int events = (member.outgoing.empty() ? 0 : POLLOUT | POLLRDHUP) | (member.incoming.empty() ? 0 : POLLIN);
+      if (events != 0) polled.push_back({member.socket.get(), static_cast<short>(events), 0});
+    }
+    host_.wait_for(polled, moved_at + patience_);
+    for (const size_t number : active_) {
+      const auto ready = std::find_if(polled.begin(), polled.end(), [&](const pollfd& one) { return one.fd == members_[number].socket.get(); });
+      if (ready != polled.end() && ready->revents & POLLRDHUP && members_[number].incoming.empty()) hear_end(number);
+    }
+  }
+}
+
+bool ProcessGroup::move(size_t number) {
+  const bool sent = send_some(number);
+  return receive_some(number) || sent;
+}
+
+bool ProcessGroup::send_some(size_t number) {
+  Member& member = members_[number];
+  bool moved = false;
+  while (!member.outgoing.empty()) {
+    Outgoing& next = member.outgoing.front();
+    const size_t head = std::min(next.done, next.header.size()), body = next.done - head;
+    std::array<iovec, 2> parts{{{next.header.data() + head, next.header.size() - head}, {const_cast<uint8_t*>(next.data) + body, next.bytes - body}}};
+    msghdr message{};
+    message.msg_iov = parts.data();
+    message.msg_iovlen = parts.size();
+    const auto sent = ::sendmsg(member.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return moved;
+    if (sent < 0) {
+      receive_some(number);  // it may have said why
+      hear_end(number);
+    }
+    moved = moved || sent > 0;
+    next.done += static_cast<size_t>(sent);
+    if (next.done < next.header.size() + next.bytes) continue;
+    member.outgoing.pop_front();
+  }
+  return moved;
+}
+
+bool ProcessGroup::receive_some(size_t number) {
+  Member& member = members_[number];
+  bool moved = false;
+  while (!member.incoming.empty()) {
+    Incoming& next = member.incoming.front();
+    const size_t head = member.header.size();
+    const bool in_head = next.done < head;
+    uint8_t* target = in_head ? member.header.data() + next.done : next.data + (next.done - head);
+    const size_t room = in_head ? head - next.done : next.bytes - (next.done - head);
+    if (room > 0) {
+      const auto got = ::recv(member.socket.get(), target, room, MSG_DONTWAIT);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return moved;
+      if (got <= 0) lose(number, "is gone: its process ended, or lost its device");
+      next.done += static_cast<size_t>(got);
+      moved = true;
+      if (in_head && next.done == head) check_header(number);
+    }
+    if (next.done == head + next.bytes) member.incoming.pop_front();
+  }
+  return moved;
+}
+
+void ProcessGroup::check_header(size_t number) {
+  Member& member = members_[number];
+  const auto& expected = member.incoming.front().expected;
+  if (member.header == expected) return;
+  const Header told = Header::of(member.header), wanted = Header::of(expected);
+  if (told.magic == wire::kMagic && told.what == kEnds) end_as(number, told);
+  if (told.magic != wire::kMagic || told.number != wanted.number) lose(number, "broke the protocol");
+  lose(number, std::string("called ") + collective_name(told.what) + " with " + std::to_string(told.bytes) + " bytes for this rank (type " + std::to_string(told.dtype) + ", reduction " +
+                   std::to_string(told.reduction) + ") where this one called " + collective_name(wanted.what) + " with " + std::to_string(wanted.bytes) + " bytes (type " +
+                   std::to_string(wanted.dtype) + ", reduction " + std::to_string(wanted.reduction) + ")");
+}
+
+void ProcessGroup::hear_end(size_t number) {
+  Member& member = members_[number];
+  const auto got = ::recv(member.socket.get(), member.header.data(), member.header.size(), MSG_DONTWAIT);
+  const Header told = Header::of(member.header);
+  if (got == static_cast<ssize_t>(member.header.size()) && told.magic == wire::kMagic && told.what == kEnds) end_as(number, told);
+  lose(number, "is gone: its process ended, or lost its device");
+}
+
+void ProcessGroup::end_as(size_t number, const Header& told) {
+  std::string sentence(std::min<size_t>(told.bytes, kSentenceBytesMax), ' ');
+  const auto got = ::recv(members_[number].socket.get(), sentence.data(), sentence.size(), MSG_DONTWAIT);
+  sentence.resize(got < 0 ? 0 : static_cast<size_t>(got));
+  give_up(told.names_rank ? sentence : "rank " + std::to_string(number) + " ended the process group: " + sentence, true);
+}
+
+}  // namespace forebay::worker

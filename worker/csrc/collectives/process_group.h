@@ -1,0 +1,134 @@
+// One member of a process group: the connections to the workers of the others, and what goes over them. Knows no storage.
+#pragma once
+
+#include <poll.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <forebay/spin.h>
+#include <forebay/wire.h>
+
+#include "base/door.h"
+#include "base/socket.h"
+
+namespace forebay::worker {
+
+// What a process group needs of the worker that it lives in.
+class GroupHost {
+ public:
+  virtual ~GroupHost() = default;
+  // Where a group's members may be let in: another address each time, but for the port of TCP.
+  virtual std::string door_address() = 0;
+  // Sleeps until one of these is ready, or until then; does what the pool orders meanwhile.
+  virtual void wait_for(std::vector<pollfd>& polled, Clock::time_point until) = 0;
+  // Returns under a lease, which may have ended during such a wait.
+  virtual void wait_for_lease() = 0;
+};
+
+// A member is gone, does not come, or does something else: the group is over.
+struct GroupEnded : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class ProcessGroup {
+ public:
+  // `patience`: with members that neither come nor say anything. Throws std::system_error where it cannot listen.
+  ProcessGroup(GroupHost& host, size_t rank, size_t size, std::chrono::milliseconds patience);
+
+  size_t rank() const { return rank_; }
+  size_t size() const { return members_.size(); }
+  const std::string& address() const { return listener_.address(); }
+  const Ticket& ticket() const { return ticket_; }
+  // Where another member's door is. Throws wire::WireError for one that there is not, or that is known.
+  void know(size_t member, std::string address, const Ticket& ticket);
+
+  // What both sides of a message must agree about.
+  struct Subject {
+    wire::Collective what;
+    uint8_t dtype = 0;
+    wire::Reduction reduction = wire::Reduction::kSum;
+  };
+  // Bytes for a member, or from it; those for itself are copied. They lie apart from each other.
+  struct Parcel {
+    size_t member;
+    uint8_t* data;
+    size_t bytes;
+  };
+  // Returns when all is sent and received, in order for each member. Throws GroupEnded, and whatever a wait throws.
+  void exchange(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received);
+  // Tells the members that are met, and throws the same at whoever uses the group from here on. A sentence that names no rank is of this one.
+  void end(const std::string& why, bool names_rank = false) noexcept;
+
+ private:
+  enum class Meeting { kUnknown, kApart, kListening, kGreeted, kMet };
+  struct Header;
+  struct Outgoing {
+    std::array<uint8_t, 24> header;
+    const uint8_t* data;
+    size_t bytes;
+    size_t done;
+  };
+  struct Incoming {
+    std::array<uint8_t, 24> expected;
+    uint8_t* data;
+    size_t bytes;
+    size_t done;
+  };
+  struct Member {
+    Meeting meeting = Meeting::kUnknown;
+    std::string address;
+    Ticket ticket{};
+    Descriptor socket;
+    std::vector<uint8_t> heard;  // of what comes before messages
+    uint64_t sent = 0;           // messages
+    uint64_t received = 0;
+    std::deque<Outgoing> outgoing;
+    std::deque<Incoming> incoming;
+    std::array<uint8_t, 24> header;  // of the message that is on its way in
+  };
+
+  [[noreturn]] void give_up(const std::string& why, bool names_rank);
+  [[noreturn]] void lose(size_t member, const std::string& why);
+  // Waits until these members are met.
+  void meet(const std::vector<size_t>& members);
+  bool is_met(size_t number);
+  void begin(size_t number);
+  void hear_banner(size_t number);
+  void hear_answer(size_t number);
+  bool hear_exactly(size_t number, size_t bytes);
+  void welcome_guests();
+  void greet(size_t number);
+  // Whether anything moved.
+  bool move(size_t number);
+  bool send_some(size_t number);
+  bool receive_some(size_t number);
+  void check_header(size_t number);
+  // Throws where it has ended the group, and says why if it did.
+  void hear_end(size_t number);
+  [[noreturn]] void end_as(size_t number, const Header& told);
+  bool is_done() const;
+  void deliver(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received);
+  void transfer();
+
+  GroupHost& host_;
+  const size_t rank_;
+  const std::chrono::milliseconds patience_;
+  Listener listener_;
+  Ticket ticket_;
+  Door door_;
+  std::vector<Guest> guests_;  // that showed the ticket before this worker was told of them
+  std::vector<Member> members_;
+  std::vector<size_t> active_;  // with something to send or to receive
+  std::string ended_;
+  std::vector<Descriptor> parted_;  // from members that are to read why: closing would take it back where something unread lies
+  Spinner spinner_;
+};
+
+}  // namespace forebay::worker

@@ -1,0 +1,75 @@
+// How a call is divided whose tensors are copies, or in rows, or whole on this device: by its operator's strategy (strategies/strategy.h).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "call/plan.h"
+#include "device/device.h"
+#include "device/storage.h"
+#include "gang/composition.h"
+#include "gang/gang.h"
+#include "gang/way.h"
+#include "strategies/strategy.h"
+
+namespace forebay::worker {
+
+class Sharding {
+ public:
+  Sharding(Gang& gang, const Device& device, Storages& storages, uint64_t number, const Plan& plan, const wire::Words& words);
+
+  // None where no rule divides the call, or its views do not lie in whole rows. Throws wire::WireError as making a plan does.
+  std::optional<Way> way();
+  wire::Alone why_none() const { return why_none_; }
+
+ private:
+  // What the rows that the call is given have in common: the label of their dimension, its size, and how many of it lie in a period.
+  struct Cut {
+    int label;
+    int64_t size;
+    int64_t rows;
+  };
+
+  std::optional<Way> composed_way();
+  bool refuse(wire::Alone reason);
+  // The template of the parts, but for its results, and where their arguments begin.
+  bool localize(const Strategy& strategy);
+  bool find_cut(const Strategy& strategy);
+  // Whether all that has the label is as long.
+  bool agrees(const Strategy& strategy) const;
+  // Has storages be in rows that are untouched, or are copies that the call writes to, where they have the label.
+  void place_targets(const Strategy& strategy);
+  bool localize(size_t tensor, const Labels& labels);
+  bool divide_sizes(const Strategy& strategy);
+  bool place_results(const Strategy& strategy);
+  bool place_result(const ResultStrategy& strategy, wire::Output& output);
+  bool place_rows(size_t dimension, wire::Output& output);
+  bool place_merged(Merge merge, const wire::Output& output);
+  // 0 where the storage is not in rows.
+  int64_t period_of(uint64_t id) const;
+  uint64_t storage_of(size_t tensor) const { return words_[places_[tensor]]; }
+  int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
+
+  Gang& gang_;
+  const Device& device_;
+  Storages& storages_;
+  const wire::Template& source_;
+  const c10::OperatorHandle op_;
+  const Plan& plan_;
+  const wire::Words& words_;
+  std::vector<size_t> places_;   // where the words of each tensor argument begin
+  std::vector<bool> writes_;     // whether the call writes to it
+  std::vector<wire::Argument*> tensors_;  // of the parts' template
+  std::map<uint64_t, int64_t> fresh_;     // periods of what is to be in rows
+  bool may_write_copies_ = false;         // as compositions do, on all devices alike
+  Cut cut_{};
+  wire::Template local_;
+  Way way_;
+  wire::Alone why_none_ = wire::Alone::kNoRule;
+};
+
+}  // namespace forebay::worker

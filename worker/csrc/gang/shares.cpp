@@ -1,0 +1,243 @@
+#include "gang/shares.h"
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
+
+#include "device/bulk_copy.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr int64_t kBucketBytes = int64_t{64} << 20;  // of what is merged together
+
+// One more device's part. NaN stays.
+void add_part(at::Tensor& merged, const at::Tensor& part, Sharing sharing) {
+  if (sharing == Sharing::kMax) at::maximum_out(merged, merged, part);
+  else if (sharing == Sharing::kMin) at::minimum_out(merged, merged, part);
+  else merged.add_(part);
+}
+
+}  // namespace
+
+void Shares::hold(uint64_t id, const Placement& placement, bool made, std::unique_ptr<RemoteMemory> there) {
+  Entry& entry = storages_.at(id);
+  auto share = std::make_unique<Share>(placement);
+  const int64_t bytes = placement.bytes_of(entry.bytes(), devices());
+  for (int place = 1; place < devices(); ++place) {
+    if (there && there->place() == place) share->others.push_back(std::move(there));
+    else share->others.push_back(std::make_unique<RankMemory>(gang_.rank(place), id, bytes, made));
+  }
+  if (placement.sharing != Sharing::kRows) share->count_copies(gang_.copied_bytes(), entry.bytes() * (devices() - 1));
+  entry.share_as(std::move(share));
+}
+
+void Shares::made(uint64_t id, const Placement& placement, int64_t bytes) {
+  storages_.count_as(id, bytes);
+  hold(id, placement, /*made=*/true);
+}
+
+void Shares::begin(uint64_t id, const Placement& placement) {
+  Entry& entry = storages_.at(id);
+  auto own = device_.allocate(placement.bytes_of(entry.bytes(), devices()), /*zeroed=*/true);
+  hold(id, placement, /*made=*/false);
+  entry.exchange(own);
+}
+
+void Shares::cut(uint64_t id, int64_t period) {
+  Entry& entry = storages_.at(id);
+  const c10::Storage whole = entry.home() == kOnHost ? entry.on_host()->memory() : entry.touch(device_);
+  const int64_t bytes = entry.bytes() / devices();
+  auto own = part(whole, entry.bytes(), 0, period);
+  hold(id, {Sharing::kRows, period, 0}, /*made=*/false);
+  try {
+    for (int place = 1; place < devices(); ++place) send(id, place, part(whole, entry.bytes(), place, period), bytes);
+  } catch (...) {
+    entry.share_as(nullptr);
+    throw;
+  }
+  entry.leave_home();
+  entry.exchange(own);
+}
+
+void Shares::gather(uint64_t id) {
+  Entry& entry = storages_.at(id);
+  if (entry.share() == nullptr) return gang_.gather({id}, 0);
+  entry.replace(whole(id, [&](int64_t bytes) { return device_.allocate(bytes, /*zeroed=*/false); }));
+}
+
+void Shares::host_rows(uint64_t id) {
+  const int64_t period = storages_.at(id).share()->placement.period;
+  gang_.keep_on_host(id, whole(id, [&](int64_t bytes) { return device_.allocate_parked(bytes); }), period);
+}
+
+c10::Storage Shares::whole(uint64_t id, const Allocate& allocate) {
+  Entry& entry = storages_.at(id);
+  if (entry.share() == nullptr || entry.share()->placement.sharing == Sharing::kCopies) return entry.touch(device_);
+  if (entry.share()->placement.sharing != Sharing::kRows) {
+    merge({id});
+    return entry.memory();
+  }
+  const int64_t bytes = entry.bytes() / devices(), period = entry.share()->placement.period;
+  auto whole = allocate(entry.bytes());
+  copy_rows(whole, entry.memory(), entry.bytes(), 0, period, /*to_whole=*/true);
+  for (int place = 1; place < devices(); ++place) copy_rows(whole, fetched(id, place, bytes), entry.bytes(), place, period, /*to_whole=*/true);
+  return whole;
+}
+
+c10::Storage Shares::part(const c10::Storage& whole, int64_t bytes, int place, int64_t period) const {
+  auto part = device_.allocate(bytes / devices(), /*zeroed=*/false);
+  copy_rows(whole, part, bytes, place, period, /*to_whole=*/false);
+  return part;
+}
+
+void Shares::copy_rows(const c10::Storage& whole, const c10::Storage& part, int64_t bytes, int place, int64_t period, bool to_whole) const {
+  const int64_t row = period / devices();
+  for (int64_t begin = 0, at = 0; begin < bytes; begin += period, at += row) {
+    const int64_t there = begin + place * row;
+    if (to_whole) device_.copy(whole, there, part, at, row);
+    else device_.copy(part, at, whole, there, row);
+  }
+  device_.synchronize();  // before host memory goes
+}
+
+c10::Storage Shares::fetched(uint64_t id, int place, int64_t bytes) {
+  auto memory = device_.allocate_parked(bytes);
+  gang_.rank(place).read({{id, 0, bytes, static_cast<uint8_t*>(memory.mutable_data())}});
+  return memory;
+}
+
+void Shares::send(uint64_t id, int place, const c10::Storage& memory, int64_t bytes) {
+  write(id, place, memory, bytes);
+  gang_.demand(gang_.rank(place));
+}
+
+void Shares::write(uint64_t id, int place, const c10::Storage& memory, int64_t bytes) {
+  Rank& target = gang_.rank(place);
+  BulkCopy copy(device_, storages_.staging(), bytes);
+  copy.fetch(memory, [&](int64_t offset, const uint8_t* data, int64_t size) { target.write(id, offset, data, size); });
+  copy.finish();
+}
+
+void Shares::merge_here(const std::vector<uint64_t>& ids, const std::function<void(const std::vector<uint64_t>&)>& finish) {
+  std::vector<uint64_t> bucket;
+  int64_t bytes = 0;
+  for (const uint64_t id : ids) {
+    bucket.push_back(id);
+    bytes += storages_.at(id).bytes();
+    if (bytes < kBucketBytes && id != ids.back()) continue;
+    merge_here(bucket);
+    finish(bucket);
+    bucket.clear();
+    bytes = 0;
+  }
+}
+
+// Each device is asked for all of them at once.
+void Shares::merge_here(const std::vector<uint64_t>& bucket) {
+  for (int place = 1; place < devices(); ++place) {
+    std::vector<c10::Storage> parts;
+    std::vector<Rank::Range> ranges;
+    for (const uint64_t id : bucket) {
+      const int64_t bytes = storages_.at(id).bytes();
+      parts.push_back(device_.allocate_parked(bytes));
+      ranges.push_back({id, 0, bytes, static_cast<uint8_t*>(parts.back().mutable_data())});
+    }
+    gang_.rank(place).read(ranges);
+    for (size_t index = 0; index < bucket.size(); ++index) {
+      at::Tensor merged = flat(bucket[index]);
+      const at::Tensor part = at::from_blob(ranges[index].target, merged.sizes(), merged.options().device(at::kCPU)).to(device_.where());
+      add_part(merged, part, storages_.at(bucket[index]).share()->placement.sharing);
+    }
+    device_.synchronize();  // before the parts go
+  }
+  for (const uint64_t id : bucket) {
+    if (storages_.at(id).share()->placement.sharing == Sharing::kMean) flat(id).div_(devices());
+  }
+}
+
+void Shares::merge(const std::vector<uint64_t>& ids) {
+  merge_here(ids, [this](const std::vector<uint64_t>& bucket) {
+    for (int place = 1; place < devices(); ++place) {
+      for (const uint64_t id : bucket) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
+      gang_.rank(place).flush();
+    }
+    for (int place = 1; place < devices(); ++place) gang_.demand(gang_.rank(place));
+    for (const uint64_t id : bucket) storages_.at(id).share()->placement = {Sharing::kCopies, 0, 0};
+  });
+}
+
+void Shares::merge_at(const std::vector<uint64_t>& ids, int place) {
+  merge_here(ids, [this, place](const std::vector<uint64_t>& bucket) {
+    for (const uint64_t id : bucket) {
+      if (place != 0) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
+    }
+    if (place != 0) gang_.demand(gang_.rank(place));
+    for (const uint64_t id : bucket) keep(id, place);
+  });
+}
+
+void Shares::keep(uint64_t id, int place) {
+  Entry& entry = storages_.at(id);
+  if (place == 0) {
+    entry.share_as(nullptr);
+  } else {
+    entry.live_elsewhere(std::move(entry.share()->others[static_cast<size_t>(place) - 1]));
+  }
+  entry.keep();
+}
+
+std::vector<c10::Storage> Shares::fetched(const std::vector<uint64_t>& ids) {
+  std::vector<c10::Storage> memory, on_host;
+  std::vector<std::vector<Rank::Range>> ranges(static_cast<size_t>(devices()));
+  for (const uint64_t id : ids) {
+    const Entry& entry = storages_.at(id);
+    const int64_t bytes = entry.bytes();
+    memory.push_back(entry.home() == 0 ? entry.memory() : device_.allocate(bytes, /*zeroed=*/false));
+    if (entry.home() == kOnHost) on_host.push_back(entry.on_host()->memory());
+    else on_host.push_back(entry.home() == 0 || device_.is_host() ? memory.back() : device_.allocate_parked(bytes));
+    if (entry.home() > 0) ranges[static_cast<size_t>(entry.home())].push_back({id, 0, bytes, static_cast<uint8_t*>(on_host.back().mutable_data())});
+  }
+  for (int place = 1; place < devices(); ++place) gang_.rank(place).read(ranges[static_cast<size_t>(place)]);
+  for (size_t index = 0; index < ids.size(); ++index) {
+    if (!on_host[index].is_alias_of(memory[index])) device_.copy(memory[index], 0, on_host[index], 0, storages_.at(ids[index]).bytes());
+  }
+  device_.synchronize();  // before host memory goes
+  return memory;
+}
+
+void Shares::spread(const std::vector<uint64_t>& ids) {
+  if (ids.empty()) return;
+  int64_t bytes = 0;
+  for (const uint64_t id : ids) bytes += storages_.at(id).bytes();
+  gang_.demand_room(bytes);
+  auto memory = fetched(ids);
+  for (size_t index = 0; index < ids.size(); ++index) {
+    Entry& entry = storages_.at(ids[index]);
+    const int home = entry.home();
+    auto there = entry.leave_home();
+    entry.exchange(memory[index]);
+    hold(ids[index], {Sharing::kCopies, 0, 0}, /*made=*/false, std::move(there));
+    for (int place = 1; place < devices(); ++place) {
+      if (place != home) write(ids[index], place, entry.memory(), entry.bytes());
+    }
+  }
+  try {
+    gang_.flush();
+    for (int place = 1; place < devices(); ++place) gang_.demand(gang_.rank(place));
+  } catch (const CommandError&) {
+    for (const uint64_t id : ids) storages_.at(id).share_as(nullptr);
+    throw;
+  }
+}
+
+// All elements of what is still to be made of the devices' parts.
+at::Tensor Shares::flat(uint64_t id) {
+  Entry& entry = storages_.at(id);
+  const uint8_t dtype = entry.share()->placement.dtype;
+  const auto item_bytes = static_cast<int64_t>(c10::elementSize(static_cast<c10::ScalarType>(dtype)));
+  return entry.view(device_, *layouts_.intern({dtype, 0, {entry.bytes() / item_bytes}, {1}}), 0);
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,45 @@
+// How the devices of a gang carry out a call together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <forebay/gang_work.h>
+#include <forebay/traces.h>
+
+#include "call/plan.h"
+#include "device/placement.h"
+#include "gang/composition.h"
+
+namespace forebay::worker {
+
+struct Way {
+  // Where a tensor argument begins: as it is said; in a storage in rows; or in a copy of which each device takes a part.
+  struct Start {
+    enum class Kind { kSame, kRows, kPart } kind = Kind::kSame;
+    int64_t item_bytes = 1;
+    int64_t period = 0;
+    int64_t room = 0;
+    int64_t step = 0;  // kPart: elements from one device's part to the next one's
+  };
+  struct Made {
+    Placement placement;
+    int64_t bytes = 0;  // of the whole
+  };
+  bool whole = false;         // on this device alone
+  bool by_owners = false;     // each part by one device, which need not be this one (owners.h)
+  wire::Alone alone = wire::Alone::kNoRule;  // why, if it is
+  uint64_t definition = 0;    // of the template of the parts
+  std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
+  std::vector<Made> made;     // the new storages, in order
+  std::vector<int64_t> fresh; // of each tensor argument, the period that it is to have where it is untouched or a copy; 0 for copies; none where all are
+  std::optional<size_t> zero_word;  // of the call, a number: the way serves only calls where it is 0
+  std::shared_ptr<const Composition> composition;  // of more calls than one, if it is
+};
+
+// The words of a way's call on one device; none where a view does not lie in whole rows.
+std::optional<wire::Words> local_words(const Way& way, const Plan& plan, const wire::Words& words, int place, int64_t devices);
+
+}  // namespace forebay::worker

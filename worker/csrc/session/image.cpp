@@ -1,0 +1,211 @@
+// A session on its way from one worker to another: what it is between two commands, and the bytes of its storages.
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "base/memory.h"
+#include "session/session.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr size_t kStoragesPerFrame = 4096;
+constexpr size_t kSmallBytes = size_t{256} << 10;  // smaller storages are sent together
+constexpr int64_t kStagingBytes = int64_t{16} << 20;
+constexpr size_t kCausesBytesMax = size_t{1} << 30;  // more than a session can have failures (session.cpp)
+
+using Send = std::function<void(const wire::Writer&, const uint8_t*, size_t)>;
+
+// Each failure once, numbered from 1.
+class Causes {
+ public:
+  uint64_t number_of(const Cause& cause) {
+    if (!cause) return 0;
+    const auto [found, fresh] = numbers_.try_emplace(cause.get(), list_.size() + 1);
+    if (fresh) list_.push_back(cause);
+    return found->second;
+  }
+  const std::vector<Cause>& list() const { return list_; }
+
+ private:
+  std::unordered_map<const Failure*, uint64_t> numbers_;
+  std::vector<Cause> list_;
+};
+
+wire::Writer opcode(wire::Reply reply) {
+  wire::Writer head;
+  head.reply(reply);
+  return head;
+}
+
+}  // namespace
+
+// Sending.
+
+void Session::send_image(const Send& send) {
+  const auto items = storages_.items();
+  Causes causes;
+  wire::ImageHead head;
+  head.sequence = sequence_;
+  head.failures = failures_;
+  head.unheard = causes.number_of(stopped_);
+  head.storages = items.size();
+  for (const auto& item : items) {
+    causes.number_of(item.cause);
+    if (item.has_bytes) head.bytes += item.bytes;
+  }
+  head.causes = causes.list().size();
+  for (size_t done = 0; done < along_.size(); done += wire::kChunkBytesMax) {
+    const auto* part = reinterpret_cast<const uint8_t*>(along_.data()) + done;
+    send(opcode(wire::Reply::kLibraries), part, std::min(wire::kChunkBytesMax, along_.size() - done));
+  }
+  wire::Writer out;
+  wire::put_image_head(out, head);
+  send(out, nullptr, 0);
+  for (const auto& cause : causes.list()) {
+    out.clear();
+    wire::put_image_cause(out, {static_cast<uint8_t>(cause->code), cause->sequence, cause->op, cause->message, cause->inputs});
+    send(out, nullptr, 0);
+  }
+  for (size_t first = 0; first < items.size(); first += kStoragesPerFrame) {
+    out = opcode(wire::Reply::kStorages);
+    const size_t count = std::min(kStoragesPerFrame, items.size() - first);
+    out.varint(count);
+    for (size_t index = first; index < first + count; ++index) {
+      const auto& item = items[index];
+      wire::put_image_storage(out, {item.id, item.bytes, causes.number_of(item.cause), item.has_bytes});
+    }
+    send(out, nullptr, 0);
+  }
+  send_storages(send, items);
+}
+
+void Session::send_storages(const Send& send, const std::vector<Storages::Item>& items) {
+  const wire::Writer head = opcode(wire::Reply::kBytes);
+  std::vector<uint8_t> together, staging;
+  const auto send_together = [&] {
+    if (!together.empty()) send(head, together.data(), together.size());
+    together.clear();
+  };
+  for (const auto& item : items) {
+    for (int64_t done = 0; item.has_bytes && done < item.bytes;) {
+      int64_t bytes = 0;
+      const uint8_t* data = storages_.bytes_at(item.id, done, bytes, staging);
+      bytes = std::min<int64_t>(bytes, wire::kChunkBytesMax);
+      done += bytes;
+      const auto size = static_cast<size_t>(bytes);
+      if (together.size() + size <= kSmallBytes) {
+        together.insert(together.end(), data, data + size);
+        continue;
+      }
+      send_together();
+      send(head, data, size);
+    }
+  }
+  send_together();
+}
+
+// Receiving.
+
+void Session::take_image(wire::Reader& frame) {
+  switch (static_cast<wire::Reply>(frame.u8())) {
+    case wire::Reply::kLibraries: {
+      const size_t bytes = frame.left();
+      if (image_ || bytes > wire::kLibrariesBytesMax - along_.size()) throw wire::WireError("libraries behind an image, or too many");
+      along_.append(reinterpret_cast<const char*>(frame.raw(bytes)), bytes);
+      return;
+    }
+    case wire::Reply::kImage:
+      if (image_) throw wire::WireError("a second image");
+      image_ = std::make_unique<Arrival>();
+      image_->head = wire::get_image_head(frame);
+      storages_.check_room(image_->head.bytes);
+      break;
+    case wire::Reply::kCause: {
+      if (!image_ || image_->causes.size() == image_->head.causes) throw wire::WireError("a cause that the image does not announce");
+      const auto cause = wire::get_image_cause(frame);
+      image_->cause_bytes += cause.op.size() + cause.message.size() + cause.inputs.size();
+      if (image_->cause_bytes > kCausesBytesMax) throw wire::WireError("causes of more than " + std::to_string(kCausesBytesMax) + " bytes");
+      image_->causes.push_back(
+          std::make_shared<const Failure>(Failure{0, static_cast<wire::FailureCode>(cause.code), cause.sequence, cause.op, cause.message, cause.inputs}));
+      break;
+    }
+    case wire::Reply::kStorages:
+      if (!image_ || image_->causes.size() != image_->head.causes) throw wire::WireError("storages before the image");
+      for (size_t left = frame.count(kStoragesPerFrame, "the number of storages"); left > 0; --left) {
+        admit(wire::get_image_storage(frame, image_->head.causes));
+      }
+      break;
+    case wire::Reply::kRefused:
+      throw wire::WireError("the other worker refused: " + frame.string(wire::kMessageBytesMax));
+    default:
+      throw wire::WireError("what is not part of an image");
+  }
+  if (!frame.done()) throw wire::WireError("something after a part of an image");
+  if (image_->is_announced()) next_image_storage();
+}
+
+void Session::admit(const wire::ImageStorage& told) {
+  if (image_->storages.size() == image_->head.storages) throw wire::WireError("more storages than the image announces");
+  const bool bytes = told.has_bytes && told.bytes > 0;
+  if (bytes && told.bytes > image_->head.bytes - image_->bytes) throw wire::WireError("storages of more bytes than the image announces");
+  if (bytes) image_->bytes += told.bytes;
+  const Cause cause = told.cause == 0 ? nullptr : image_->causes[told.cause - 1];
+  if (cause && (told.bytes > 0 || told.has_bytes)) throw wire::WireError("a storage that was never made, with bytes");
+  storages_.admit({told.id, told.bytes, cause, bytes}, /*parked=*/stays_parked_ || gang_);
+  image_->storages.push_back(told);
+}
+
+// Skips those without bytes; at the end the session goes on where it was.
+void Session::next_image_storage() {
+  auto& image = *image_;
+  if (image.next == 0 && image.filled == 0 && image.bytes != image.head.bytes) {
+    throw wire::WireError("storages of " + std::to_string(image.bytes) + " bytes in an image of " + std::to_string(image.head.bytes));
+  }
+  while (image.next < image.storages.size() && (!image.storages[image.next].has_bytes || image.storages[image.next].bytes == 0)) ++image.next;
+  if (image.next < image.storages.size()) return;
+  if (!device_.is_host()) device_.synchronize();
+  image.staging = c10::Storage(nullptr);
+  sequence_ = image.head.sequence;
+  failures_ = image.head.failures;
+  if (image.head.unheard == 0) return;
+  Failure last = *image.causes[image.head.unheard - 1];
+  last.number = failures_;
+  stopped_ = std::make_shared<const Failure>(std::move(last));
+}
+
+Session::Room Session::image_room() {
+  if (!image_ || !image_->is_announced() || has_image()) return {};
+  auto& image = *image_;
+  const auto& storage = image.storages[image.next];
+  const int64_t left = storage.bytes - image.filled;
+  if (device_.is_host() || stays_parked_ || gang_) {  // or kept beside the devices until it is restored
+    auto* data = static_cast<uint8_t*>(storages_.at(storage.id).memory().mutable_data());
+    return {data + image.filled, static_cast<size_t>(left)};
+  }
+  if (!image.staging) image.staging = device_.allocate_staging(kStagingBytes);
+  auto* data = static_cast<uint8_t*>(image.staging.mutable_data());
+  return {data + image.staged, static_cast<size_t>(std::min(left, kStagingBytes - image.staged))};
+}
+
+void Session::received(size_t count) {
+  auto& image = *image_;
+  const auto bytes = static_cast<int64_t>(count);
+  const auto& storage = image.storages[image.next];
+  if (!device_.is_host() && !stays_parked_ && !gang_) {
+    device_.copy(storages_.at(storage.id).memory(), image.filled, image.staging, image.staged, bytes);
+    image.staged += bytes;
+    if (image.staged == kStagingBytes) {  // it is written again from its beginning
+      device_.synchronize();
+      image.staged = 0;
+    }
+  }
+  image.filled += bytes;
+  if (image.filled < storage.bytes) return;
+  image.filled = 0;
+  ++image.next;
+  next_image_storage();
+}
+
+}  // namespace forebay::worker
