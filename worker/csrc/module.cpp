@@ -65,33 +65,24 @@ py::list events_of(Server& server) {
   return result;
 }
 
-const char* kind_name(Session::Offer::Kind kind) {
-  switch (kind) {
-    case Session::Offer::Kind::kSegment:
-      return "segment";
-    case Session::Offer::Kind::kDue:
-      return "due";
-    case Session::Offer::Kind::kBarred:
-      return "barred";
-    case Session::Offer::Kind::kDeclined:
-      return "declined";
-    case Session::Offer::Kind::kTimed:
-      return "timed";
-    case Session::Offer::Kind::kForgotten:
-      return "forgotten";
-    case Session::Offer::Kind::kKernel:
-      return "kernel";
-    case Session::Offer::Kind::kLeaving:
-      return "leaving";
-    case Session::Offer::Kind::kBrought:
-      return "brought";
-  }
-  throw std::logic_error("an offer of unknown kind");
-}
+// An offer as Python has it: its kind, the number of a segment or kernel, and what there is to say.
+struct AsTuple {
+  static py::tuple tuple(const char* kind, uint64_t number, const std::string& text = "") { return py::make_tuple(kind, number, py::bytes(text)); }
+
+  py::tuple operator()(const SegmentDescribed& offer) const { return tuple("segment", offer.segment, offer.description); }
+  py::tuple operator()(const SegmentDue& offer) const { return tuple("due", offer.segment); }
+  py::tuple operator()(const LibraryRejected& offer) const { return tuple("barred", offer.segment, offer.why); }
+  py::tuple operator()(const LibraryDeclined& offer) const { return tuple("declined", offer.segment, offer.why); }
+  py::tuple operator()(const LibraryTimed& offer) const { return tuple("timed", offer.segment, offer.ratio ? std::to_string(*offer.ratio) : ""); }
+  py::tuple operator()(const SegmentForgotten& offer) const { return tuple("forgotten", offer.segment); }
+  py::tuple operator()(const KernelDefined& offer) const { return tuple("kernel", offer.kernel, offer.description); }
+  py::tuple operator()(const SessionLeaves&) const { return tuple("leaving", 0); }
+  py::tuple operator()(const LibrariesImported& offer) const { return tuple("brought", 0, offer.libraries); }
+};
 
 py::list offers_of(Server& server) {
   py::list result;
-  for (const auto& offer : server.take_offers()) result.append(py::make_tuple(kind_name(offer.kind), offer.number, py::bytes(offer.text)));
+  for (const auto& offer : server.take_offers()) result.append(std::visit(AsTuple(), offer));
   return result;
 }
 

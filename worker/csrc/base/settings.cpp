@@ -1,6 +1,7 @@
 #include "base/settings.h"
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <c10/util/env.h>
 #include <forebay/wire.h>
 
@@ -24,6 +25,10 @@ void apply_settings(uint64_t bits) {
   // PyTorch asks that a program sets it; ours is another process, and it changes nothing else. An operator's own choice stands.
   if (bits & wire::kDeterministic) c10::utils::set_env("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/false);
   context.setDeterministicAlgorithms(bits & wire::kDeterministic, bits & wire::kDeterministicWarns);
+}
+
+void set_kernel_threads(int threads) {
+  if (at::get_num_threads() != threads) at::set_num_threads(threads);
 }
 
 }  // namespace forebay::worker

@@ -393,12 +393,10 @@ void Caller::run_and_tell(Plan& plan, uint64_t first_storage, wire::Writer& told
   stack_.clear();
 }
 
-void Caller::skip(const Plan& plan, const wire::Words& words, const Cause& cause) {
+void Caller::skip(const Plan& plan, const wire::Words& words) const {
   skip_question(plan, words);
   for (size_t index = 0; index < plan.words.size(); ++index) {
-    if (plan.words[index] != wire::Word::kNew) continue;
-    storages_.check_new(words[index]);
-    storages_.insert_failed(words[index], cause);
+    if (plan.words[index] == wire::Word::kNew) storages_.check_new(words[index]);
   }
 }
 
@@ -406,11 +404,6 @@ void Caller::skip_question(const Plan& plan, const wire::Words& words) const {
   for (size_t index = 0; index < plan.words.size(); ++index) {
     if (plan.words[index] == wire::Word::kStorage) storages_.at(words[index]);
   }
-}
-
-void Caller::fail(const Cause& cause) {
-  withdraw();
-  for (const uint64_t id : new_ids_) storages_.insert_failed(id, cause);
 }
 
 void Caller::withdraw() {

@@ -40,14 +40,12 @@ class Caller {
   // As run, but writes each output to `told`; unknown ones get the ids from `first_storage` on.
   void run_and_tell(Plan& plan, uint64_t first_storage, wire::Writer& told);
 
-  // Holds the words of a call that is not carried out against the session's storages; its results are never made. Throws wire::WireError.
-  void skip(const Plan& plan, const wire::Words& words, const Cause& cause);
+  // Holds the words of a call that is not carried out against the session's storages. Throws wire::WireError.
+  void skip(const Plan& plan, const wire::Words& words) const;
   // As skip, without results: the client is told so.
   void skip_question(const Plan& plan, const wire::Words& words) const;
 
-  // The results of the bound call are never made.
-  void fail(const Cause& cause);
-  // As fail, of a call whose client has no use for the ids of its results.
+  // What was made of the bound call's results is gone.
   void withdraw();
 
   // Looks at numbers of a storage that a call is about to be given, where they are not known. Throws c10::Error where one is out of its range.

@@ -23,7 +23,7 @@ using wire::Tag;
 constexpr int64_t kFetchedMax = 4096;  // numbers that are copied to the host sooner than the device looks at them
 
 // What an operator's arguments lead into.
-enum class Rule {
+enum class RangeRule {
   kAlongDim,      // `index`: into `self` along `dim`
   kAlongDimBoth,  // as kAlongDim, or from its end, below 0
   kIndices,       // each of `indices`: into a dimension of `self`, from either end
@@ -35,37 +35,37 @@ enum class Rule {
 
 struct Guarded {
   std::string_view name;  // as base_name
-  Rule rule;
+  RangeRule rule;
 };
 
 // Operators of which PyTorch's kernels for CUDA and HIP assert what those for the host throw an error for.
 constexpr Guarded kGuardedOperators[] = {
-    {"gather", Rule::kAlongDim},
-    {"scatter", Rule::kAlongDim},
-    {"scatter_add", Rule::kAlongDim},
-    {"scatter_reduce", Rule::kAlongDim},
-    {"index_select", Rule::kAlongDim},
-    {"index_add", Rule::kAlongDim},
-    {"index_copy", Rule::kAlongDim},
-    {"index_reduce", Rule::kAlongDim},
-    {"index_fill", Rule::kAlongDimBoth},
-    {"index", Rule::kIndices},
-    {"index_put", Rule::kIndices},
-    {"_index_put_impl", Rule::kIndices},
-    {"take", Rule::kPlaces},
-    {"put", Rule::kPlaces},
-    {"embedding", Rule::kRows},
-    {"embedding_dense_backward", Rule::kRows},
-    {"embedding_renorm", Rule::kRows},
-    {"_embedding_bag", Rule::kRows},
-    {"_embedding_bag_forward_only", Rule::kRows},
-    {"_embedding_bag_dense_backward", Rule::kRows},
-    {"nll_loss_forward", Rule::kClasses},
-    {"nll_loss_backward", Rule::kClasses},
-    {"nll_loss2d_forward", Rule::kClasses},
-    {"nll_loss2d_backward", Rule::kClasses},
-    {"binary_cross_entropy", Rule::kProbabilities},
-    {"bernoulli", Rule::kProbabilities},
+    {"gather", RangeRule::kAlongDim},
+    {"scatter", RangeRule::kAlongDim},
+    {"scatter_add", RangeRule::kAlongDim},
+    {"scatter_reduce", RangeRule::kAlongDim},
+    {"index_select", RangeRule::kAlongDim},
+    {"index_add", RangeRule::kAlongDim},
+    {"index_copy", RangeRule::kAlongDim},
+    {"index_reduce", RangeRule::kAlongDim},
+    {"index_fill", RangeRule::kAlongDimBoth},
+    {"index", RangeRule::kIndices},
+    {"index_put", RangeRule::kIndices},
+    {"_index_put_impl", RangeRule::kIndices},
+    {"take", RangeRule::kPlaces},
+    {"put", RangeRule::kPlaces},
+    {"embedding", RangeRule::kRows},
+    {"embedding_dense_backward", RangeRule::kRows},
+    {"embedding_renorm", RangeRule::kRows},
+    {"_embedding_bag", RangeRule::kRows},
+    {"_embedding_bag_forward_only", RangeRule::kRows},
+    {"_embedding_bag_dense_backward", RangeRule::kRows},
+    {"nll_loss_forward", RangeRule::kClasses},
+    {"nll_loss_backward", RangeRule::kClasses},
+    {"nll_loss2d_forward", RangeRule::kClasses},
+    {"nll_loss2d_backward", RangeRule::kClasses},
+    {"binary_cross_entropy", RangeRule::kProbabilities},
+    {"bernoulli", RangeRule::kProbabilities},
 };
 
 // Operators that make indices: their output of this number leads into their first argument, along `dim`, or into all of it.
@@ -129,35 +129,35 @@ class Noter {
  public:
   explicit Noter(const Plan& plan) : plan_(plan), arguments_(plan) {}
 
-  std::vector<NumberRange> ranges(Rule rule) {
+  std::vector<NumberRange> ranges(RangeRule rule) {
     note(rule);
     return std::move(ranges_);
   }
 
  private:
-  void note(Rule rule) {
+  void note(RangeRule rule) {
     const Layout* self = arguments_.layout("self");
     switch (rule) {
-      case Rule::kAlongDim:
-      case Rule::kAlongDimBoth:
-        if (const auto dim = arguments_.number("dim"); self != nullptr && dim) add("index", size_along(*self, *dim), rule == Rule::kAlongDimBoth);
+      case RangeRule::kAlongDim:
+      case RangeRule::kAlongDimBoth:
+        if (const auto dim = arguments_.number("dim"); self != nullptr && dim) add("index", size_along(*self, *dim), rule == RangeRule::kAlongDimBoth);
         return;
-      case Rule::kPlaces:
+      case RangeRule::kPlaces:
         if (self != nullptr) add("index", self->numel, true);
         return;
-      case Rule::kIndices:
+      case RangeRule::kIndices:
         if (self != nullptr) note_indices(*self);
         return;
-      case Rule::kRows: {
+      case RangeRule::kRows: {
         const Layout* table = self != nullptr ? self : arguments_.layout("weight");
         const auto rows = arguments_.number("num_weights");
         if (rows || (table != nullptr && !table->sizes.empty())) add("indices", rows ? *rows : table->sizes.front(), false);
         return;
       }
-      case Rule::kClasses:
+      case RangeRule::kClasses:
         if (self != nullptr && !self->sizes.empty()) add("target", self->sizes[self->sizes.size() > 1], false, arguments_.number("ignore_index"));
         return;
-      case Rule::kProbabilities:
+      case RangeRule::kProbabilities:
         return note_probabilities();
     }
   }

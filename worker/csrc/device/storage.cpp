@@ -44,6 +44,14 @@ Layout checked_layout(uint64_t id, const wire::Geometry& geometry) {
   return layout;
 }
 
+void Entry::check_range(uint64_t offset, size_t bytes, const char* what) const {
+  const auto size = static_cast<uint64_t>(bytes_);
+  if (offset <= size && bytes <= size - offset) return;
+  if (shortfall_) throw CommandError(shortfall_->code, shortfall_->message);
+  throw wire::WireError(std::string(what) + " of " + std::to_string(bytes) + " bytes at " + std::to_string(offset) + " of a storage of " +
+                        std::to_string(size) + " bytes");
+}
+
 const c10::Storage& Entry::memory_of(const Device& device) {
   TORCH_INTERNAL_ASSERT(spilled_.empty(), "a storage is used while it is on disk");
   TORCH_INTERNAL_ASSERT(home() == 0, "a storage is used on the first device while it lies elsewhere");

@@ -109,6 +109,8 @@ class Entry {
   // Why it has fewer bytes than the client gave it, which a failure kept from growing.
   const Cause& shortfall() const { return shortfall_; }
   void fall_short(const Cause& cause) { shortfall_ = cause; }
+  // Throws wire::WireError for a range beyond its bytes, which is named `what`; CommandError if a failure kept it from growing so far.
+  void check_range(uint64_t offset, size_t bytes, const char* what) const;
   const c10::Storage& memory() const { return memory_; }
   bool has_memory() const { return static_cast<bool>(memory_); }
 

@@ -34,8 +34,8 @@ void Server::leave(wire::Reader& frame) {
   frame.u8();
   const uint64_t request = frame.varint();
   if (!frame.done()) throw wire::WireError("commands after a LEAVE");
-  session_.cut();
-  session_.end_groups("its session moved to another device");
+  session_.end_segment();
+  session_.collectives().end("its session moved to another device");
   session_.settle();
   rest();
   gate_.shut();
@@ -51,13 +51,13 @@ void Server::leave(wire::Reader& frame) {
 void Server::hold() {
   client_ = Descriptor();
   holding_ = true;
-  int64_t spilled = session_.spilled_bytes();
-  if (!session_.is_parked()) spilled = session_.park(ParkingSpace(), spill_directory_);
+  int64_t spilled = session_.storages().spilled_bytes();
+  if (!session_.storages().parked()) spilled = session_.park(ParkingSpace(), spill_directory_);
   account();
   const Ticket ticket = fresh_ticket();
   Listener listener(any_port_of(door_address_));
-  const auto held = static_cast<uint64_t>(session_.used_bytes());
-  session_.offer_leaving();
+  const auto held = static_cast<uint64_t>(session_.storages().used_bytes());
+  session_.segments().offer_if_compiling(SessionLeaves{});
   hand_over_offers();  // before it is told where the session is
   tell({Event::Kind::kLeft, 0, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket)});
   while (true) {
@@ -92,7 +92,7 @@ void Server::fetch(const ImageSource& source) {
       poll(polled, until);
     }
     send(greeting, nullptr, 0);
-    while (!session_.has_image()) fetch_frame();
+    while (!session_.image().is_whole()) fetch_frame();
   } catch (const ClientLost&) {
     throw std::runtime_error("the worker at " + source.address + " that holds this session's tensors ended the connection");
   } catch (const std::exception& error) {
@@ -100,7 +100,9 @@ void Server::fetch(const ImageSource& source) {
   }
   client_ = Descriptor();
   inbox_ = Inbox();
-  session_.offer_brought();
+  // If the session leaves again before its segments have come here, their libraries go along as they are.
+  const auto& libraries = session_.image().libraries();
+  if (!libraries.empty()) session_.segments().offer_if_compiling(LibrariesImported{libraries});
   hand_over_offers();
 }
 
@@ -110,7 +112,7 @@ void Server::fetch_frame() {
   if (*inbox_.body_so_far().position() == static_cast<uint8_t>(wire::Reply::kBytes)) return fetch_bytes(bytes - 1);
   while (!inbox_.is_complete()) receive();
   wire::Reader frame = inbox_.body_so_far();
-  session_.take_image(frame);
+  session_.image().take(frame);
   inbox_.drop();
 }
 
@@ -121,7 +123,7 @@ void Server::fetch_bytes(size_t left) {
   size_t there_bytes = body.left() - 1;
   inbox_.drop();  // what it holds of the frame is still in place
   while (left > 0) {
-    const auto room = session_.image_room();
+    const auto room = session_.image().room();
     if (room.bytes == 0) throw wire::WireError("more bytes than the image announces");
     size_t bytes = std::min(left, room.bytes);
     if (there_bytes > 0) {
@@ -138,7 +140,7 @@ void Server::fetch_bytes(size_t left) {
       }
       bytes = static_cast<size_t>(got);
     }
-    session_.received(bytes);
+    session_.image().received(bytes);
     left -= bytes;
     keep_pace(bytes);
   }

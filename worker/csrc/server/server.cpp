@@ -84,7 +84,7 @@ void Server::carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_se
     listener_.close();  // no client comes here
     bytes_per_second_ = bytes_per_second;
     session_.set_limit(limit_bytes);
-    session_.stay_parked();
+    session_.image().stay_parked();
     fetch(source);
     hold();
   });
@@ -187,13 +187,13 @@ void Server::serve(const Ticket& ticket) {
     refuse(error.what());
     throw;
   } catch (const wire::WireError& error) {
-    session_.end_groups(std::string("its session ended: ") + error.what());
+    session_.collectives().end(std::string("its session ended: ") + error.what());
     refuse(error.what());
   } catch (const ClientLost&) {
   } catch (const Left&) {
     hold();
   }
-  session_.end_groups("its program ended");
+  session_.collectives().end("its program ended");
   rest();
   client_ = Descriptor();
   tell({Event::Kind::kClientGone});
@@ -230,8 +230,8 @@ void Server::welcome() {
   head.string(TORCH_VERSION);
   head.string(device_.kind());
   head.string(device_.model());
-  head.varint(static_cast<uint64_t>(session_.limit_bytes()));
-  head.string(session_.no_kernels());
+  head.varint(static_cast<uint64_t>(session_.storages().limit_bytes()));
+  head.string(session_.kernels().refusal());
   send(head, nullptr, 0);
 }
 
@@ -263,7 +263,7 @@ void Server::step(wire::Reader& frame) {
   if (device_work) touched_ = true;
   if (!session_.is_following() && *frame.position() == static_cast<uint8_t>(wire::Command::kMark)) {
     frame.u8();
-    session_.cut();
+    session_.end_segment();
     mark(frame.varint());
   } else if (!session_.is_following() && *frame.position() == static_cast<uint8_t>(wire::Command::kLeave)) {
     leave(frame);
@@ -283,16 +283,16 @@ void Server::mark(uint64_t epoch) {
 
 void Server::receive() {
   // A client whose steps lie unread sends more of them at once, and has nobody to wake.
-  if (const auto quiet_until = session_.quiet_until(); quiet_until && Clock::now() < *quiet_until) rest_until(*quiet_until);
+  if (const auto quiet_until = session_.segments().quiet_until(); quiet_until && Clock::now() < *quiet_until) rest_until(*quiet_until);
   auto arrival = Inbox::Arrival::kNothing;
   const auto look = [&] {
     arrival = inbox_.receive(client_.get());
     return arrival != Inbox::Arrival::kNothing || ordered_.load(std::memory_order_relaxed);
   };
   if (!look()) {
-    session_.settle_gang();
+    session_.gang().settle();
     rest();
-    if (session_.moves_bulk()) {
+    if (session_.transfers().moves_bulk()) {
       bulk_spinner_.until(look);
     } else if (gate_.is_open() && Clock::now() - answered_at_ < kGoesOn) {
       spinner_.until(look);
@@ -320,8 +320,11 @@ void Server::upload_directly() {
   const uint64_t offset = body.varint();
   const auto bytes = static_cast<size_t>(body.bounded(wire::kChunkBytesMax, "the size of a chunk"));
   const size_t header = there - body.left();
-  std::optional<Session::Upload> upload;
-  if (header + bytes == size) upload = session_.begin_upload(storage, offset, bytes);
+  std::optional<Upload> upload;
+  if (header + bytes == size) {
+    session_.end_segment();
+    upload = session_.transfers().begin_upload(storage, offset, bytes);
+  }
   if (!upload) {
     while (!inbox_.is_complete()) receive();
     return;
@@ -341,7 +344,7 @@ void Server::upload_directly() {
     }
   }
   wait_for_lease();  // it may have ended meanwhile
-  session_.finish_upload(*upload);
+  session_.transfers().finish_upload(*upload);
   commands_.store(commands_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
@@ -375,10 +378,10 @@ void Server::linger() {
 // Tier 2.
 
 void Server::compile(double due_seconds) {
-  session_.compile(static_cast<uint64_t>(std::max(0.0, due_seconds) * 1e9));
+  session_.segments().compile(static_cast<uint64_t>(std::max(0.0, due_seconds) * 1e9));
 }
 
-std::vector<Session::Offer> Server::take_offers() {
+std::vector<Offer> Server::take_offers() {
   const std::lock_guard guard(mutex_);
   return std::exchange(offers_, {});
 }
@@ -406,7 +409,7 @@ void Server::widen_segment(uint64_t number, const WordPlaces& changing) {
 
 // Kernels of programs.
 
-void Server::take_kernels(KernelHost host) { session_.take_kernels(std::move(host)); }
+void Server::take_kernels(KernelHost host) { session_.kernels().accept_by(std::move(host)); }
 
 void Server::give_kernel(uint64_t number, const std::string& name, const std::string& parameters) {
   order({Order::Kind::kKernel, number, 0, {}, {}, name, kernel_parameters(parameters)});
@@ -423,8 +426,8 @@ void Server::take_along(std::string libraries) {
 }
 
 void Server::hand_over_offers() {
-  if (!session_.has_offers()) return;
-  auto offers = session_.take_offers();
+  if (!session_.segments().has_offers()) return;
+  auto offers = session_.segments().take_offers();
   {
     const std::lock_guard guard(mutex_);
     for (auto& offer : offers) offers_.push_back(std::move(offer));
@@ -465,24 +468,24 @@ void Server::obey(const Order& order) {
     case Order::Kind::kPark:
       if (gate_.is_open()) throw std::logic_error("the pool parks a session that holds a lease");
       if (holding_) return;  // it is off the device, and may be on its way elsewhere
-      return tell({Event::Kind::kParked, 0, bytes(session_.used_bytes()), bytes(session_.park(order.space, spill_directory_))});
+      return tell({Event::Kind::kParked, 0, bytes(session_.storages().used_bytes()), bytes(session_.park(order.space, spill_directory_))});
     case Order::Kind::kRestore:
       if (holding_) return;
       session_.restore();
       return tell({Event::Kind::kRestored});
     case Order::Kind::kLibrary:
-      if (!order.library) return session_.refuse_library(order.epoch, order.why);
-      return session_.take_library(order.epoch, order.library, order.why, order.is_shared, order.took);
+      if (!order.library) return session_.segments().refuse_library(order.epoch, order.why);
+      return session_.segments().take_library(order.epoch, order.library, order.why, order.is_shared, order.took);
     case Order::Kind::kWiden:
-      return session_.widen_segment(order.epoch, order.changing);
+      return session_.segments().widen(order.epoch, order.changing);
     case Order::Kind::kAlong:
-      return session_.take_along(order.why);
+      return session_.image().set_libraries(order.why);
     case Order::Kind::kKernel:
       if (client_.get() < 0) return;  // nobody waits for it any more
-      return session_.take_kernel(order.epoch, order.why, order.parameters);
+      return session_.kernels().take(order.epoch, order.why, order.parameters);
     case Order::Kind::kNoKernel:
       if (client_.get() < 0) return;
-      return session_.refuse_kernel(order.epoch, static_cast<wire::FailureCode>(order.limit_bytes), order.why);
+      return session_.kernels().refuse(order.epoch, static_cast<wire::FailureCode>(order.limit_bytes), order.why);
     case Order::Kind::kEnd:
       throw Ended();
   }
@@ -533,7 +536,7 @@ void Server::work() {
 
 // Brings what `statistics` says up to date.
 void Server::account() {
-  memory_bytes_.store(session_.used_bytes(), std::memory_order_relaxed);
+  memory_bytes_.store(session_.storages().used_bytes(), std::memory_order_relaxed);
   if (!working_) return;
   const auto now = Clock::now();
   busy_ns_.fetch_add(nanoseconds(now - working_since_), std::memory_order_relaxed);
@@ -598,17 +601,17 @@ void Server::rest_until(Clock::time_point until) {
 
 void Server::wait(short events) {
   rest();
-  const auto held_until = session_.held_until();
+  const auto held_until = session_.segments().deferred_until();
   const auto until = held_until ? held_until : idle_check();
   std::vector<pollfd> polled{{client_.get(), static_cast<short>(events | POLLRDHUP), 0}};
-  session_.watch_others(polled);
+  session_.gang().watch(polled);
   poll(polled, until);
   if (held_until && Clock::now() >= *held_until && gate_.is_open()) {
     work();
     touched_ = true;
     session_.release_late();
   }
-  session_.check_others(polled);
+  session_.gang().check(polled);
   const bool gone = polled[0].revents & (POLLERR | POLLHUP) || (polled[0].revents & POLLRDHUP && !(events & POLLIN));
   if (gone && !(polled[0].revents & POLLIN)) throw ClientLost();
 }

@@ -71,7 +71,7 @@ class Server final : private Replies, private GroupHost {
 
   // Tier 2. Segments are offered for compiling from now on, before `assign`; those on which the device has worked for so long are due.
   void compile(double due_seconds);
-  std::vector<Session::Offer> take_offers();
+  std::vector<Offer> take_offers();
   // The library of the segment of this number, with what is to be said of it; `is_shared`: it is for several sizes. Loads it at once; throws
   // std::exception where that cannot be.
   void give_library(uint64_t number, const std::string& path, const std::string& note, bool is_shared, std::optional<double> took);
@@ -80,7 +80,7 @@ class Server final : private Replies, private GroupHost {
   // As the session leaves: libraries that go along, of kLibrariesBytesMax at most.
   void take_along(std::string libraries);
 
-  // Kernels of programs: session_kernels.cpp. Before `assign`.
+  // Kernels of programs: session_kernels.h. Before `assign`.
   void take_kernels(KernelHost host);
   // The kernel of this number is compiled and loaded. Throws std::invalid_argument for parameters that are none.
   void give_kernel(uint64_t number, const std::string& name, const std::string& parameters);
@@ -201,7 +201,7 @@ class Server final : private Replies, private GroupHost {
   mutable std::mutex mutex_;
   std::vector<Order> orders_;
   std::vector<Event> events_;
-  std::vector<Session::Offer> offers_;
+  std::vector<Offer> offers_;
   bool ended_ = false;
   std::condition_variable ended_signal_;
   std::atomic<bool> ordered_{false};

@@ -1,10 +1,7 @@
-// A session on its way from one worker to another: what it is between two commands, and the bytes of its storages.
-#include <algorithm>
-#include <limits>
-#include <unordered_map>
+#include "session/image.h"
 
-#include "base/memory.h"
-#include "session/session.h"
+#include <algorithm>
+#include <unordered_map>
 
 namespace forebay::worker {
 
@@ -13,9 +10,7 @@ namespace {
 constexpr size_t kStoragesPerFrame = 4096;
 constexpr size_t kSmallBytes = size_t{256} << 10;  // smaller storages are sent together
 constexpr int64_t kStagingBytes = int64_t{16} << 20;
-constexpr size_t kCausesBytesMax = size_t{1} << 30;  // more than a session can have failures (session.cpp)
-
-using Send = std::function<void(const wire::Writer&, const uint8_t*, size_t)>;
+constexpr size_t kCausesBytesMax = size_t{1} << 30;  // more than a session can have failures (effects.cpp)
 
 // Each failure once, numbered from 1.
 class Causes {
@@ -39,26 +34,51 @@ wire::Writer opcode(wire::Reply reply) {
   return head;
 }
 
-}  // namespace
-
 // Sending.
 
-void Session::send_image(const Send& send) {
-  const auto items = storages_.items();
+void send_storages(Storages& storages, const std::vector<Storages::Item>& items, const SendImage& send) {
+  const wire::Writer head = opcode(wire::Reply::kBytes);
+  std::vector<uint8_t> together, staging;
+  const auto send_together = [&] {
+    if (!together.empty()) send(head, together.data(), together.size());
+    together.clear();
+  };
+  for (const auto& item : items) {
+    for (int64_t done = 0; item.has_bytes && done < item.bytes;) {
+      int64_t bytes = 0;
+      const uint8_t* data = storages.bytes_at(item.id, done, bytes, staging);
+      bytes = std::min<int64_t>(bytes, wire::kChunkBytesMax);
+      done += bytes;
+      const auto size = static_cast<size_t>(bytes);
+      if (together.size() + size <= kSmallBytes) {
+        together.insert(together.end(), data, data + size);
+        continue;
+      }
+      send_together();
+      send(head, data, size);
+    }
+  }
+  send_together();
+}
+
+}  // namespace
+
+void send_image(Storages& storages, const Effects& effects, const std::string& libraries, const SendImage& send) {
+  const auto items = storages.items();
   Causes causes;
   wire::ImageHead head;
-  head.sequence = sequence_;
-  head.failures = failures_;
-  head.unheard = causes.number_of(stopped_);
+  head.sequence = effects.next_call();
+  head.failures = effects.failures();
+  head.unheard = causes.number_of(effects.stopped());
   head.storages = items.size();
   for (const auto& item : items) {
     causes.number_of(item.cause);
     if (item.has_bytes) head.bytes += item.bytes;
   }
   head.causes = causes.list().size();
-  for (size_t done = 0; done < along_.size(); done += wire::kChunkBytesMax) {
-    const auto* part = reinterpret_cast<const uint8_t*>(along_.data()) + done;
-    send(opcode(wire::Reply::kLibraries), part, std::min(wire::kChunkBytesMax, along_.size() - done));
+  for (size_t done = 0; done < libraries.size(); done += wire::kChunkBytesMax) {
+    const auto* part = reinterpret_cast<const uint8_t*>(libraries.data()) + done;
+    send(opcode(wire::Reply::kLibraries), part, std::min(wire::kChunkBytesMax, libraries.size() - done));
   }
   wire::Writer out;
   wire::put_image_head(out, head);
@@ -78,63 +98,38 @@ void Session::send_image(const Send& send) {
     }
     send(out, nullptr, 0);
   }
-  send_storages(send, items);
-}
-
-void Session::send_storages(const Send& send, const std::vector<Storages::Item>& items) {
-  const wire::Writer head = opcode(wire::Reply::kBytes);
-  std::vector<uint8_t> together, staging;
-  const auto send_together = [&] {
-    if (!together.empty()) send(head, together.data(), together.size());
-    together.clear();
-  };
-  for (const auto& item : items) {
-    for (int64_t done = 0; item.has_bytes && done < item.bytes;) {
-      int64_t bytes = 0;
-      const uint8_t* data = storages_.bytes_at(item.id, done, bytes, staging);
-      bytes = std::min<int64_t>(bytes, wire::kChunkBytesMax);
-      done += bytes;
-      const auto size = static_cast<size_t>(bytes);
-      if (together.size() + size <= kSmallBytes) {
-        together.insert(together.end(), data, data + size);
-        continue;
-      }
-      send_together();
-      send(head, data, size);
-    }
-  }
-  send_together();
+  send_storages(storages, items, send);
 }
 
 // Receiving.
 
-void Session::take_image(wire::Reader& frame) {
+void ImageReceiver::take(wire::Reader& frame) {
   switch (static_cast<wire::Reply>(frame.u8())) {
     case wire::Reply::kLibraries: {
       const size_t bytes = frame.left();
-      if (image_ || bytes > wire::kLibrariesBytesMax - along_.size()) throw wire::WireError("libraries behind an image, or too many");
-      along_.append(reinterpret_cast<const char*>(frame.raw(bytes)), bytes);
+      if (arrival_ || bytes > wire::kLibrariesBytesMax - libraries_.size()) throw wire::WireError("libraries behind an image, or too many");
+      libraries_.append(reinterpret_cast<const char*>(frame.raw(bytes)), bytes);
       return;
     }
     case wire::Reply::kImage:
-      if (image_) throw wire::WireError("a second image");
-      image_ = std::make_unique<Arrival>();
-      image_->head = wire::get_image_head(frame);
-      storages_.check_room(image_->head.bytes);
+      if (arrival_) throw wire::WireError("a second image");
+      arrival_ = std::make_unique<Arrival>();
+      arrival_->head = wire::get_image_head(frame);
+      storages_.check_room(arrival_->head.bytes);
       break;
     case wire::Reply::kCause: {
-      if (!image_ || image_->causes.size() == image_->head.causes) throw wire::WireError("a cause that the image does not announce");
+      if (!arrival_ || arrival_->causes.size() == arrival_->head.causes) throw wire::WireError("a cause that the image does not announce");
       const auto cause = wire::get_image_cause(frame);
-      image_->cause_bytes += cause.op.size() + cause.message.size() + cause.inputs.size();
-      if (image_->cause_bytes > kCausesBytesMax) throw wire::WireError("causes of more than " + std::to_string(kCausesBytesMax) + " bytes");
-      image_->causes.push_back(
+      arrival_->cause_bytes += cause.op.size() + cause.message.size() + cause.inputs.size();
+      if (arrival_->cause_bytes > kCausesBytesMax) throw wire::WireError("causes of more than " + std::to_string(kCausesBytesMax) + " bytes");
+      arrival_->causes.push_back(
           std::make_shared<const Failure>(Failure{0, static_cast<wire::FailureCode>(cause.code), cause.sequence, cause.op, cause.message, cause.inputs}));
       break;
     }
     case wire::Reply::kStorages:
-      if (!image_ || image_->causes.size() != image_->head.causes) throw wire::WireError("storages before the image");
+      if (!arrival_ || arrival_->causes.size() != arrival_->head.causes) throw wire::WireError("storages before the image");
       for (size_t left = frame.count(kStoragesPerFrame, "the number of storages"); left > 0; --left) {
-        admit(wire::get_image_storage(frame, image_->head.causes));
+        admit(wire::get_image_storage(frame, arrival_->head.causes));
       }
       break;
     case wire::Reply::kRefused:
@@ -143,23 +138,23 @@ void Session::take_image(wire::Reader& frame) {
       throw wire::WireError("what is not part of an image");
   }
   if (!frame.done()) throw wire::WireError("something after a part of an image");
-  if (image_->is_announced()) next_image_storage();
+  if (arrival_->is_announced()) next_storage();
 }
 
-void Session::admit(const wire::ImageStorage& told) {
-  if (image_->storages.size() == image_->head.storages) throw wire::WireError("more storages than the image announces");
-  const bool bytes = told.has_bytes && told.bytes > 0;
-  if (bytes && told.bytes > image_->head.bytes - image_->bytes) throw wire::WireError("storages of more bytes than the image announces");
-  if (bytes) image_->bytes += told.bytes;
-  const Cause cause = told.cause == 0 ? nullptr : image_->causes[told.cause - 1];
-  if (cause && (told.bytes > 0 || told.has_bytes)) throw wire::WireError("a storage that was never made, with bytes");
-  storages_.admit({told.id, told.bytes, cause, bytes}, /*parked=*/stays_parked_ || gang_);
-  image_->storages.push_back(told);
+void ImageReceiver::admit(const wire::ImageStorage& announced) {
+  if (arrival_->storages.size() == arrival_->head.storages) throw wire::WireError("more storages than the image announces");
+  const bool bytes = announced.has_bytes && announced.bytes > 0;
+  if (bytes && announced.bytes > arrival_->head.bytes - arrival_->bytes) throw wire::WireError("storages of more bytes than the image announces");
+  if (bytes) arrival_->bytes += announced.bytes;
+  const Cause cause = announced.cause == 0 ? nullptr : arrival_->causes[announced.cause - 1];
+  if (cause && (announced.bytes > 0 || announced.has_bytes)) throw wire::WireError("a storage that was never made, with bytes");
+  storages_.admit({announced.id, announced.bytes, cause, bytes}, /*parked=*/is_off_device());
+  arrival_->storages.push_back(announced);
 }
 
 // Skips those without bytes; at the end the session goes on where it was.
-void Session::next_image_storage() {
-  auto& image = *image_;
+void ImageReceiver::next_storage() {
+  auto& image = *arrival_;
   if (image.next == 0 && image.filled == 0 && image.bytes != image.head.bytes) {
     throw wire::WireError("storages of " + std::to_string(image.bytes) + " bytes in an image of " + std::to_string(image.head.bytes));
   }
@@ -167,20 +162,15 @@ void Session::next_image_storage() {
   if (image.next < image.storages.size()) return;
   if (!device_.is_host()) device_.synchronize();
   image.staging = c10::Storage(nullptr);
-  sequence_ = image.head.sequence;
-  failures_ = image.head.failures;
-  if (image.head.unheard == 0) return;
-  Failure last = *image.causes[image.head.unheard - 1];
-  last.number = failures_;
-  stopped_ = std::make_shared<const Failure>(std::move(last));
+  effects_.resume(image.head.sequence, image.head.failures, image.head.unheard == 0 ? nullptr : image.causes[image.head.unheard - 1]);
 }
 
-Session::Room Session::image_room() {
-  if (!image_ || !image_->is_announced() || has_image()) return {};
-  auto& image = *image_;
+ImageReceiver::Room ImageReceiver::room() {
+  if (!arrival_ || !arrival_->is_announced() || is_whole()) return {};
+  auto& image = *arrival_;
   const auto& storage = image.storages[image.next];
   const int64_t left = storage.bytes - image.filled;
-  if (device_.is_host() || stays_parked_ || gang_) {  // or kept beside the devices until it is restored
+  if (device_.is_host() || is_off_device()) {  // it is kept beside the devices until it is restored
     auto* data = static_cast<uint8_t*>(storages_.at(storage.id).memory().mutable_data());
     return {data + image.filled, static_cast<size_t>(left)};
   }
@@ -189,11 +179,11 @@ Session::Room Session::image_room() {
   return {data + image.staged, static_cast<size_t>(std::min(left, kStagingBytes - image.staged))};
 }
 
-void Session::received(size_t count) {
-  auto& image = *image_;
+void ImageReceiver::received(size_t count) {
+  auto& image = *arrival_;
   const auto bytes = static_cast<int64_t>(count);
   const auto& storage = image.storages[image.next];
-  if (!device_.is_host() && !stays_parked_ && !gang_) {
+  if (!device_.is_host() && !is_off_device()) {
     device_.copy(storages_.at(storage.id).memory(), image.filled, image.staging, image.staged, bytes);
     image.staged += bytes;
     if (image.staged == kStagingBytes) {  // it is written again from its beginning
@@ -205,7 +195,7 @@ void Session::received(size_t count) {
   if (image.filled < storage.bytes) return;
   image.filled = 0;
   ++image.next;
-  next_image_storage();
+  next_storage();
 }
 
 }  // namespace forebay::worker

@@ -1,0 +1,34 @@
+// Collectives by the memory of hosts and the sockets between workers.
+#pragma once
+
+#include <vector>
+
+#include "collectives/process_group.h"
+#include "collectives/transport.h"
+#include "device/device.h"
+#include "device/storage.h"
+#include "gang/gang_caller.h"
+
+namespace forebay::worker {
+
+class HostTransport final : public Transport {
+ public:
+  HostTransport(ProcessGroup& group, GroupHost& host, const Device& device, Storages& storages, GangCaller& gang)
+      : group_(group), host_(host), device_(device), storages_(storages), gang_(gang) {}
+
+  void exchange(const ProcessGroup::Subject& subject, const std::vector<StorageParcel>& sent, const std::vector<StorageParcel>& received) override;
+  void reduce(const ProcessGroup::Subject& subject, const StorageRange& input, const StorageRange& result) override;
+
+ private:
+  class HostRange;
+  // The bytes of each range on the host; none where the device computes nothing.
+  std::vector<HostRange> fetched(const std::vector<StorageRange>& ranges);
+
+  ProcessGroup& group_;
+  GroupHost& host_;
+  const Device& device_;
+  Storages& storages_;
+  GangCaller& gang_;
+};
+
+}  // namespace forebay::worker

@@ -1,0 +1,79 @@
+// A session on its way from one worker to another: what it is between two commands, and the bytes of its storages.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <c10/core/Storage.h>
+#include <forebay/image.h>
+#include <forebay/wire.h>
+
+#include "base/failure.h"
+#include "call/effects.h"
+#include "device/device.h"
+#include "device/storage.h"
+#include "gang/gang_caller.h"
+
+namespace forebay::worker {
+
+// Gets bodies of frames that answer a FETCH: an opcode's and what comes with it, and bytes.
+using SendImage = std::function<void(const wire::Writer& head, const uint8_t* payload, size_t payload_bytes)>;
+
+// Sends a parked session. `libraries`: those of its segments, packed.
+void send_image(Storages& storages, const Effects& effects, const std::string& libraries, const SendImage& send);
+
+class ImageReceiver {
+ public:
+  ImageReceiver(const Device& device, Storages& storages, const GangCaller& gang, Effects& effects) : device_(device), storages_(storages), gang_(gang), effects_(effects) {}
+
+  // The image that comes is kept off the device.
+  void stay_parked() { stays_parked_ = true; }
+  // What comes in answer to a FETCH, of a session that has done nothing yet. Throws wire::WireError, and CommandError if it does not fit here.
+  void take(wire::Reader& frame);
+  // Where the next bytes of the image go, and how many at most; none once it is whole. They are put in place by `received`.
+  struct Room {
+    uint8_t* data = nullptr;
+    size_t bytes = 0;
+  };
+  Room room();
+  void received(size_t bytes);
+  bool is_whole() const { return arrival_ && arrival_->is_announced() && arrival_->next == arrival_->storages.size(); }
+
+  // Libraries of the session's segments, packed: those that came with it, or that are to leave with it.
+  const std::string& libraries() const { return libraries_; }
+  void set_libraries(std::string libraries) { libraries_ = std::move(libraries); }
+
+ private:
+  // An image on its way in.
+  struct Arrival {
+    wire::ImageHead head;
+    std::vector<Cause> causes;
+    std::vector<wire::ImageStorage> storages;  // as they came; those with bytes get them in this order
+    int64_t bytes = 0;       // of those with bytes
+    size_t cause_bytes = 0;
+    size_t next = 0;         // storage to be filled
+    int64_t filled = 0;      // of it
+    c10::Storage staging{nullptr};
+    int64_t staged = 0;
+    // Whether all but the bytes has come.
+    bool is_announced() const { return causes.size() == head.causes && storages.size() == head.storages; }
+  };
+  bool is_off_device() const { return stays_parked_ || gang_.is_on(); }
+  void admit(const wire::ImageStorage& announced);
+  void next_storage();
+
+  const Device& device_;
+  Storages& storages_;
+  const GangCaller& gang_;
+  Effects& effects_;
+  std::unique_ptr<Arrival> arrival_;
+  std::string libraries_;
+  bool stays_parked_ = false;
+};
+
+}  // namespace forebay::worker

@@ -1,0 +1,263 @@
+#include "tier2/segment_tracker.h"
+
+#include <algorithm>
+
+#include <ATen/Parallel.h>
+
+#include "base/settings.h"
+#include "tier2/graph_executor.h"
+#include "tier2/library_executor.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr size_t kCallsMin = 20;
+constexpr uint64_t kRunsMin = 2;              // before the one that is described
+constexpr size_t kCandidatesMax = 64;         // of one session
+constexpr uint64_t kEndsKept = 1024;          // of segments, until a candidate that is none of them makes room for another
+constexpr auto kDeferredMax = std::chrono::milliseconds(50);  // that the program pauses
+constexpr int kQuietParts = 3, kParts = 4;  // of the time in which steps are gathered, in which they are not read
+
+size_t calls_in(const Path& path) {
+  return static_cast<size_t>(std::count_if(path.begin(), path.end(), [](const wire::Step* step) { return !wire::is_allocation(step->key); }));
+}
+
+}  // namespace
+
+SegmentTracker::SegmentTracker(const ExecutorContext& context, Replies& replies, const Timing& timing) : context_(context), replies_(replies), timing_(timing) {
+  if (context_.device.has_graphs()) executor_ = std::make_unique<GraphExecutor>(context_);
+}
+
+void SegmentTracker::compile(uint64_t due_ns) {
+  if (!context_.device.is_host() || !context_.device.computes()) return;
+  due_ns_ = due_ns;
+  executor_ = std::make_unique<LibraryExecutor>(context_, threads_, offers_);
+}
+
+void SegmentTracker::note_several_devices() {
+  has_several_devices_ = true;
+  if (context_.device.has_graphs()) executor_.reset();
+}
+
+void SegmentTracker::settle_wish(bool wants, bool shares_processors) {
+  wants_ = wants;
+  if (threads_) at::set_num_threads(threads_->most());
+  threads_.reset();
+  const int threads = at::get_num_threads();
+  if (wants_ && shares_processors && takes_all_processors(threads)) threads_.emplace(threads);
+}
+
+void SegmentTracker::report_forgotten(Candidate& candidate) {
+  offer_if_compiling(SegmentForgotten{candidate.number(), candidate.give_library_away()});
+}
+
+void SegmentTracker::forget() {
+  for (const auto& candidate : candidates_) report_forgotten(*candidate);
+  candidates_.clear();
+  by_end_.clear();
+  if (threads_) threads_->forget();
+  path_.clear();
+  path_known_ = true;
+}
+
+void SegmentTracker::drop_graphs() {
+  for (const auto& candidate : candidates_) candidate->drop_graphs();
+}
+
+// Deferring.
+
+Candidate* SegmentTracker::continuation(const wire::Step& step, bool deferred_only) const {
+  Candidate* found = nullptr;
+  for (const auto& candidate : candidates_) {
+    const auto& path = candidate->path();
+    const bool goes_on = path.size() > path_.size() && path[path_.size()] == &step && (candidate->is_held() || !deferred_only);
+    if (goes_on && (found == nullptr || found->last_end() < candidate->last_end())) found = candidate.get();
+  }
+  return found;
+}
+
+// A segment may go on as another one than it was taken for, as a loop's whose batches have several lengths.
+bool SegmentTracker::defers(const wire::Step& step, const wire::Words& freed) {
+  if (deferring_ != nullptr) {
+    const bool fits = freed.size() <= wire::kFreedKeptMax;
+    if (fits && deferring_->path()[path_.size()] == &step) return true;
+    Candidate* const other = fits ? continuation(step, true) : nullptr;
+    if (other != nullptr) {
+      deferring_ = other;
+      return true;
+    }
+    if (continuation(step, false) == nullptr) deferring_->strayed();
+    release(freed);
+    return false;
+  }
+  if (!compiles() || !path_.empty() || !path_known_ || !context_.effects.goes_on() || timing_.is_noting()) return false;
+  deferring_ = continuation(step, true);
+  if (deferring_ == nullptr) return false;
+  deferred_since_ = Clock::now();
+  paused_before_ = 0;
+  return true;
+}
+
+bool SegmentTracker::note_step(wire::Step* step, bool is_deferred) {
+  if (!compiles()) return false;
+  if (step == nullptr) path_known_ = false;
+  if (path_.empty()) began_ns_ = replies_.busy_ns();
+  if (path_known_) path_.push_back(step);
+  if (is_deferred && path_.size() == deferring_->path().size()) complete();
+  return is_deferred;
+}
+
+// A program pauses from when it is asked first how long to wait for its next step.
+std::optional<Clock::time_point> SegmentTracker::deferred_until() {
+  if (deferring_ == nullptr) return std::nullopt;
+  if (paused_before_ != path_.size()) {
+    paused_before_ = path_.size();
+    paused_since_ = Clock::now();
+  }
+  return paused_since_ + kDeferredMax;
+}
+
+std::optional<Clock::time_point> SegmentTracker::quiet_until() const {
+  return deferring_ == nullptr ? std::nullopt : std::optional(deferred_since_ + deferring_->gathering() * kQuietParts / kParts);
+}
+
+void SegmentTracker::release(const wire::Words& freed) {
+  if (deferring_ == nullptr) return;
+  deferring_ = nullptr;
+  context_.tier1.run(path_);
+  for (const uint64_t id : freed) context_.storages.free(id);
+}
+
+void SegmentTracker::abandon(const wire::Words& freed) {
+  if (deferring_ != nullptr) deferring_->strayed();
+  release(freed);
+}
+
+// All steps of the segment are there, deferred.
+void SegmentTracker::complete() {
+  Candidate& candidate = *std::exchange(deferring_, nullptr);
+  candidate.gathered(Clock::now() - deferred_since_);
+  switch (candidate.state()) {
+    case Candidate::State::kDescribing:
+      return executor_->prepare(candidate, candidates_);
+    case Candidate::State::kProving:
+      return executor_->verify(candidate);
+    default:
+      by_tier_2_ = executor_->run(candidate);
+  }
+}
+
+// Ends of segments.
+
+void SegmentTracker::end(const wire::Words& freed) {
+  abandon(freed);
+  if (compiles() && path_known_ && !path_.empty()) {
+    note_end();
+    choose_threads();
+  }
+  path_.clear();
+  path_known_ = true;
+  by_tier_2_ = false;
+}
+
+bool SegmentTracker::make_room_for_candidate() {
+  if (candidates_.size() < kCandidatesMax) return true;
+  const auto oldest = std::min_element(candidates_.begin(), candidates_.end(), [](const auto& one, const auto& other) { return one->last_end() < other->last_end(); });
+  Candidate& candidate = **oldest;
+  if (ends_ - candidate.last_end() < kEndsKept) return false;
+  report_forgotten(candidate);
+  by_end_.erase(candidate.path().back());
+  candidates_.erase(oldest);
+  return true;
+}
+
+void SegmentTracker::note_end() {
+  ++ends_;
+  wire::Step* const end = path_.back();
+  const auto found = by_end_.find(end);
+  if (found != by_end_.end()) return note_candidate_end(*found->second);
+  if (end->ended + 1 < kRunsMin || calls_in(path_) < kCallsMin || !make_room_for_candidate()) return;
+  candidates_.push_back(std::make_unique<Candidate>(++last_number_, path_));
+  by_end_.emplace(end, candidates_.back().get());
+  candidates_.back()->ended_at(ends_);
+}
+
+void SegmentTracker::note_candidate_end(Candidate& candidate) {
+  candidate.ended_at(ends_);
+  if (due_ns_ && candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) offers_.push_back(SegmentDue{candidate.number()});
+  if (candidate.bounds_turn()) context_.tier1.settle();  // or a turn's time would not be that of its work
+  const auto now = Clock::now();
+  const auto before = std::exchange(candidate_ended_, now);
+  candidate.came(now, context_.device.is_host() ? before : std::nullopt, candidate.by_tier_2() == by_tier_2_);
+  if (const auto why = candidate.take_declined()) offers_.push_back(LibraryDeclined{candidate.number(), *why});
+  if (const auto verdict = candidate.take_verdict()) offers_.push_back(LibraryTimed{candidate.number(), verdict->takes});
+  verify_arrived(candidate);
+}
+
+void SegmentTracker::verify_arrived(Candidate& candidate) {
+  if (candidate.state() != Candidate::State::kArrived) return;
+  if (threads_ && !candidate.gained_before() && !threads_->is_settled(*candidate.path().back())) return;
+  candidate.prove(threads_.has_value());
+}
+
+// Of what comes next.
+void SegmentTracker::choose_threads() {
+  if (!threads_) return;
+  const wire::Step& end = *path_.back();
+  const auto found = by_end_.find(&end);
+  Candidate* const candidate = found == by_end_.end() ? nullptr : found->second;
+  auto by = Threads::By::kSteps;
+  if (candidate != nullptr) {
+    if (candidate->is_being_made()) by = Threads::By::kStepsBesideCompiler;
+    if (candidate->is_compared()) by = Threads::By::kCompared;
+    if (candidate->state() == Candidate::State::kServing) by = Threads::By::kLibrary;
+  }
+  const std::chrono::nanoseconds worked(replies_.busy_ns());
+  int threads = threads_->ended(end, by, Clock::now(), worked);
+  if (candidate != nullptr && candidate->threads_less() && threads_->expects(end)) threads = threads_->most() - *candidate->threads_less();
+  set_kernel_threads(threads);
+}
+
+// What compiling processes answer.
+
+Candidate* SegmentTracker::find(uint64_t number) const {
+  const auto found = std::find_if(candidates_.begin(), candidates_.end(), [number](const auto& candidate) { return candidate->number() == number; });
+  return found == candidates_.end() ? nullptr : found->get();
+}
+
+void SegmentTracker::take_library(uint64_t number, const std::shared_ptr<Library>& library, const std::string& note, bool is_shared, std::optional<double> took) {
+  Candidate* const candidate = find(number);
+  if (candidate == nullptr) return;
+  candidate->take(library, note, is_shared, took);
+  verify_arrived(*candidate);
+}
+
+void SegmentTracker::widen(uint64_t number, const WordPlaces& changing) {
+  if (Candidate* const candidate = find(number)) candidate->widen(changing);
+}
+
+void SegmentTracker::refuse_library(uint64_t number, const std::string& why) {
+  Candidate* const candidate = find(number);
+  if (candidate != nullptr && candidate->state() == Candidate::State::kAwaiting) candidate->stay(why);
+}
+
+wire::Standing SegmentTracker::standing_of(const wire::Step& end, uint64_t calls) const {
+  wire::Standing standing;
+  standing.tier = end.ended > 1 ? 1 : 0;
+  const auto found = by_end_.find(&end);
+  if (!wants_) return standing;
+  if (executor_ == nullptr) {
+    standing.why = has_several_devices_ ? "no libraries are made for several devices" : "its worker makes no libraries";
+  } else if (found != by_end_.end()) {
+    if (found->second->state() == Candidate::State::kServing) standing.tier = 2;
+    standing.why = found->second->why();
+  } else if (calls < kCallsMin) {
+    standing.why = "it has fewer than " + std::to_string(kCallsMin) + " calls";
+  } else {
+    standing.why = "it came once or twice";
+  }
+  return standing;
+}
+
+}  // namespace forebay::worker
