@@ -35,7 +35,7 @@ class HostTransport::HostRange {
   // What was written there becomes the storage's, which may have come to another device of the gang by a parking.
   void put_back() const {
     Entry& entry = transport_.storages_.at(range_.id);
-    if (entry.home() != 0) return transport_.gang_.gang().write(range_.id, entry, range_.offset, data(), range_.bytes);
+    if (entry.home() != 0) return transport_.gang_.gang().homes().write(range_.id, entry, range_.offset, data(), range_.bytes);
     const auto& memory = entry.touch(transport_.device_);
     if (!memory.is_alias_of(memory_)) transport_.device_.copy(memory, range_.offset, memory_, at_, range_.bytes);
   }
@@ -53,7 +53,7 @@ std::vector<HostTransport::HostRange> HostTransport::fetched(const std::vector<S
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   gang_.make_whole(ids);
-  if (gang_.is_on()) gang_.gang().gather(ids, 0);
+  if (gang_.is_on()) gang_.gang().homes().gather(ids, 0);
   std::vector<HostRange> result;
   if (!device_.computes()) return result;
   for (const auto& range : ranges) result.emplace_back(*this, range);

@@ -46,11 +46,11 @@ void ComposedCall::carry_out(Steps first, Steps last, Shares& shares, const Plan
     for (const size_t made : step->makes) sent_.push_back(ids_[made]);
   }
   for (int place = 1; place < devices(); ++place) {
-    for (auto step = first; step != last; ++step) gang_.send(place, step->definition, gang_.own_plan(step->definition), words_of(*step, place), sequence, &plan);
+    for (auto step = first; step != last; ++step) gang_.send(place, step->definition, gang_.templates().own_plan(step->definition), words_of(*step, place), sequence, &plan);
     gang_.rank(place).flush();
   }
   for (auto step = first; step != last; ++step) {
-    Plan& local = gang_.own_plan(step->definition);
+    Plan& local = gang_.templates().own_plan(step->definition);
     caller_.bind(local, words_of(*step, 0));
     caller_.run(local);
     for (const size_t made : step->makes) shares.made(ids_[made], composition_.made[made].placement, composition_.made[made].bytes);

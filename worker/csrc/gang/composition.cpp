@@ -176,7 +176,7 @@ class Composer {
   // All arguments, as each device has them.
   std::vector<Given> local_arguments() const { return given_as_words(call_.local.arguments); }
   size_t place_of(const char* name) const { return static_cast<size_t>(call_.op.schema().argumentIndexWithName(name).value()); }
-  Gang::Operator own() const { return {call_.whole.op, call_.op}; }
+  GangTemplates::Operator own() const { return {call_.whole.op, call_.op}; }
   // How it is cut; none where it is not in rows.
   std::optional<Rows> rows(const char* name) const {
     size_t tensor = 0;
@@ -225,7 +225,7 @@ class Composer {
     return local && local->dimension == rows.dimension ? period : 0;
   }
 
-  Composition::Step& step(const Gang::Operator& op, std::vector<Given> given, const std::vector<Taken>& taken, bool random = false) {
+  Composition::Step& step(const GangTemplates::Operator& op, std::vector<Given> given, const std::vector<Taken>& taken, bool random = false) {
     wire::Template source;
     source.op = op.number;
     source.flags = static_cast<uint8_t>((call_.whole.flags & ~wire::kTemplateRandom) | (random ? wire::kTemplateRandom : 0));
@@ -244,12 +244,12 @@ class Composer {
       step.words.push_back([](const Use& use) { return use.words[use.words.size() - 2]; });
       step.words.push_back([](const Use& use) { return use.words.back(); });
     }
-    step.definition = gang_.define_own(source, op.handle);
+    step.definition = gang_.templates().define_own(source, op.handle);
     composition_.steps.push_back(std::move(step));
     return composition_.steps.back();
   }
   Composition::Step& step(const char* name, std::vector<Given> given, const std::vector<Taken>& taken, bool random = false) {
-    return step(gang_.own_operator(name), std::move(given), taken, random);
+    return step(gang_.templates().own_operator(name), std::move(given), taken, random);
   }
   // The call's own draw, in place, into other storage.
   void draw(const View& target) {

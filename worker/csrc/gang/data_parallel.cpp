@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "gang/call_storages.h"
 #include "gang/composed_call.h"
 #include "gang/sharding.h"
 
@@ -196,7 +197,7 @@ Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) 
   bool has_rows = false;
   ++calls_;
   const auto key = key_of(number, plan, words, has_rows);
-  if (!has_rows && (!key || gang_.length_of_items(number) > 1)) {
+  if (!has_rows && (!key || gang_.templates().length_of_items(number) > 1)) {
     parts_ = owned_parts(number, plan, words);
     if (!parts_.empty()) return owners_.are_ready(parts_) ? &owned_ : nullptr;
   }
@@ -219,11 +220,11 @@ void DataParallel::make_room_for_whole(const Plan& plan, const std::vector<uint6
 bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& ids) {
   int64_t bytes = plan.new_bytes;
   for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
-  return owners_.make_room(bytes, ids, gang_.scratch_of(ids, plan.new_bytes));
+  return owners_.make_room(bytes, ids, gang_.memory().scratch_of(ids, plan.new_bytes));
 }
 
 Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {
-  const auto ids = Gang::storages_of(plan, words);
+  const auto ids = storages_of(plan, words);
   whole_.alone = wire::Alone::kNoRule;
   place_batches(ids);
   return_rows(ids);
@@ -278,7 +279,7 @@ bool DataParallel::serves(const Way& way, const Plan& plan, const wire::Words& w
   if (!fits || !way.composition) return fits;
   const auto& composition = *way.composition;
   if (composition.fits && !composition.fits(words)) return false;
-  return gang_.all_have_room(composition.bytes(devices())) && storages_.size() + composition.made.size() <= wire::kStoragesMax;
+  return gang_.memory().all_have_room(composition.bytes(devices())) && storages_.size() + composition.made.size() <= wire::kStoragesMax;
 }
 
 std::map<uint64_t, int64_t> DataParallel::to_be_cut(const Way& way, const Plan& plan, const wire::Words& words) {
@@ -326,7 +327,7 @@ void DataParallel::run_composed(const Way& way, const Plan& plan, const wire::Wo
 void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence) {
   place_untouched(way, plan, words);
   const uint64_t definition = way.starts.empty() ? number : way.definition;
-  Plan& local = way.starts.empty() ? plan : gang_.own_plan(definition);
+  Plan& local = way.starts.empty() ? plan : gang_.templates().own_plan(definition);
   std::vector<wire::Words> parts;
   for (int place = 0; place < devices(); ++place) parts.push_back(*local_words(way, plan, words, place, devices()));
   const auto send = [&](int place) {
@@ -337,7 +338,7 @@ void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, cons
     caller_.bind(local, parts.front());
     caller_.run(local);
   };
-  const bool is_watched = gang_.any_may_lack(local) && Gang::is_repeatable(local, parts.front());
+  const bool is_watched = gang_.memory().any_may_lack(local) && is_repeatable(local, parts.front());
   if (is_watched && !settle_()) throw CommandError(wire::FailureCode::kOperator, "a call before it failed");
   may_fail_ = may_fail_ || may_fail(local);
   for (int place = 1; place < devices(); ++place) send(place);
@@ -387,9 +388,9 @@ void DataParallel::run_where_room(const Plan& plan, const wire::Words& words, co
     }
     if (!error) return;
     if (!is_first || !is_memory) std::rethrow_exception(error);
-    const auto ids = Gang::storages_of(plan, words);
+    const auto ids = storages_of(plan, words);
     for (const int place : short_of_room) {
-      gang_.empty(place, ids);
+      gang_.homes().empty(place, ids);
       for_each_made(plan, words, [&](size_t, uint64_t id) {
         if (place != 0) gang_.rank(place).free(id);
       });
@@ -400,7 +401,7 @@ void DataParallel::run_where_room(const Plan& plan, const wire::Words& words, co
 
 // On this device. What comes of rows with their sizes is cut into rows again.
 void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
-  const auto ids = Gang::storages_of(plan, words);
+  const auto ids = storages_of(plan, words);
   std::vector<const Layout*> layouts;
   collect(plan.arguments, layouts);
   std::map<uint64_t, int64_t> written;  // the periods of what may be written to
@@ -422,9 +423,9 @@ void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
-    if (!Gang::is_repeatable(plan, words) || !is_out_of_memory(std::current_exception())) throw;
+    if (!is_repeatable(plan, words) || !is_out_of_memory(std::current_exception())) throw;
     caller_.withdraw();
-    gang_.empty(0, ids);
+    gang_.homes().empty(0, ids);
     run_on_whole(plan, words, ids);
   }
   for (const auto& [id, period] : written) shares_.cut(id, period);

@@ -2,13 +2,15 @@
 
 #include <utility>
 
+#include "gang/call_storages.h"
+
 namespace forebay::worker {
 
 const std::string GangCaller::kNoOperator = "none";
 
 void GangCaller::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, Layouts& layouts) {
   gang_ = std::make_unique<Gang>(std::move(others), homes, device_, storages_, layouts);
-  effects_.explain_memory_by([this](const std::string& message) { return gang_->out_of_memory_text(message); });
+  effects_.explain_memory_by([this](const std::string& message) { return gang_->memory().out_of_memory_text(message); });
   if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts, caller_, [this] { return is_settled(); });
 }
 
@@ -45,11 +47,11 @@ bool GangCaller::is_settled() {
 }
 
 std::optional<int> GangCaller::gathered(const std::vector<uint64_t>& ids, int64_t fresh_bytes) {
-  auto place = gang_->place_of(ids, fresh_bytes);
-  const bool stays = place && *place == gang_->active() && gang_->is_gathered(ids, *place);
+  auto place = gang_->homes().place_of(ids, fresh_bytes);
+  const bool stays = place && *place == gang_->active() && gang_->homes().is_gathered(ids, *place);
   if (!stays && !is_settled()) return std::nullopt;
-  if (!place) place = gang_->clear_place(ids, fresh_bytes);
-  gang_->gather(ids, *place);
+  if (!place) place = gang_->homes().clear_place(ids, fresh_bytes);
+  gang_->homes().gather(ids, *place);
   gang_->compute_at(*place);
   return place;
 }
@@ -60,11 +62,11 @@ Cause GangCaller::gather_question(Plan& plan, const wire::Words& words, uint64_t
     return effects_.stopped();
   }
   try {
-    const auto ids = Gang::storages_of(plan, words);
+    const auto ids = storages_of(plan, words);
     make_whole(ids, plan.mutated.empty());
-    if (gang_->may_lack(0, plan)) gang_->empty(0, ids);  // what it makes may be more than the client knows
-    gang_->clear(0, ids, plan.new_bytes);
-    gang_->gather(ids, 0);
+    if (gang_->memory().may_lack(0, plan)) gang_->homes().empty(0, ids);  // what it makes may be more than the client knows
+    gang_->homes().clear(0, ids, plan.new_bytes);
+    gang_->homes().gather(ids, 0);
     gang_->compute_at(0);
     return nullptr;
   } catch (const wire::WireError&) {
@@ -127,10 +129,10 @@ Cause GangCaller::call_divided(const Sent& call) {
 
 void GangCaller::carry_out(const Sent& call) {
   const uint64_t since_ns = work_.clock();
-  const auto ids = Gang::storages_of(call.plan, call.words);
+  const auto ids = storages_of(call.plan, call.words);
   const auto place = gathered(ids, call.plan.new_bytes);
   if (!place) return;  // stopped: the caller says what was never made
-  const bool is_watched = gang_->may_lack(*place, call.plan) && Gang::is_repeatable(call.plan, call.words);
+  const bool is_watched = gang_->memory().may_lack(*place, call.plan) && is_repeatable(call.plan, call.words);
   if (is_watched && !is_settled()) return;
   const bool is_timed = timing_.is_noting();
   const TimedCall timed(timing_, call.sequence);
@@ -143,7 +145,7 @@ void GangCaller::carry_out(const Sent& call) {
   } catch (...) {  // for want of memory for what its operator keeps while it runs: then the device keeps nothing else
     if (!is_watched || !is_out_of_memory(std::current_exception())) throw;
     caller_.withdraw();
-    gang_->empty(*place, ids);
+    gang_->homes().empty(*place, ids);
     carry_out_at(*place, call);
     demand_settled();
   }
@@ -171,15 +173,15 @@ void GangCaller::demand_settled() {
 void GangCaller::park() {
   if (data_parallel_) data_parallel_->park();
   if (!gang_) return;
-  gang_->fetch_all();
+  gang_->homes().fetch_all();
   gang_->limit(0);
   gang_->flush();
 }
 
 void GangCaller::restore() {
   if (!gang_) return;
-  gang_->limit(gang_->part_of(storages_.limit_bytes()));
-  gang_->spread();
+  gang_->limit(gang_->memory().part_of(storages_.limit_bytes()));
+  gang_->homes().spread();
 }
 
 void GangCaller::forget() {

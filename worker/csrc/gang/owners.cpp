@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "gang/call_storages.h"
+
 namespace forebay::worker {
 
 namespace {
@@ -17,18 +19,18 @@ bool is_home(const Entry& entry) { return entry.share() == nullptr && entry.hold
 }  // namespace
 
 Owners::Owners(Gang& gang, Storages& storages, Caller& caller, Shares& shares) : gang_(gang), storages_(storages), caller_(caller), shares_(shares) {
-  gang_.leave_by([this](const auto& has_room, const auto& but) { leave_copies(has_room, but); }, [this](const auto& has_room, const auto& but) { leave_rows(has_room, but); });
+  gang_.homes().leave_by([this](const auto& has_room, const auto& but) { leave_copies(has_room, but); }, [this](const auto& has_room, const auto& but) { leave_rows(has_room, but); });
 }
 
 // Whether what is written lies in lists whose items are taken one by one.
 bool Owners::is_owned_together(uint64_t number, const Plan& plan, const wire::Words& words) const {
-  if (gang_.length_of_items(number) < 2) return false;
+  if (gang_.templates().length_of_items(number) < 2) return false;
   std::vector<uint64_t> listed;
   int64_t bytes = 0;
-  for (const auto& ids : gang_.items_of(number, words)) listed.insert(listed.end(), ids.begin(), ids.end());
+  for (const auto& ids : gang_.templates().items_of(number, words)) listed.insert(listed.end(), ids.begin(), ids.end());
   std::sort(listed.begin(), listed.end());
   for (const uint64_t id : listed) bytes += storages_.at(id).bytes();
-  const auto written = Gang::written_of(plan, words);
+  const auto written = written_of(plan, words);
   return bytes >= kOwnedBytes && std::includes(listed.begin(), listed.end(), written.begin(), written.end());
 }
 
@@ -37,7 +39,7 @@ std::vector<Owners::Part> Owners::parts_of(uint64_t number, Plan& plan, const wi
   if (is_owned_together(number, plan, words)) return parts_of_items(number, plan, words);
   std::vector<int64_t> there(gang_.size(), 0);
   int64_t bytes = 0;
-  for (const uint64_t id : Gang::storages_of(plan, words)) {
+  for (const uint64_t id : storages_of(plan, words)) {
     const Entry& entry = storages_.at(id);
     if (!is_home(entry) || lent_.count(id) != 0) continue;
     bytes += entry.bytes();
@@ -45,16 +47,16 @@ std::vector<Owners::Part> Owners::parts_of(uint64_t number, Plan& plan, const wi
   }
   if (bytes < kOwnedBytes) return {};
   const auto most = std::max_element(there.begin(), there.end());
-  const int place = *most > 0 ? static_cast<int>(most - there.begin()) : gang_.roomiest();
+  const int place = *most > 0 ? static_cast<int>(most - there.begin()) : gang_.memory().roomiest();
   std::vector<Part> parts;
   parts.push_back({place, {number, &plan, words}});
   return parts;
 }
 
 std::vector<Owners::Part> Owners::parts_of_items(uint64_t number, const Plan& plan, const wire::Words& words) {
-  const auto items = gang_.items_of(number, words);
+  const auto items = gang_.templates().items_of(number, words);
   const auto places = places_of(items);
-  const int64_t most = gang_.part_of(storages_.limit_bytes()) / 4 * 3;  // of a round, at a device
+  const int64_t most = gang_.memory().part_of(storages_.limit_bytes()) / 4 * 3;  // of a round, at a device
   const double growth = 1.0 + static_cast<double>(plan.new_bytes) / static_cast<double>(std::max<int64_t>(plan.given_bytes, 1));
   std::vector<Part> parts;
   for (int place = 0; place < devices(); ++place) {
@@ -72,7 +74,7 @@ std::vector<Owners::Part> Owners::parts_of_items(uint64_t number, const Plan& pl
       rounds.back().push_back(item);
       together += bytes;
     }
-    for (size_t round = 0; round < rounds.size(); ++round) parts.push_back({place, gang_.part_of_items(number, words, rounds[round]), round});
+    for (size_t round = 0; round < rounds.size(); ++round) parts.push_back({place, gang_.templates().part_of_items(number, words, rounds[round]), round});
   }
   return parts;
 }
@@ -92,7 +94,7 @@ std::vector<int> Owners::places_of(const std::vector<std::vector<uint64_t>>& ite
     if (places[item] >= 0) kept[static_cast<size_t>(places[item])] += bytes[item];
   }
   std::stable_sort(order.begin(), order.end(), [&](size_t one, size_t other) { return bytes[one] > bytes[other]; });
-  const int64_t most = gang_.part_of(storages_.limit_bytes()) - spare_bytes();
+  const int64_t most = gang_.memory().part_of(storages_.limit_bytes()) - spare_bytes();
   for (const size_t item : order) {
     if (places[item] < 0 || kept[static_cast<size_t>(places[item])] <= most) continue;
     kept[static_cast<size_t>(places[item])] -= bytes[item];
@@ -110,7 +112,7 @@ std::vector<int> Owners::places_of(const std::vector<std::vector<uint64_t>>& ite
 std::vector<uint64_t> Owners::given_to(const std::vector<const Part*>& parts) {
   std::vector<uint64_t> all;
   for (const Part* part : parts) {
-    const auto ids = Gang::storages_of(*part->call.plan, part->call.words);
+    const auto ids = storages_of(*part->call.plan, part->call.words);
     all.insert(all.end(), ids.begin(), ids.end());
   }
   std::sort(all.begin(), all.end());
@@ -131,7 +133,7 @@ bool Owners::are_ready(const std::vector<Part>& parts) const {
   for (const auto& part : parts) all.push_back(&part);
   const auto shared = shared_by(all);
   return std::all_of(parts.begin(), parts.end(), [&](const Part& part) {
-    const auto ids = Gang::storages_of(*part.call.plan, part.call.words);
+    const auto ids = storages_of(*part.call.plan, part.call.words);
     return part.round == 0 && has_room(part.place, part.call.plan->new_bytes) && std::all_of(ids.begin(), ids.end(), [&](uint64_t id) {
       const Entry& entry = storages_.at(id);
       if (is_copies(entry)) return true;
@@ -165,7 +167,7 @@ void Owners::prepare_round(const Round& parts) {
     keep_written(*part);
     for (const uint64_t id : ids) {  // what is used by no device where it lies leaves it, so that there is room for what is
       const Entry& entry = storages_.at(id);
-      if (is_home(entry) && entry.home() != part->place && entry.home() != kOnHost) gang_.bring(id, has_room(part->place, entry.bytes()) ? part->place : kOnHost);
+      if (is_home(entry) && entry.home() != part->place && entry.home() != kOnHost) gang_.homes().bring(id, has_room(part->place, entry.bytes()) ? part->place : kOnHost);
     }
   }
   std::vector<int64_t> wanted;
@@ -180,7 +182,7 @@ void Owners::prepare_round(const Round& parts) {
   for (size_t part = 0; part < parts.size(); ++part) {
     make_room_at(parts[part]->place, wanted[part], all, most + spare_bytes());
     for (const uint64_t id : given_to({parts[part]})) {
-      if (is_home(storages_.at(id))) gang_.bring(id, parts[part]->place);
+      if (is_home(storages_.at(id))) gang_.homes().bring(id, parts[part]->place);
     }
   }
 }
@@ -203,7 +205,7 @@ void Owners::carry_out_round(const Round& parts, uint64_t sequence) {
     keep_written(*part);
     for (const uint64_t id : given_to({part})) {
       Entry& entry = storages_.at(id);
-      if (entry.is_untouched()) gang_.bring(id, part->place);
+      if (entry.is_untouched()) gang_.homes().bring(id, part->place);
       if (entry.share() == nullptr) entry.keep();
     }
     if (part->place == 0) continue;
@@ -225,7 +227,7 @@ void Owners::carry_out_round(const Round& parts, uint64_t sequence) {
 }
 
 void Owners::keep_written(const Part& part) {
-  for (const uint64_t id : Gang::written_of(*part.call.plan, part.call.words)) {
+  for (const uint64_t id : written_of(*part.call.plan, part.call.words)) {
     if (is_copies(storages_.at(id))) keep(id, part.place);
   }
 }
@@ -262,14 +264,14 @@ bool Owners::make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t 
   leave_copies([&] { return have_room(bytes + spare_bytes(), scratch_bytes); }, but);
   for (int place = 0; place < devices(); ++place) {
     const int64_t wanted = bytes + std::max(spare_bytes(), scratch_bytes);
-    if (!gang_.has_room(place, wanted)) gang_.relieve(place, bytes, but, scratch_bytes, wanted);
+    if (!gang_.memory().has_room(place, wanted)) gang_.homes().relieve(place, bytes, but, scratch_bytes, wanted);
   }
-  return gang_.all_have_room(bytes);
+  return gang_.memory().all_have_room(bytes);
 }
 
 bool Owners::make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t left_bytes) {
-  if (!has_room(place, bytes)) gang_.relieve(place, bytes, but, 0, left_bytes);
-  return gang_.has_room(place, bytes);
+  if (!has_room(place, bytes)) gang_.homes().relieve(place, bytes, but, 0, left_bytes);
+  return gang_.memory().has_room(place, bytes);
 }
 
 void Owners::leave_copies(const std::function<bool()>& has_room, const std::vector<uint64_t>& but) {
@@ -281,7 +283,7 @@ void Owners::leave_copies(const std::function<bool()>& has_room, const std::vect
   std::sort(shared.begin(), shared.end());
   for (const auto& [used, id] : shared) {
     if (has_room()) return;
-    const int place = gang_.roomiest();
+    const int place = gang_.memory().roomiest();
     if (storages_.at(id).is_partial()) shares_.merge_at({id}, place);
     else keep(id, place);
   }

@@ -26,7 +26,7 @@ class Owners {
   // A call, or the items of one that one device updates, and that device. What a device has no room for at a time is updated in several rounds.
   struct Part {
     int place;
-    Gang::Part call;
+    GangTemplates::Part call;
     size_t round = 0;
   };
   // How a call is carried out by the owners of what it is given; none where each device, or one for all, is to carry it out. Nothing may lie in rows.
@@ -42,8 +42,8 @@ class Owners {
   // Has each of these that one device keeps be a copy on all, and more that calls on rows have used, as there is room. All must be settled. Throws CommandError.
   void copy(const std::vector<uint64_t>& ids);
   // Whether each device, or one, has room for so many bytes more and for what operators keep while they run.
-  bool have_room(int64_t bytes, int64_t scratch_bytes = 0) const { return gang_.all_have_room(bytes + std::max(spare_bytes(), scratch_bytes)); }
-  bool has_room(int place, int64_t bytes) const { return gang_.has_room(place, bytes + spare_bytes()); }
+  bool have_room(int64_t bytes, int64_t scratch_bytes = 0) const { return gang_.memory().all_have_room(bytes + std::max(spare_bytes(), scratch_bytes)); }
+  bool has_room(int place, int64_t bytes) const { return gang_.memory().has_room(place, bytes + spare_bytes()); }
   // Whether each device has room for so many bytes more, and as far as can be for `scratch_bytes` beside (Gang::scratch_of), once copies but these were left to one device each, those first that were not used for
   // the longest time, and what full devices keep was moved to others. All must be settled. Throws CommandError.
   bool make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes = 0);
@@ -72,7 +72,7 @@ class Owners {
   void keep_written(const Part& part);
   // Leaves a copy to one device.
   void keep(uint64_t id, int place);
-  int64_t spare_bytes() const { return gang_.part_of(storages_.limit_bytes()) / kSpareShare; }
+  int64_t spare_bytes() const { return gang_.memory().part_of(storages_.limit_bytes()) / kSpareShare; }
   int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
 
   Gang& gang_;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "gang/call_storages.h"
+
 namespace forebay::worker {
 
 namespace {
@@ -60,11 +62,11 @@ Sharding::Sharding(Gang& gang, const Device& device, Storages& storages, uint64_
     : gang_(gang),
       device_(device),
       storages_(storages),
-      source_(gang.template_of(number)),
-      op_(gang.operator_of(number)),
+      source_(gang.templates().template_of(number)),
+      op_(gang.templates().operator_of(number)),
       plan_(plan),
       words_(words),
-      writes_(Gang::writes_of(plan)) {
+      writes_(writes_of(plan)) {
   for (size_t index = 0; index < plan.words.size(); ++index) {
     if (plan.words[index] == wire::Word::kStorage) places_.push_back(index);
   }
@@ -81,7 +83,7 @@ std::optional<Way> Sharding::way() {
   const auto strategy = strategy_of(source_, op_);
   if (!strategy || (plan_.random && !strategy->dropout) || !localize(*strategy) || !place_results(*strategy)) return std::nullopt;
   if (strategy->dropout) way_.zero_word = word_of(source_, *strategy->dropout);
-  way_.definition = gang_.define_own(local_, op_);
+  way_.definition = gang_.templates().define_own(local_, op_);
   return std::move(way_);
 }
 

@@ -29,7 +29,7 @@ void Shares::hold(uint64_t id, const Placement& placement, bool made, std::uniqu
     if (there && there->place() == place) share->others.push_back(std::move(there));
     else share->others.push_back(std::make_unique<RankMemory>(gang_.rank(place), id, bytes, made));
   }
-  if (placement.sharing != Sharing::kRows) share->count_copies(gang_.copied_bytes(), entry.bytes() * (devices() - 1));
+  if (placement.sharing != Sharing::kRows) share->count_copies(gang_.memory().copied_bytes(), entry.bytes() * (devices() - 1));
   entry.share_as(std::move(share));
 }
 
@@ -63,13 +63,13 @@ void Shares::cut(uint64_t id, int64_t period) {
 
 void Shares::gather(uint64_t id) {
   Entry& entry = storages_.at(id);
-  if (entry.share() == nullptr) return gang_.gather({id}, 0);
+  if (entry.share() == nullptr) return gang_.homes().gather({id}, 0);
   entry.replace(whole(id, [&](int64_t bytes) { return device_.allocate(bytes, /*zeroed=*/false); }));
 }
 
 void Shares::host_rows(uint64_t id) {
   const int64_t period = storages_.at(id).share()->placement.period;
-  gang_.keep_on_host(id, whole(id, [&](int64_t bytes) { return device_.allocate_parked(bytes); }), period);
+  gang_.homes().keep_on_host(id, whole(id, [&](int64_t bytes) { return device_.allocate_parked(bytes); }), period);
 }
 
 c10::Storage Shares::whole(uint64_t id, const Allocate& allocate) {
@@ -110,7 +110,7 @@ c10::Storage Shares::fetched(uint64_t id, int place, int64_t bytes) {
 
 void Shares::send(uint64_t id, int place, const c10::Storage& memory, int64_t bytes) {
   write(id, place, memory, bytes);
-  gang_.demand(gang_.rank(place));
+  GangHomes::demand(gang_.rank(place));
 }
 
 void Shares::write(uint64_t id, int place, const c10::Storage& memory, int64_t bytes) {
@@ -163,7 +163,7 @@ void Shares::merge(const std::vector<uint64_t>& ids) {
       for (const uint64_t id : bucket) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
       gang_.rank(place).flush();
     }
-    for (int place = 1; place < devices(); ++place) gang_.demand(gang_.rank(place));
+    for (int place = 1; place < devices(); ++place) GangHomes::demand(gang_.rank(place));
     for (const uint64_t id : bucket) storages_.at(id).share()->placement = {Sharing::kCopies, 0, 0};
   });
 }
@@ -173,7 +173,7 @@ void Shares::merge_at(const std::vector<uint64_t>& ids, int place) {
     for (const uint64_t id : bucket) {
       if (place != 0) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
     }
-    if (place != 0) gang_.demand(gang_.rank(place));
+    if (place != 0) GangHomes::demand(gang_.rank(place));
     for (const uint64_t id : bucket) keep(id, place);
   });
 }
@@ -211,7 +211,7 @@ void Shares::spread(const std::vector<uint64_t>& ids) {
   if (ids.empty()) return;
   int64_t bytes = 0;
   for (const uint64_t id : ids) bytes += storages_.at(id).bytes();
-  gang_.demand_room(bytes);
+  gang_.memory().demand_room(bytes);
   auto memory = fetched(ids);
   for (size_t index = 0; index < ids.size(); ++index) {
     Entry& entry = storages_.at(ids[index]);
@@ -225,7 +225,7 @@ void Shares::spread(const std::vector<uint64_t>& ids) {
   }
   try {
     gang_.flush();
-    for (int place = 1; place < devices(); ++place) gang_.demand(gang_.rank(place));
+    for (int place = 1; place < devices(); ++place) GangHomes::demand(gang_.rank(place));
   } catch (const CommandError&) {
     for (const uint64_t id : ids) storages_.at(id).share_as(nullptr);
     throw;

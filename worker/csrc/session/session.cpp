@@ -174,12 +174,12 @@ void Session::execute(wire::Reader& in) {
 void Session::define_operator(wire::Reader& in) {
   const uint8_t* encoded = in.position();
   templates_.define_operator(in);
-  if (gang_.is_on()) gang_.gang().define_operator(encoded, static_cast<size_t>(in.position() - encoded));
+  if (gang_.is_on()) gang_.gang().templates().define_operator(encoded, static_cast<size_t>(in.position() - encoded));
 }
 
 void Session::define_template(wire::Reader& in) {
   const auto source = templates_.define(in, segments_.describes());
-  if (gang_.is_on()) gang_.gang().define_template(source, templates_.operator_of(source));
+  if (gang_.is_on()) gang_.gang().templates().define_template(source, templates_.operator_of(source));
 }
 
 void Session::forget() {
@@ -376,7 +376,7 @@ void Session::set_limit(int64_t bytes) {
 }
 
 void Session::hold_to(int64_t bytes) {
-  const int64_t part = gang_.is_on() ? gang_.gang().part_of(bytes) : bytes;
+  const int64_t part = gang_.is_on() ? gang_.gang().memory().part_of(bytes) : bytes;
   storages_.set_limit(bytes);
   set_host_limit(part);
   if (device_.is_host()) fence_process(bytes);

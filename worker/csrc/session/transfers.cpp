@@ -31,7 +31,7 @@ void Transfers::resize(wire::Reader& in) {
   if (effects_.stopped() && bytes <= entry.bytes()) return;  // what it holds stays
   try {
     gang_.make_whole({id});
-    if (gang_.is_on()) gang_.gang().gather({id}, 0);
+    if (gang_.is_on()) gang_.gang().homes().gather({id}, 0);
     storages_.resize(id, bytes);
   } catch (const wire::WireError&) {
     throw;
@@ -65,7 +65,7 @@ std::optional<Upload> Transfers::begin_upload(uint64_t storage, uint64_t offset,
     const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
     const auto at = static_cast<int64_t>(offset), size = static_cast<int64_t>(bytes);
     gang_.make_whole({storage});
-    if (gang_.is_on()) gang_.gang().give_home(storage);
+    if (gang_.is_on()) gang_.gang().homes().give_home(storage);
     if (at == 0) gang_.note_upload(storage);
     if (entry.home() != 0) return Upload{storage, at, size, device_.allocate_parked(size), 0};
     const auto& memory = all ? entry.touch_unwritten(device_) : entry.touch(device_);
@@ -82,7 +82,7 @@ std::optional<Upload> Transfers::begin_upload(uint64_t storage, uint64_t offset,
 void Transfers::finish_upload(const Upload& upload) {
   Entry& entry = storages_.at(upload.storage);
   try {
-    if (entry.home() != 0) return gang_.gang().write(upload.storage, entry, upload.offset, upload.target(), upload.bytes);
+    if (entry.home() != 0) return gang_.gang().homes().write(upload.storage, entry, upload.offset, upload.target(), upload.bytes);
     const auto& memory = entry.touch(device_);
     if (memory.is_alias_of(upload.memory)) return;
     device_.copy(memory, upload.offset, upload.memory, upload.at, upload.bytes);
@@ -119,7 +119,7 @@ std::optional<const void*> Transfers::fetched(Entry& entry, uint64_t id, uint64_
   const auto size = static_cast<int64_t>(bytes), begin = static_cast<int64_t>(offset);
   if (entry.home() != 0) {
     held = device_.allocate_parked(size);
-    gang_.gang().read(id, entry, begin, size, static_cast<uint8_t*>(held.mutable_data()));
+    gang_.gang().homes().read(id, entry, begin, size, static_cast<uint8_t*>(held.mutable_data()));
     return held.data();
   }
   const auto& memory = entry.touch(device_);
@@ -235,7 +235,7 @@ void Transfers::copy_range(uint64_t id, uint64_t offset, uint64_t source_id, uin
   const auto size = static_cast<int64_t>(bytes), at = static_cast<int64_t>(offset), from = static_cast<int64_t>(source_offset);
   gang_.make_whole({id, source_id});
   if (gang_.is_on() && gang_.gathered({std::min(id, source_id), std::max(id, source_id)}, 0).value() != 0) {
-    return gang_.gang().copy(id, at, source_id, from, size);
+    return gang_.gang().homes().copy(id, at, source_id, from, size);
   }
   const bool all = offset == 0 && size == entry.bytes();
   const auto& target = all ? entry.touch_unwritten(device_) : entry.touch(device_);
