@@ -1,4 +1,4 @@
-// A segment that came again, on its way to a library that serves it, or graphs on an accelerator (docs/reference/compiled.md).
+// A segment that repeats, on its way to a library that serves it, or to graphs on an accelerator (docs/reference/compiled.md).
 #pragma once
 
 #include <array>
@@ -14,163 +14,167 @@
 
 #include "base/clock.h"
 #include "tier2/library.h"
-#include "tier2/outline.h"
+#include "tier2/specialization.h"
 #include "tier2/partition.h"
+#include "tier2/segment_state.h"
+#include "tier2/turn_timer.h"
 
 namespace forebay::worker {
 
+// The parts of a segment's steps, recorded as graphs.
+struct Graphs {
+  std::vector<Part> parts;      // none before they are recorded
+  int64_t bytes = 0;            // of the device, that the graphs keep
+  std::set<size_t> excluded;    // steps that were found not to be recordable
+  std::string why_excluded;     // of the last one
+  int recordings = 0;           // so far
+
+  void exclude(size_t step, std::string why) {
+    excluded.insert(step);
+    why_excluded = std::move(why);
+  }
+  void drop() {
+    parts.clear();
+    bytes = 0;
+  }
+};
+
+// How long the steps of a segment take to come, in the last runs.
+class Gathering {
+ public:
+  void note(Clock::duration took) { took_ = {took, took_[0]}; }
+  // How long that probably takes, at least; nothing if it is not worth a look.
+  Clock::duration expected() const {
+    const auto shorter = std::min(took_[0], took_[1]);
+    return shorter < kMin ? Clock::duration{} : shorter;
+  }
+
+ private:
+  static constexpr auto kMin = std::chrono::microseconds(200);
+  std::array<Clock::duration, 2> took_{};
+};
+
 class Candidate {
  public:
-  // What is to be done with the segment when it comes.
-  enum class State { kDescribing, kAwaiting, kArrived, kProving, kWeighing, kTiming, kServing, kStaying };
+  using State = SegmentState;
 
   Candidate(uint64_t number, std::vector<wire::Step*> path) : number_(number), path_(std::move(path)) {}
 
   uint64_t number() const { return number_; }
   const std::vector<wire::Step*>& path() const { return path_; }
   State state() const { return state_; }
+  // Why it is not carried out by tier 2, or what is known of that; for whoever profiles.
   const std::string& why() const { return why_; }
-  Library& library() { return *library_; }
-  const Outline& outline() const { return *outline_; }
+  const std::shared_ptr<Library>& library() const { return library_; }
+  const Specialization& specialization() const { return *specialization_; }
   // It awaits a library, or had one.
-  bool is_described() const { return outline_.has_value(); }
+  bool is_described() const { return specialization_.has_value(); }
+  Graphs& graphs() { return graphs_; }
+  const Gathering& gathering() const { return gathering_; }
+  const TurnTimer& timer() const { return timer_; }
 
   // Of all ends of segments in its session, which one was its last.
   uint64_t last_end() const { return last_end_; }
   void ended_at(uint64_t end) { last_end_ = end; }
 
-  // Whether its steps are to be held back until the last one, the next time.
-  bool is_held() const { return state_ == State::kDescribing || state_ == State::kProving || state_ == State::kWeighing || by_tier_2(); }
-  // Whether the library is to carry it out, or its graphs are, the next time.
-  bool by_tier_2() const { return state_ == State::kServing || (is_timed() && is_tier_2s_turn()); }
-  // With how many threads less than all the library is timed the next time; none where it is not.
-  std::optional<int> threads_less() const { return is_timed() && is_tier_2s_turn() ? std::optional(turn() - 1) : std::nullopt; }
+  // Whether its steps are to be deferred until the last one, in the next run.
+  bool is_deferred() const { return state_ == State::kDescribing || state_ == State::kVerifying || state_ == State::kWeighing || by_tier_2(); }
+  // Whether the library is to carry out the next run, or its graphs are.
+  bool by_tier_2() const { return state_ == State::kServing || (is_timed(state_) && timer_.turn() != 0); }
+  // With how many threads less than all the library is timed in the next run; none if it is not.
+  std::optional<int> threads_less() const { return is_timed(state_) && timer_.turn() != 0 ? std::optional(timer_.turn() - 1) : std::nullopt; }
   // Whether a compiler may be at work on it.
   bool is_being_made() const { return state_ == State::kAwaiting && due_; }
-  // Whether its library is held against tier 1, or timed.
-  bool is_compared() const { return state_ == State::kProving || is_timed(); }
 
-  void describe(Outline outline);
+  void describe(Specialization specialization);
   // Numbers that changed in another session: until it has a library, it is described anew, so that they may.
   void widen(WordPlaces changing);
   const WordPlaces& changing() const { return changing_; }
-  // While it is awaited: the device worked so long on it. True, once, where that makes it worth a library.
+  // While it is awaited: the device worked so long on it. True, once, if that makes it worth a library.
   bool is_due(uint64_t took_ns, uint64_t due_ns);
   // `is_shared`: it also serves segments that differ from this one in a size; the note says for which, or why it serves this one alone. `took`: of
-  // tier 1's time, in a session before, where it was quicker. Then it serves once it is proved, and is timed after so many comings as it is proved
-  // again.
+  // tier 1's time, in a session before, where it was quicker. It then serves as soon as it is verified; it is timed again after kVerifyEvery runs.
   void take(std::shared_ptr<Library> library, std::string note, bool is_shared, std::optional<double> took);
-  // Whether its library has arrived, and gained in a session before.
-  bool gained_before() const { return state_ == State::kArrived && timed_; }
+  // Whether its library gained in a session before.
+  bool gained_before() const { return gain_.has_value(); }
   // Its library has arrived, and tier 1 is carried out by as many threads as it is quicker with, if that can be known. The library is timed with all
   // threads, and `with_fewer` with one less, too.
-  void prove(bool with_fewer);
-  bool is_shared() const { return shared_; }
-  // What is forgotten gives it away: to close one takes a while.
-  std::shared_ptr<Library> give_library_away() { return std::move(library_); }
+  void verify(bool with_fewer);
+  bool is_shared() const { return is_shared_; }
   // Its library, which is for several sizes, has a fault: it awaits one of its own.
   void await_own(const std::string& fault);
-  // Why it awaits one of its own since it was timed; none where it does not, or was asked before.
-  std::optional<std::string> take_declined() { return std::exchange(declined_, std::nullopt); }
-  // What its library takes of tier 1's time, once that was found; where it is not quicker, nothing.
-  struct Verdict {
-    std::optional<double> takes;
-  };
-  std::optional<Verdict> take_verdict() { return std::exchange(verdict_, std::nullopt); }
   // The parts of its steps, recorded as graphs that keep so many bytes of the device.
   void take(std::vector<Part> parts, int64_t bytes);
-  std::vector<Part>& parts() { return parts_; }
-  int64_t graph_bytes() const { return graph_bytes_; }
-  // A step was found not to be recordable.
-  void exclude(size_t step, std::string why);
-  const std::set<size_t>& excluded() const { return excluded_; }
   // Its graphs are of no use any more; so many times at most.
   void record_again(const std::string& why);
-  // Their memory is given back. They are recorded again when the segment comes.
+  // Their memory is given back. They are recorded again in the next run.
   void drop_graphs();
   // It is as tier 1 has it, for good.
   void stay(std::string why);
-  // It was held against tier 1, and is the same.
-  void proved();
+  // It was compared with tier 1, and gives the same results.
+  void verified();
   // Numbers changed that were constants: it is described anew, so that they may change; twice at most.
   void widen();
-  // Its steps were held back, and all there after so long.
+  // Its steps were deferred, and all there after so long.
   void gathered(Clock::duration took);
-  // How long that probably takes, at least; nothing where that is not worth a look.
-  Clock::duration gathering() const;
   // While it is weighed: its kernels took so long, with all its steps there.
   void took(double seconds);
-  // Whether the coming that ends now is one that a turn's time begins or ends with.
-  bool bounds_turn() const { return state_ == State::kTiming && (comings_ % kTurn == 0 || comings_ % kTurn == kTurn - 1); }
   // It came to its end now; `as_planned`: by whom it was to be carried out. What it took is the time since it ended before, or since another one
-  // did, where that is known: what that took is not its own.
-  void came(Clock::time_point now, std::optional<Clock::time_point> others, bool as_planned);
-  // Another segment, a program that pauses in the middle, or one whose indices lead nowhere.
-  void strayed();
+  // did, if that is known: what that took is not its own.
+  void ended(Clock::time_point now, std::optional<Clock::time_point> others, bool as_planned);
+  // Another segment came, its program paused in the middle, or its indices are out of bounds.
+  void mismatched();
+
+  // What was found by timing, and is to be told once.
+  struct Decision {
+    std::string declined;         // why it awaits a library of its own; empty if it does not
+    bool is_timed = false;        // what its own library takes of tier 1's time is known
+    std::optional<double> ratio;  // that; none if it is not quicker
+  };
+  std::optional<Decision> take_decision() { return std::exchange(decision_, std::nullopt); }
 
  private:
-  static constexpr int kProofs = 3;
-  static constexpr int kTurn = 7;               // comings
-  static constexpr size_t kTurnsFew = 4;        // of each, before it is decided where all turns of tier 2 are that much longer than any of tier 1,
-  static constexpr double kClear = 1.1;
-  static constexpr double kClearSeconds = 1;    // and all took so long: what else a host does comes and goes
-  static constexpr size_t kTurnsMin = 12;       // else
-  static constexpr uint64_t kProveEvery = 1000;
+  static constexpr int kVerifications = 3;
+  static constexpr uint64_t kVerifyEvery = 1000;
   static constexpr int kWidenings = 2;
-  static constexpr int kStraysMax = 16;
+  static constexpr int kMismatchesMax = 16;
   static constexpr int kRecordingsMax = 8;
-  static constexpr auto kGatheringMin = std::chrono::microseconds(200);
-  static constexpr double kMiddle = 0.5;
-  static constexpr double kUndisturbed = 0.25;
   static constexpr double kLighter = 0.95;      // of the time that tier 1 takes with all steps there, at most
   static constexpr double kSlower = 1.02;       // of the time from end to end, at most: a library begins when tier 1 may be half through
 
-  bool is_timed() const { return state_ == State::kWeighing || state_ == State::kTiming; }
-  // Whose turn it is: tier 1's, 0, or tier 2's, with all threads or with one less.
-  int turn() const { return comings_ / kTurn % turns_; }
-  bool is_tier_2s_turn() const { return turn() != 0; }
-  void arrive();
-  void serve();
-  void note_time(double seconds);
-  void forget_times();
-  bool is_clearly_slower() const;
+  // What tier 2 takes of tier 1's time, from end to end.
+  struct Gain {
+    double ratio;
+    bool is_from_before;  // found in another session
+  };
+  void move(SegmentEvent event) { state_ = after(state_, event); }
+  void serve(SegmentEvent event);
   void decide();
 
-  uint64_t number_;
-  std::vector<wire::Step*> path_;
+  const uint64_t number_;
+  const std::vector<wire::Step*> path_;
   State state_ = State::kDescribing;
   std::string why_ = "it came once or twice";
-  std::optional<Outline> outline_;
-  WordPlaces changing_;
-  std::shared_ptr<Library> library_;
-  std::string note_;
-  bool shared_ = false;
-  std::optional<std::string> declined_;
-  std::optional<Verdict> verdict_;
-  std::vector<Part> parts_;
-  int64_t graph_bytes_ = 0;
-  std::set<size_t> excluded_;
-  std::string why_excluded_;
-  int recordings_ = 0;
-  bool proved_ = false;
-  const char* what_ = "library";
-  uint64_t took_ns_ = 0;
-  bool due_ = false;
+  std::optional<Specialization> specialization_;    // from kAwaiting on, and while tier 2 has been given up; never of graphs
+  WordPlaces changing_;               // numbers that are described as changing
+  std::shared_ptr<Library> library_;  // mutually exclusive with graphs
+  std::string note_;                  // of the library
+  bool is_shared_ = false;            // the library is for several sizes
+  Graphs graphs_;
+  bool was_verified_ = false;         // by graphs that may be gone
+  uint64_t took_ns_ = 0;              // of the device, in all runs while a library is awaited
+  bool due_ = false;                  // that made it worth a library
   int widenings_ = 0;
-  int proofs_ = 0;
-  int turns_ = 2;
-  int comings_ = 0;      // that were counted
-  double seconds_ = 0;   // of this turn
-  int strays_ = 0;       // in a row
-  bool whole_ = false;   // its steps were held back this time until all were there
-  uint64_t served_ = 0;
+  int verifications_left_ = 0;
+  TurnTimer timer_;
+  std::optional<Gain> gain_;          // none before it is timed
+  std::optional<Decision> decision_;
+  int mismatches_ = 0;                // in a row
+  bool is_whole_ = false;             // its steps were deferred this time until all were there
+  Gathering gathering_;
+  uint64_t served_ = 0;               // runs since it was verified
   uint64_t last_end_ = 0;
-  bool timed_ = false;    // and gained
-  double takes_ = 0;      // of tier 1's time, from end to end
-  bool trusted_ = false;  // that was in a session before
-  std::array<Clock::duration, 2> gathered_{};  // the last times
   std::optional<Clock::time_point> ended_;
-  std::array<std::vector<double>, 3> times_;  // seconds of turns
 };
 
 }  // namespace forebay::worker

@@ -62,14 +62,14 @@ bool is_as_expected(const at::Tensor& found, const at::Tensor& again, const at::
 bool has_memory(const Entry& entry, const c10::Storage& memory) { return entry.has_memory() && memory && entry.memory().data() == memory.data(); }
 
 int64_t bytes_of(const Candidates& candidates) {
-  return std::accumulate(candidates.begin(), candidates.end(), int64_t{0}, [](int64_t sum, const auto& candidate) { return sum + candidate->graph_bytes(); });
+  return std::accumulate(candidates.begin(), candidates.end(), int64_t{0}, [](int64_t sum, const auto& candidate) { return sum + candidate->graphs().bytes; });
 }
 
 }  // namespace
 
 void GraphExecutor::prepare(Candidate& candidate, const Candidates& all) {
   std::string why, wrong;
-  auto parts = parts_of(candidate.path(), context_.templates.plans(), candidate.excluded(), why);
+  auto parts = parts_of(candidate.path(), context_.templates.plans(), candidate.graphs().excluded, why);
   bool goes_on = true;
   for (Part& part : parts) {
     context_.tier1.free_before(candidate.path(), part.begin);
@@ -123,7 +123,7 @@ bool GraphExecutor::record(Recording& recording, const std::vector<Part>& parts,
     scope.end();
     is_whole = true;
   } catch (const std::exception& error) {
-    candidate.exclude(std::min(index, recording.end() - 1), error.what());
+    candidate.graphs().exclude(std::min(index, recording.end() - 1), error.what());
   }
   for (size_t number = 0; number < recording.places.size() && is_whole; ++number) {
     auto& place = recording.places[number];
@@ -257,7 +257,7 @@ bool GraphExecutor::run(Candidate& candidate) {
     return false;
   }
   bool fits = true;
-  for (Part& part : candidate.parts()) {
+  for (Part& part : candidate.graphs().parts) {
     context_.tier1.free_before(path, part.begin);
     Recording::Binding binding;
     if (!part.recording || !fits || !context_.effects.goes_on() || !part.recording->bind(path, binding) || !prepare_inputs(*part.recording, binding)) {
@@ -293,7 +293,7 @@ void GraphExecutor::take_results(Recording& recording, const Recording::Binding&
 void GraphExecutor::verify(Candidate& candidate) {
   std::string wrong;
   bool fits = true;
-  for (Part& part : candidate.parts()) {
+  for (Part& part : candidate.graphs().parts) {
     context_.tier1.free_before(candidate.path(), part.begin);
     if (part.recording && fits && context_.effects.goes_on()) {
       fits = verify(*part.recording, candidate.path(), wrong);
@@ -305,7 +305,7 @@ void GraphExecutor::verify(Candidate& candidate) {
   if (!wrong.empty()) {
     candidate.stay("its graph is wrong: " + wrong);
   } else if (fits) {
-    candidate.proved();
+    candidate.verified();
   } else {
     candidate.record_again("there was no room to hold its graph against tier 1, or tensors lie elsewhere");
   }

@@ -21,8 +21,8 @@ namespace {
 const std::string kRunningSegment = "a compiled segment";
 
 // Removes the last result, in which a library says whether indices that it computed are out of bounds. Throws std::runtime_error if it is missing.
-bool take_out_of_bounds(const Outline& outline, std::vector<at::Tensor>& results) {
-  if (!outline.tells_astray()) return false;
+bool take_out_of_bounds(const Specialization& specialization, std::vector<at::Tensor>& results) {
+  if (!specialization.reports_out_of_bounds()) return false;
   const bool reports = !results.empty() && results.back().defined() && results.back().is_cpu() && results.back().scalar_type() == at::kLong && results.back().numel() == 1;
   if (!reports) throw std::runtime_error("it does not tell whether its indices lead anywhere");
   const bool is_out_of_bounds = *results.back().const_data_ptr<int64_t>() != 0;
@@ -67,10 +67,10 @@ bool are_results(const Candidate& candidate, const std::vector<at::Tensor>& resu
     const auto& result = results[next++];
     return result.defined() && result.device().is_cpu() && result.scalar_type() == layout.dtype && result.sizes() == c10::IntArrayRef(layout.sizes);
   };
-  for (const auto& place : candidate.outline().places()) {
+  for (const auto& place : candidate.specialization().places()) {
     if (place.is_output() && !is_next(*place.layout)) return false;
   }
-  for (const auto& window : candidate.outline().windows()) {
+  for (const auto& window : candidate.specialization().windows()) {
     if (window.is_output && !is_next(*window.layout)) return false;
   }
   return next == results.size();
@@ -80,14 +80,14 @@ bool are_results(const Candidate& candidate, const std::vector<at::Tensor>& resu
 
 void LibraryExecutor::prepare(Candidate& candidate, const Candidates& all) {
   const auto& plans = context_.templates.plans();
-  std::vector<const Outline*> alike;
+  std::vector<const Specialization*> alike;
   for (const auto& other : all) {
-    if (other->is_described() && are_alike(candidate.path(), other->path(), plans)) alike.push_back(&other->outline());
+    if (other->is_described() && are_alike(candidate.path(), other->path(), plans)) alike.push_back(&other->specialization());
   }
   try {
-    Outline outline(candidate.path(), plans, context_.storages, context_.templates.layouts(), alike, candidate.changing());
-    auto description = outline.description(candidate.path(), plans);
-    candidate.describe(std::move(outline));
+    Specialization specialization(candidate.path(), plans, context_.storages, context_.templates.layouts(), alike, candidate.changing());
+    auto description = specialization.description(candidate.path(), plans);
+    candidate.describe(std::move(specialization));
     offers_.push_back(SegmentDescribed{candidate.number(), std::string(description.begin(), description.end())});
   } catch (const NotCompiled& reason) {
     candidate.stay(reason.what());
@@ -116,10 +116,10 @@ bool LibraryExecutor::run(Candidate& candidate) {
 }
 
 bool LibraryExecutor::fits(Candidate& candidate, Binding& binding) {
-  const auto misfit = candidate.outline().bind(candidate.path(), binding);
-  if (misfit == Outline::Misfit::kNumber) candidate.widen();
-  if (misfit != Outline::Misfit::kNone) return false;
-  const auto& places = candidate.outline().places();
+  const auto failed = candidate.specialization().bind(candidate.path(), binding);
+  if (failed == Specialization::GuardFailure::kNumber) candidate.widen();
+  if (failed != Specialization::GuardFailure::kNone) return false;
+  const auto& places = candidate.specialization().places();
   for (size_t number = 0; number < places.size(); ++number) {
     const auto& place = places[number];
     const uint64_t id = binding.ids[number];
@@ -129,8 +129,8 @@ bool LibraryExecutor::fits(Candidate& candidate, Binding& binding) {
     if (entry.cause() || entry.shortfall() || entry.bytes() != place.bytes) return false;
   }
   try {
-    context_.storages.check_room(candidate.outline().made_bytes());
-    candidate.outline().check(binding, context_.storages, context_.device);
+    context_.storages.check_room(candidate.specialization().made_bytes());
+    candidate.specialization().check(binding, context_.storages, context_.device);
   } catch (const CommandError&) {
     return false;
   } catch (const c10::Error&) {
@@ -139,7 +139,7 @@ bool LibraryExecutor::fits(Candidate& candidate, Binding& binding) {
   return true;
 }
 
-at::Tensor LibraryExecutor::drawn(const Candidate& candidate, const Outline::Draw& draw, const std::pair<uint64_t, uint64_t>& seed_and_counter) const {
+at::Tensor LibraryExecutor::drawn(const Candidate& candidate, const Specialization::Draw& draw, const std::pair<uint64_t, uint64_t>& seed_and_counter) const {
   const at::AutoDispatchBelowADInplaceOrView guard;
   const Device& device = context_.device;
   if (draw.kept) {
@@ -164,7 +164,7 @@ at::Tensor LibraryExecutor::drawn(const Candidate& candidate, const Outline::Dra
 
 std::vector<at::Tensor> LibraryExecutor::inputs_of(const Candidate& candidate, const Binding& binding) {
   Tensors inputs;
-  const auto& places = candidate.outline().places();
+  const auto& places = candidate.specialization().places();
   for (size_t number = 0; number < places.size(); ++number) {
     if (places[number].is_input) inputs.push_back(context_.storages.at(binding.ids[number]).view(context_.device, *places[number].layout, 0));
   }
@@ -173,13 +173,13 @@ std::vector<at::Tensor> LibraryExecutor::inputs_of(const Candidate& candidate, c
     std::copy(binding.numbers.begin(), binding.numbers.end(), numbers.mutable_data_ptr<double>());
     inputs.push_back(std::move(numbers));
   }
-  for (size_t index = 0; index < binding.draws.size(); ++index) inputs.push_back(drawn(candidate, candidate.outline().draws()[index], binding.draws[index]));
+  for (size_t index = 0; index < binding.draws.size(); ++index) inputs.push_back(drawn(candidate, candidate.specialization().draws()[index], binding.draws[index]));
   for (size_t index = 0; index < binding.offsets.size(); ++index) inputs.push_back(window_of(candidate, binding, index));
   return inputs;
 }
 
 const at::Tensor& LibraryExecutor::window_of(const Candidate& candidate, const Binding& binding, size_t window) {
-  const auto& [place, layout, is_output] = candidate.outline().windows()[window];
+  const auto& [place, layout, is_output] = candidate.specialization().windows()[window];
   return context_.storages.at(binding.ids[place]).view(context_.device, *layout, binding.offsets[window]);
 }
 
@@ -197,9 +197,9 @@ bool LibraryExecutor::serve(Candidate& candidate, const Binding& binding) {
   }
   try {
     const Running::Call call(context_.caller.running(), kRunningSegment);
-    results = candidate.library().run(inputs);
-    if (take_out_of_bounds(candidate.outline(), results)) {
-      candidate.strayed();
+    results = candidate.library()->run(inputs);
+    if (take_out_of_bounds(candidate.specialization(), results)) {
+      candidate.mismatched();
       return false;
     }
     if (!are_results(candidate, results)) throw std::runtime_error("its results have other geometries");
@@ -215,7 +215,7 @@ bool LibraryExecutor::serve(Candidate& candidate, const Binding& binding) {
 void LibraryExecutor::settle_layouts(const Candidate& candidate, Tensors& results) {
   const at::AutoDispatchBelowADInplaceOrView guard;
   auto result = results.begin();
-  for (const auto& place : candidate.outline().places()) {
+  for (const auto& place : candidate.specialization().places()) {
     if (!place.is_output()) continue;
     const Layout& layout = *place.layout;
     const bool is_own = result->storage_offset() == 0 && result->use_count() == 1 && result->storage().use_count() == 1 &&
@@ -233,7 +233,7 @@ void LibraryExecutor::settle_layouts(const Candidate& candidate, Tensors& result
 
 void LibraryExecutor::take_results(const Candidate& candidate, const Binding& binding, const Tensors& results) {
   Storages& storages = context_.storages;
-  const auto& places = candidate.outline().places();
+  const auto& places = candidate.specialization().places();
   auto result = results.begin();
   for (size_t number = 0; number < places.size(); ++number) {
     const auto& place = places[number];
@@ -247,13 +247,13 @@ void LibraryExecutor::take_results(const Candidate& candidate, const Binding& bi
     entry.adopt(*result++, 0);
   }
   const at::AutoDispatchBelowADInplaceOrView guard;
-  const auto& windows = candidate.outline().windows();
+  const auto& windows = candidate.specialization().windows();
   for (size_t window = 0; window < windows.size(); ++window) {
     if (!windows[window].is_output) continue;
     storages.at(binding.ids[windows[window].place]).touch(context_.device);
     window_of(candidate, binding, window).copy_(*result++);
   }
-  context_.effects.commit_together(candidate.outline().calls());
+  context_.effects.commit_together(candidate.specialization().calls());
 }
 
 std::string LibraryExecutor::fault_of(const Candidate& candidate, const Tensors& inputs, const Tensors& copies, const Tensors& first, const Tensors& second) {
@@ -277,11 +277,11 @@ void LibraryExecutor::verify(Candidate& candidate) {
     const at::AutoDispatchBelowADInplaceOrView guard;
     const auto inputs = inputs_of(candidate, binding);
     for (const auto& input : inputs) copies.push_back(at::empty_strided(input.sizes(), input.strides(), input.options()).copy_(input));
-    first = candidate.library().run(copies);
-    second = candidate.library().run(copies);
-    const bool is_out_of_bounds = take_out_of_bounds(candidate.outline(), first), again = take_out_of_bounds(candidate.outline(), second);
+    first = candidate.library()->run(copies);
+    second = candidate.library()->run(copies);
+    const bool is_out_of_bounds = take_out_of_bounds(candidate.specialization(), first), again = take_out_of_bounds(candidate.specialization(), second);
     if (is_out_of_bounds && again) {
-      candidate.strayed();
+      candidate.mismatched();
       return replay(candidate);
     }
     wrong = fault_of(candidate, inputs, copies, first, second);
@@ -294,19 +294,19 @@ void LibraryExecutor::verify(Candidate& candidate) {
   if (context_.effects.stopped()) return;
   if (wrong.empty()) wrong = difference(candidate, binding, copies, {first, second});
   if (!wrong.empty()) return reject(candidate, "its library is wrong: " + wrong);
-  candidate.proved();
+  candidate.verified();
 }
 
 std::string LibraryExecutor::difference(Candidate& candidate, const Binding& binding, const Tensors& inputs, const std::vector<Tensors>& found) {
   Tensors expected;
-  const auto& places = candidate.outline().places();
+  const auto& places = candidate.specialization().places();
   for (size_t number = 0; number < places.size(); ++number) {
     if (places[number].is_output()) expected.push_back(context_.storages.at(binding.ids[number]).view(context_.device, *places[number].layout, 0));
   }
   for (size_t window = 0; window < binding.offsets.size(); ++window) {
-    if (candidate.outline().windows()[window].is_output) expected.push_back(window_of(candidate, binding, window));
+    if (candidate.specialization().windows()[window].is_output) expected.push_back(window_of(candidate, binding, window));
   }
-  Proof proof({candidate.outline(), binding, candidate.path(), context_.templates.plans(), context_.device}, candidate.library(), inputs, std::move(expected));
+  Proof proof({candidate.specialization(), binding, candidate.path(), context_.templates.plans(), context_.device}, *candidate.library(), inputs, std::move(expected));
   for (const auto& results : found) {
     if (auto differs = proof.difference(results); !differs.empty()) return differs;
   }

@@ -11,7 +11,7 @@
 
 #include "tier2/executor.h"
 #include "tier2/offer.h"
-#include "tier2/outline.h"
+#include "tier2/specialization.h"
 #include "tier2/threads.h"
 
 namespace forebay::worker {
@@ -37,7 +37,7 @@ class LibraryExecutor final : public Executor {
   bool serve(Candidate& candidate, const Binding& binding);
   Tensors inputs_of(const Candidate& candidate, const Binding& binding);
   // What tier 1 would draw. Throws what its call would.
-  at::Tensor drawn(const Candidate& candidate, const Outline::Draw& draw, const std::pair<uint64_t, uint64_t>& seed_and_counter) const;
+  at::Tensor drawn(const Candidate& candidate, const Specialization::Draw& draw, const std::pair<uint64_t, uint64_t>& seed_and_counter) const;
   const at::Tensor& window_of(const Candidate& candidate, const Binding& binding, size_t window);
   // The library is of no use to the segment any more.
   void reject(Candidate& candidate, const std::string& why);

@@ -55,9 +55,9 @@ double last_bit_of(c10::ScalarType dtype) {
 
 // A library's error, of tier 1's: one that adds n numbers one by one is off by as much as n times their rounding, one that adds them by halves, as
 // PyTorch does, by as much as its root. No sum is of more than the largest storage holds.
-double error_times(const Outline& outline) {
+double error_times(const Specialization& specialization) {
   int64_t numbers = 0;
-  for (const auto& place : outline.places()) {
+  for (const auto& place : specialization.places()) {
     if (place.has_dtype) numbers = std::max(numbers, place.bytes / static_cast<int64_t>(c10::elementSize(place.dtype)));
   }
   return std::clamp(std::sqrt(static_cast<double>(numbers) / 2), kErrorTimes, kErrorTimesMax);
@@ -74,10 +74,10 @@ at::Tensor spread(const at::Tensor& like) {
 enum class Change { kLastBit, kTwofold };
 
 // The inputs with other values of the same signs, as far as they are storages of fractions. Windows may lie upon each other, and stay.
-std::vector<at::Tensor> changed(const std::vector<at::Tensor>& inputs, const Outline& outline, Change change) {
+std::vector<at::Tensor> changed(const std::vector<at::Tensor>& inputs, const Specialization& specialization, Change change) {
   std::vector<at::Tensor> others(inputs);
   auto other = others.begin();
-  for (const auto& place : outline.places()) {
+  for (const auto& place : specialization.places()) {
     if (!place.is_input) continue;
     if (c10::isFloatingType(other->scalar_type()) && !place.is_windowed) {
       const auto by = change == Change::kTwofold ? spread(*other).exp2_() : spread(*other).mul_(last_bit_of(other->scalar_type())).add_(1);
@@ -108,10 +108,10 @@ bool is_within_rounding(const at::Tensor& result, const at::Tensor& expected) {
   return farthest <= largest * rounding_of(expected.scalar_type());  // not where one is no number
 }
 
-Reference::Reference(const Coming& coming, const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> results)
-    : results_(std::move(results)), exact_(results_of(coming, inputs, Precision::kDouble)), error_times_(error_times(coming.outline)) {
+Reference::Reference(const SegmentRun& run, const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> results)
+    : results_(std::move(results)), exact_(results_of(run, inputs, Precision::kDouble)), error_times_(error_times(run.specialization)) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  for (size_t count = 0; count < kNearby; ++count) nearby_.push_back(results_of(coming, changed(inputs, coming.outline, Change::kLastBit), Precision::kOwn));
+  for (size_t count = 0; count < kNearby; ++count) nearby_.push_back(results_of(run, changed(inputs, run.specialization, Change::kLastBit), Precision::kOwn));
 }
 
 double Reference::error(size_t output) const {
@@ -156,7 +156,7 @@ std::string Proof::difference(const std::vector<at::Tensor>& results) {
 bool Proof::is_same(size_t output, const at::Tensor& result) {
   const auto& expected = expected_[output];
   if (is_within_rounding(result, expected)) return true;
-  if (!reference_) reference_.emplace(coming_, inputs_, expected_);
+  if (!reference_) reference_.emplace(run_, inputs_, expected_);
   if (farthest(result, expected) > kDifferenceMax * largest_of(expected)) mere_rounding_.insert(output);
   return reference_->holds(output, result);
 }
@@ -165,10 +165,10 @@ bool Proof::is_same(size_t output, const at::Tensor& result) {
 // by its nature, as the gradient of a bias before a normalization.
 bool Proof::is_same_elsewhere(size_t output) {
   if (!reference_elsewhere_) {
-    const auto inputs = changed(inputs_, coming_.outline, Change::kTwofold);
+    const auto inputs = changed(inputs_, run_.specialization, Change::kTwofold);
     results_elsewhere_ = library_.run(inputs);
-    expected_elsewhere_ = results_of(coming_, inputs, Precision::kOwn);
-    reference_elsewhere_.emplace(coming_, inputs, expected_elsewhere_);
+    expected_elsewhere_ = results_of(run_, inputs, Precision::kOwn);
+    reference_elsewhere_.emplace(run_, inputs, expected_elsewhere_);
   }
   const auto& result = results_elsewhere_[output];
   return is_within_rounding(result, expected_elsewhere_[output]) || reference_elsewhere_->holds(output, result);

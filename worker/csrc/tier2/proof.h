@@ -23,7 +23,7 @@ double farthest(const at::Tensor& one, const at::Tensor& other);
 class Reference {
  public:
   // `results`: tier 1's. Throws as results_of.
-  Reference(const Coming& coming, const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> results);
+  Reference(const SegmentRun& run, const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> results);
 
   // Whether a result is as near to what it is in double precision as those of tier 1 are: at these inputs, and at some that differ from them by
   // their last bit. What is zero but for rounding has no other scale.
@@ -44,8 +44,8 @@ class Reference {
 class Proof {
  public:
   // `inputs`: the library's; `expected`: what tier 1 has made of them.
-  Proof(const Coming& coming, Library& library, std::vector<at::Tensor> inputs, std::vector<at::Tensor> expected)
-      : coming_(coming), library_(library), inputs_(std::move(inputs)), expected_(std::move(expected)) {}
+  Proof(const SegmentRun& run, Library& library, std::vector<at::Tensor> inputs, std::vector<at::Tensor> expected)
+      : run_(run), library_(library), inputs_(std::move(inputs)), expected_(std::move(expected)) {}
 
   // What the results have that tier 1's have not, in words; empty where there is nothing. Throws std::exception where the library fails at other
   // inputs.
@@ -55,7 +55,7 @@ class Proof {
   bool is_same(size_t output, const at::Tensor& result);
   bool is_same_elsewhere(size_t output);
 
-  Coming coming_;
+  SegmentRun run_;
   Library& library_;
   std::vector<at::Tensor> inputs_;
   std::vector<at::Tensor> expected_;  // tier 1's

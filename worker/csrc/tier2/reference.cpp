@@ -50,8 +50,8 @@ std::unique_ptr<Plan> plan_again(const Plan& plan, Precision precision, const De
 // The segment's storages once more.
 class Again {
  public:
-  Again(const Coming& coming, Precision precision)
-      : coming_(coming), precision_(precision), storages_(coming.device), caller_(coming.device, storages_) {
+  Again(const SegmentRun& run, Precision precision)
+      : run_(run), precision_(precision), storages_(run.device), caller_(run.device, storages_) {
     storages_.set_limit(std::numeric_limits<int64_t>::max());
   }
 
@@ -61,10 +61,10 @@ class Again {
       if (places()[number].is_given) insert(number);
       if (places()[number].is_input) whole(number).copy_(*input++);
     }
-    if (!coming_.binding.numbers.empty()) ++input;
-    drawn_.assign(input, input + static_cast<std::ptrdiff_t>(coming_.outline.draws().size()));
-    input += static_cast<std::ptrdiff_t>(coming_.outline.draws().size());
-    for (size_t index = 0; index < coming_.binding.offsets.size(); ++index) {
+    if (!run_.binding.numbers.empty()) ++input;
+    drawn_.assign(input, input + static_cast<std::ptrdiff_t>(run_.specialization.draws().size()));
+    input += static_cast<std::ptrdiff_t>(run_.specialization.draws().size());
+    for (size_t index = 0; index < run_.binding.offsets.size(); ++index) {
       windowed(index).copy_(*input++);
     }
   }
@@ -72,18 +72,18 @@ class Again {
   void carry_out() {
     std::unordered_map<uint64_t, std::unique_ptr<Plan>> plans;
     size_t draw = 0;
-    for (size_t index = 0; index < coming_.path.size(); ++index) {
-      const wire::Step* step = coming_.path[index];
+    for (size_t index = 0; index < run_.path.size(); ++index) {
+      const wire::Step* step = run_.path[index];
       for (const auto& slot : step->freed) {
-        if (step != coming_.path.front()) storages_.withdraw(slot.last);
+        if (step != run_.path.front()) storages_.withdraw(slot.last);
       }
       if (wire::is_allocation(step->key)) {
         allocate(step->slots.front().last);
         continue;
       }
       auto& plan = plans[step->key];
-      if (!plan) plan = plan_again(*coming_.plans[wire::key_value(step->key)], precision_, coming_.device, layouts_);
-      const auto& draws = coming_.outline.draws();
+      if (!plan) plan = plan_again(*run_.plans[wire::key_value(step->key)], precision_, run_.device, layouts_);
+      const auto& draws = run_.specialization.draws();
       if (draw < draws.size() && draws[draw].step == index) {
         const size_t number = draw++;
         if (!draws[number].kept) {  // in another precision it would draw something else
@@ -103,45 +103,45 @@ class Again {
     for (size_t number = 0; number < places().size(); ++number) {
       if (places()[number].is_output()) results.push_back(whole(number));
     }
-    for (size_t window = 0; window < coming_.binding.offsets.size(); ++window) {
-      if (coming_.outline.windows()[window].is_output) results.push_back(windowed(window));
+    for (size_t window = 0; window < run_.binding.offsets.size(); ++window) {
+      if (run_.specialization.windows()[window].is_output) results.push_back(windowed(window));
     }
     return results;
   }
 
  private:
-  const std::vector<Outline::Place>& places() const { return coming_.outline.places(); }
+  const std::vector<Specialization::Place>& places() const { return run_.specialization.places(); }
 
   void allocate(uint64_t id) {
     for (size_t number = 0; number < places().size(); ++number) {
-      if (coming_.binding.ids[number] == id && places()[number].layout) insert(number);
+      if (run_.binding.ids[number] == id && places()[number].layout) insert(number);
     }
   }
 
-  void fill(const wire::Step& step, const Outline::Draw& draw, const at::Tensor& values) {
+  void fill(const wire::Step& step, const Specialization::Draw& draw, const at::Tensor& values) {
     view(storages_.at(step.slots[draw.word].last), *draw.layout, static_cast<int64_t>(step.slots[draw.word + 1].last)).copy_(values);
   }
 
   void insert(size_t number) {
     const auto& place = places()[number];
-    storages_.insert(coming_.binding.ids[number], precision_ == Precision::kDouble ? in_double(place.bytes, place.dtype) : place.bytes);
+    storages_.insert(run_.binding.ids[number], precision_ == Precision::kDouble ? in_double(place.bytes, place.dtype) : place.bytes);
   }
 
-  at::Tensor whole(size_t number) { return view(storages_.at(coming_.binding.ids[number]), *places()[number].layout, 0); }
+  at::Tensor whole(size_t number) { return view(storages_.at(run_.binding.ids[number]), *places()[number].layout, 0); }
 
   at::Tensor windowed(size_t window) {
-    const auto& [place, layout, is_output] = coming_.outline.windows()[window];
-    return view(storages_.at(coming_.binding.ids[place]), *layout, coming_.binding.offsets[window]);
+    const auto& [place, layout, is_output] = run_.specialization.windows()[window];
+    return view(storages_.at(run_.binding.ids[place]), *layout, run_.binding.offsets[window]);
   }
 
   // In this precision.
   at::Tensor view(Entry& entry, const Layout& layout, int64_t offset) {
     const auto own = static_cast<uint8_t>(layout.dtype);
     const uint8_t dtype = precision_ == Precision::kDouble ? in_double(own) : own;
-    return entry.view(coming_.device, *layouts_.intern({dtype, 0, layout.sizes, layout.strides}), offset);
+    return entry.view(run_.device, *layouts_.intern({dtype, 0, layout.sizes, layout.strides}), offset);
   }
 
-  const Coming& coming_;
+  const SegmentRun& run_;
   Precision precision_;
   std::vector<at::Tensor> drawn_;  // as tier 1 has drawn it
   Layouts layouts_;
@@ -151,9 +151,9 @@ class Again {
 
 }  // namespace
 
-std::vector<at::Tensor> results_of(const Coming& coming, const std::vector<at::Tensor>& inputs, Precision precision) {
+std::vector<at::Tensor> results_of(const SegmentRun& run, const std::vector<at::Tensor>& inputs, Precision precision) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  Again again(coming, precision);
+  Again again(run, precision);
   again.give(inputs);
   again.carry_out();
   return again.results();

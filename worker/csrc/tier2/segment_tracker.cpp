@@ -49,7 +49,7 @@ void SegmentTracker::settle_wish(bool wants, bool shares_processors) {
 }
 
 void SegmentTracker::report_forgotten(Candidate& candidate) {
-  offer_if_compiling(SegmentForgotten{candidate.number(), candidate.give_library_away()});
+  offer_if_compiling(SegmentForgotten{candidate.number(), candidate.library()});
 }
 
 void SegmentTracker::forget() {
@@ -71,7 +71,7 @@ Candidate* SegmentTracker::continuation(const wire::Step& step, bool deferred_on
   Candidate* found = nullptr;
   for (const auto& candidate : candidates_) {
     const auto& path = candidate->path();
-    const bool goes_on = path.size() > path_.size() && path[path_.size()] == &step && (candidate->is_held() || !deferred_only);
+    const bool goes_on = path.size() > path_.size() && path[path_.size()] == &step && (candidate->is_deferred() || !deferred_only);
     if (goes_on && (found == nullptr || found->last_end() < candidate->last_end())) found = candidate.get();
   }
   return found;
@@ -87,7 +87,7 @@ bool SegmentTracker::defers(const wire::Step& step, const wire::Words& freed) {
       deferring_ = other;
       return true;
     }
-    if (continuation(step, false) == nullptr) deferring_->strayed();
+    if (continuation(step, false) == nullptr) deferring_->mismatched();
     release(freed);
     return false;
   }
@@ -119,7 +119,7 @@ std::optional<Clock::time_point> SegmentTracker::deferred_until() {
 }
 
 std::optional<Clock::time_point> SegmentTracker::quiet_until() const {
-  return deferring_ == nullptr ? std::nullopt : std::optional(deferred_since_ + deferring_->gathering() * kQuietParts / kParts);
+  return deferring_ == nullptr ? std::nullopt : std::optional(deferred_since_ + deferring_->gathering().expected() * kQuietParts / kParts);
 }
 
 void SegmentTracker::release(const wire::Words& freed) {
@@ -130,7 +130,7 @@ void SegmentTracker::release(const wire::Words& freed) {
 }
 
 void SegmentTracker::abandon(const wire::Words& freed) {
-  if (deferring_ != nullptr) deferring_->strayed();
+  if (deferring_ != nullptr) deferring_->mismatched();
   release(freed);
 }
 
@@ -141,7 +141,7 @@ void SegmentTracker::complete() {
   switch (candidate.state()) {
     case Candidate::State::kDescribing:
       return executor_->prepare(candidate, candidates_);
-    case Candidate::State::kProving:
+    case Candidate::State::kVerifying:
       return executor_->verify(candidate);
     default:
       by_tier_2_ = executor_->run(candidate);
@@ -186,19 +186,21 @@ void SegmentTracker::note_end() {
 void SegmentTracker::note_candidate_end(Candidate& candidate) {
   candidate.ended_at(ends_);
   if (due_ns_ && candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) offers_.push_back(SegmentDue{candidate.number()});
-  if (candidate.bounds_turn()) context_.tier1.settle();  // or a turn's time would not be that of its work
+  if (candidate.state() == Candidate::State::kTiming && candidate.timer().is_bound()) context_.tier1.settle();  // or a turn's time would not be that of its work
   const auto now = Clock::now();
   const auto before = std::exchange(candidate_ended_, now);
-  candidate.came(now, context_.device.is_host() ? before : std::nullopt, candidate.by_tier_2() == by_tier_2_);
-  if (const auto why = candidate.take_declined()) offers_.push_back(LibraryDeclined{candidate.number(), *why});
-  if (const auto verdict = candidate.take_verdict()) offers_.push_back(LibraryTimed{candidate.number(), verdict->takes});
+  candidate.ended(now, context_.device.is_host() ? before : std::nullopt, candidate.by_tier_2() == by_tier_2_);
+  if (const auto decision = candidate.take_decision()) {
+    if (!decision->declined.empty()) offers_.push_back(LibraryDeclined{candidate.number(), decision->declined});
+    if (decision->is_timed) offers_.push_back(LibraryTimed{candidate.number(), decision->ratio});
+  }
   verify_arrived(candidate);
 }
 
 void SegmentTracker::verify_arrived(Candidate& candidate) {
   if (candidate.state() != Candidate::State::kArrived) return;
   if (threads_ && !candidate.gained_before() && !threads_->is_settled(*candidate.path().back())) return;
-  candidate.prove(threads_.has_value());
+  candidate.verify(threads_.has_value());
 }
 
 // Of what comes next.
@@ -210,7 +212,7 @@ void SegmentTracker::choose_threads() {
   auto by = Threads::By::kSteps;
   if (candidate != nullptr) {
     if (candidate->is_being_made()) by = Threads::By::kStepsBesideCompiler;
-    if (candidate->is_compared()) by = Threads::By::kCompared;
+    if (is_compared(candidate->state())) by = Threads::By::kCompared;
     if (candidate->state() == Candidate::State::kServing) by = Threads::By::kLibrary;
   }
   const std::chrono::nanoseconds worked(replies_.busy_ns());

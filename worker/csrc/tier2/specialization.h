@@ -36,7 +36,7 @@ struct Binding {
   std::vector<int64_t> offsets;  // of the windows, in elements
 };
 
-class Outline {
+class Specialization {
  public:
   // A storage of the segment.
   struct Place {
@@ -74,8 +74,8 @@ class Outline {
   // Of the words that the steps came with last; nothing of it is carried out yet. A number that changes, or a tensor that lies elsewhere, in one of
   // `alike`, segments of the same calls in other sizes, is taken as such, whether or not it is: then one library may be for all. So are the numbers of
   // `changing`, which did in another session. Throws NotCompiled.
-  Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
-          std::vector<const Outline*> alike, const WordPlaces& changing = {});
+  Specialization(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
+          std::vector<const Specialization*> alike, const WordPlaces& changing = {});
 
   const std::vector<Place>& places() const { return places_; }
   uint64_t calls() const { return calls_; }
@@ -84,13 +84,13 @@ class Outline {
   const std::vector<Draw>& draws() const { return draws_; }
   const std::vector<Window>& windows() const { return windows_; }
   // Whether the library looks at indices that it computes, and tells behind all else that it gives how many of them lead nowhere.
-  bool tells_astray() const { return !guards_.empty(); }
+  bool reports_out_of_bounds() const { return !guards_.empty(); }
   // For the compiling process (forebay_worker/descriptions.py reads it).
   std::vector<uint8_t> description(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans) const;
 
   // Why the steps' last words do not fit; none where they do.
-  enum class Misfit { kNone, kNumber, kOther };
-  Misfit bind(const std::vector<wire::Step*>& path, Binding& binding) const;
+  enum class GuardFailure { kNone, kNumber, kOther };
+  GuardFailure bind(const std::vector<wire::Step*>& path, Binding& binding) const;
   // Looks at the indices that its calls are given. Throws as the calls would.
   void check(const Binding& binding, Storages& storages, const Device& device) const;
 
@@ -144,7 +144,7 @@ class Outline {
   std::vector<Check> checks_;
   std::vector<Guard> guards_;  // in the order of calls
   std::unordered_map<uint64_t, uint64_t> numbers_of_ids_;  // while it is made
-  std::vector<const Outline*> alike_;                       // while it is made
+  std::vector<const Specialization*> alike_;                       // while it is made
   WordPlaces changing_;                                     // while it is made
   size_t first_word_ = 0;                                   // of the call at hand; while it is made
   std::vector<Draw> draws_;

@@ -1,4 +1,4 @@
-#include "tier2/outline.h"
+#include "tier2/specialization.h"
 
 #include <algorithm>
 #include <numeric>
@@ -132,8 +132,8 @@ void refuse_kind(const Plan& plan, const wire::Step& step) {
 
 }  // namespace
 
-Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
-                 std::vector<const Outline*> alike, const WordPlaces& changing)
+Specialization::Specialization(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans, Storages& storages, Layouts& layouts,
+                 std::vector<const Specialization*> alike, const WordPlaces& changing)
     : alike_(std::move(alike)), changing_(changing) {
   for (size_t index = 0; index < path.size(); ++index) {
     const wire::Step* step = path[index];
@@ -161,14 +161,14 @@ Outline::Outline(const std::vector<wire::Step*>& path, const std::vector<std::un
   changing_.clear();
 }
 
-uint64_t Outline::add_place(uint64_t id) {
+uint64_t Specialization::add_place(uint64_t id) {
   if (places_.size() >= kPlacesMax) throw NotCompiled("it uses more than " + std::to_string(kPlacesMax) + " storages");
   places_.emplace_back();
   if (!numbers_of_ids_.emplace(id, places_.size() - 1).second) throw NotCompiled("a storage's id comes twice");
   return places_.size() - 1;
 }
 
-void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan, Storages& storages) {
+void Specialization::note_call(size_t number, const wire::Step& step, const Plan& plan, Storages& storages) {
   refuse_kind(plan, step);
   std::vector<LayoutRef> tensors;
   for (const auto& argument : plan.arguments) flatten(argument, tensors);
@@ -201,8 +201,8 @@ void Outline::note_call(size_t number, const wire::Step& step, const Plan& plan,
 }
 
 // Whether the next word is one that changes, here, in one of those alike or in another session.
-bool Outline::changes(const wire::Slot& slot) const {
-  const auto changes_in = [&](const Outline* other) {
+bool Specialization::changes(const wire::Slot& slot) const {
+  const auto changes_in = [&](const Specialization* other) {
     const Kind kind = other->words_.at(words_.size()).kind;
     return kind == Kind::kNumber || kind == Kind::kWindow;
   };
@@ -210,7 +210,7 @@ bool Outline::changes(const wire::Slot& slot) const {
   return slot.varies || did_change || std::any_of(alike_.begin(), alike_.end(), changes_in);
 }
 
-void Outline::note_number(const wire::Slot& slot) {
+void Specialization::note_number(const wire::Slot& slot) {
   const bool is_truth = slot.kind == wire::Word::kByte;
   if (!changes(slot)) return words_.push_back({Kind::kConstant, !is_truth, slot.last});
   if (is_truth) throw NotCompiled("a truth changes from time to time");
@@ -218,7 +218,7 @@ void Outline::note_number(const wire::Slot& slot) {
   words_.push_back({Kind::kNumber, false, numbers_++});
 }
 
-void Outline::note_mask(size_t index, const wire::Step& step, const Plan& plan, const std::vector<const OutputPlan*>& made) {
+void Specialization::note_mask(size_t index, const wire::Step& step, const Plan& plan, const std::vector<const OutputPlan*>& made) {
   constexpr size_t kProbability = 2;  // the word behind the tensor's
   const auto& probability = step.slots[kProbability];
   if (plan.arguments[1].tag != wire::Tag::kDouble || probability.varies || made.size() != 2) throw NotCompiled("a dropout whose probability changes");
@@ -228,13 +228,13 @@ void Outline::note_mask(size_t index, const wire::Step& step, const Plan& plan, 
   draws_.push_back({index, kept, made[1]->layout});
 }
 
-void Outline::note_values(size_t index, const wire::Step& step, const LayoutRef& layout, uint64_t place) {
+void Specialization::note_values(size_t index, const wire::Step& step, const LayoutRef& layout, uint64_t place) {
   const auto word = std::find_if(step.slots.begin(), step.slots.end(), [](const wire::Slot& slot) { return slot.kind == wire::Word::kStorage; });
   words_.push_back({Kind::kDrawn, false, draws_.size()});
   draws_.push_back({index, std::nullopt, layout, static_cast<size_t>(word - step.slots.begin()), places_[place].bytes});
 }
 
-Outline::Use Outline::note_use(uint64_t id, const wire::Slot& offset, const LayoutRef& layout, bool writes, Storages& storages) {
+Specialization::Use Specialization::note_use(uint64_t id, const wire::Slot& offset, const LayoutRef& layout, bool writes, Storages& storages) {
   const auto known = numbers_of_ids_.find(id);
   const uint64_t number = known != numbers_of_ids_.end() ? known->second : add_place(id);
   Place& place = places_[number];
@@ -265,7 +265,7 @@ Outline::Use Outline::note_use(uint64_t id, const wire::Slot& offset, const Layo
   return use;
 }
 
-size_t Outline::add_window(uint64_t number, const LayoutRef& layout) {
+size_t Specialization::add_window(uint64_t number, const LayoutRef& layout) {
   if (!places_[number].is_given) throw NotCompiled("it makes a storage, and looks at another part of it from time to time");
   if (!is_apart(*layout, Gaps::kAny)) throw NotCompiled("a tensor whose elements share their place lies elsewhere from time to time");
   if (windows_.size() >= kWindowsMax) throw NotCompiled("more than " + std::to_string(kWindowsMax) + " tensors lie elsewhere from time to time");
@@ -274,7 +274,7 @@ size_t Outline::add_window(uint64_t number, const LayoutRef& layout) {
   return windows_.size() - 1;
 }
 
-void Outline::note_result(uint64_t id, const OutputPlan& output) {
+void Specialization::note_result(uint64_t id, const OutputPlan& output) {
   const uint64_t number = add_place(id);
   Place& place = places_[number];
   place.is_made = true;
@@ -288,7 +288,7 @@ void Outline::note_result(uint64_t id, const OutputPlan& output) {
 }
 
 // Indices that are there before are looked at before; those that the segment computes, and all probabilities, the library looks at itself.
-void Outline::note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<Use>& used) {
+void Specialization::note_checks(const Plan& plan, const std::vector<LayoutRef>& tensors, const std::vector<Use>& used) {
   for (const auto& [bound, tensor, item] : leading(plan)) {
     const Place& place = places_[used[tensor].place];
     if (place.is_made || place.is_written || c10::isFloatingType(place.dtype)) {
@@ -299,7 +299,7 @@ void Outline::note_checks(const Plan& plan, const std::vector<LayoutRef>& tensor
   }
 }
 
-void Outline::note_guard(const Plan& plan, const Bound& bound, size_t item) {
+void Specialization::note_guard(const Plan& plan, const Bound& bound, size_t item) {
   const bool from_either_end = bound.kind == Bound::Kind::kEitherEnd, has_other = bound.kind == Bound::Kind::kClasses;
   const bool is_range = from_either_end || has_other || bound.kind == Bound::Kind::kOffsets;
   if (!is_range || bound.end <= 0) throw NotCompiled(plan.op.schema().name() + " is given indices that the segment computes");
@@ -308,7 +308,7 @@ void Outline::note_guard(const Plan& plan, const Bound& bound, size_t item) {
 
 // Storages that are never looked at as a whole are rows of elements. What nothing writes to may be looked at elsewhere another time, and so may
 // what is written to and looked at nowhere else.
-void Outline::complete(Layouts& layouts) {
+void Specialization::complete(Layouts& layouts) {
   for (const auto& [word, number] : fixed_) {
     const auto is_of_it = [number = number](const auto& other) { return other.second == number; };
     const Place& place = places_[number];
@@ -326,7 +326,7 @@ void Outline::complete(Layouts& layouts) {
 }
 
 // Its window takes the write.
-void Outline::settle_written(uint64_t number) {
+void Specialization::settle_written(uint64_t number) {
   Place& place = places_[number];
   const auto is_its = [&](const Window& window) { return window.place == number; };
   const auto window = std::find_if(windows_.begin(), windows_.end(), is_its);
@@ -337,12 +337,12 @@ void Outline::settle_written(uint64_t number) {
   place.is_written = false;
 }
 
-int64_t Outline::made_bytes() const {
+int64_t Specialization::made_bytes() const {
   return std::accumulate(places_.begin(), places_.end(), int64_t{0},
                          [](int64_t sum, const Place& place) { return sum + (place.is_made && !place.is_freed ? place.bytes : 0); });
 }
 
-void Outline::put(const Guard& guard, wire::Writer& out) {
+void Specialization::put(const Guard& guard, wire::Writer& out) {
   out.varint(guard.argument);
   out.varint(guard.item);
   out.zigzag(guard.least);
@@ -351,7 +351,7 @@ void Outline::put(const Guard& guard, wire::Writer& out) {
   out.zigzag(guard.except.value_or(0));
 }
 
-std::vector<uint8_t> Outline::description(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans) const {
+std::vector<uint8_t> Specialization::description(const std::vector<wire::Step*>& path, const std::vector<std::unique_ptr<Plan>>& plans) const {
   wire::Writer out;
   out.varint(numbers_);
   out.varint(draws_.size());
@@ -391,7 +391,7 @@ std::vector<uint8_t> Outline::description(const std::vector<wire::Step*>& path, 
   return out.bytes();
 }
 
-Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& binding) const {
+Specialization::GuardFailure Specialization::bind(const std::vector<wire::Step*>& path, Binding& binding) const {
   binding.ids.assign(places_.size(), 0);
   binding.numbers.resize(numbers_);
   binding.draws.resize(draws_.size());
@@ -405,23 +405,23 @@ Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& bin
   for (size_t index = 0; index < path.size(); ++index) {
     const wire::Step& step = *path[index];
     if (index > 0) {
-      if (step.freed.size() != freed_[index].size()) return Misfit::kOther;
+      if (step.freed.size() != freed_[index].size()) return GuardFailure::kOther;
       for (size_t one = 0; one < step.freed.size(); ++one) {
-        if (!bind_id(freed_[index][one], step.freed[one].last)) return Misfit::kOther;
+        if (!bind_id(freed_[index][one], step.freed[one].last)) return GuardFailure::kOther;
       }
     }
     for (const auto& slot : step.slots) {
       switch (word->kind) {
         case Kind::kUsed:
         case Kind::kMade:
-          if (!bind_id(word->value, slot.last)) return Misfit::kOther;
+          if (!bind_id(word->value, slot.last)) return GuardFailure::kOther;
           break;
         case Kind::kNumber:
           if (const auto number = number_of(slot)) binding.numbers[word->value] = *number;
-          else return Misfit::kOther;
+          else return GuardFailure::kOther;
           break;
         case Kind::kConstant:
-          if (slot.last != word->value && !word->may_change) return Misfit::kOther;
+          if (slot.last != word->value && !word->may_change) return GuardFailure::kOther;
           numbers_fit = numbers_fit && slot.last == word->value;
           break;
         case Kind::kDrawn:
@@ -439,15 +439,15 @@ Outline::Misfit Outline::bind(const std::vector<wire::Step*>& path, Binding& bin
   for (size_t window = 0; window < windows_.size(); ++window) {
     const auto& [place, layout, is_output] = windows_[window];
     const int64_t room = places_[place].bytes / layout->item_bytes - layout->span;  // below 0 where no offset would do
-    if (binding.offsets[window] < 0 || binding.offsets[window] > room) return Misfit::kOther;
+    if (binding.offsets[window] < 0 || binding.offsets[window] > room) return GuardFailure::kOther;
   }
   auto sorted = binding.ids;
   std::sort(sorted.begin(), sorted.end());
-  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return Misfit::kOther;
-  return numbers_fit ? Misfit::kNone : Misfit::kNumber;
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return GuardFailure::kOther;
+  return numbers_fit ? GuardFailure::kNone : GuardFailure::kNumber;
 }
 
-void Outline::check(const Binding& binding, Storages& storages, const Device& device) const {
+void Specialization::check(const Binding& binding, Storages& storages, const Device& device) const {
   for (const auto& check : checks_) {
     torch::jit::Stack stack(check.plan->arguments.size());
     const int64_t offset = check.use.window ? binding.offsets[*check.use.window] : check.use.offset;
