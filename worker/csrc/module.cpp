@@ -61,7 +61,7 @@ std::string kind_name(Event::Kind kind) {
 
 py::list events_of(Server& server) {
   py::list result;
-  for (const auto& event : server.take_events()) result.append(py::make_tuple(kind_name(event.kind), event.epoch, event.number, event.spilled, event.text));
+  for (const auto& event : server.mailbox().take_events()) result.append(py::make_tuple(kind_name(event.kind), event.epoch, event.number, event.spilled, event.text));
   return result;
 }
 
@@ -82,8 +82,13 @@ struct AsTuple {
 
 py::list offers_of(Server& server) {
   py::list result;
-  for (const auto& offer : server.take_offers()) result.append(std::visit(AsTuple(), offer));
+  for (const auto& offer : server.mailbox().take_offers()) result.append(std::visit(AsTuple(), offer));
   return result;
+}
+
+// Loads the library at once. Throws std::exception if that cannot be.
+void give_library(Server& server, uint64_t number, const std::string& path, const std::string& note, bool is_shared, std::optional<double> took) {
+  server.mailbox().order(orders::TakeLibrary{number, std::make_shared<Library>(path), note, is_shared, took});
 }
 
 py::tuple statistics_of(const Server& server) {
@@ -187,7 +192,7 @@ PYBIND11_MODULE(_executor, module) {
       .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory"),
            py::arg("others"), py::arg("homes"), py::arg("limit_memory"), py::arg("make_graph"))
       .def_property_readonly("address", &Server::address)
-      .def_property_readonly("event_descriptor", &Server::event_descriptor)
+      .def_property_readonly("event_descriptor", [](Server& self) { return self.mailbox().event_descriptor(); })
       .def("assign",
            [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds,
               const std::optional<std::pair<std::string, std::string>>& source) {
@@ -201,21 +206,31 @@ PYBIND11_MODULE(_executor, module) {
              self.carry({source.first, ticket_of(source.second)}, limit_bytes, bytes_per_second);
            },
            py::arg("source"), py::arg("limit_bytes"), py::arg("bytes_per_second"))
-      .def("open", &Server::open, release())
-      .def("close", &Server::close, release())
-      .def("park", &Server::park, py::arg("host_bytes"), py::arg("spill_bytes"), release())
-      .def("restore", &Server::restore, release())
-      .def("end", &Server::end, release())
+      .def("open", [](Server& self, uint64_t epoch, int64_t limit_bytes) { self.mailbox().order(orders::OpenLease{epoch, limit_bytes}); }, release())
+      .def("close", [](Server& self, uint64_t epoch) { self.mailbox().order(orders::CloseLease{epoch}); }, release())
+      .def("park", [](Server& self, int64_t host_bytes, int64_t spill_bytes) { self.mailbox().order(orders::Park{{host_bytes, spill_bytes}}); },
+           py::arg("host_bytes"), py::arg("spill_bytes"), release())
+      .def("restore", [](Server& self) { self.mailbox().order(orders::Restore{}); }, release())
+      .def("end", [](Server& self) { self.mailbox().order(orders::End{}); }, release())
       .def("take_events", &events_of)
       .def("compile", &Server::compile, py::arg("due_seconds"))
       .def("take_offers", &offers_of)
-      .def("give_library", &Server::give_library, py::arg("number"), py::arg("path"), py::arg("note"), py::arg("is_shared"), py::arg("took"))
-      .def("refuse_library", &Server::refuse_library, py::arg("number"), py::arg("why"))
-      .def("widen_segment", &Server::widen_segment, py::arg("number"), py::arg("changing"))
-      .def("take_along", [](Server& self, const py::bytes& libraries) { self.take_along(libraries); }, py::arg("libraries"))
+      .def("give_library", &give_library, py::arg("number"), py::arg("path"), py::arg("note"), py::arg("is_shared"), py::arg("took"))
+      .def("refuse_library", [](Server& self, uint64_t number, const std::string& why) { self.mailbox().order(orders::RefuseLibrary{number, why}); },
+           py::arg("number"), py::arg("why"))
+      .def("widen_segment", [](Server& self, uint64_t number, const WordPlaces& changing) { self.mailbox().order(orders::WidenSegment{number, changing}); },
+           py::arg("number"), py::arg("changing"))
+      .def("take_along", [](Server& self, const py::bytes& libraries) { self.mailbox().order(orders::ExportLibraries{libraries}); }, py::arg("libraries"))
       .def("take_kernels", &take_kernels, py::arg("refused"), py::arg("bytes_min"), py::arg("too_little"), py::arg("launch"))
-      .def("give_kernel", &Server::give_kernel, py::arg("number"), py::arg("name"), py::arg("parameters"))
-      .def("refuse_kernel", [](Server& self, uint64_t number, int code, const std::string& why) { self.refuse_kernel(number, static_cast<wire::FailureCode>(code), why); },
+      .def("give_kernel",
+           [](Server& self, uint64_t number, const std::string& name, const std::string& parameters) {
+             self.mailbox().order(orders::TakeKernel{number, name, kernel_parameters(parameters)});
+           },
+           py::arg("number"), py::arg("name"), py::arg("parameters"))
+      .def("refuse_kernel",
+           [](Server& self, uint64_t number, int code, const std::string& why) {
+             self.mailbox().order(orders::RefuseKernel{number, static_cast<wire::FailureCode>(code), why});
+           },
            py::arg("number"), py::arg("code"), py::arg("why"))
       .def("statistics", &statistics_of)
       .def("running", &Server::running)

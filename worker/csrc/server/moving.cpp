@@ -37,91 +37,89 @@ void Server::leave(wire::Reader& frame) {
   session_.end_segment();
   session_.collectives().end("its session moved to another device");
   session_.settle();
-  rest();
-  gate_.shut();
-  epoch_.store(-1);
-  wire::Writer head;
-  head.reply(wire::Reply::kDone);
-  head.varint(request);
-  head.varint(busy_ns());
-  send(head, nullptr, 0);
+  lease_.rest();
+  lease_.drop();
+  connection_.done(request);
   throw Left();
 }
 
 void Server::hold() {
-  client_ = Descriptor();
+  connection_.close();
   holding_ = true;
   int64_t spilled = session_.storages().spilled_bytes();
   if (!session_.storages().parked()) spilled = session_.park(ParkingSpace(), spill_directory_);
-  account();
+  lease_.account();
   const Ticket ticket = fresh_ticket();
   Listener listener(any_port_of(door_address_));
   const auto held = static_cast<uint64_t>(session_.storages().used_bytes());
   session_.segments().offer_if_compiling(SessionLeaves{});
   hand_over_offers();  // before it is told where the session is
-  tell({Event::Kind::kLeft, 0, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket)});
+  mailbox_.report({Event::Kind::kLeft, 0, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket)});
   while (true) {
     Door door(listener, ticket, wire::Command::kFetch);
-    client_ = hear(door);
+    connection_.take(hear(door));
     try {
-      session_.send_image([this](const wire::Writer& head, const uint8_t* payload, size_t bytes) { send(head, payload, bytes); });
-      tell({Event::Kind::kFetched});
+      session_.send_image([this](const wire::Writer& head, const uint8_t* payload, size_t bytes) { connection_.send(head, payload, bytes); });
+      mailbox_.report({Event::Kind::kFetched});
       while (true) wait(0);  // until the other has it all: what is unread would go with the connection
     } catch (const ClientLost&) {
     }
-    client_ = Descriptor();
+    connection_.close();
   }
 }
 
 // Coming.
 
 void Server::fetch(const ImageSource& source) {
-  client_ = begin_connect(source.address);
-  fetching_since_ = Clock::now();
-  wire::Writer greeting;
-  greeting.command(wire::Command::kFetch);
-  greeting.raw(&wire::kMagic, sizeof(wire::kMagic));
-  greeting.varint(wire::kVersion);
-  greeting.raw(source.ticket.data(), source.ticket.size());
-  greeting.string(TORCH_VERSION);
+  connection_.take(begin_connect(source.address));
   try {
-    const auto until = Clock::now() + kConnectPatience;
-    for (pollfd ready{client_.get(), POLLOUT, 0}; ::poll(&ready, 1, 0) == 0;) {
-      std::vector<pollfd> polled{ready};
-      if (Clock::now() >= until) throw std::runtime_error("no connection within 10 seconds");
-      poll(polled, until);
-    }
-    send(greeting, nullptr, 0);
+    connect(source);
     while (!session_.image().is_whole()) fetch_frame();
   } catch (const ClientLost&) {
     throw std::runtime_error("the worker at " + source.address + " that holds this session's tensors ended the connection");
   } catch (const std::exception& error) {
     throw std::runtime_error("the session's tensors cannot be fetched from " + source.address + ": " + error.what());
   }
-  client_ = Descriptor();
-  inbox_ = Inbox();
+  connection_.close();
+  connection_.inbox() = Inbox();
   // If the session leaves again before its segments have come here, their libraries go along as they are.
   const auto& libraries = session_.image().libraries();
   if (!libraries.empty()) session_.segments().offer_if_compiling(LibrariesImported{libraries});
   hand_over_offers();
 }
 
+void Server::connect(const ImageSource& source) {
+  const auto until = Clock::now() + kConnectPatience;
+  for (pollfd ready{connection_.socket(), POLLOUT, 0}; ::poll(&ready, 1, 0) == 0;) {
+    std::vector<pollfd> polled{ready};
+    if (Clock::now() >= until) throw std::runtime_error("no connection within 10 seconds");
+    poll(polled, until);
+  }
+  wire::Writer greeting;
+  greeting.command(wire::Command::kFetch);
+  greeting.raw(&wire::kMagic, sizeof(wire::kMagic));
+  greeting.varint(wire::kVersion);
+  greeting.raw(source.ticket.data(), source.ticket.size());
+  greeting.string(TORCH_VERSION);
+  connection_.send(greeting, nullptr, 0);
+}
+
 void Server::fetch_frame() {
-  while (!inbox_.body_size() || (!inbox_.is_complete() && inbox_.body_so_far().left() < 1)) receive();
-  const size_t bytes = *inbox_.body_size();
-  if (*inbox_.body_so_far().position() == static_cast<uint8_t>(wire::Reply::kBytes)) return fetch_bytes(bytes - 1);
-  while (!inbox_.is_complete()) receive();
-  wire::Reader frame = inbox_.body_so_far();
+  while (!connection_.inbox().body_size() || (!connection_.inbox().is_complete() && connection_.inbox().body_so_far().left() < 1)) receive();
+  const size_t bytes = *connection_.inbox().body_size();
+  if (*connection_.inbox().body_so_far().position() == static_cast<uint8_t>(wire::Reply::kBytes)) return fetch_bytes(bytes - 1);
+  while (!connection_.inbox().is_complete()) receive();
+  wire::Reader frame = connection_.inbox().body_so_far();
   session_.image().take(frame);
-  inbox_.drop();
+  connection_.inbox().drop();
 }
 
 // Receives bytes of storages where they belong.
 void Server::fetch_bytes(size_t left) {
-  const wire::Reader body = inbox_.body_so_far();
+  const wire::Reader body = connection_.inbox().body_so_far();
   const uint8_t* there = body.position() + 1;
   size_t there_bytes = body.left() - 1;
-  inbox_.drop();  // what it holds of the frame is still in place
+  connection_.inbox().drop();  // what it holds of the frame is still in place
   while (left > 0) {
     const auto room = session_.image().room();
     if (room.bytes == 0) throw wire::WireError("more bytes than the image announces");
@@ -132,26 +130,17 @@ void Server::fetch_bytes(size_t left) {
       there += bytes;
       there_bytes -= bytes;
     } else {
-      const auto got = ::recv(client_.get(), room.data, bytes, MSG_DONTWAIT);
-      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) throw ClientLost();
-      if (got < 0) {
+      bytes = connection_.receive_into(room.data, bytes);
+      if (bytes == 0) {
         wait(POLLIN);
         continue;
       }
-      bytes = static_cast<size_t>(got);
     }
     session_.image().received(bytes);
     left -= bytes;
-    keep_pace(bytes);
+    const auto due = pace_.note(bytes);
+    for (std::vector<pollfd> nothing; Clock::now() < due;) poll(nothing, due);
   }
-}
-
-void Server::keep_pace(size_t bytes) {
-  if (bytes_per_second_ == 0) return;
-  fetched_bytes_ += static_cast<int64_t>(bytes);
-  const std::chrono::duration<double> takes(static_cast<double>(fetched_bytes_) / static_cast<double>(bytes_per_second_));
-  const auto due = fetching_since_ + std::chrono::duration_cast<Clock::duration>(takes);
-  for (std::vector<pollfd> nothing; Clock::now() < due;) poll(nothing, due);
 }
 
 }  // namespace forebay::worker

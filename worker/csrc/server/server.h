@@ -3,39 +3,28 @@
 
 #include <poll.h>
 
-#include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <forebay/spin.h>
 #include <forebay/wire.h>
 
 #include "base/door.h"
-#include "base/inbox.h"
 #include "base/socket.h"
 #include "collectives/process_group.h"
 #include "device/device.h"
-#include "server/gate.h"
+#include "server/connection.h"
+#include "server/lease_clock.h"
+#include "server/mailbox.h"
+#include "server/orders.h"
 #include "session/session.h"
 
 namespace forebay::worker {
-
-// What the pool must hear; which numbers mean something depends on the kind.
-struct Event {
-  enum class Kind { kAssigned, kConnected, kDrained, kIdle, kStarved, kParked, kRestored, kLeft, kFetched, kWaiting, kWorking, kClosed, kClientGone, kRefused, kFailed };
-  Kind kind;
-  uint64_t epoch = 0;    // kDrained, kIdle, kWaiting, kWorking, kClosed
-  uint64_t number = 0;   // kIdle, kWaiting, kClosed: nanoseconds without work; kParked, kLeft: bytes
-  uint64_t spilled = 0;  // kParked, kLeft: bytes of them that are on disk
-  std::string text{};    // kLeft: address and ticket of the image, with a space between; kRefused, kFailed
-};
 
 // Where the image of a session lies that moves here.
 struct ImageSource {
@@ -43,14 +32,29 @@ struct ImageSource {
   Ticket ticket;
 };
 
-struct Statistics {
-  std::optional<uint64_t> epoch;
-  int64_t memory_bytes;
-  uint64_t busy_ns;
-  uint64_t commands;
+// Bounds how fast an image comes.
+class Pace {
+ public:
+  // 0: as fast as it does.
+  void begin(int64_t bytes_per_second) {
+    bytes_per_second_ = bytes_per_second;
+    since_ = Clock::now();
+  }
+  // So many bytes came. Returns when the next ones may.
+  Clock::time_point note(size_t bytes) {
+    if (bytes_per_second_ == 0) return since_;
+    bytes_ += static_cast<int64_t>(bytes);
+    const std::chrono::duration<double> takes(static_cast<double>(bytes_) / static_cast<double>(bytes_per_second_));
+    return since_ + std::chrono::duration_cast<Clock::duration>(takes);
+  }
+
+ private:
+  int64_t bytes_per_second_ = 0;
+  Clock::time_point since_{};
+  int64_t bytes_ = 0;
 };
 
-class Server final : private Replies, private GroupHost {
+class Server final : private GroupHost {
  public:
   // Listens at once; peers wait until `assign`. Nothing is spilled where `spill_directory` is empty. `others`: the workers of the session's other
   // devices, which are this one's alone; it computes on all.
@@ -59,77 +63,50 @@ class Server final : private Replies, private GroupHost {
 
   const std::string& address() const { return listener_.address(); }
 
-  // Orders, from any thread; carried out at the next command boundary, in order.
-  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source);  // starts the thread; once
+  // Before `assign`. Segments are offered for compiling; those on which the device has worked for so long are due.
+  void compile(double due_seconds);
+  // Kernels of programs are taken.
+  void take_kernels(KernelHost host) { session_.kernels().accept_by(std::move(host)); }
+  // Starts the thread; once.
+  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source);
   // In its place: fetches a session's image off the device, no faster than so, and holds it for another worker.
   void carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second);
-  void open(uint64_t epoch, int64_t limit_bytes);
-  void close(uint64_t epoch);
-  void park(int64_t host_bytes, int64_t spill_bytes);
-  void restore();
-  void end();
 
-  // Tier 2. Segments are offered for compiling from now on, before `assign`; those on which the device has worked for so long are due.
-  void compile(double due_seconds);
-  std::vector<Offer> take_offers();
-  // The library of the segment of this number, with what is to be said of it; `is_shared`: it is for several sizes. Loads it at once; throws
-  // std::exception where that cannot be.
-  void give_library(uint64_t number, const std::string& path, const std::string& note, bool is_shared, std::optional<double> took);
-  void refuse_library(uint64_t number, const std::string& why);
-  void widen_segment(uint64_t number, const WordPlaces& changing);
-  // As the session leaves: libraries that go along, of kLibrariesBytesMax at most.
-  void take_along(std::string libraries);
-
-  // Kernels of programs: session_kernels.h. Before `assign`.
-  void take_kernels(KernelHost host);
-  // The kernel of this number is compiled and loaded. Throws std::invalid_argument for parameters that are none.
-  void give_kernel(uint64_t number, const std::string& name, const std::string& parameters);
-  void refuse_kernel(uint64_t number, wire::FailureCode code, const std::string& why);
-
-  // Becomes readable when `take_events` or `take_offers` has something.
-  int event_descriptor() const { return events_bell_.get(); }
-  std::vector<Event> take_events();
-  Statistics statistics() const;
+  // From any thread. Orders are carried out at the next command boundary, in order.
+  Mailbox& mailbox() { return mailbox_; }
+  Statistics statistics() const { return lease_.statistics(); }
   // The number of the operator's call that is being carried out, and the operator.
-  std::optional<std::pair<uint64_t, std::string>> running() const;
+  std::optional<std::pair<uint64_t, std::string>> running() const { return session_.running().now(); }
   // Waits until the thread has ended, for so long at most. True if it has.
-  bool join(double seconds);
+  bool join(double seconds) { return !thread_.joinable() || mailbox_.wait_for_end(seconds); }
 
  private:
-  struct Order {
-    enum class Kind { kOpen, kClose, kPark, kRestore, kEnd, kLibrary, kWiden, kAlong, kKernel, kNoKernel };
-    Kind kind;
-    uint64_t epoch = 0;       // kLibrary, kWiden, kKernel, kNoKernel: a number
-    int64_t limit_bytes = 0;  // kNoKernel: the code of the failure
-    ParkingSpace space{};
-    std::shared_ptr<Library> library{};  // kLibrary: none where there will be none, and why
-    std::string why{};  // kKernel: its name; kLibrary: why there is none, or what is to be said of it; kAlong: libraries
-    std::vector<KernelParameter> parameters{};
-    bool is_shared = false;  // kLibrary
-    std::optional<double> took{};  // kLibrary
-    WordPlaces changing{};         // kWiden
-  };
-  struct Ended {};       // `end` was called
-  struct ClientLost {};  // the connection is over
-  struct Left {};        // the session left this worker, which holds its image from now on
+  struct Ended {};  // the worker is to end
+  struct Left {};   // the session left this worker, which holds its image from now on
+  struct Obey;      // carries orders out
 
-  void order(Order order);
   void start(std::function<void()> work);
   void run(const std::function<void()>& work);
   void join_others();
+  // False if this worker is to end. Orders wait, since the session is in the middle of a command.
   bool wait_for_other(int socket, short events);
   void serve(const Ticket& ticket);
   void admit(const Ticket& ticket);
+  // Waits for the one who shows the ticket.
   Descriptor hear(Door& door);
-  void welcome();
   void converse();
+  // One command, or a wait for the lease that it needs.
   void step(wire::Reader& frame);
   void mark(uint64_t epoch);
   void receive();
+  // Whether the next frame is nothing but a WRITE with a large payload that has not all come.
   bool can_upload_directly() const;
+  // Receives a WRITE's payload where it belongs. If that cannot be, the frame is left to be read as any other.
   void upload_directly();
   void refuse(const std::string& reason);
+  // Closing a socket while something unread lies in it could take back what was sent last.
   void linger();
+  void hand_over_offers();
 
   // Moving: moving.cpp. Carries out a LEAVE; throws Left.
   void leave(wire::Reader& frame);
@@ -137,36 +114,20 @@ class Server final : private Replies, private GroupHost {
   void hold();
   // Brings the session here. Throws wire::WireError, CommandError, std::exception.
   void fetch(const ImageSource& source);
+  void connect(const ImageSource& source);
   void fetch_frame();
+  // Receives bytes of storages where they belong.
   void fetch_bytes(size_t bytes);
-  void keep_pace(size_t bytes);
 
   void obey();
-  void obey(const Order& order);
-  void shut(Event::Kind kind, uint64_t number = 0);
-  void tell(Event event);
-  void hand_over_offers();
-
   // Sleeps until an order, or `events` at the client's socket, or the lease's idleness; obeys. Throws ClientLost, Ended.
   void wait(short events);
+  // Waits not for what the client sends, but for its end, and for orders.
   void rest_until(Clock::time_point until);
   void poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until);
-  bool is_busy();
-  std::optional<Clock::time_point> idle_check();
-  Clock::duration idle_for() const;
-  std::optional<Clock::time_point> waiting_check();
   std::string door_address() override;
   void wait_for(std::vector<pollfd>& polled, Clock::time_point until) override;
   void wait_for_lease() override;
-  void work();
-  void account();
-  void rest();
-
-  void send(const wire::Writer& head, const void* payload, size_t payload_bytes) override;
-  bool can_share() const override { return listener_.is_unix(); }
-  uint64_t busy_ns() override;
-  void share(const wire::Writer& head, int descriptor) override;
-  void send(const wire::Writer& head, const void* payload, size_t payload_bytes, int descriptor);
 
   Device device_;
   std::optional<int> threads_;
@@ -175,43 +136,16 @@ class Server final : private Replies, private GroupHost {
   std::vector<RankAddress> others_;
   Homes homes_;
   Listener listener_;
-  Descriptor client_;
+  Mailbox mailbox_;
+  Connection connection_;
   Session session_;
-  Gate gate_;
-  Inbox inbox_;
+  LeaseClock lease_;
+  Pace pace_;            // of an image that comes
+  Spinner spinner_;      // waits for what a client does with an answer
+  Spinner bulk_spinner_; // waits for a piece of bulk data
+  bool holding_ = false; // the image of a session that left
+  uint64_t doors_ = 0;   // of process groups, so far
   std::thread thread_;
-
-  // Of the serving thread alone.
-  Clock::duration idle_release_{};
-  Clock::time_point active_at_{};     // when device work last ended
-  Clock::time_point waiting_told_at_{};  // when the pool was last told of a wait in a collective
-  Clock::time_point working_since_{};
-  bool working_ = false;
-  bool touched_ = false;              // device work since active_at_
-  Spinner spinner_;                   // waits for what a client does with an answer
-  Spinner bulk_spinner_;              // waits for a piece of bulk data
-  Clock::time_point answered_at_{};   // when the client was last sent something
-  bool holding_ = false;              // the image of a session that left
-  int64_t bytes_per_second_ = 0;      // at which an image may come; 0: as fast as it does
-  Clock::time_point fetching_since_{};
-  int64_t fetched_bytes_ = 0;
-  uint64_t doors_ = 0;                // of process groups, so far
-
-  // Shared.
-  mutable std::mutex mutex_;
-  std::vector<Order> orders_;
-  std::vector<Event> events_;
-  std::vector<Offer> offers_;
-  bool ended_ = false;
-  std::condition_variable ended_signal_;
-  std::atomic<bool> ordered_{false};
-  Bell orders_bell_;
-  Bell end_bell_;  // rings for good once it is to end
-  Bell events_bell_;
-  std::atomic<int64_t> epoch_{-1};
-  std::atomic<int64_t> memory_bytes_{0};
-  std::atomic<uint64_t> busy_ns_{0};
-  std::atomic<uint64_t> commands_{0};
 };
 
 }  // namespace forebay::worker
