@@ -15,7 +15,7 @@ import fork_server
 import pytest
 from forebay_wire._stream import Writer
 from forebay_worker import compile_queue
-from forebay_worker.compile_queue import Compiling
+from forebay_worker.compile_queue import Compiling, OfferKind
 from sized_compiler_standin import ALONE
 
 SHARED = "it is for sizes from 2 to 100, and was made of 12 and 20"
@@ -120,7 +120,7 @@ async def offer(executor: Executor, libraries: Path) -> None:
     executor.say("declined", 3, b"too slow")
     executor.say("due", 3)
     await executor.hears((3, OWN))
-    executor.say("barred", 2, b"its library is wrong")
+    executor.say("rejected", 2, b"its library is wrong")
     executor.say("due", 2)
     await executor.hears((2, OWN))
     executor.say("segment", 5, segment(50))
@@ -149,3 +149,8 @@ def test_a_second_size_gets_a_library_that_further_ones_share_until_it_is_wrong_
     asyncio.run(run(again=False))
     asyncio.run(run(again=True))
     assert len(list((tmp_path / "libraries").glob("*.so"))) == 7, "all have one of their own now"
+
+
+def test_the_executor_says_each_kind_of_offer_and_no_other() -> None:
+    module = (Path(__file__).parents[2] / "worker" / "csrc" / "module.cpp").read_text()
+    assert sorted(re.findall(r'return tuple\("(\w+)"', module)) == sorted(OfferKind)

@@ -71,13 +71,13 @@ struct AsTuple {
 
   py::tuple operator()(const SegmentDescribed& offer) const { return tuple("segment", offer.segment, offer.description); }
   py::tuple operator()(const SegmentDue& offer) const { return tuple("due", offer.segment); }
-  py::tuple operator()(const LibraryRejected& offer) const { return tuple("barred", offer.segment, offer.why); }
+  py::tuple operator()(const LibraryRejected& offer) const { return tuple("rejected", offer.segment, offer.why); }
   py::tuple operator()(const LibraryDeclined& offer) const { return tuple("declined", offer.segment, offer.why); }
   py::tuple operator()(const LibraryTimed& offer) const { return tuple("timed", offer.segment, offer.ratio ? std::to_string(*offer.ratio) : ""); }
   py::tuple operator()(const SegmentForgotten& offer) const { return tuple("forgotten", offer.segment); }
   py::tuple operator()(const KernelDefined& offer) const { return tuple("kernel", offer.kernel, offer.description); }
   py::tuple operator()(const SessionLeaves&) const { return tuple("leaving", 0); }
-  py::tuple operator()(const LibrariesImported& offer) const { return tuple("brought", 0, offer.libraries); }
+  py::tuple operator()(const LibrariesImported& offer) const { return tuple("imported", 0, offer.libraries); }
 };
 
 py::list offers_of(Server& server) {

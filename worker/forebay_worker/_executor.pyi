@@ -10,10 +10,7 @@ Event = tuple[str, int, int, int, str]
 The text is of ``left`` (address and ticket), ``refused`` and ``failed``."""
 
 Offer = tuple[str, int, bytes]
-"""Of a segment, by its number: ``segment`` with its description; ``due``; ``barred`` with the reason, or ``declined``, where its library is
-for several sizes and of no use to it; or ``forgotten``. Of none: ``leaving``, as the session does, and ``brought``, with what went along
-with one that came.
-Of a kernel: ``kernel``, described."""
+"""Kind, the number of a segment or kernel, text. The kinds are those of ``forebay_worker.offers.OfferKind``."""
 
 class Server:
     event_descriptor: int

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,12 +30,12 @@ LOG = logging.getLogger("forebay.worker")
 SWITCH, AFTER = "FOREBAY_COMPILE", "FOREBAY_COMPILE_AFTER"
 """Environment variables: 0 makes no libraries at all; the seconds after which one is made."""
 AFTER_SECONDS = 60.0
-"""So long must a device have worked on a segment before a library of it pays."""
+"""Device seconds a segment must have used before compiling it is worthwhile."""
 COMPILE_SECONDS_MAX = 4 * 3600.0
 """For one that sleeps. One that computes may take so long of a processor as ``confinement.py`` says: it waits for a busy host."""
 COMPILER = (sys.executable, "-m", compiler.__name__)
 ALIKE_MAX = 4
-"""Segments that one is held against which differs from them in a size, perhaps."""
+"""At most this many segments are compared to find one that differs only in a size."""
 ALIKE_BYTES_MAX = 4 << 20
 """Of a description; nothing is looked for that is like a longer one."""
 INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
@@ -43,6 +44,26 @@ INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "LD_LIBRARY_PATH", 
 def after_seconds() -> float:
     """As the environment says, or the default."""
     return float(os.environ.get(AFTER, AFTER_SECONDS))
+
+
+class OfferKind(StrEnum):
+    """What the executor offers: of a segment, of a kernel (``KERNEL``), or of the session (``LEAVING``, ``IMPORTED``)."""
+
+    SEGMENT = "segment"
+    """Its description."""
+    DUE = "due"
+    REJECTED = "rejected"
+    """Its library is wrong, or failed; with the reason."""
+    DECLINED = "declined"
+    """Its library is for several sizes, and of no use to it; with the reason."""
+    TIMED = "timed"
+    """What its library takes of tier 1's time; nothing if it is not quicker."""
+    FORGOTTEN = "forgotten"
+    KERNEL = "kernel"
+    """Its description."""
+    LEAVING = "leaving"
+    IMPORTED = "imported"
+    """The libraries that came with the session."""
 
 
 @dataclass
@@ -105,23 +126,23 @@ class Compiling:
     def hear(self) -> None:
         """To be called whenever the executor rings."""
         for kind, number, body in self._executor.take_offers():
-            match kind:
-                case "segment":
+            match OfferKind(kind):
+                case OfferKind.SEGMENT:
                     self._know(number, body)
-                case "due" if number in self._segments:
+                case OfferKind.DUE if number in self._segments:
                     self._due.append(number)
                     self._has_work.set()
-                case "barred" if number in self._segments:
-                    self._bar(self._segments[number], body.decode())
-                case "declined" if number in self._segments:
+                case OfferKind.REJECTED if number in self._segments:
+                    self._reject(self._segments[number], body.decode())
+                case OfferKind.DECLINED if number in self._segments:
                     self._leave_shared(self._segments[number], body.decode())
-                case "timed" if number in self._segments:
+                case OfferKind.TIMED if number in self._segments:
                     self._judge(self._segments[number].key, float(body) if body else None)
-                case "leaving" if self._segments:
+                case OfferKind.LEAVING if self._segments:
                     self._pack()
-                case "brought":
+                case OfferKind.IMPORTED:
                     self._unpack(body)
-                case "forgotten":
+                case OfferKind.FORGOTTEN:
                     self._segments.pop(number, None)
                     self._new = [one for one in self._new if one != number]
                     self._due = [one for one in self._due if one != number]
@@ -145,7 +166,7 @@ class Compiling:
         except (OSError, ValueError) as error:
             LOG.warning("no libraries %s along with the session: %s", ways, error, extra={"action": "libraries_not_carried"})
 
-    def _bar(self, segment: Offered, reason: str) -> None:
+    def _reject(self, segment: Offered, reason: str) -> None:
         """Its library was wrong; that for several sizes goes, and the segment may get one of its own."""
         self._refuse(segment.shares or segment.key, reason)
         LOG.warning("segment %s: %s", segment.shares or segment.key, reason, extra={"action": "library_barred"})

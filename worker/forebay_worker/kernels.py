@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from forebay_worker import kernel_compiler
-from forebay_worker.compile_queue import INHERITED
+from forebay_worker.compile_queue import INHERITED, OfferKind
 from forebay_worker.confinement import Watch
 from forebay_worker.kernel_compiler import Compiled
 from forebay_worker.pytorch import HOST_KINDS, SeenDevice, device_module
@@ -228,7 +228,7 @@ class Kernels:
     def hear(self) -> None:
         """To be called whenever the executor rings."""
         for kind, number, body in self._executor.take_offers():
-            if kind == "kernel":
+            if kind == OfferKind.KERNEL:
                 self._defined.put_nowait((number, body))
 
     async def run(self) -> None:
