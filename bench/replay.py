@@ -2,8 +2,8 @@
 
 Both sides run the same operator on the same tensors in one thread, in turns; the smallest round counts, since other work on the
 machine only ever adds. The executor's figure is that of a stream that was encoded before: reading, binding, running, adopting
-the result, and freeing it. Attention has a contract (``worker/csrc/call/contracts.inc``), which is looked at once for each template; of bags
-and of a pool's gradient the worker looks at the whole numbers in each call, which is in their figures.
+the result, and freeing it. Attention has a contract (``worker/csrc/call/contracts.inc``), which is looked at once for each template; of
+bags and of a pool's gradient the worker looks at the whole numbers in each call, which is in their figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the executor says of a segment to its compiler: operators, geometries and aliases, no contents (``csrc/tier2/specialization.cpp``)."""
+"""What the executor says of a segment to its compiler: operators, geometries, aliases, no contents (``csrc/tier2/specialization.cpp``)."""
 
 from __future__ import annotations
 
