@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from http.client import HTTPException, HTTPResponse
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from forebay.errors import NotConfigured, PoolRefused, PoolUnreachable
+from forebay.errors import ForebayError, NotConfigured, PoolRefused, PoolUnreachable, SessionEnded
 
 URL_VARIABLE = "FOREBAY_URL"
 TOKEN_VARIABLE = "FOREBAY_TOKEN"  # noqa: S105 the variable's name, not a token
@@ -26,6 +27,8 @@ LOSS_VARIABLE = "FOREBAY_JOB_LOSS"
 """The file in which a job's program tells its runner what stops it."""
 BUDGET = "budget"
 """The pool's code of a wait for money, and of a refusal for want of it."""
+BY_PEOPLE = ("ended_by_user", "ended_by_operator")
+"""Causes of a session's end that somebody wanted."""
 PRIORITY_MAX = 99
 LOCAL = "local"
 FOLLOWER = "follower"
@@ -238,3 +241,26 @@ def service_at(url: str, environment: Mapping[str, str] = os.environ) -> Service
         raise NotConfigured(f"The token in {TOKEN_VARIABLE} has characters that no token has; copy it again.")
     first, *others = (one.strip().rstrip("/") + "/" for one in url.split(","))
     return Service(first, token, tuple(others))
+
+
+def tell_loss(error: ForebayError) -> None:
+    """Says to the runner of a job, if this is one, that it lost its tensors by no fault of its own, so that it may be run again."""
+    if isinstance(error, SessionEnded) and (error.cause is None or error.cause.code not in BY_PEOPLE):
+        tell_runner(str(error))
+
+
+def tell_runner(what: str) -> None:
+    """What stops this job's program, after a line BUDGET where it is that."""
+    file = os.environ.get(LOSS_VARIABLE)
+    if file:
+        with contextlib.suppress(OSError):
+            Path(file).write_text(what, encoding="utf-8")
+
+
+def forget_budget() -> None:
+    """There is one again."""
+    file = os.environ.get(LOSS_VARIABLE)
+    if file:
+        with contextlib.suppress(OSError):
+            if Path(file).read_text(encoding="utf-8").startswith(f"{BUDGET}\n"):
+                Path(file).write_text("", encoding="utf-8")

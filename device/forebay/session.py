@@ -23,9 +23,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
-from forebay.job_losses import forget_budget, tell_loss, tell_runner
 from forebay.journal import Journal, Page
-from forebay.service import BUDGET, TOKEN_VARIABLE, Service
+from forebay.service import BUDGET, TOKEN_VARIABLE, Service, forget_budget, tell_loss, tell_runner
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 
@@ -114,7 +113,7 @@ class _Link:
         """The session has left ``worker``, or is leaving it, and is not at another one yet."""
         self.bereft: messages.WorkerLost | None = None
         """``worker`` died, and the command stream has not been told yet."""
-        self.connecting = threading.Lock()
+        self.connecting = threading.RLock()
         self.finished = threading.Event()
         """Set when nothing of this session touches the command stream any more."""
 
@@ -409,24 +408,16 @@ class Session:
             with contextlib.suppress(RuntimeError):  # the connection is gone, and the session with it
                 self._stream.leave()
 
-    def _part(self, link: _Link) -> None:
-        with link.connecting:
-            self._break_off(link)
-
     def _break_off(self, link: _Link) -> None:
-        """Tells the command stream that the worker died, under ``connecting``; ends the session if it cannot go on at another worker."""
-        bereft, link.bereft = link.bereft, None
-        if bereft is None or link.worker is None:
-            return
-        if self._stream.break_off():
-            self._new_line().warn(bereft.said())
-        else:
-            self._finish(link, SessionEnded(f"{bereft.said()} {TOO_MUCH}", bereft.cause))
-
-    def _say_differences(self) -> None:
-        differ, compared = self._stream.replay_differences()
-        if differ:
-            self._new_line().warn(f"{differ} of {compared} results that were read before came out otherwise this time")
+        """Tells the command stream that the worker died; ends the session if it cannot go on at another worker."""
+        with link.connecting:
+            bereft, link.bereft = link.bereft, None
+            if bereft is None or link.worker is None:
+                return
+            if self._stream.break_off():
+                self._new_line().warn(bereft.said())
+            else:
+                self._finish(link, SessionEnded(f"{bereft.said()} {TOO_MUCH}", bereft.cause))
 
     def _follow(self, link: _Link, granted: messages.Granted) -> None:
         with link.connecting:
@@ -444,7 +435,9 @@ class Session:
                         self._finish(link, SessionEnded(f"The tensors of this session are lost: {error}."))
                     return
                 link.worker, link.ticket, link.away = granted.worker, granted.ticket, False
-                self._say_differences()
+                differ, compared = self._stream.replay_differences()
+                if differ:
+                    self._new_line().warn(f"{differ} of {compared} results that were read before came out otherwise this time")
                 self._send(link, messages.Arrived(epoch=granted.epoch))
         self._settle_grant(link, granted, None)
 
@@ -561,7 +554,7 @@ class Session:
                 with self._changed:
                     link.bereft, link.away, link.lease = message, link.worker is not None, None
                     self._changed.notify_all()
-                threading.Thread(target=self._part, args=(link,), name="forebay-leave", daemon=True).start()
+                threading.Thread(target=self._break_off, args=(link,), name="forebay-leave", daemon=True).start()
             case messages.SessionLost():
                 raise SessionEnded(message.said(), message.cause)
 

@@ -20,7 +20,7 @@ from forebay_hub.people.decisions import read_decisions
 from forebay_hub.roles import CULLER_ROLE, METRICS_ROLE, METRICS_SERVICE, SCOPES, SERVER_TOKEN_SCOPES, roles
 from forebay_hub.services import ExternalService, ManagedService
 from forebay_hub.tenants import Directory
-from forebay_hub.turns import keep_pace
+from forebay_hub.turns import limit_rate
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def configure(c: Any, settings: Settings) -> Directory:
     """
     keep_secrets("JupyterHub", "tornado.access", "tornado.application", "tornado.general")
     directory = settings.directory.overlaid(read_decisions(settings.database_url))
-    keep_pace(c)
+    limit_rate(c)
     c.JupyterHub.db_url = settings.database_url
     c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *branding.ROUTES, *health.ROUTES]
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}

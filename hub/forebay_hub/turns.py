@@ -25,7 +25,7 @@ WRITE_SECONDS = 0.02
 READS = ("GET", "HEAD", "OPTIONS")
 
 
-def keep_pace(c: Any) -> None:
+def limit_rate(c: Any) -> None:
     """Has everybody take turns at JupyterHub. Services of the installation are not slowed down."""
     server = partial(FrontServer, share=SHARE, trusts=lambda token: token in _service_tokens(c), cost=cost)
     tornado.httpserver.HTTPServer = server  # type: ignore[misc, assignment] # JupyterHub alone is in this process

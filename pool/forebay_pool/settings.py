@@ -170,6 +170,13 @@ class Settings(ServiceSettings):
     call_seconds_max: Seconds = Field(
         600.0, description="A worker in which one call of an operator has run for so long is ended, since nothing else interrupts it."
     )
+    crashes_max: Bound = Field(
+        3, description="A user of whose programs calls ended so many workers within an hour waits before the next worker."
+    )
+    crash_wait_seconds: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        60.0, description="How long that wait is; each further such call within the hour doubles it. 0: nobody waits."
+    )
+    crash_wait_seconds_max: Seconds = Field(600.0, description="How long that wait is at most.")
     end_grace_seconds: Seconds = Field(5.0, description="A worker told to exit is killed after so long.")
     resume_seconds: float = Field(
         60.0, ge=0, le=86_400, description="How long a worker or client without its link is waited for, over a restart too; 0: not at all."

@@ -89,6 +89,26 @@ def test_a_worker_process_that_crashes_within_a_lease_is_billed_for_what_it_comp
     asyncio.run(scenario())
 
 
+def test_a_user_whose_calls_crash_workers_waits_for_the_next_one_and_then_gets_it(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(resume_seconds=60.0, crashes_max=1, crash_wait_seconds=1.5) as running:
+            client = await running.client("ada", **{wire.CAUSES_HEADER: str(wire.CAUSES)})
+            await client.hello()
+            await client.acquire()
+            client.work("crash")
+            await client.hears(wire.SessionLost)
+            await client.hello()
+            asked = time.monotonic()
+            await client.ask()
+            told = await client.hears(wire.Queued)
+            assert told.cause is not None and told.cause.code == "crashes_wait" and "ada of acme" in told.said()
+            assert told.estimate is not None and 0 < told.estimate.high_seconds <= 1.5
+            await client.hears(wire.Granted)
+            assert time.monotonic() - asked > 0.9 * told.estimate.high_seconds
+
+    asyncio.run(scenario())
+
+
 def test_a_worker_that_falls_silent_is_killed_and_the_lease_ends_at_its_last_heartbeat(pool: Make) -> None:
     async def scenario() -> None:
         async with pool(heartbeat_seconds=0.3, call_seconds_max=0.5, resume_seconds=0) as running:

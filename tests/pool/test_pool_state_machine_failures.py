@@ -20,7 +20,7 @@ from forebay_pool.model.events import (
     WorkerUnlinked,
 )
 from forebay_pool.model.instructions import Note
-from forebay_pool.model.types import Device
+from forebay_pool.model.types import Device, Lease
 from forebay_wire import messages as wire
 from pool_world import World
 
@@ -457,7 +457,7 @@ def test_a_broken_invariant_tells_the_story_of_the_object(world: Make) -> None:
         w.tick()
 
 
-def replaying(world: Make, **limits: float) -> Any:
+def replaying(world: Make, **limits: float) -> World:
     """A session whose client keeps what it sends, with an open lease since a second."""
     w = world(cpus(2), **limits)
     w.lease("s")
@@ -466,7 +466,7 @@ def replaying(world: Make, **limits: float) -> Any:
     return w
 
 
-def killed(w: Any) -> Any:
+def killed(w: World) -> Lease | None:
     """Its worker is killed, and another one is there for it; the new lease."""
     w.do(WorkerGone(w.machine.sessions["s"].worker.id, Cause("killed", signal="SIGKILL")))
     w.settle()
@@ -505,6 +505,7 @@ def test_a_client_that_never_says_that_it_is_done_pays_in_the_end(world: Make) -
 def test_a_session_that_worked_for_longer_than_is_done_again_is_lost(world: Make) -> None:
     w = replaying(world, replay_seconds_max=5.0)
     w.wait(10)
+    w.worker(w.worker_of("s"), wire.Heartbeat(epoch=1, memory_bytes=1 << 20, busy_ns=0, commands=0))
     w.do(WorkerGone(w.machine.sessions["s"].worker.id, Cause("killed", signal="SIGKILL")))
     assert "s" not in w.machine.sessions and isinstance(w.last("s"), wire.SessionLost)
 

@@ -10,12 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from forebay_pool.machine import state_machine
+from broken_machines import machine_with
 from forebay_pool.machine.base.step import Step
-from forebay_pool.machine.leasing import scheduler
 from forebay_pool.machine.leasing.granting import Granting
 from forebay_pool.machine.leasing.leases import Leases
 from forebay_pool.machine.leasing.preparing import Preparing
@@ -374,21 +372,6 @@ class MetersInOnePiece(Leases):
         limits, self._limits = self._limits, replace(self._limits, segment_seconds=3_600.0)
         super().close(lease, reason, until_ns)
         self._limits = limits
-
-
-def machine_with(part: type) -> Callable[..., StateMachine]:
-    """What makes state machines with one part that is broken: a subclass of the part, or of the whole."""
-    if issubclass(part, StateMachine):
-        return part
-    (whole,) = part.__bases__
-    wires = scheduler if hasattr(scheduler, whole.__name__) and whole is not Step else state_machine
-
-    def make(*settings: Any) -> StateMachine:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(wires, whole.__name__, part)
-            return StateMachine(*settings)
-
-    return make
 
 
 MUTANTS: list[type] = [

@@ -11,10 +11,10 @@ from forebay_service.people.memberships import PACE_SECONDS, Memberships, People
 from sqlalchemy import Connection
 
 from forebay_billing.ledger.books import Books
-from forebay_billing.tasks.election import Leads, always
 from forebay_billing.reads import notices as notices_reads
 from forebay_billing.reads.alerts import Channel, all_channels
 from forebay_billing.reads.notices import NoticeChannel
+from forebay_billing.tasks.election import Leads, always
 from forebay_billing.tasks.loop import run_until_stopped
 from forebay_billing.writes import alerts, mailings, notices
 from forebay_billing.writes.mailings import Recipient

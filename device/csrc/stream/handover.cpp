@@ -33,7 +33,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket)
     stream_.journal_.begin(asks_for_libraries() ? 0 : stream_.journal_bytes_max_.load());  // which of them run is a matter of their times
     stream_.receiver_.begin(stream_.generation(), stream_.journal_.is_whole());
   } else {
-    stream_.receiver_.begin_again();
+    stream_.receiver_.resume();
   }
   Welcome welcome;
   try {

@@ -31,8 +31,8 @@ class Receiver {
 
   // A connection begins, for a session of this generation, of which small answers are kept, or not.
   void begin(uint64_t generation, bool keeps_answers);
-  // As begin, for a session that goes on.
-  void begin_again() { filled_ = 0; }
+  // A connection begins, for a session that goes on.
+  void resume() { filled_ = 0; }
   // Of the session at the other end.
   uint64_t generation() const { return generation_; }
 

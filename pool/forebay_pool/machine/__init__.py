@@ -60,6 +60,7 @@ process. From the top, by module:
 - ``give_up``: sessions whose clients did not come back end.
 - ``end_awaiting``: sessions that waited for a pool before this one have asked again, or have had time to.
 - ``check``: groups that have gathered for long enough go on.
+- ``end_crash_waits``: users whose calls crashed workers, and who have waited for long enough, get workers.
 - ``write``: segments that are over are metered, and confirmations are written.
 - ``check``: leases whose grace period is over close, and accounts that are used up are revoked.
 - ``check_deadlines``: leases on nodes whose deadline has passed are taken back.

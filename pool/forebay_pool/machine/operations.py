@@ -9,12 +9,12 @@ from forebay_pool.machine.base.worklist import Worklist
 from forebay_pool.machine.workers.draining import Draining
 from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.moving import Moving
-from forebay_pool.model.health import judge
+from forebay_pool.model.health import Cordon, judge
 from forebay_pool.model.instructions import Kill, Show, TellWorker
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.node_events import DeviceHealth, DeviceSet, NodeDrain, NodeJoined, NodeLost
-from forebay_pool.model.types import Cordon, Node, Seat, Worker
+from forebay_pool.model.types import Node, Seat, Worker
 from forebay_pool.placement.fleet import Fleet
 
 

@@ -263,6 +263,7 @@ class StateMachine:
             self._absence.give_up()
             self._absence.end_awaiting()
         lends.groups.check()
+        lends.granting.end_crash_waits()
         self._confirming.write()
         lends.revoking.check()
         self._operations.check_deadlines()

@@ -16,7 +16,7 @@ WaitDetail = Literal[
     "unserved", "all_closed", "workers_limit", "not_enough", "one_held", "all_held", "all_held_more", "not_parkable", "held_there",
     "closed_there", "ending_there", "lease_drains", "parking", "freeing", "link_lost", "worker_starts", "brought_back", "moving", "store",
     "gathering", "host_starts",
-    "ranks_gather", "ranks_wait", "quota_held", "quota_used", "no_budget", "budget_month_used", "budget_month_nearly",
+    "ranks_gather", "ranks_wait", "quota_held", "quota_used", "crashes_wait", "no_budget", "budget_month_used", "budget_month_nearly",
     "budget_total_used", "budget_total_nearly", "text",
 ]  # fmt: skip
 """Of sessions that wait: which of the causes that a :data:`~forebay_wire.messages.WaitCode` may have. ``text``: what a billing of an older

@@ -72,3 +72,20 @@ def judge(reading: Reading, errors_known: int) -> Verdict:
     if reading.xid is not None:
         return Verdict("warning", Cause("xid_of_programs", number=reading.xid))
     return GOOD
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Why a device is not leased: what an operator typed, what its health says, or both."""
+
+    causes: tuple[str, ...]
+    by: Literal["operator", "health"]
+    drains: bool = False
+    """Whether its residents leave too, and its leases end."""
+    lasting: bool = True
+    """Whether it stays until an operator opens the device again."""
+
+    @property
+    def cause(self) -> str:
+        """All of them as one sentence."""
+        return "; ".join(self.causes)

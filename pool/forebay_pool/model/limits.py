@@ -31,6 +31,11 @@ class Limits:
     revoke_grace_seconds: float = 10.0
     call_seconds_max: float = 600.0
     """A worker in which one call of an operator has run for so long is ended: nothing else interrupts it."""
+    crashes_max: int = 3
+    """With so many workers that calls of a user's programs ended within an hour, the user waits before the next worker."""
+    crash_wait_seconds: float = 60.0
+    """How long the first time; with each further one twice as long. 0: not at all."""
+    crash_wait_seconds_max: float = 600.0
     replay_seconds_max: float = 60.0
     """If a session's worker dies after leases of so many seconds at most, what it did is done again on another one; 0: never."""
     outage_seconds: float = 600.0

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from forebay_wire import messages as wire
 
 from forebay_pool.model.causes import Cause
+from forebay_pool.model.health import Cordon
 from forebay_pool.model.records import fact
 
 WHOLE_MILLI = 1000
@@ -524,23 +525,6 @@ def tensor_bytes(session: Session) -> int:
     """What the session's tensors take, wherever they are."""
     holder = session.image or session.worker
     return 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Cordon:
-    """Why a device is not leased: what an operator typed, what its health says, or both."""
-
-    causes: tuple[str, ...]
-    by: Literal["operator", "health"]
-    drains: bool = False
-    """Whether its residents leave too, and its leases end."""
-    lasting: bool = True
-    """Whether it stays until an operator opens the device again."""
-
-    @property
-    def cause(self) -> str:
-        """All of them as one sentence."""
-        return "; ".join(self.causes)
 
 
 @fact

@@ -22,6 +22,7 @@ from forebay_pool.model.types import BudgetState, Lane, Lease, Quota, Session
 from forebay_pool.queue.fair_share import Usage
 
 Bar = Literal["quota", "budget"]
+"""What an account is stopped by."""
 STEPS = 1_000
 """A window forgets in so many steps of its length at least: use may leave it by a thousandth of its length too late, never too early."""
 NO_QUOTA = Quota()

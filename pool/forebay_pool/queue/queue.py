@@ -7,10 +7,14 @@ from collections import Counter
 from collections.abc import Iterable
 from operator import itemgetter
 
-from forebay_pool.model.types import AGED, Lane, Request, Seat
+from forebay_wire import messages as wire
+
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.types import AGED, Lane, Request, Seat, Session
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.accounts import Account, Accounts, Spot
 from forebay_pool.queue.competition import Competition
+from forebay_pool.queue.crashes import Crashes
 from forebay_pool.queue.fair_share import NOTHING, Turns
 
 Rank = tuple[int, float, float, int]
@@ -28,9 +32,10 @@ class Queue:
     until it comes up.
     """
 
-    def __init__(self, fleet: Fleet, accounts: Accounts) -> None:
+    def __init__(self, fleet: Fleet, accounts: Accounts, limits: Limits) -> None:
         self.waiting: dict[int, Request] = {}
         self.accounts = accounts
+        self.crashes = Crashes(limits)
         self.competition = Competition(fleet)
         self.changes = 0
         """Grows with every change, for who wants to know whether there was one."""
@@ -55,8 +60,12 @@ class Queue:
         return self.waiting.get(request.order) is request
 
     def is_barred(self, request: Request, now_ns: int) -> bool:
-        """Whether a quota or a budget stops who waits."""
-        return self.accounts.bar(request.session, request.span, self.demand_milli(request.lane), now_ns) is not None
+        """Whether a quota or a budget stops who waits, or its user waits before the next worker."""
+        return self.bars(request.session, request.span, self.demand_milli(request.lane), now_ns)
+
+    def bars(self, session: Session, span: wire.Span, demand_milli: int, now_ns: int) -> bool:
+        """Whether anything but devices keeps the session from a lease that takes so much."""
+        return self.crashes.bars(session) is not None or self.accounts.bar(session, span, demand_milli, now_ns) is not None
 
     # Coming and going
 
@@ -78,8 +87,8 @@ class Queue:
 
     def _file(self, request: Request) -> None:
         session = request.session
-        if self.accounts.notebook_of(session, request.span) is not None:
-            return  # nobody looks at it before its budget changes: then everybody is filed anew
+        if self._sits_out(request):
+            return  # nobody looks at it before its budget changes, or its wait is over: then everybody is filed anew
         spot = Spot(request.lane, request.level, session.tenant, session.user)
         heapq.heappush(self._orders.setdefault(spot, []), request.order)
         self._entries += 1
@@ -207,6 +216,11 @@ class Queue:
             return None
         return (NOTHING if spot.level == AGED else share_of(account, now_ns), orders[0])
 
+    def _sits_out(self, request: Request) -> bool:
+        """Whether its notebook's budget stops it, or its user waits before the next worker."""
+        by_budget = self.accounts.notebook_of(request.session, request.span) is not None
+        return by_budget or self.crashes.bars(request.session) is not None
+
     def _is_filed(self, order: int, spot: Spot) -> bool:
         request = self.waiting.get(order)
         return request is not None and request.lane == spot.lane and request.level == spot.level
@@ -221,7 +235,7 @@ class Queue:
     def is_reachable(self, request: Request) -> bool:
         """Whether the request's turn can come: each part of the queue that it is in comes up, or sits on a bench. For checks."""
         lane, level, tenant, user = request.lane, request.level, request.session.tenant, request.session.user
-        if self.accounts.notebook_of(request.session, request.span) is not None:
+        if self._sits_out(request):
             return True
         users, tenants = self._users.get((lane, level, tenant), Turns()), self._lanes.get(lane, {}).get(level, Turns())
         by_user = user in users or Spot(lane, level, tenant, user) in self.accounts.of(tenant, user).benched

@@ -21,6 +21,7 @@ from forebay_pool.placement.choice import in_want, spares_for
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.forecast import Arrivals
 from forebay_pool.queue.accounts import Accounts
+from forebay_pool.queue.crashes import CrashWait
 from forebay_pool.queue.queue import Queue
 
 
@@ -94,12 +95,28 @@ class Granting:
             self._worklist.groups[session.group] = None
             return
         demand_milli = self._queue.demand_milli(self._fleet.lane_of(session))
-        barred = self._accounts.bar(session, request.span, demand_milli, self._step.now_ns) is not None
+        barred = self._queue.bars(session, request.span, demand_milli, self._step.now_ns)
         place = None if barred else self._places.find(request) or self._places.find_elsewhere(request)
         if place is not None:
             self._claim(request, place)
             return
         self.queue_up(request)
+
+    def count_crash(self, session: Session) -> CrashWait | None:
+        """A call of the session ended its worker. Returns the wait before its user's next worker, if there is a new one."""
+        wait = self._queue.crashes.add(session, self._step.now_ns)
+        if wait is not None:
+            self._rerank()
+        return wait
+
+    def end_crash_waits(self) -> None:
+        if self._queue.crashes.end_waits(self._step.now_ns):
+            self._rerank()
+
+    def _rerank(self) -> None:
+        """Other requests may start than before."""
+        self._queue.rebuild()
+        self._worklist.whole_queue = True
 
     def queue_up(self, request: Request) -> None:
         """Puts the request in the queue. Refuses it if no device can ever serve it."""

@@ -154,7 +154,7 @@ class Groups:
         for request in waiting:
             self._granting.leave_queue(request)
         group.demand_milli = needed_milli
-        barred = any(self._accounts.bar(one.session, one.span, needed_milli, self._step.now_ns) is not None for one in waiting)
+        barred = any(self._queue.bars(one.session, one.span, needed_milli, self._step.now_ns) for one in waiting)
         if not barred and self._granting.claim_all(self._places.find_together(waiting, moves=True)):
             return
         for request in waiting:

@@ -16,7 +16,8 @@ from forebay_pool.machine.base.step import Step
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import Look
 from forebay_pool.model.limits import Limits
-from forebay_pool.model.types import Lane, Request, Seat, Session, Standing
+from forebay_pool.model.metering import SECOND_NS as SECOND
+from forebay_pool.model.types import Estimate, Lane, Request, Seat, Session, Standing
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.lease_lengths import LeaseLengths
 from forebay_pool.placement.room import residents
@@ -131,11 +132,19 @@ class QueuePositions:
                 yield (self._queue.is_barred(request, self._step.now_ns), self._queue.rank(request, self._step.now_ns)), request
 
     def _standing(self, request: Request, ahead: int, ahead_tenant: int, ahead_ns: int | None) -> Standing:
+        wait = self._queue.crashes.bars(request.session)
+        if wait is not None:
+            return Standing(1 + ahead, "quota", wait.why(request.session), ahead_tenant, self._until(wait.until_ns))
         why = self._reason(request)
         estimate = None
         if ahead_ns is not None and why.code not in UNESTIMATED:
             estimate = self._foresee().estimate(request.lane, ahead, ahead_ns)
         return Standing(1 + ahead, why.code, why.cause, ahead_tenant, estimate)
+
+    def _until(self, until_ns: int) -> Estimate:
+        """Of a wait whose end is known."""
+        left = max(0, until_ns - self._step.now_ns) / SECOND
+        return Estimate(left, left, left, 0, 0.0, self._step.now_ns, self._step.unix_ns)
 
     def _foresee(self) -> Foresight:
         """The estimates from the present state. They are kept for a moment, since many requests use the same ones."""

@@ -34,7 +34,7 @@ class Scheduler:
         accounts: Accounts, name: str,
     ) -> None:  # fmt: skip
         self.fleet = fleet
-        self.queue = queue = Queue(fleet, accounts)
+        self.queue = queue = Queue(fleet, accounts, limits)
         self.lengths = lengths = LeaseLengths()
         self.arrivals = arrivals = Arrivals()
         self.leases = leases = Leases(step, worklist, limits, fleet, accounts, lengths)

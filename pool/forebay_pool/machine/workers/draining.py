@@ -8,8 +8,9 @@ from forebay_pool.machine.leasing.leases import Leases
 from forebay_pool.machine.leasing.parking import ParkedSessions
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
 from forebay_pool.model.causes import Cause
+from forebay_pool.model.health import Cordon
 from forebay_pool.model.instructions import Show
-from forebay_pool.model.types import Cordon, Lease, Seat
+from forebay_pool.model.types import Lease, Seat
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import by_use, residents
 

@@ -72,8 +72,9 @@ class Failing:
             return
         if worker.state != "ending":
             self._step.note("worker_failed", worker=worker.id, device=worker.device.id, cause=event.cause)
-            crashed = self._crashed(worker, event.cause)
+            crashed, session = self._crashed(worker, event.cause), worker.session
             self._part(worker, event.cause, drains=False, by_program=crashed)
+            self._count_crash(session if crashed else None)
         if not self._processes.has_room:
             self._worklist.review(self._fleet.makes, gone=True)
         self._fleet.remove(worker)
@@ -90,6 +91,14 @@ class Failing:
             whose = {"session": session.id, "tenant": session.tenant, "user": session.user}
             self._step.note("worker_crashed", worker=worker.id, lease=lease.id, signal=str(cause.values["signal"]), **whose)
         return crashed
+
+    def _count_crash(self, session: Session | None) -> None:
+        """A call of the session ended its worker. After some of them its user waits before the next worker."""
+        wait = None if session is None else self._granting.count_crash(session)
+        if session is None or wait is None:
+            return
+        whose = {"session": session.id, "tenant": session.tenant, "user": session.user}
+        self._step.note("crashes_wait", count=wait.crashes, seconds=wait.seconds, **whose)
 
     def fail(self, worker: Worker, cause: str, by_program: bool = False) -> None:
         """The worker is given up and killed. Its device is not leased again before the process is gone.
@@ -135,7 +144,7 @@ class Failing:
         elif session is None:
             return  # its session's tensors are still where they were
         elif opened and session.image is not None and lease is not None and not self._admission.stopping:
-            self._fetch_again(session, lease, cause)
+            self._refetch(session, lease, cause)
         elif opened and not by_program and self._can_replay(session, lease):
             self._replay(session, lease, cause)
         elif opened:
@@ -164,7 +173,7 @@ class Failing:
         self._step.touch(session)
         self._step.save(session)
 
-    def _fetch_again(self, session: Session, lease: Lease, cause: str) -> None:
+    def _refetch(self, session: Session, lease: Lease, cause: str) -> None:
         """The worker died before its client used it. Another one fetches the tensors, which are still where they were."""
         if lease.attempts + 1 >= self._limits.worker_attempts_max:
             self._ending.end(session, "failed", Cause("workers_died_moving", cause, attempts=lease.attempts + 1))
@@ -186,8 +195,10 @@ class Failing:
         """Fails the worker if one call runs for too long, since nothing interrupts a call. True if it did."""
         if seconds <= self._limits.call_seconds_max:
             return False
+        session = worker.session
         cause = Cause("endless_call", operator=operator, seconds=f"{self._limits.call_seconds_max:g}")
         self.fail(worker, cause, by_program=True)
+        self._count_crash(session)
         return True
 
     def exceeds_memory(self, worker: Worker, memory_bytes: int) -> bool:
