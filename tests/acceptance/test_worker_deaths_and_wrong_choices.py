@@ -17,11 +17,12 @@ pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.timeout(300)
 
 KEEP = "import torch\nkept = torch.arange(4.0, device='cuda')\nprint(kept.sum().item())"
 COMPUTE = """
-import torch
-x = torch.eye(500, device='cuda')
-while True:
+import time, torch
+x, steps, total, end = torch.eye(500, device='cuda'), 0, 0.0, time.monotonic() + 20
+while time.monotonic() < end:
     x = x @ x
-    x.sum().item()
+    total, steps = total + x.sum().item(), steps + 1
+print(total == 500.0 * steps, torch.equal(x.cpu(), torch.eye(500)))
 """
 AGAIN = "print(torch.ones(3, device='cuda').sum().item())"
 LOOK_SECONDS = 0.5
@@ -64,7 +65,7 @@ def computing_worker(cloud: Any) -> psutil.Process:
             return busiest
 
 
-def test_a_worker_killed_in_the_middle_of_a_cell_costs_that_cell_alone(
+def test_a_worker_killed_in_the_middle_of_a_cell_costs_nobody_anything(
     cloud: Any, member: Any, kernels: tuple[Any, Any], eventually: Any
 ) -> None:
     victim, other = kernels
@@ -86,10 +87,9 @@ def test_a_worker_killed_in_the_middle_of_a_cell_costs_that_cell_alone(
         cell = threads.submit(victim.execute, COMPUTE)
         assert eventually(lambda: [row for row in sessions() if row["session"] not in kept and row["state"] == "active"])
         computing_worker(cloud).kill()
-        _, errors = cell.result()
+        outputs, errors = cell.result()
     took_ns = time.monotonic_ns() - began
-    assert len(errors) == 1, errors
-    assert errors[0].startswith("RuntimeError: ") and "lost" in errors[0], errors
+    assert (outputs.splitlines()[-1], errors) == ("True True", []), outputs
     assert victim.run(AGAIN).endswith("3.0\n")  # it may tell first that it waits for a worker to start
     assert other.run("print(kept.sum().item())") == "6.0\n"
     assert kept <= {row["session"] for row in sessions()}

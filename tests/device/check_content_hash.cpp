@@ -1,5 +1,5 @@
 // The hash of what was uploaded: every way to compute it, and every way to cut the bytes, gives the same.
-#include "../../device/csrc/stream/content_hash.cpp"
+#include "../../device/csrc/bulk/content_hash.cpp"
 
 #include <cstdio>
 

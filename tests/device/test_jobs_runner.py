@@ -119,8 +119,8 @@ def test_output_and_end_are_said_again_until_a_pool_that_was_away_takes_them(sta
 
 
 def test_a_run_that_waits_for_a_budget_says_so_once_and_one_that_is_refused_for_it_ends_so(start: Start, tmp_path: Path) -> None:
-    waits = "from forebay import session\nsession._tell_runner('budget\\nThe budget of 2026-11 is used up.')\n"
-    goes_on = "import time\nwhile not __import__('os').path.exists('raised'): time.sleep(0.02)\nsession._forget_budget()\n"
+    waits = "from forebay import service\nservice.tell_runner('budget\\nThe budget of 2026-11 is used up.')\n"
+    goes_on = "import time\nwhile not __import__('os').path.exists('raised'): time.sleep(0.02)\nservice.forget_budget()\n"
     pool, process = start(f"{waits}{goes_on}time.sleep(3)\nraise SystemExit(4)")
     pool.until("printed", lambda body: body.get("waits") == "budget")
     (tmp_path / "raised").touch()

@@ -78,7 +78,7 @@ def test_what_cannot_fit_is_raised_at_its_line_of_its_cell(run_forked: Any) -> N
 
 def test_a_cell_that_only_uses_what_was_lost_takes_no_lease(run_python: Any) -> None:
     """It can do nothing but fail, by our fault; a lease would be billed."""
-    done = run_python(LOST, FOREBAY_URL="local")
+    done = run_python(LOST, FOREBAY_URL="local", FOREBAY_JOURNAL_BYTES="0")
     assert done.returncode == 0, done.stderr
 
 

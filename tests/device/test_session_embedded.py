@@ -213,6 +213,7 @@ assert torch.cuda.current_stream() == torch.cuda.default_stream()
 def test_after_a_dead_worker_and_after_a_dead_pool_the_next_work_begins_afresh(fork: Start) -> None:
     process = fork("""
 import os, psutil, torch
+os.environ["FOREBAY_JOURNAL_BYTES"] = "0"  # a session that ends with its worker
 from forebay.service import service_at
 x = torch.ones(3, device="cuda")
 assert x.sum().item() == 3

@@ -244,7 +244,7 @@ def test_a_program_that_waits_for_a_worker_that_nobody_hears_any_more_is_told_so
     pool: Make, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when its host is cut off: its connections stay open, and the pool cannot end it."""
-    soon = {"resume_seconds": 1.0, "call_seconds_max": 2.0}  # for so long it may come to itself
+    soon = {"resume_seconds": 1.0, "call_seconds_max": 2.0, "replay_seconds_max": 0.0}  # for so long it may come to itself
 
     async def scenario() -> None:
         async with pool(**settings, **soon) as running, started(running) as training:

@@ -42,6 +42,8 @@ from forebay_dashboards.upstream.hub import Hub
 from forebay_dashboards.upstream.pool import Pool
 
 ZONE_COOKIE = "forebay_zone"
+OF_EVERY_FORM = frozenset({"_xsrf", "question", "asked"})
+"""Fields that say nothing of what a form is for."""
 SIGN_INS_BEGUN_MAX = 8
 """Tabs of a browser that may be on their way to sign in at a time."""
 CONTENT_POLICY = (

@@ -27,7 +27,7 @@ from forebay_dashboards.forms.flavor import (
     retyped,
     table,
 )
-from forebay_dashboards.http.handler import PageHandler, Problem, not_so
+from forebay_dashboards.http.handler import OF_EVERY_FORM, PageHandler, Problem, not_so
 from forebay_dashboards.rows.billing import PriceVersion
 from forebay_dashboards.rows.pool import Flavor
 from forebay_dashboards.text.times import moment
@@ -127,7 +127,8 @@ class FlavorForm(FlavorTable):
         for name in self.request.body_arguments:
             values = [value[:FIELD_CHARACTERS_MAX] for value in self.get_body_arguments(name)]
             arguments[name] = values if name in REPEATED else values[-1]
-        arguments.pop("_xsrf", None)
+        for name in OF_EVERY_FORM:
+            arguments.pop(name, None)
         try:
             return Typed.model_validate(arguments)
         except ValidationError as error:

@@ -16,7 +16,7 @@ from forebay_dashboards.forms import plan as plan_forms
 from forebay_dashboards.forms.etags import STALE, THERE, expecting, overtaken, stamp_for, stamp_of
 from forebay_dashboards.forms.plan import TypedPlan
 from forebay_dashboards.forms.surcharge import TypedSurcharge, filled_with
-from forebay_dashboards.http.handler import PageHandler, not_so
+from forebay_dashboards.http.handler import OF_EVERY_FORM, PageHandler, not_so
 from forebay_dashboards.rows.billing import Preview, PriceChanges
 from forebay_dashboards.text import times
 from forebay_dashboards.upstream.sections import attempt
@@ -122,7 +122,7 @@ class SurchargesPage(PageHandler):
         await self._show({}, None, opened=f"{model}/{currency}")
 
     async def post(self) -> None:
-        arguments = {name: self.get_body_argument(name) for name in self.request.body_arguments if name != "_xsrf"}
+        arguments = {name: self.get_body_argument(name) for name in self.request.body_arguments if name not in OF_EVERY_FORM}
         typed = typed_as(TypedSurcharge, arguments)
         stamp = stamp_for(typed.subject, arguments)
         try:
@@ -173,7 +173,7 @@ class PlansPage(PageHandler):
         await self._show({}, None, opened=self.get_query_argument("tenant", "")[:FIELD_CHARACTERS_MAX])
 
     async def post(self) -> None:
-        arguments = {name: self.get_body_argument(name) for name in self.request.body_arguments if name != "_xsrf"}
+        arguments = {name: self.get_body_argument(name) for name in self.request.body_arguments if name not in OF_EVERY_FORM}
         typed = typed_as(TypedPlan, arguments)
         billing, stamp = self.services.billing, stamp_for(typed.tenant, arguments)
         try:
