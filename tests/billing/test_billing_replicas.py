@@ -35,7 +35,8 @@ from forebay_billing.tables.engines import HELD_SECONDS_MAX, open_engines, readi
 from forebay_billing.tasks.election import LOCK
 from forebay_billing.tasks.open_leases import OpenLeases
 from forebay_billing.writes import heartbeats
-from forebay_billing.writes.usage import post_usage, seed
+from forebay_billing.writes.prices import seed
+from forebay_billing.writes.usage import post_usage
 
 START_SECONDS = 60
 SECOND_NS = 10**9
