@@ -478,11 +478,13 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, Scan& scan, const Predictio
         bind_random(info, scan);
         if (stream_.worker().is_cpu ? asks_for_libraries() : info.heeds_settings) tell_settings();
         auto& out = commands_.cut();
+        const size_t begin = commands_.place();
         out.command(Command::kAsk);
         out.varint(request);
         out.varint(first);
         out.varint(entry.number);
         for (size_t index = 0; index < scan.words.size(); ++index) wire::put_word(out, scan.kinds[index], scan.words[index]);
+        commands_.note_question(begin, request, AskedCommand::Kind::kMakes);
         const uint64_t sequence = commands_.next_call();
         note_launch(info, device_, sequence);
         return sequence;

@@ -284,10 +284,7 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
   {
     const auto lock = lock_for(generation);
     commands_.tracer().say_frees();
-    commands_.tracer().cut();
-    const size_t begin = commands_.place();
     sequence = append(request);
-    commands_.note_question(begin, request, AskedCommand::Kind::kMakes);
     commands_.appended_to_send();
     commands_.put_question();
   }
