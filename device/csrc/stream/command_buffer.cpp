@@ -33,8 +33,7 @@ void CommandBuffer::take(std::vector<uint8_t>& target, Journal& journal, bool cu
   frames_.close();
   set_due(Due::kNo);
   auto& bytes = frames_.bytes();
-  journal.append(bytes, questions_);
-  questions_.clear();
+  journal.append(bytes, std::exchange(questions_, {}));
   if (target.empty()) {
     std::swap(target, bytes);
   } else {

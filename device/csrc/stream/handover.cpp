@@ -1,11 +1,11 @@
 #include "stream/handover.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <poll.h>
 
 #include <mutex>
 
-#include "base/locations.h"
 #include "base/profile.h"
 #include "base/publication.h"
 #include "base/python.h"
@@ -23,6 +23,9 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket)
   TORCH_CHECK(!stream_.session_.connected || stream_.session_.away, "the virtual device is connected already");
   const WithoutGil free;
   const std::scoped_lock lock(stream_.receiver_.mutex(), stream_.sender_.mutex());
+  const auto kept = c10::make_scope_exit([this] {  // what this worker answered counts once it has taken the session over
+    if (stream_.session_.broken) stream_.receiver_.set_answered(answered_);
+  });
   stream_.connection_.open(address);
   stream_.sender_.begin();
   if (!stream_.session_.away) {
