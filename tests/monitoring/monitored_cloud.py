@@ -131,6 +131,8 @@ def stay(cloud: Cloud, stack: ExitStack) -> None:
     eventually(lambda: re.search(r'waiting_requests\{.*reason="quota".*\} 1.0', cloud.text("pool")))
     eventually(lambda: re.search(r'parked_bytes\{tenant="initech"\} [1-9]', cloud.text("pool")))
     eventually(lambda: 'orders{state="waiting"} 0.0' in cloud.text("billing"))
+    for tenant in ("acme", "globex"):  # their workers' heartbeats
+        eventually(lambda tenant=tenant: re.search(rf'worker_commands_total\{{[^}}]*tenant="{tenant}"', cloud.text("pool")))
 
 
 @contextmanager
