@@ -98,6 +98,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--search-seeds", action="store_true", help="find anew which seed of the simulators catches what")
     parser.addoption("--hostile-calls", type=int, default=12, metavar="N", help="hostile calls of each operator")
     parser.addoption("--compiled-programs", type=int, default=100, metavar="N", help="random programs of which libraries are made")
+    parser.addoption("--deaths", type=int, default=60, metavar="N", help="processes that are killed while six notebooks train")
     parser.addoption("--hostile-seed", type=int, default=20261121, metavar="N", help="which hostile calls")
 
 

@@ -162,7 +162,8 @@ class BillingHandler(JsonHandler):
                 "action": "request.refused", "endpoint": self.endpoint, "method": self.request.method, "status": status,
                 "code": None if self.failure is None else self.failure.code,
             }  # fmt: skip
-            log.warning("a request is refused", extra=fields)
+            level = logging.INFO if self.endpoint == "unknown" else logging.WARNING  # JupyterHub looks at a service's root every minute
+            log.log(level, "a request is refused", extra=fields)
 
 
 class UnknownHandler(BillingHandler, NotFoundHandler):
