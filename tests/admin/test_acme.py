@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from forebay.toolkit.command import main
-from forebay_admin.host import certificates
+from forebay_admin.certificates import signing
 from forebay_admin.host.answers import Answers, InitError
 from forebay_admin.host.files import files
 from forebay_admin.host.layout import Layout
@@ -61,8 +61,8 @@ def authority(tmp_path: Path) -> Iterator[tuple[str, threading.Event, list[str]]
             """Quiet."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        own = certificates.new_authority("tests")
-        pair = certificates.new_server("127.0.0.1", own)
+        own = signing.new_authority("tests")
+        pair = signing.new_server("127.0.0.1", own)
         (tmp_path / "ca.crt").write_bytes(own.certificate)
         (tmp_path / "server.pem").write_bytes(pair.certificate + pair.key)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 from forebay.toolkit.command import main
+from forebay_admin.certificates import signing
 from forebay_admin.host import answers as questions
-from forebay_admin.host import certificates
 from forebay_admin.host.answers import Answers, InitError
 from forebay_admin.host.files import files
 from forebay_admin.host.layout import Layout
@@ -90,7 +90,7 @@ def test_secrets_and_the_authority_stay_and_a_new_name_gets_a_new_certificate(ro
     assert init(root, "--force") == 0
     after = {name: (settings / name).read_bytes() for name in before}
     assert [name for name in before if after[name] != before[name]] == ["tls/server.crt"]
-    assert certificates.is_of(after["tls/server.crt"], "other.example.org")
+    assert signing.is_of(after["tls/server.crt"], "other.example.org")
 
 
 def test_nobody_else_can_read_what_is_secret(root: Path) -> None:
@@ -141,13 +141,13 @@ def test_the_hub_takes_its_files(root: Path) -> None:
 
 
 def test_the_certificate_is_one_that_tls_takes_for_this_name_and_no_other() -> None:
-    authority = certificates.new_authority("gpu.example.org")
+    authority = signing.new_authority("gpu.example.org")
     for name, asked in (("gpu.example.org", "gpu.example.org"), ("10.0.0.7", "10.0.0.7"), ("gpu.example.org", "evil.org")):
-        assert shaken(certificates.new_server(name, authority), authority, asked) == (name == asked)
-    assert not shaken(certificates.new_server("gpu.example.org", certificates.new_authority("x")), authority, "gpu.example.org")
+        assert shaken(signing.new_server(name, authority), authority, asked) == (name == asked)
+    assert not shaken(signing.new_server("gpu.example.org", signing.new_authority("x")), authority, "gpu.example.org")
 
 
-def shaken(server: certificates.Pair, authority: certificates.Pair, name: str) -> bool:
+def shaken(server: signing.Pair, authority: signing.Pair, name: str) -> bool:
     """Whether a client that trusts the authority takes the server for that name."""
     inside, outside = ssl.MemoryBIO(), ssl.MemoryBIO()
     there, back = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cadata=authority.certificate.decode())

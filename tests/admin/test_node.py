@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from cryptography.x509 import ExtendedKeyUsage, load_pem_x509_certificate
 from forebay.toolkit.command import main
-from forebay_admin.host.certificates import is_of, new_authority, new_node, new_server
+from forebay_admin.certificates.signing import is_of, new_authority, new_node, new_server
 from forebay_admin.node import checks, join
 from forebay_admin.node import invitation as invitations
 from forebay_admin.node.checks import Devices

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from forebay_admin.host import certificates
+from forebay_admin.certificates import signing
 from forebay_wire.messages import PROTOCOL
 from installing import link
 
@@ -63,8 +63,8 @@ class Cloud:
 
             def log_message(self, *_words: Any) -> None: ...
 
-        made = certificates.new_authority("localhost")
-        server = certificates.new_server("localhost", made)
+        made = signing.new_authority("localhost")
+        server = signing.new_server("localhost", made)
         authority.write_bytes(made.certificate)
         pair = authority.with_name("server.pem")
         pair.write_bytes(server.certificate + server.key)

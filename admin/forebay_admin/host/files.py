@@ -9,9 +9,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from forebay_admin.host import certificates
+from forebay_admin.certificates import signing
+from forebay_admin.certificates.signing import Pair
 from forebay_admin.host.answers import Answers, InitError, quoted
-from forebay_admin.host.certificates import Pair
 from forebay_admin.host.layout import LISTENERS, Layout
 from forebay_admin.host.units import SERVICES, accounts, units, worker_account
 
@@ -231,17 +231,13 @@ def _tls(answers: Answers, layout: Layout) -> list[File]:
         except OSError as error:
             raise InitError(f"{error.filename} cannot be read ({error.strerror}).") from None
         return [File(folder / "server.crt", given.certificate), File(folder / "server.key", given.key, PRIVATE)]
-    authority = _pair(folder / "ca.crt", folder / "ca.key") or certificates.new_authority(answers.name)
-    server = _pair(folder / "server.crt", folder / "server.key")
-    if server is None or not certificates.is_of(server.certificate, answers.name):
-        server = certificates.new_server(answers.name, authority)
+    authority = Pair.read(folder, "ca") or signing.new_authority(answers.name)
+    server = Pair.read(folder, "server")
+    if server is None or not signing.is_of(server.certificate, answers.name):
+        server = signing.new_server(answers.name, authority)
     return [
         File(folder / "ca.crt", authority.certificate),
         File(folder / "ca.key", authority.key, PRIVATE),
         File(folder / "server.crt", server.certificate),
         File(folder / "server.key", server.key, PRIVATE),
     ]
-
-
-def _pair(certificate: Path, key: Path) -> Pair | None:
-    return Pair(certificate.read_bytes(), key.read_bytes()) if certificate.exists() and key.exists() else None

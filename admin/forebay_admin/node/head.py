@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 from forebay_admin import systemd
-from forebay_admin.host import answers, certificates
+from forebay_admin.certificates import signing
+from forebay_admin.certificates.signing import Pair
+from forebay_admin.host import answers
 from forebay_admin.host.answers import Answers
-from forebay_admin.host.certificates import Pair
 from forebay_admin.host.files import PRIVATE, File
 from forebay_admin.host.init import lay
 from forebay_admin.host.layout import Layout
@@ -79,10 +80,10 @@ def pool_url(given: Answers) -> str:
 
 def _files(layout: Layout, address: str) -> list[File]:
     tls = layout.settings / "tls"
-    authority = _pair(tls, "nodes-ca") or certificates.new_authority(f"nodes at {address}")
-    own = _pair(tls, "node")
-    if own is None or not certificates.is_of(own.certificate, address):
-        own = certificates.new_node([*LOOPBACK, address], authority)
+    authority = Pair.read(tls, "nodes-ca") or signing.new_authority(f"nodes at {address}")
+    own = Pair.read(tls, "node")
+    if own is None or not signing.is_of(own.certificate, address):
+        own = signing.new_node([*LOOPBACK, address], authority)
     return [
         File(tls / "nodes-ca.crt", authority.certificate),
         File(tls / "nodes-ca.key", authority.key, PRIVATE),
@@ -93,19 +94,14 @@ def _files(layout: Layout, address: str) -> list[File]:
     ]
 
 
-def _pair(folder: Path, name: str) -> Pair | None:
-    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-    return Pair(certificate.read_bytes(), key.read_bytes()) if certificate.exists() and key.exists() else None
-
-
 def perform_invite(arguments: argparse.Namespace) -> int:
     """Writes an invitation, which no other than this user may read."""
     layout, name, address = Layout(arguments.root.absolute()), check_name(arguments.name), check_address(arguments.address)
     out = arguments.out or Path(f"{name}.toml")
-    authority, web = _pair(layout.settings / "tls", "nodes-ca"), layout.settings / "tls" / "ca.crt"
+    authority, web = Pair.read(layout.settings / "tls", "nodes-ca"), layout.settings / "tls" / "ca.crt"
     if authority is None:
         raise NodeError("This host is no cluster's head: run `forebay node head ADDRESS` first.")
-    own, given = certificates.new_node([*LOOPBACK, address], authority), _answers(layout)
+    own, given = signing.new_node([*LOOPBACK, address], authority), _answers(layout)
     invitation = Invitation(
         name=name,
         address=address,

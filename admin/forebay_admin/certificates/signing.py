@@ -1,10 +1,12 @@
-"""The certificate that browsers see, where none is given: signed by an authority of this installation's own, which is kept."""
+"""Makes authorities, and certificates that they sign: keys are EC P-256, and certificates of X.509 (RFC 5280)."""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -25,6 +27,12 @@ class Pair:
     certificate: bytes
     key: bytes
 
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Pair | None:
+        """What ``NAME.crt`` and ``NAME.key`` of a folder hold; None where one is missing. Raises OSError."""
+        certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+        return cls(certificate.read_bytes(), key.read_bytes()) if certificate.exists() and key.exists() else None
+
 
 def new_authority(name: str) -> Pair:
     """One that may sign servers' certificates, and no other authority's."""
@@ -39,21 +47,24 @@ def new_authority(name: str) -> Pair:
 
 def new_server(name: str, authority: Pair) -> Pair:
     """A server's, of this name or address."""
-    return _signed(authority, [name], [ExtendedKeyUsageOID.SERVER_AUTH])
+    return _signed(authority, [name], [ExtendedKeyUsageOID.SERVER_AUTH], SERVER_DAYS)
 
 
-def new_node(names: list[str], authority: Pair) -> Pair:
-    """Of a host that connects to others, and that others connect to under these names and addresses."""
-    return _signed(authority, names, [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+def new_node(names: Sequence[str], authority: Pair, days: int = SERVER_DAYS) -> Pair:
+    """Of a host or service that connects to others, and that others connect to under these names and addresses.
+
+    It ends with the authority at the latest.
+    """
+    return _signed(authority, names, [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH], days)
 
 
-def _signed(authority: Pair, names: list[str], uses: list[x509.ObjectIdentifier]) -> Pair:
+def _signed(authority: Pair, names: Sequence[str], uses: list[x509.ObjectIdentifier], days: int) -> Pair:
     ca = x509.load_pem_x509_certificate(authority.certificate)
     ca_key = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
         raise ValueError("the authority's key is of another kind than those that are made here")
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_named(names[0][:64]), ca.subject, key, SERVER_DAYS)
+    builder = _builder(_named(names[0][:64]), ca.subject, key, days, ca.not_valid_after_utc)
     builder = builder.add_extension(x509.SubjectAlternativeName([_alternative(name) for name in names]), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
@@ -68,6 +79,12 @@ def is_of(certificate: bytes, name: str) -> bool:
     return _alternative(name) in names and found.not_valid_after_utc > datetime.now(UTC) + timedelta(days=30)
 
 
+def names_of(certificate: x509.Certificate) -> list[str]:
+    """The names and addresses that a certificate is for."""
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in found]
+
+
 def _alternative(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
@@ -79,10 +96,14 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, end_max: datetime | None = None
+) -> x509.CertificateBuilder:
     begin = datetime.now(UTC) - EARLIER
+    end = begin + timedelta(days=days)
+    end = end if end_max is None else min(end, end_max)
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
-    return builder.serial_number(x509.random_serial_number()).not_valid_before(begin).not_valid_after(begin + timedelta(days=days))
+    return builder.serial_number(x509.random_serial_number()).not_valid_before(begin).not_valid_after(end)
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:

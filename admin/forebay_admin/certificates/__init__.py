@@ -1,0 +1,1 @@
+"""An authority of the installation's own, and the certificates that it signs."""
