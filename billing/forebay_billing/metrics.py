@@ -43,6 +43,8 @@ class Metrics:
         self.situation: Situation | None = None
         """None while the database does not say, and where another service on it tells."""
         self.leader = Gauge("forebay_billing_leader", "1 where this service does the periodic tasks", registry=self._registry)
+        text = "Until the certificate ends that this service shows; infinite where it shows none"
+        self.certificate_left = Gauge("forebay_billing_certificate_left_seconds", text, registry=self._registry)
         ProcessCollector(registry=self._registry)
         self._count_requests()
         self._count_usage()

@@ -16,6 +16,7 @@ from forebay_service.peers.front import FrontServer
 from forebay_service.people.memberships import HubPeople, People
 from forebay_service.process import listen, set_when_asked_to_stop
 from forebay_service.routes import rules
+from forebay_service.tls import seconds_left
 from tornado.web import Application
 
 from forebay_billing.http import handler as handler_http
@@ -53,7 +54,8 @@ class Service:
     def __init__(
         self, settings: Settings, authenticator: Authenticator, clock_ns: Callable[[], int] = time.time_ns, people: People | None = None
     ) -> None:
-        metrics = Metrics()
+        shown, metrics = settings.tls(), Metrics()
+        metrics.certificate_left.set_function(lambda: seconds_left(shown))
         self.store = Store(open_engines(settings.database, settings.busy_seconds), clock_ns, metrics.committed)
         metrics.watch_queue(lambda: self.store.writes_waiting)
         self._desk = _open_desk(self.store, settings, clock_ns, metrics)
@@ -73,6 +75,7 @@ class Service:
             max_body_size=BODY_BYTES_CUT,
             body_timeout=BODY_SECONDS_MAX,
             idle_connection_timeout=IDLE_SECONDS_MAX,
+            ssl_options=shown and shown.context,
         )
         try:
             sockets = listen(settings.host, settings.port)

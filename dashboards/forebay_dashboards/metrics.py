@@ -12,6 +12,9 @@ REQUEST_SECONDS = Histogram(
     ["page"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+CERTIFICATE_LEFT = Gauge(
+    "forebay_dashboards_certificate_left_seconds", "Until the certificate ends that this service shows; infinite where it shows none"
+)
 UPSTREAM_CALLS = Counter("forebay_dashboards_upstream_calls_total", "Calls to pool and billing, by outcome", ["service", "outcome"])
 BROWSERS = Gauge("forebay_dashboards_browsers", "Open event streams of browsers", ["view"])
 BROWSERS_DROPPED = Counter("forebay_dashboards_browsers_dropped_total", "Event streams ended because the browser did not read")

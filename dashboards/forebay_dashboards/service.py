@@ -10,6 +10,7 @@ import signal
 from forebay_service.identity import HubAuthenticator
 from forebay_service.peers.front import FrontServer
 from forebay_service.process import listen, set_when_asked_to_stop
+from forebay_service.tls import Trust, seconds_left
 from jupyterhub.httpclient import JupyterHubHTTPClient
 from tornado.web import Application, RedirectHandler
 
@@ -20,6 +21,7 @@ from forebay_dashboards.http.sign_in import SignIn, key_of
 from forebay_dashboards.http.templating import open_environment
 from forebay_dashboards.live.browsers import Browsers
 from forebay_dashboards.live.feed import DeliveryWatch, Feed
+from forebay_dashboards.metrics import CERTIFICATE_LEFT
 from forebay_dashboards.pages import actions, audit, flavors, nodes, operator_tenant, overview, payments, prices, quotas, spend, tables
 from forebay_dashboards.pages.language import LanguagePage
 from forebay_dashboards.pages.member.jobs import JobPage, JobsPage
@@ -119,7 +121,11 @@ class Service:
     """The running service. Made inside an event loop; :meth:`close` ends it."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = open_client()
+        shown, trust = settings.tls(), Trust(settings.tls_authority)
+        CERTIFICATE_LEFT.set_function(lambda: seconds_left(shown))
+        self._client = open_client(trust)
+        if settings.tls_authority is not None:
+            JupyterHubHTTPClient.instance().connector_options = {"ssl": trust.context}  # what asks the hub who signs in
         self._browsers = Browsers(settings.browsers_max)
         pool = Pool(Upstream("pool", settings.pool_url, settings.upstream_seconds, self._client))
         billing = Billing(Upstream("billing", settings.billing_url, settings.upstream_seconds, self._client))
@@ -138,7 +144,8 @@ class Service:
         )
         bounds = {"share": settings.peers_share, "connections_max": settings.connections_max}
         waits = {"idle_connection_timeout": IDLE_SECONDS_MAX, "body_timeout": BODY_SECONDS_MAX}
-        self._server = FrontServer(_application(services), max_body_size=FORM_BYTES_MAX, **bounds, **waits)
+        tls = shown and shown.context
+        self._server = FrontServer(_application(services), max_body_size=FORM_BYTES_MAX, ssl_options=tls, **bounds, **waits)
         self.port = self._listen(settings)
         self._tasks = [asyncio.create_task(feed.run(), name="feed"), asyncio.create_task(watch.run(), name="deliveries")]
         for task in self._tasks:

@@ -14,6 +14,7 @@ class Settings(ServiceSettings):
     """The settings of the pages. ``docs/reference/dashboards.md`` lists them."""
 
     package: ClassVar[str] = "forebay_dashboards"
+    peers: ClassVar[tuple[str, ...]] = ("hub_api_url", "pool_url", "billing_url")
 
     port: int = Field(default=8783, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     prefix: Prefix = Field(default="/services/dashboards/", description=PREFIX)

@@ -25,6 +25,7 @@ from forebay_service.peers.front import FrontServer
 from forebay_service.people.memberships import HubPeople
 from forebay_service.process import listen
 from forebay_service.routes import rules
+from forebay_service.tls import seconds_left
 from forebay_wire.messages import MESSAGE_BYTES_MAX
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.web import Application
@@ -207,12 +208,19 @@ class Service:
             self.settings.python_of,
             socket_dir,
             ",".join(url.rstrip("/").replace("http", "ws", 1) + "/api/worker" for url in urls),
-            {name: self._environ[name] for name in self.settings.worker_environment if name in self._environ},
+            self._worker_environment(),
             self.settings.resume_seconds and self.settings.outage_seconds,
             self.settings.worker_log_level,
             self._make_spill_dir(),
             self.settings.user_kernels,
         )
+
+    def _worker_environment(self) -> dict[str, str]:
+        """What workers inherit; those on this host trust whom the pool trusts."""
+        found = {name: self._environ[name] for name in self.settings.worker_environment if name in self._environ}
+        if self.settings.tls_authority is not None and self.settings.launcher == "local":
+            found["SSL_CERT_FILE"] = str(self.settings.tls_authority.absolute())
+        return found
 
     async def _on_this_host(self, kept: Snapshot) -> Launcher:
         self._socket_dir = self._make_socket_dir(kept)
@@ -344,13 +352,14 @@ class Service:
             websocket_max_message_size=4 * MESSAGE_BYTES_MAX,
             log_function=_log_request,
         )
-        tls = self.settings.tls()
+        shown = self.settings.tls()
+        self.metrics.certificate_left.set_function(lambda: seconds_left(shown))
         sockets = listen(self.settings.host, self.settings.port)
         sizes = {"max_body_size": BODY_BYTES_CUT, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
         waits = {"body_timeout": handler_http.BODY_SECONDS_MAX, "idle_connection_timeout": handler_http.IDLE_SECONDS_MAX}
         bounds = {"share": self.settings.peers_share, "connections_max": self.settings.connections_max}
         trusts = lambda token: self.shell.worker_of(token) is not None  # noqa: E731
-        self._server = FrontServer(application, ssl_options=tls, trusts=trusts, **bounds, **sizes, **waits)
+        self._server = FrontServer(application, ssl_options=shown and shown.context, trusts=trusts, **bounds, **sizes, **waits)
         self._server.add_sockets(sockets)
         self.port = sockets[0].getsockname()[1]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from forebay_service.errors import SettingsError
 from forebay_service.settings import LogLevel, ServiceSettings, check_driver
 from forebay_wire.texts import Name
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -107,10 +105,9 @@ class Settings(ServiceSettings):
     """The pool's settings. ``docs/reference/pool.md`` lists them."""
 
     package: ClassVar[str] = "forebay_pool"
+    peers: ClassVar[tuple[str, ...]] = ("hub_api_url", "billing_url", "advertise_url", "replicas")
 
     port: int = Field(8091, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    tls_certificate: Path | None = Field(None, description="PEM file of this pool's certificate and its chain; none: no TLS.")
-    tls_key: Path | None = Field(None, description="PEM file of its private key; none: it is in tls_certificate.")
     state_dir: Path = Field(Path("var/pool"), description="Where the database is, and the workers' sockets unless socket_dir is set.")
     socket_dir: Path | None = Field(
         None, description="Where the workers' sockets are; clients must be able to pass it. None: in state_dir."
@@ -282,17 +279,6 @@ class Settings(ServiceSettings):
     def url_at(self, port: int) -> str:
         """Where this pool serves, with the port that it has."""
         return f"{'http' if self.tls_certificate is None else 'https'}://{self.host}:{port}{self.prefix}"
-
-    def tls(self) -> ssl.SSLContext | None:
-        """What the pool's listener shows and demands; None without TLS. Raises SettingsError."""
-        if self.tls_certificate is None:
-            return None
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        try:
-            context.load_cert_chain(self.tls_certificate, self.tls_key)
-        except OSError as error:  # ssl.SSLError is one
-            raise SettingsError(f"tls_certificate and tls_key cannot be used ({error.strerror or error}): name PEM files") from None
-        return context
 
     @field_validator("devices")
     @classmethod

@@ -85,7 +85,8 @@ class Follower:
         settings: dict[str, Any] = {"default_handler_class": _Elsewhere, "default_handler_args": {"context": self}}
         base = self.settings.prefix
         routes: list[Any] = [(f"{base}health", _Health, {"context": self}), (f"{base}metrics", _Metrics)]
-        server = HTTPServer(Application(routes, log_function=lambda _: None, **settings), ssl_options=self.settings.tls())
+        shown = self.settings.tls()
+        server = HTTPServer(Application(routes, log_function=lambda _: None, **settings), ssl_options=shown and shown.context)
         server.add_sockets(listen(self.settings.host, self.settings.port))
         log.info("another pool leads: this one waits at %s", self.settings.own_url, extra={"action": "follows"})
         print(f"forebay-pool waits at {self.settings.own_url}", flush=True)

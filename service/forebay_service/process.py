@@ -21,10 +21,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tornado.httpclient import AsyncHTTPClient
 from tornado.netutil import bind_sockets
 
 from forebay_service.errors import SettingsError
 from forebay_service.settings import ServiceSettings, describe
+from forebay_service.tls import Trust
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 S = TypeVar("S", bound=ServiceSettings)
@@ -133,10 +135,13 @@ def parser(settings: type[ServiceSettings], description: str) -> argparse.Argume
 
 
 def begin(settings: type[S], options: argparse.Namespace, *, managed: bool = True) -> S:
-    """The settings of all sources, with the log set up as they say. Raises SettingsError."""
+    """The settings of all sources, with the log and the trust of Tornado's clients set up as they say. Raises SettingsError."""
     given = {name: value for name, value in vars(options).items() if name in settings.model_fields and value is not None}
     loaded = settings.load(options.config, os.environ, given, managed=managed)
     log_to_stderr(loaded.log_level, loaded.log_format)
+    if loaded.tls_authority is not None:
+        Trust(loaded.tls_authority)
+        AsyncHTTPClient.configure(None, defaults={"ca_certs": str(loaded.tls_authority)})  # each request reads it
     return loaded
 
 

@@ -26,6 +26,7 @@ from pydantic_settings import (
 )
 
 from forebay_service.errors import SettingsError
+from forebay_service.tls import ServerCertificate, is_local, is_open
 
 HUB_VARIABLES = {
     "hub_api_url": "JUPYTERHUB_API_URL",
@@ -61,9 +62,17 @@ class ServiceSettings(BaseModel):
 
     package: ClassVar[str]
     """Of the service: its command is ``python -m PACKAGE``, and its variables begin with ``PACKAGE_`` in capitals."""
+    peers: ClassVar[tuple[str, ...]] = ("hub_api_url",)
+    """The settings that are addresses of other services."""
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     port: int = Field(0, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    tls_certificate: Path | None = Field(None, description="PEM file of this service's certificate and its chain; none: no TLS.")
+    tls_key: Path | None = Field(None, description="PEM file of its private key; none: it is in tls_certificate.")
+    tls_authority: Path | None = Field(
+        None, description="PEM file of the authorities whose certificates other services show; none: those that the system knows."
+    )
+    plaintext: bool = Field(False, description="Whether this service may listen, and reach others, beyond this host without TLS.")
     prefix: Prefix = Field("/", description=PREFIX)
     hub_api_url: str | None = Field(None, pattern="^https?://", description="JupyterHub's API, which tells whose token it is.")
     peers_share: float = Field(
@@ -94,10 +103,34 @@ class ServiceSettings(BaseModel):
         sources += [_Hub(cls.model_fields, environment)] if managed else []
         sources += [_File(path)] if path is not None else []
         try:
-            return cls.model_validate(_merged(sources))
+            found = cls.model_validate(_merged(sources))
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             raise SettingsError(f"{_sentence(first, sources, variables)}; {listed}.") from None
+        found.check_plaintext()
+        return found
+
+    def tls(self) -> ServerCertificate | None:
+        """What this service's listener shows; None without TLS. Raises SettingsError."""
+        return None if self.tls_certificate is None else ServerCertificate(self.tls_certificate, self.tls_key)
+
+    def check_plaintext(self) -> None:
+        """Raises SettingsError where tokens would go over a network in clear, and ``plaintext`` does not say that they may."""
+        if self.plaintext:
+            return
+        if self.tls_certificate is None and not is_local(self.host):
+            raise SettingsError(
+                f"host is {self.host or 'every address'}, which other hosts reach, and this service has no TLS: set tls_certificate and"
+                " tls_key, or plaintext = true where the network is closed to others."
+            )
+        for name in self.peers:
+            given = getattr(self, name)
+            for url in (given,) if isinstance(given, str) else given or ():
+                if is_open(url):
+                    raise SettingsError(
+                        f"{name} is {url}, which is reached over a network without TLS: use https, or set plaintext = true where the"
+                        " network is closed to others."
+                    )
 
 
 class _CommandLine(InitSettingsSource):

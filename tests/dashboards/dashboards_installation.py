@@ -10,6 +10,7 @@ import asyncio
 import os
 import secrets
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -75,7 +76,8 @@ def role_of(name: str) -> str:
 class Hub:
     """Answers as JupyterHub does. ``sign_in_as`` is whose browser comes to the authorization page."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.tokens = {name: secrets.token_hex(16) for name in PEOPLE}
         self.sign_in_as = "acme-member"
         self.codes: dict[str, str] = {}
@@ -94,7 +96,7 @@ class Hub:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hub/api"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}/hub/api"
 
     def token_of_service(self, name: str) -> str:
         """All of them have one."""
@@ -163,7 +165,7 @@ class Hub:
         ]
         sockets = bind_sockets(0, "127.0.0.1")
         self.port = sockets[0].getsockname()[1]
-        server = HTTPServer(Application(routes, log_function=lambda handler: None))
+        server = HTTPServer(Application(routes, log_function=lambda handler: None), ssl_options=self._tls)
         server.add_sockets(sockets)
         ready.set()
         await self._stopped.wait()

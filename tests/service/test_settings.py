@@ -97,7 +97,7 @@ def test_the_first_source_that_gives_a_setting_wins(case: Case, tmp_path: Path, 
 
 
 def test_each_setting_has_its_own_source(case: Case, tmp_path: Path) -> None:
-    path = written(tmp_path, 'port = 1\nprefix = "/file/"\nlog_level = "error"\nhost = "file"\n')
+    path = written(tmp_path, 'port = 1\nprefix = "/file/"\nlog_level = "error"\nhost = "localhost"\n')
     variables = {
         f"{case.prefix}LOG_LEVEL": "warning",
         "JUPYTERHUB_API_URL": "http://127.0.0.1:8081/hub/api",
@@ -106,7 +106,7 @@ def test_each_setting_has_its_own_source(case: Case, tmp_path: Path) -> None:
     }
     loaded = case.settings.load(path, case.needs | variables, {"port": "7"})
     found = (loaded.port, loaded.log_level, loaded.prefix, loaded.hub_api_url, loaded.host)
-    assert found == (7, "warning", "/services/hub/", "http://127.0.0.1:8081/hub/api", "file")
+    assert found == (7, "warning", "/services/hub/", "http://127.0.0.1:8081/hub/api", "localhost")
 
 
 def test_a_service_that_no_hub_manages_does_not_hear_of_one(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
+from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, TraceConfig
 from forebay_service.languages import Text
+from forebay_service.tls import Trust
 from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 
@@ -37,9 +38,16 @@ class Document:
     headers: Mapping[str, str]
 
 
-def open_client() -> ClientSession:
+def open_client(trust: Trust) -> ClientSession:
     """An HTTP client with our bounds; its owner closes it. Made inside an event loop."""
-    return ClientSession(connector=TCPConnector(limit=CONNECTIONS_MAX), trust_env=False)
+
+    async def look(*_: object) -> None:
+        trust.look()
+
+    connections = TraceConfig()
+    connections.on_connection_create_start.append(look)
+    connector = TCPConnector(limit=CONNECTIONS_MAX, ssl=trust.context)
+    return ClientSession(connector=connector, trace_configs=[connections], trust_env=False)
 
 
 class Upstream:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from forebay_wire.messages import Heartbeat
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -35,6 +35,8 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.readings = Readings()
+        text = "Until the certificate ends that this service shows; infinite where it shows none"
+        self.certificate_left = Gauge("forebay_pool_certificate_left_seconds", text, registry=self.registry)
         ProcessCollector(registry=self.registry)
         self._count_leases()
         self._count_faults()
