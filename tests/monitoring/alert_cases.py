@@ -55,6 +55,17 @@ CASES = (
         *("ForebayNotAccepting", "forebay_pool_accepting", "1 0x4", "1 0 1 1 1", 4),
         "the pool opens no lease: its database cannot be written",
     ),
+    *(
+        Case(
+            "ForebayCertificateEnds",
+            {f"forebay_{name}_certificate_left_seconds{{{POOL}}}": "1209599x2"},
+            {f"forebay_{name}_certificate_left_seconds{{{POOL}}}": "1209601 +Inf"},
+            1,
+            "the certificate of forebay-pool at pool:8003 ends in 13d 23h 59m 59s",
+            POOL_LABELS,
+        )
+        for name in ("pool", "billing", "dashboards")
+    ),
     pool(
         *("ForebayBillingUnavailable", "forebay_billing_store_unavailable_total", "0+2x15", "7x15", 12),
         "billing answers some requests with 503",
