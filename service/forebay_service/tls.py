@@ -25,22 +25,22 @@ log = logging.getLogger(__name__)
 
 
 class _Files:
-    """Files, and whether they have changed since the last look."""
+    """Files, and whether they have changed since they were last read."""
 
     def __init__(self, *paths: Path) -> None:
         self._paths = paths
-        self._seen = self._look()
+        self._seen = self._states()
 
     def have_changed(self) -> bool:
-        before, self._seen = self._seen, self._look()
+        before, self._seen = self._seen, self._states()
         return self._seen != before
 
-    def _look(self) -> list[tuple[int, int, int] | None]:
+    def _states(self) -> list[tuple[int, int, int] | None]:
         return [_state(path) for path in self._paths]
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
-    """None where it cannot be looked at."""
+    """None where it is not there, or not to be read."""
     try:
         found = path.stat()
     except OSError:
@@ -102,7 +102,7 @@ def seconds_left(certificate: ServerCertificate | None) -> float:
 class Trust:
     """Whose certificates are good: those of the authorities in a file, or, without one, those of the authorities that the system knows.
 
-    ``context`` is for connections to other services. An authority that is added to the file is trusted once :meth:`look` was called, one
+    ``context`` is for connections to other services. An authority that is added to the file is trusted once :meth:`refresh` was called, one
     that is taken out of it until the next start.
     """
 
@@ -115,7 +115,7 @@ class Trust:
         except OSError as error:
             raise SettingsError(f"tls_authority {authority} cannot be used ({error.strerror or error}): name a PEM file") from None
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Takes up what was added to the file."""
         if self._authority is None or not self._files.have_changed():
             return

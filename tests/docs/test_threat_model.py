@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from forebay_admin.certificates.folder import AUTHORITY
 from forebay_admin.host.units import ACCOUNTS
 from forebay_admin.node.units import NODE
 
@@ -28,7 +29,9 @@ def test_each_certificate_and_key_is_said_to_be_for_something(manual: Any) -> No
     sources = [CHECKOUT / "admin" / "forebay_admin" / path for path in ("host/files.py", "node/head.py", "node/join.py")]
     laid = {name for source in sources for name in re.findall(r"\"([\w-]+\.(?:crt|key))\"", source.read_text(encoding="utf-8"))}
     assert {"server.key", "ca.key", "nodes-ca.key", "node.key"} <= laid
-    assert first_cells(manual.pages[PAGE], "Certificates and secrets") - {"secrets/*.env", "NAME.toml"} == {f"tls/{name}" for name in laid}
+    issued = {f"certificates/{name}.{ending}" for name in (AUTHORITY, "NAME") for ending in ("crt", "key")}
+    said = first_cells(manual.pages[PAGE], "Certificates and secrets") - {"secrets/*.env", "NAME.toml"}
+    assert said == {f"tls/{name}" for name in laid} | issued
 
 
 def test_each_network_policy_is_said_to_be_there_for_something(manual: Any) -> None:

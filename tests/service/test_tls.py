@@ -123,7 +123,7 @@ def test_many_connections_under_way_meet_one_certificate_or_the_other_while_it_i
     asyncio.run(scenario())
 
 
-def test_an_authority_that_is_added_is_trusted_from_the_next_look_on(folder: CertificateFolder, tmp_path: Path) -> None:
+def test_an_authority_that_is_added_is_trusted_once_it_is_read(folder: CertificateFolder, tmp_path: Path) -> None:
     other = CertificateFolder(tmp_path / "other")
     other.make_authority("other")
     trusted = tmp_path / "peers.pem"
@@ -135,12 +135,12 @@ def test_an_authority_that_is_added_is_trusted_from_the_next_look_on(folder: Cer
             with pytest.raises(ssl.SSLCertVerificationError):
                 await Link.open(port, trust)
             trusted.write_bytes(trusted.read_bytes() + (folder.path / "authority.crt").read_bytes())
-            trust.look()
+            trust.refresh()
             link = await Link.open(port, trust)
             assert await link.answers()
             link.close()
             trusted.write_text("nothing")
-            trust.look()
+            trust.refresh()
             (await Link.open(port, trust)).close()
             with pytest.raises(ssl.SSLCertVerificationError, match="IP address mismatch"):
                 await Link.open(port, trust, "10.0.0.5")

@@ -41,11 +41,11 @@ class Document:
 def open_client(trust: Trust) -> ClientSession:
     """An HTTP client with our bounds; its owner closes it. Made inside an event loop."""
 
-    async def look(*_: object) -> None:
-        trust.look()
+    async def refresh(*_: object) -> None:
+        trust.refresh()
 
     connections = TraceConfig()
-    connections.on_connection_create_start.append(look)
+    connections.on_connection_create_start.append(refresh)
     connector = TCPConnector(limit=CONNECTIONS_MAX, ssl=trust.context)
     return ClientSession(connector=connector, trace_configs=[connections], trust_env=False)
 
