@@ -13,10 +13,10 @@ from forebay_service.errors import SettingsError
 from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator, HubAuthenticator, TokenAuthenticator
 from forebay_service.peers.front import FrontServer
+from forebay_service.peers.tls import seconds_left
 from forebay_service.people.memberships import HubPeople, People
 from forebay_service.process import listen, set_when_asked_to_stop
 from forebay_service.routes import rules
-from forebay_service.tls import seconds_left
 from tornado.web import Application
 
 from forebay_billing.http import handler as handler_http

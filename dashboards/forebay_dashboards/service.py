@@ -9,8 +9,8 @@ import signal
 
 from forebay_service.identity import HubAuthenticator
 from forebay_service.peers.front import FrontServer
+from forebay_service.peers.tls import Trust, seconds_left
 from forebay_service.process import listen, set_when_asked_to_stop
-from forebay_service.tls import Trust, seconds_left
 from jupyterhub.httpclient import JupyterHubHTTPClient
 from tornado.web import Application, RedirectHandler
 

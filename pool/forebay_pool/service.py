@@ -22,10 +22,10 @@ from forebay_service.errors import SettingsError
 from forebay_service.handler import BODY_BYTES_CUT
 from forebay_service.identity import Authenticator
 from forebay_service.peers.front import FrontServer
+from forebay_service.peers.tls import seconds_left
 from forebay_service.people.memberships import HubPeople
 from forebay_service.process import listen
 from forebay_service.routes import rules
-from forebay_service.tls import seconds_left
 from forebay_wire.messages import MESSAGE_BYTES_MAX
 from sqlalchemy.exc import SQLAlchemyError
 from tornado.web import Application
@@ -62,7 +62,7 @@ from forebay_pool.store.leadership import Leadership
 from forebay_pool.store.trends import TrendStore
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import FLUSH_SECONDS
-from forebay_pool.views.metrics import Backlog, Metrics, StateCollector
+from forebay_pool.views.metrics import Backlog, Metrics, StateCollector, tell_certificate
 from forebay_pool.views.trends import TrendRecorder
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ class Service:
             log_function=_log_request,
         )
         shown = self.settings.tls()
-        self.metrics.certificate_left.set_function(lambda: seconds_left(shown))
+        tell_certificate(self.metrics.registry, lambda: seconds_left(shown))
         sockets = listen(self.settings.host, self.settings.port)
         sizes = {"max_body_size": BODY_BYTES_CUT, "max_buffer_size": 8 * MESSAGE_BYTES_MAX}
         waits = {"body_timeout": handler_http.BODY_SECONDS_MAX, "idle_connection_timeout": handler_http.IDLE_SECONDS_MAX}

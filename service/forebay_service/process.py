@@ -25,8 +25,8 @@ from tornado.httpclient import AsyncHTTPClient
 from tornado.netutil import bind_sockets
 
 from forebay_service.errors import SettingsError
+from forebay_service.peers.tls import Trust
 from forebay_service.settings import ServiceSettings, describe
-from forebay_service.tls import Trust
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 S = TypeVar("S", bound=ServiceSettings)

@@ -26,7 +26,7 @@ from pydantic_settings import (
 )
 
 from forebay_service.errors import SettingsError
-from forebay_service.tls import ServerCertificate, is_local, is_open
+from forebay_service.peers.tls import ServerCertificate, is_local, is_open
 
 HUB_VARIABLES = {
     "hub_api_url": "JUPYTERHUB_API_URL",

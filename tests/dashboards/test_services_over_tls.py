@@ -19,7 +19,7 @@ from forebay_admin.certificates import signing
 from forebay_admin.certificates.folder import CertificateFolder
 from forebay_dashboards.errors import UpstreamUnavailable
 from forebay_dashboards.upstream.client import Upstream, open_client
-from forebay_service.tls import ServerCertificate, Trust
+from forebay_service.peers.tls import ServerCertificate, Trust
 from websockets.sync.client import connect
 
 SERVICES = ("billing", "pool", "dashboards")

@@ -21,8 +21,8 @@ from forebay_billing.settings import Settings as BillingSettings
 from forebay_dashboards.settings import Settings as DashboardsSettings
 from forebay_pool.settings import Settings as PoolSettings
 from forebay_service.errors import SettingsError
+from forebay_service.peers.tls import ServerCertificate, Trust, seconds_left
 from forebay_service.settings import ServiceSettings
-from forebay_service.tls import ServerCertificate, Trust, seconds_left
 
 WAIT_SECONDS = 30
 LOCAL_URLS = {"POOL_URL": "http://127.0.0.1:8091/", "BILLING_URL": "http://localhost:8712/", "HUB_TOKEN": "secret"}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector, TraceConfig
 from forebay_service.languages import Text
-from forebay_service.tls import Trust
+from forebay_service.peers.tls import Trust
 from pydantic import TypeAdapter, ValidationError
 from yarl import URL
 

@@ -35,8 +35,6 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.readings = Readings()
-        text = "Until the certificate ends that this service shows; infinite where it shows none"
-        self.certificate_left = Gauge("forebay_pool_certificate_left_seconds", text, registry=self.registry)
         ProcessCollector(registry=self.registry)
         self._count_leases()
         self._count_faults()
@@ -186,6 +184,12 @@ class StateCollector(Collector):
         yield from _waiting_families(machine.sessions.values(), self._clock_ns())
         yield from _backlog_families(self._backlog(), self._unix_ns())
         yield from device_families(self._readings, machine.fleet.seats)
+
+
+def tell_certificate(registry: CollectorRegistry, seconds_left: Callable[[], float]) -> None:
+    """Has the registry tell when the certificate ends."""
+    text = "Until the certificate ends that this service shows; infinite where it shows none"
+    Gauge("forebay_pool_certificate_left_seconds", text, registry=registry).set_function(seconds_left)
 
 
 def leader_family(leads: bool) -> GaugeMetricFamily:

@@ -1,1 +1,1 @@
-"""Those who want something of a service: whose turn it is, how much of it is theirs, and who cannot be served."""
+"""Those whom a service speaks with: whose turn it is, how much of it is theirs, who cannot be served, and how each knows the other."""
