@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
+from forebay_service.errors import SettingsError
+from forebay_service.peers.tls import is_open
 from forebay_service.settings import LogLevel, ServiceSettings, check_driver
 from forebay_wire.texts import Name
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -256,6 +258,15 @@ class Settings(ServiceSettings):
     def database(self) -> str:
         """Raises SettingsError, where its driver is missing."""
         return check_driver(self.database_url or f"sqlite:///{self.state_dir.absolute() / 'pool.sqlite'}", "forebay-pool")
+
+    def check_plaintext(self) -> None:
+        """Raises SettingsError, also where workers on other hosts would be reached in clear."""
+        super().check_plaintext()
+        if not self.plaintext and self.launcher == "ray" and self.ray_address != "auto" and is_open(f"http://{self.ray_address}"):
+            raise SettingsError(
+                f"ray_address is {self.ray_address}, a cluster beyond this host, and commands and tensors go to its workers without TLS:"
+                " set plaintext = true where the network is closed to others."
+            )
 
     @property
     def job_limits(self) -> JobLimits:

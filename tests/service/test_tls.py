@@ -202,6 +202,20 @@ def test_a_service_listens_beyond_this_host_with_tls_or_where_it_is_told_to_do_w
         assert load(host=host).host == host
 
 
+def test_a_pool_lends_no_workers_on_other_hosts_in_clear_unless_it_is_told_to() -> None:
+    def load(address: str, **given: str) -> ServiceSettings:
+        given = {"launcher": "ray", "ray_address": address, **given}
+        return PoolSettings.load(None, {f"FOREBAY_POOL_{name.upper()}": value for name, value in given.items()})
+
+    for address in ("10.93.0.1:6379", "head:6379", "[fd00::1]:6379"):
+        with pytest.raises(SettingsError, match=r"ray_address is .*, a cluster beyond this host, .* set plaintext = true"):
+            load(address)
+        assert load(address, plaintext="true").plaintext
+        assert load(address, launcher="local")
+    for address in ("127.0.0.1:6379", "localhost:6379", "auto"):
+        assert load(address)
+
+
 @pytest.mark.parametrize(("settings", "name"), [(settings, name) for settings in NEEDS for name in settings.peers])
 def test_a_service_reaches_no_peer_on_another_host_in_clear(settings: type[ServiceSettings], name: str) -> None:
     def load(url: str, **given: str) -> ServiceSettings:

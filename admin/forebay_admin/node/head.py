@@ -31,6 +31,8 @@ In {settings}/pool.toml, beside what is there:
   ray_address = "{address}:{port}"
   advertise_url = "{url}"
   worker_python = "{python}"
+  plaintext = true
+since commands and tensors go to workers on other hosts in clear, on a network that nobody else is on,
 and a [[devices]] table for each model that nodes have. Then:
   systemctl restart forebay-pool
   forebay node invite NAME ADDRESS --out NAME.toml
