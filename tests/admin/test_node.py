@@ -28,6 +28,8 @@ from forebay_admin.node import invitation as invitations
 from forebay_admin.node.checks import Devices
 from forebay_admin.node.invitation import Invitation, NodeError, Releases
 from forebay_admin.node.view import standing
+from forebay_pool.settings import Settings as PoolSettings
+from forebay_service.errors import SettingsError
 
 ADDRESS, HEAD = "10.93.0.2", "10.93.0.1"
 EXPOSURE_MAX = 2.7
@@ -77,11 +79,28 @@ def test_the_head_gives_a_host_up_that_answers_nothing_after_about_half_a_minute
     assert 25_000 < times * (period_ms + timeout_ms) < 35_000
 
 
+def test_the_pool_of_a_head_reaches_workers_on_other_hosts_and_one_alone_does_not_start_so(root: Path) -> None:
+    """Without what the head writes the pool refuses: nobody would have said that the network is closed to others."""
+    settings, variables = tmp_settings(root), root / "etc" / "forebay" / "secrets" / "pool.env"
+    told = dict(line.replace("'", "").split("=", 1) for line in variables.read_text().splitlines())
+    assert PoolSettings.load(settings, told).plaintext
+    with pytest.raises(SettingsError, match="set plaintext = true"):
+        PoolSettings.load(settings, {name: value for name, value in told.items() if name != "FOREBAY_POOL_PLAINTEXT"})
+    assert main(["admin", "init", "--root", str(root)]) == 0, "init writes the same"
+
+
+def tmp_settings(root: Path) -> Path:
+    """Those of the pool, with what `forebay node head` says."""
+    file = root / "etc" / "forebay" / "pool.toml"
+    file.write_text(f'launcher = "ray"\nray_address = "{HEAD}:6379"\n{file.read_text()}')
+    return file
+
+
 def test_a_second_head_changes_nothing_and_a_host_without_one_invites_nobody(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     capsys.readouterr()
     assert main(["node", "head", "--root", str(root), HEAD]) == 0
-    assert capsys.readouterr().out.startswith("6 files are as they should be.\n")
+    assert capsys.readouterr().out.startswith("7 files are as they should be.\n")
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
     (root / "etc/forebay/tls/nodes-ca.key").unlink()
     assert main(["node", "invite", "--root", str(root), "gpu-1", ADDRESS]) == 1

@@ -103,8 +103,7 @@ class Host:
 
     def files(self) -> dict[Path, Path]:
         """What ``init`` wrote, beside what operators edit, by where a copy of it goes."""
-        drop_in = self.layout.units / "forebay-pool.service.d" / "ray.conf"  # of `forebay node head`
-        units = [path for path in (*self.layout.units.glob("forebay*"), drop_in) if path.is_file()]
+        units = [path for path in (*self.layout.units.glob("forebay*"), self.layout.pool_drop_in) if path.is_file()]
         settings = [path for path in self.layout.settings.rglob("*") if path.is_file() and path.name not in OPERATORS]
         paths = [path for path in (*units, *settings, self.layout.accounts) if path.exists()]
         return {self.folder / "files" / path.relative_to(self.layout.root): path for path in paths}

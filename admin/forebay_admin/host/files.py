@@ -13,7 +13,7 @@ from forebay_admin.certificates import signing
 from forebay_admin.certificates.signing import Pair
 from forebay_admin.host.answers import Answers, InitError, quoted
 from forebay_admin.host.layout import LISTENERS, Layout
-from forebay_admin.host.units import SERVICES, accounts, units, worker_account
+from forebay_admin.host.units import PLAINTEXT, SERVICES, accounts, units, worker_account
 
 PUBLIC, PRIVATE = 0o644, 0o600
 TOKEN_BYTES = 32
@@ -195,6 +195,8 @@ def _secrets(answers: Answers, layout: Layout) -> list[File]:
     pool, billing = (f"{_address(answers, name)}/services/{name}/" for name in ("pool", "billing"))
     found["pool"] |= {"FOREBAY_POOL_SOCKET_DIR": str(layout.sockets), "FOREBAY_POOL_BILLING_URL": billing}
     found["pool"] |= {"FOREBAY_POOL_WORKER_ACCOUNT": json.dumps(worker_account(answers.worker_uids))}
+    if layout.pool_drop_in.exists():  # this host is a cluster's head, maybe since a release that had no such setting
+        found["pool"][PLAINTEXT] = "true"
     found["dashboards"] |= {"JUPYTERHUB_CLIENT_ID": "service-dashboards"}  # as the hub calls it; people sign in to no other
     found["dashboards"] |= {"FOREBAY_DASHBOARDS_POOL_URL": pool, "FOREBAY_DASHBOARDS_BILLING_URL": billing}
     copies = [_given(f"FOREBAY_{name.upper()}_DATABASE_URL", urls.get(name)) for name in ("pool", "billing", "hub")]

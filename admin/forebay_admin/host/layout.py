@@ -35,6 +35,11 @@ class Layout:
         return self.root / "etc" / "systemd" / "system"
 
     @property
+    def pool_drop_in(self) -> Path:
+        """What the pool's unit has beside where this host is the head of a cluster: ``forebay node head`` lays it."""
+        return self.units / "forebay-pool.service.d" / "ray.conf"
+
+    @property
     def accounts(self) -> Path:
         return self.root / "etc" / "sysusers.d" / "forebay.conf"
 

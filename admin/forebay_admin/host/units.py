@@ -15,6 +15,8 @@ Settings = dict[str, str | list[str]]
 """Of a unit's section; a list is a line for each."""
 SERVICES = ("pool", "billing", "dashboards")
 WORKER = "worker"
+PLAINTEXT = "FOREBAY_POOL_PLAINTEXT"
+"""The pool's variable for what goes to workers on other hosts."""
 DEVICES = "@devices"
 """The groups that open this host's accelerators, looked for whenever a unit or a worker starts (``forebay_service.account``)."""
 ACCOUNTS = ("proxy", *SERVICES, WORKER)

@@ -18,6 +18,7 @@ from forebay_admin.host.answers import Answers
 from forebay_admin.host.files import PRIVATE, File
 from forebay_admin.host.init import lay
 from forebay_admin.host.layout import Layout
+from forebay_admin.host.units import PLAINTEXT
 from forebay_admin.node.invitation import Invitation, NodeError, Releases, check_address, check_name
 from forebay_admin.node.units import HEAD, HEAD_PORT, head_unit, pool_drop_in
 
@@ -31,8 +32,6 @@ In {settings}/pool.toml, beside what is there:
   ray_address = "{address}:{port}"
   advertise_url = "{url}"
   worker_python = "{python}"
-  plaintext = true
-since commands and tensors go to workers on other hosts in clear, on a network that nobody else is on,
 and a [[devices]] table for each model that nodes have. Then:
   systemctl restart forebay-pool
   forebay node invite NAME ADDRESS --out NAME.toml
@@ -81,7 +80,7 @@ def pool_url(given: Answers) -> str:
 
 
 def _files(layout: Layout, address: str) -> list[File]:
-    tls = layout.settings / "tls"
+    tls, variables = layout.settings / "tls", layout.settings / "secrets" / "pool.env"
     authority = Pair.read(tls, "nodes-ca") or signing.new_authority(f"nodes at {address}")
     own = Pair.read(tls, "node")
     if own is None or not signing.is_of(own.certificate, address):
@@ -91,9 +90,16 @@ def _files(layout: Layout, address: str) -> list[File]:
         File(tls / "nodes-ca.key", authority.key, PRIVATE),
         File(tls / "node.crt", own.certificate),
         File(tls / "node.key", own.key, PRIVATE),
+        File(variables, _with_plaintext(variables), PRIVATE),
         File(layout.units / f"{HEAD}.service", head_unit(layout, address).encode()),
-        File(layout.units / "forebay-pool.service.d" / "ray.conf", pool_drop_in(layout).encode()),
+        File(layout.pool_drop_in, pool_drop_in(layout).encode()),
     ]
+
+
+def _with_plaintext(variables: Path) -> bytes:
+    """The pool's variables, as ``init`` writes them from now on: workers on other hosts are reached in clear."""
+    content, line = variables.read_bytes(), f"{PLAINTEXT}='true'\n".encode()
+    return content if line in content else content + line
 
 
 def perform_invite(arguments: argparse.Namespace) -> int:
