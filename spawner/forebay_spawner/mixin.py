@@ -68,6 +68,14 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         """,
     )
 
+    authority = Unicode(
+        config=True,
+        help="""PEM file of the authorities whose certificates pool and billing show to this spawner; empty: those that the system knows.
+
+        Servers trust what their own system trusts.
+        """,
+    )
+
     job_cmd = List(
         Unicode(),
         config=True,
@@ -187,7 +195,7 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
         if not self.billing_url:
             return ()
         try:
-            return read_budgets(await _ask(f"{self.billing_url}api/budgets", token))
+            return read_budgets(await self._ask(f"{self.billing_url}api/budgets", token))
         except (HTTPClientError, OSError, ValidationError) as error:
             fields = {"action": "budgets_unread", "user": self.user.name}
             self.log.warning("budgets of %s could not be read: %r", self.user.name, str(error), extra=fields)
@@ -209,11 +217,23 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
     async def _ask_pool(self, path: str, token: str, **request: Any) -> bytes:
         """The body of the pool's answer. Raises PoolUnavailable."""
         try:
-            return await _ask(self.pool_url + path, token, **request)
+            return await self._ask(self.pool_url + path, token, **request)
         except HTTPClientError as error:
             raise PoolUnavailable(Text("it answered %(answer)s", answer=f"{error.code} {error.message}")) from None
         except OSError as error:
             raise PoolUnavailable(as_sent(error.strerror or str(error))) from None
+
+    async def _ask(self, url: str, token: str, **request: Any) -> bytes:
+        asked = HTTPRequest(
+            url,
+            headers={"Authorization": f"token {token}"},
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            request_timeout=REQUEST_TIMEOUT_SECONDS,
+            ca_certs=self.authority or None,
+            **request,
+        )
+        body: bytes = (await AsyncHTTPClient().fetch(asked)).body
+        return body
 
     async def _admit(self) -> str:
         offers, choice = await asyncio.gather(self._ask_offers(self.api_token), self._ask_choice(self.api_token))
@@ -235,18 +255,6 @@ class VirtualGpuMixin(Configurable):  # type: ignore[misc]  # traitlets is not f
                 Text("%(name)s belongs to no tenant that would pay for a device; ask an operator to add it to one.", name=name)
             )
         return tenant
-
-
-async def _ask(url: str, token: str, **request: Any) -> bytes:
-    asked = HTTPRequest(
-        url,
-        headers={"Authorization": f"token {token}"},
-        connect_timeout=CONNECT_TIMEOUT_SECONDS,
-        request_timeout=REQUEST_TIMEOUT_SECONDS,
-        **request,
-    )
-    body: bytes = (await AsyncHTTPClient().fetch(asked)).body
-    return body
 
 
 def _leave_to_start(_spawner: object, _options: object) -> None:

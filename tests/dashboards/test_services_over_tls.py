@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -20,6 +21,7 @@ from forebay_admin.certificates.folder import CertificateFolder
 from forebay_dashboards.errors import UpstreamUnavailable
 from forebay_dashboards.upstream.client import Upstream, open_client
 from forebay_service.peers.tls import ServerCertificate, Trust
+from forebay_spawner.local import LocalVirtualGpuSpawner
 from websockets.sync.client import connect
 
 SERVICES = ("billing", "pool", "dashboards")
@@ -185,3 +187,22 @@ def test_a_program_trusts_no_pool_of_another_authority(cloud: Installation, tmp_
     trust.load_verify_locations(other.path / "authority.crt")
     with pytest.raises(ssl.SSLCertVerificationError):
         connect(cloud.urls["pool"].replace("https", "wss") + "api/session", ssl=trust)
+
+
+def test_the_spawn_page_asks_a_pool_and_a_billing_whose_authority_it_is_told_and_no_others(
+    cloud: Installation, authority: Path, tmp_path: Path
+) -> None:
+    other = CertificateFolder(tmp_path)
+    other.make_authority("other")
+    user = SimpleNamespace(
+        name="acme-member",
+        groups=[SimpleNamespace(name="tenant-acme")],
+        url="/user/acme-member/",
+        new_api_token=lambda **_: cloud.hub.tokens["acme-member"],
+    )
+    urls = {"pool_url": cloud.urls["pool"], "billing_url": cloud.urls["billing"]}
+    for trusted, shown in ((authority, True), (other.path / "authority.crt", False)):
+        spawner = LocalVirtualGpuSpawner(user=user, hub=SimpleNamespace(public_host=""), authority=str(trusted), **urls)
+        form = asyncio.run(spawner.flavor_form())
+        assert ("dev.1gb" in form and "cannot be asked" not in form and "Billing does not answer" not in form) == shown
+        assert ("cannot be asked right now" in form) != shown
