@@ -77,6 +77,13 @@ void set_lease_callback(py::object callback) {
   }
 }
 
+void set_cut_callback(py::object callback) {
+  auto* kept = new py::object(std::move(callback));  // for good, as above
+  for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
+    Handover(CommandStream::of(device)).tell_cuts([kept, device] { call_python([kept, device] { (*kept)(static_cast<int>(device)); }); });
+  }
+}
+
 py::dict memory(int device) {
   const auto use = memory_use(stream_of(device).device());
   return py::dict("allocated"_a = use.allocated, "peak"_a = use.peak, "allocations"_a = use.allocations, "frees"_a = use.frees, "alive"_a = use.alive);
@@ -174,6 +181,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("current_device", [] { return static_cast<int>(forebay::current_device()); });
   module.def("set_device", [](int index) { forebay::set_current_device(static_cast<c10::DeviceIndex>(index)); });
   module.def("set_lease_callback", &forebay::set_lease_callback);
+  module.def("set_cut_callback", &forebay::set_cut_callback);
   module.def("connect", &forebay::connect, py::arg("address"), py::arg("ticket"), device);
   module.def("open_known_calls", [](const std::string& path) { forebay::KnownCalls::get().open(path); }, py::arg("path"));
   module.def("save_known_calls", [] { forebay::KnownCalls::get().save(); });

@@ -139,6 +139,9 @@ def current_device() -> int:
 def set_device(index: int, /) -> None:
     """Makes a device the thread's current one. Raises RuntimeError where there is none."""
 
+def set_cut_callback(callback: Callable[[int], None], /) -> None:
+    """``callback(device)`` is called, in a thread of its own, when a connection broke and its worker is not reached for a while."""
+
 def set_lease_callback(callback: Callable[[int], None], /) -> None:
     """``callback(device)`` is called from the thread that recorded work for the device while no lease is open for it.
 

@@ -110,6 +110,7 @@ class VirtualDevices:
         """Takes over the CUDA key and follows cells, forks and the end of the process; a shell's presenter shows what the devices do."""
         _C.install(len(self._flavors))
         _C.set_lease_callback(self.acquire)
+        _C.set_cut_callback(self.tell_cut)
         shell = running_shell()
         if shell is not None:
             if presenter_of is not None:
@@ -135,6 +136,10 @@ class VirtualDevices:
             raise error.with_traceback(None) from error.__cause__
         finally:
             self._stay_if_ended()
+
+    def tell_cut(self, index: int) -> None:
+        """The worker of a device has not been reached for a while."""
+        self._new_line().warn("the connection to the worker broke; reconnecting")
 
     def _give_way(self, waiting: int) -> None:
         """Gives the leases of the other devices back, once what is recorded for them is done.

@@ -212,6 +212,7 @@ class Service:
             self.settings.resume_seconds and self.settings.outage_seconds,
             self.settings.worker_log_level,
             self._make_spill_dir(),
+            self.settings.reconnect_seconds,
             self.settings.user_kernels,
         )
 

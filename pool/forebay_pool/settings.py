@@ -180,6 +180,12 @@ class Settings(ServiceSettings):
     resume_seconds: float = Field(
         60.0, ge=0, le=86_400, description="How long a worker or client without its link is waited for, over a restart too; 0: not at all."
     )
+    reconnect_seconds: float = Field(
+        120.0,
+        ge=0,
+        le=86_400,
+        description="How long a worker on another host waits for a client whose connection broke; 0: the session ends with the connection.",
+    )
     replay_seconds_max: float = Field(
         60.0,
         ge=0,

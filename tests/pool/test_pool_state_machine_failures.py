@@ -9,6 +9,7 @@ import pytest
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import (
+    SessionAway,
     SessionDismissed,
     SessionLeft,
     SessionParked,
@@ -525,3 +526,45 @@ def test_a_session_whose_worker_dies_while_it_rests_goes_on_with_its_next_lease(
     session = w.machine.sessions["s"]
     assert (session.state, session.worker, session.request) == ("idle", None, None)
     assert isinstance(w.last("s"), wire.WorkerLost)
+
+
+def test_a_client_whose_connection_to_its_worker_breaks_is_waited_for(world: Make) -> None:
+    w = world(resume_seconds=60.0)
+    worker = w.lease("s")
+    w.worker(worker, wire.ClientCut(back=False))
+    w.wait(30)
+    w.tick()
+    assert w.machine.sessions and w.machine.sessions["s"].lease is not None
+    w.worker(worker, wire.ClientCut(back=True))
+    w.do(SessionAway("s"))
+    w.wait(30)
+    w.tick()
+    assert w.machine.sessions["s"].lease is not None, "its worker has a connection to it"
+
+
+@pytest.mark.parametrize("worker_first", [True, False])
+def test_a_client_with_neither_link_nor_connection_gives_its_lease_back_and_its_session_ends_soon(world: Make, worker_first: bool) -> None:
+    w = world(resume_seconds=60.0)
+    worker = w.lease("s")
+    w.wait(1)
+    steps = [lambda: w.worker(worker, wire.ClientCut(back=False)), lambda: w.do(SessionAway("s"))]
+    for step in steps if worker_first else reversed(steps):
+        step()
+    assert isinstance(w.ordered(worker)[-1], wire.Close)
+    w.wait(4)
+    w.tick()
+    assert "s" in w.machine.sessions, "both may have been cut off for a moment"
+    w.wait(2)
+    w.tick()
+    assert not w.machine.sessions and w.ordered(worker)[-1] == wire.End()
+    assert w.records[0].duration_ns <= 6 * SECOND
+
+
+def test_a_worker_that_comes_back_says_that_its_client_is_away(world: Make) -> None:
+    w = world(resume_seconds=60.0)
+    worker = w.lease("s")
+    w.do(WorkerAway(worker))
+    resumed = {"address": "tcp:h:1", "session": "s", "epoch": 1, "ended": None, "starved": False, "client_gone": False, "memory_bytes": 0}
+    w.worker(worker, wire.ResumeWorker(worker=worker, parked_bytes=None, client_away=True, **resumed))
+    w.do(SessionAway("s"))
+    assert isinstance(w.ordered(worker)[-1], wire.Close)

@@ -27,3 +27,8 @@ def test_random_and_damaged_bytes_never_lead_out_of_the_frame(tmp_path: Path, fu
 def test_client_and_worker_expect_the_same_of_programs_that_loop_and_stray(tmp_path: Path, full_sweep: bool) -> None:
     (programs,) = numbers_of("fuzz_traces.cpp", tmp_path, SECONDS_FULL if full_sweep else SECONDS)
     assert programs > 100
+
+
+def test_what_two_sides_say_over_connections_that_break_is_read_once_and_in_order(tmp_path: Path, full_sweep: bool) -> None:
+    breaks, refused = numbers_of("fuzz_resumption.cpp", tmp_path, SECONDS_FULL if full_sweep else SECONDS)
+    assert breaks > 5 and refused > 5

@@ -439,6 +439,12 @@ class ResumeWorker(Message):
     """What it may hold on its device, as it was told last."""
     ticket: Ticket | None = None
     """Of :class:`Assign`: proves to a pool that does not know of it that one before gave it this session."""
+    client_away: bool = False
+    """As :class:`ClientCut` said."""
+
+    def encode(self) -> str:
+        """Without a field that pools of a former release do not know, where it says nothing."""
+        return self.model_dump_json(exclude=None if self.client_away else {"client_away"})
 
 
 class Assigned(Message):
@@ -534,8 +540,15 @@ class Closed(Message):
     """For how long nothing had been executed."""
 
 
+class ClientCut(Message):
+    """The client's connection broke, and the worker waits for it (``--reconnect-seconds``); or it is back over another one."""
+
+    type: Literal["client_cut"] = "client_cut"
+    back: bool
+
+
 class ClientGone(Message):
-    """The client's connection ended: its process is gone."""
+    """The client's connection ended: its process is gone, or did not come back in time."""
 
     type: Literal["client_gone"] = "client_gone"
 
@@ -646,6 +659,7 @@ FromWorker = Annotated[
     | Waiting
     | Working
     | Closed
+    | ClientCut
     | ClientGone,
     Field(discriminator="type"),
 ]

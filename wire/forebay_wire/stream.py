@@ -25,6 +25,7 @@ from forebay_wire._stream import (
     Writer,
 )
 from forebay_wire.gang_work import get_gang_work, put_gang_work
+from forebay_wire.greetings import get_greeting, put_greeting
 from forebay_wire.images import OPCODES as IMAGE_OPCODES
 from forebay_wire.images import (
     ImageBytes,
@@ -84,6 +85,8 @@ from forebay_wire.vocabulary import (
     Refused,
     Reply,
     Resize,
+    Resume,
+    Resumed,
     Segment,
     Segments,
     Settings,
@@ -162,6 +165,8 @@ __all__ = [
     "Refused",
     "Reply",
     "Resize",
+    "Resume",
+    "Resumed",
     "Segment",
     "Segments",
     "Settings",
@@ -250,12 +255,8 @@ class CommandWriter:
         """Appends a command. Raises WireError for a template that was not defined or bindings that do not fit it."""
         out = self._out
         match command:
-            case Hello() | Fetch():
-                out.u8(1 if isinstance(command, Hello) else 19)
-                out.raw(command.magic.to_bytes(4, "little"))
-                out.varint(command.version)
-                out.raw(command.ticket)
-                out.string(command.torch)
+            case Hello() | Fetch() | Resume():
+                put_greeting(out, command)
             case Operator():
                 out.u8(2)
                 out.string(command.name)
@@ -451,11 +452,8 @@ class CommandReader:
     def _command(self, reader: Reader) -> Command:
         opcode = reader.u8()
         match opcode:
-            case 1 | 19:
-                magic = int.from_bytes(reader.raw(4), "little")
-                version = reader.varint()
-                ticket, torch = reader.raw(_stream.TICKET_BYTES), _text(reader)
-                return Hello(ticket, torch, version, magic) if opcode == 1 else Fetch(ticket, torch, version, magic)
+            case 1 | 19 | 38:
+                return get_greeting(opcode, reader)
             case 2:
                 return Operator(_text(reader), _text(reader), reader.u64())
             case 3:
@@ -567,6 +565,10 @@ def encode_reply(reply: Reply) -> bytes:
                 out.string(text)
             out.varint(reply.memory_limit_bytes)
             out.string(reply.no_kernels)
+            if reply.grace_ms:
+                out.varint(reply.grace_ms)
+        case Resumed():
+            put_numbers(out, 83, reply.received)
         case Refused():
             out.u8(66)
             out.string(reply.message)
@@ -637,7 +639,10 @@ def _reply(reader: Reader) -> Reply:
     opcode = reader.u8()
     match opcode:
         case 65:
-            return Welcome(reader.varint(), _text(reader), _text(reader), _text(reader), reader.varint(), _text(reader))
+            words = (reader.varint(), _text(reader), _text(reader), _text(reader), reader.varint(), _text(reader))
+            return Welcome(*words, 0 if reader.done() else reader.varint())
+        case 83:
+            return Resumed(reader.varint())
         case 66:
             return Refused(_text(reader, _stream.MESSAGE_BYTES_MAX))
         case 67:

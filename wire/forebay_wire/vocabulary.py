@@ -7,7 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from forebay_wire import _stream
-from forebay_wire._stream import MAGIC, VERSION
+from forebay_wire.greetings import Fetch, Hello, Resume, Resumed
 from forebay_wire.images import ImageReply
 
 RANDOM = 1
@@ -152,14 +152,6 @@ class View(NamedTuple):
 
 Binding = View | int | float | complex | tuple[float, ...]
 """A tensor's view, a number's value, a double list's values, or (for an output) a storage id."""
-
-
-@dataclass(frozen=True)
-class Hello:
-    ticket: bytes
-    torch: str
-    version: int = VERSION
-    magic: int = MAGIC
 
 
 @dataclass(frozen=True)
@@ -312,16 +304,6 @@ class Leave:
     """The session moves to another worker; ends the stream. Answered by :class:`Done`."""
 
     request: int
-
-
-@dataclass(frozen=True)
-class Fetch:
-    """In place of a :class:`Hello`, of the worker that a session moves to; answered by the image (:mod:`forebay_wire.images`)."""
-
-    ticket: bytes
-    torch: str
-    version: int = VERSION
-    magic: int = MAGIC
 
 
 @dataclass(frozen=True)
@@ -498,6 +480,7 @@ StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Heard |
 Command = (
     Hello
     | Fetch
+    | Resume
     | Operator
     | DefineTemplate
     | Call
@@ -526,6 +509,8 @@ class Welcome:
     memory_limit_bytes: int
     no_kernels: str
     """Why it takes no kernels of programs; empty: it does."""
+    grace_ms: int = 0
+    """How long it waits for a client whose connection broke."""
 
 
 @dataclass(frozen=True)
@@ -687,4 +672,4 @@ class Door:
     ticket: bytes
 
 
-Reply = Door | Welcome | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | GangWork | ImageReply
+Reply = Door | Welcome | Resumed | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | GangWork | ImageReply

@@ -49,6 +49,10 @@ std::string kind_name(Event::Kind kind) {
       return "working";
     case Event::Kind::kClosed:
       return "closed";
+    case Event::Kind::kClientAway:
+      return "client_away";
+    case Event::Kind::kClientBack:
+      return "client_back";
     case Event::Kind::kClientGone:
       return "client_gone";
     case Event::Kind::kRefused:
@@ -173,12 +177,12 @@ MakeGraph graph_maker(const py::object& make) {
 
 std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads,
                                     std::string spill_directory, const std::vector<std::pair<std::string, std::string>>& others, const std::string& homes,
-                                    Device::LimitMemory limit_memory, const py::object& make_graph) {
+                                    Device::LimitMemory limit_memory, const py::object& make_graph, double reconnect_seconds) {
   install_host_limit();
   std::vector<RankAddress> addresses;
   for (const auto& [other, ticket] : others) addresses.push_back({other, ticket_of(ticket)});
   return std::make_unique<Server>(Device(std::move(kind), index, std::move(model), std::move(limit_memory), graph_maker(make_graph)), address, threads, std::move(spill_directory), std::move(addresses),
-                                  homes_of(homes));
+                                  homes_of(homes), reconnect_seconds);
 }
 
 }  // namespace
@@ -190,7 +194,7 @@ PYBIND11_MODULE(_executor, module) {
   using release = py::call_guard<py::gil_scoped_release>;
   py::class_<Server>(module, "Server")
       .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory"),
-           py::arg("others"), py::arg("homes"), py::arg("limit_memory"), py::arg("make_graph"))
+           py::arg("others"), py::arg("homes"), py::arg("limit_memory"), py::arg("make_graph"), py::arg("reconnect_seconds") = 0.0)
       .def_property_readonly("address", &Server::address)
       .def_property_readonly("event_descriptor", [](Server& self) { return self.mailbox().event_descriptor(); })
       .def("assign",

@@ -36,6 +36,7 @@ OTHERS_VARIABLE = "FOREBAY_OTHER_TICKETS"
 CLIENT_VARIABLE = "FOREBAY_URL"
 DEFAULT_DEVICE = "cpu:0"
 PR_SET_PDEATHSIG = 1
+RECONNECT_SECONDS_MAX = 86_400
 STOP_SECONDS_MAX = 5.0
 """How long the executor may take to reach its next command boundary when the worker must go."""
 
@@ -72,6 +73,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--resume-seconds", metavar="S", type=float, default=0.0, help="live on for so long without a pool (default: 0, end with the pool)"
     )
+    back = "a client over TCP whose connection breaks is waited for so long (default: 0, not at all)"
+    result.add_argument("--reconnect-seconds", metavar="S", type=float, default=0.0, help=back)
     result.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     return result
 
@@ -149,7 +152,7 @@ def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argp
     limit_memory = functools.partial(pytorch.limit_accelerator_memory, device)
     graphs = None if os.environ.get(compile_queue.SWITCH) == "0" else device_graphs.maker_of(device)
     try:
-        return cast("Server", executor.Server(device.kind, device.index, device.model, *where, limit_memory, graphs))
+        return cast("Server", executor.Server(device.kind, device.index, device.model, *where, limit_memory, graphs, options.reconnect_seconds))
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
 
@@ -221,6 +224,8 @@ def check(options: argparse.Namespace) -> None:
         raise WorkerError(f"--threads {options.threads}: at least one is needed")
     if not 0 <= options.resume_seconds < math.inf:
         raise WorkerError(f"--resume-seconds {options.resume_seconds}: a number of seconds is needed, 0 for none")
+    if not 0 <= options.reconnect_seconds <= RECONNECT_SECONDS_MAX:
+        raise WorkerError(f"--reconnect-seconds {options.reconnect_seconds}: a number of seconds up to a day is needed, 0 for none")
     if not options.compile_after >= 0:
         raise WorkerError(f"--compile-after {options.compile_after}: a number of seconds is needed, 0 for at once")
     if options.memory is not None and options.memory < 1:

@@ -27,6 +27,7 @@ class Server:
         homes: str,
         limit_memory: Callable[[int], None],
         make_graph: Callable[[], DeviceGraph] | None,
+        reconnect_seconds: float = 0.0,
     ) -> None: ...
     def assign(
         self, ticket: bytes, limit_bytes: int, idle_release_seconds: float, source: tuple[str, bytes] | None = None

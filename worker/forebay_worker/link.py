@@ -80,6 +80,8 @@ def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWo
             return messages.Working(epoch=epoch)
         case "closed":
             return messages.Closed(epoch=epoch, memory_bytes=memory_bytes, idle_ns=number, energy_mj=energy_mj)
+        case "client_away" | "client_back":
+            return messages.ClientCut(back=kind == "client_back")
         case "client_gone":
             return messages.ClientGone()
     return None
@@ -105,6 +107,7 @@ class Standing:
     ended: tuple[int, Literal["drained", "idle"], int, int] | None = None
     """The last lease that is over: its epoch, why, for how long it was idle, and when it ended, in monotonic nanoseconds."""
     starved: bool = False
+    client_away: bool = False
     client_gone: bool = False
     parked_bytes: int | None = None
     assigned: bool = False
@@ -138,6 +141,8 @@ class Standing:
                 self.parked_bytes = None
             case "left":
                 self.epoch, self.left = None, left_of(event)
+            case "client_away" | "client_back":
+                self.client_away = kind == "client_away"
             case "client_gone":
                 self.client_gone = True
 
@@ -292,6 +297,7 @@ class WorkerLink:
             epoch=standing.epoch,
             ended=ended,
             starved=standing.starved,
+            client_away=standing.client_away,
             client_gone=standing.client_gone,
             memory_bytes=self._executor.statistics()[1],
             parked_bytes=standing.parked_bytes,

@@ -2,14 +2,10 @@
 
 #include <c10/util/Exception.h>
 #include <linux/sockios.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,74 +18,54 @@
 namespace forebay {
 namespace {
 
-constexpr int kConnectMs = 10'000;
+constexpr std::chrono::milliseconds kConnectPatience(10'000);
 
 bool is_full() { return errno == EAGAIN || errno == EWOULDBLOCK; }
-
-int connect_unix(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  TORCH_CHECK(path.size() < sizeof(address.sun_path), "the worker's socket path is longer than ", sizeof(address.sun_path), " bytes: ", path);
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  TORCH_CHECK(fd >= 0, "cannot create a socket: ", std::strerror(errno));
-  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
-    const int error = errno;
-    ::close(fd);
-    TORCH_CHECK(false, "the worker at unix:", path, " cannot be reached: ", std::strerror(error));
-  }
-  return fd;
-}
-
-int connect_tcp(const std::string& host, const std::string& port) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  const int status = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  TORCH_CHECK(status == 0, "the worker's host ", host, " cannot be found: ", ::gai_strerror(status));
-  int fd = -1, error = 0;
-  for (const addrinfo* entry = found; entry != nullptr && fd < 0; entry = entry->ai_next) {
-    fd = ::socket(entry->ai_family, entry->ai_socktype | SOCK_CLOEXEC, entry->ai_protocol);
-    if (fd < 0) continue;
-    const timeval limit{kConnectMs / 1000, 0};
-    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-    if (::connect(fd, entry->ai_addr, entry->ai_addrlen) != 0) {
-      error = errno;
-      ::close(fd);
-      fd = -1;
-    }
-  }
-  ::freeaddrinfo(found);
-  TORCH_CHECK(fd >= 0, "the worker at tcp:", host, ":", port, " cannot be reached: ", std::strerror(error));
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  return fd;
-}
-
-int connect_address(const std::string& address) {
-  if (address.rfind("unix:", 0) == 0) return connect_unix(address.substr(5));
-  const size_t colon = address.rfind(':');
-  TORCH_CHECK(address.rfind("tcp:", 0) == 0 && colon > 4, "a worker's address is unix:PATH or tcp:HOST:PORT, not ", address);
-  return connect_tcp(address.substr(4, colon - 4), address.substr(colon + 1));
-}
 
 }  // namespace
 
 void Connection::open(const std::string& address) {
   close();
-  socket_ = connect_address(address);
+  link_.reset();
+  is_tcp_ = address.rfind("tcp:", 0) == 0;
+  if (address.rfind("unix:", 0) == 0) {
+    socket_ = connect_unix(address.substr(5));
+    return;
+  }
+  const size_t colon = address.rfind(':');
+  TORCH_CHECK(is_tcp_ && colon > 4, "a worker's address is unix:PATH or tcp:HOST:PORT, not ", address);
+  tcp_address_ = TcpAddress(address.substr(4));
+  const int fd = tcp_address_.connect(kConnectPatience, check_signals);
+  TORCH_CHECK(fd >= 0, "the worker at ", address, " cannot be reached: ", std::strerror(errno));
+  socket_ = fd;
+  greeting_ = true;
+}
+
+void Connection::greeted(const std::string& ticket, std::chrono::milliseconds grace) {
+  greeting_ = false;
+  if (is_tcp_ && grace.count() > 0) link_.begin(socket_.exchange(-1), {tcp_address_, ticket, grace});
 }
 
 void Connection::close() {
+  if (link_.is_on()) link_.stop("it was closed");
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
+  greeting_ = false;
 }
 
 void Connection::shut_down() {
+  if (link_.is_on()) link_.stop("it was closed");
   const int fd = socket_.load();
   if (fd >= 0) ::shutdown(fd, SHUT_RDWR);
 }
 
+void Connection::forked() {
+  link_.forked();
+  close();
+}
+
 std::optional<size_t> Connection::send(const uint8_t* data, size_t bytes) {
+  if (link_.is_on()) return send_resumably(data, bytes);
   const ssize_t count = ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (count < 0 && is_full()) return std::nullopt;
   if (count < 0 && errno != EINTR) lose(std::strerror(errno));
@@ -98,7 +74,22 @@ std::optional<size_t> Connection::send(const uint8_t* data, size_t bytes) {
   return static_cast<size_t>(count);
 }
 
+std::optional<size_t> Connection::send_resumably(const uint8_t* data, size_t bytes) {
+  const auto count = link_.send(data, bytes);
+  if (count) {
+    counters_.bytes_sent.fetch_add(*count, std::memory_order_relaxed);
+  } else if (const auto why = link_.over()) {
+    lose(*why);
+  }
+  return count;
+}
+
 ssize_t Connection::receive(uint8_t* target, size_t bytes) {
+  if (link_.is_on()) {
+    const ssize_t count = link_.receive(target, bytes);
+    if (count > 0) counters_.bytes_received.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
+    return count;
+  }
   iovec part{target, bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
   msghdr message{};
@@ -120,6 +111,12 @@ ssize_t Connection::receive(uint8_t* target, size_t bytes) {
 int Connection::take_descriptor() { return std::exchange(descriptor_, -1); }
 
 void Connection::wait(short events) {
+  if (link_.is_on()) {
+    link_.wait(events);
+    check_signals();
+    if (const auto why = link_.over()) lose(*why);
+    return;
+  }
   pollfd entry{socket_, events, 0};
   const int ready = ::poll(&entry, 1, kPollMs);
   if (ready < 0 && errno != EINTR) lose(std::strerror(errno));
@@ -129,6 +126,7 @@ void Connection::wait(short events) {
 }
 
 bool Connection::has_unread() const {
+  if (link_.is_on()) return link_.has_unread();
   int unread = 0;
   return ::ioctl(socket_, SIOCOUTQ, &unread) == 0 && unread > 0;
 }
@@ -139,6 +137,7 @@ void Connection::check_alive() {
 }
 
 void Connection::end(const std::string& reason, bool gone) {
+  if (greeting_ && gone) throw GreetingCut(reason);
   fail_(reason, gone);
   TORCH_CHECK(false, "the connection to the worker broke (", reason, ")");
 }

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,12 +12,19 @@
 #include <stdexcept>
 #include <string>
 
+#include "link/address.h"
+#include "link/resumable_link.h"
 #include "stream/session_state.h"
 
 namespace forebay {
 
 // The connection broke, and the session goes on at another worker: whoever waits for an answer gets it from there.
 struct LinkBroken : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A connection over TCP broke before both sides had greeted each other: nothing was sent, and it may be made again.
+struct GreetingCut : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
@@ -29,9 +37,16 @@ class Connection {
 
   // Throws if nothing answers at the address (unix:PATH or tcp:HOST:PORT). Closes an earlier socket.
   void open(const std::string& address);
+  // The worker has said that it is there, and for how long it keeps the session where the connection breaks.
+  void greeted(const std::string& ticket, std::chrono::milliseconds grace);
   void close();
+  // Before `close`, of a session that leaves the worker.
+  void say_bye() { link_.say_bye(); }
   // Ends the connection and leaves the socket open: threads that wait for it wake up.
   void shut_down();
+  // In a forked child.
+  void forked();
+  ResumableLink& link() { return link_; }
 
   // The number of bytes that the socket took; 0 after an interrupt. Nothing if the socket is full.
   std::optional<size_t> send(const uint8_t* data, size_t bytes);
@@ -52,11 +67,16 @@ class Connection {
   [[noreturn]] void lose(const std::string& reason) { end(reason, true); }
 
  private:
+  std::optional<size_t> send_resumably(const uint8_t* data, size_t bytes);
   [[noreturn]] void end(const std::string& reason, bool gone);
 
   StreamCounters& counters_;
   const Fail fail_;
   std::atomic<int> socket_{-1};
+  bool is_tcp_ = false;
+  bool greeting_ = false;  // over TCP, and nothing else was said
+  TcpAddress tcp_address_;
+  ResumableLink link_;   // has the socket, once both sides have greeted each other over TCP
   int descriptor_ = -1;  // guarded by the receiver's lock
 };
 

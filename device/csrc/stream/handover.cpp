@@ -4,12 +4,15 @@
 #include <c10/util/ScopeExit.h>
 #include <poll.h>
 
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "base/profile.h"
 #include "base/publication.h"
 #include "base/python.h"
 #include "base/settings.h"
+#include "base/waiting.h"
 #include "stream/frames.h"
 #include "stream/handshake.h"
 
@@ -17,6 +20,12 @@ namespace forebay {
 
 using wire::Command;
 using wire::Reply;
+
+namespace {
+
+constexpr std::chrono::seconds kGreetingPatience(10);
+
+}  // namespace
 
 Welcome Handover::connect(const std::string& address, const std::string& ticket) {
   TORCH_CHECK(ticket.size() == wire::kTicketBytes, "a ticket has ", wire::kTicketBytes, " bytes, not ", ticket.size());
@@ -26,8 +35,6 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket)
   const auto kept = c10::make_scope_exit([this] {  // what this worker answered counts once it has taken the session over
     if (stream_.session_.broken) stream_.receiver_.set_answered(answered_);
   });
-  stream_.connection_.open(address);
-  stream_.sender_.begin();
   if (!stream_.session_.away) {
     stream_.sender_.clear();
     stream_.downloads_.clear();
@@ -35,19 +42,8 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket)
     stream_.shared_.unmap();
     stream_.journal_.begin(asks_for_libraries() ? 0 : stream_.journal_bytes_max_.load());  // which of them run is a matter of their times
     stream_.receiver_.begin(stream_.generation(), stream_.journal_.is_whole());
-  } else {
-    stream_.receiver_.resume();
   }
-  Welcome welcome;
-  try {
-    send_hello(stream_.sender_, ticket);
-    receive_welcome(stream_.receiver_, [&](wire::Reader& body) {
-      welcome = {body.string(), body.string(), body.string(), body.varint(), body.done() ? "the worker's release takes none" : body.string()};
-    });
-  } catch (...) {
-    stream_.connection_.close();
-    throw;
-  }
+  const Welcome welcome = greet(address, ticket);
   const uint64_t kind = std::hash<std::string>()(welcome.torch + " " + welcome.kind + " " + welcome.model);
   if (stream_.session_.broken && kind != stream_.worker_.kind) give_up("the worker is gone, and a device of another model (" + welcome.model + ") might round otherwise");
   stream_.worker_.is_cpu = welcome.kind == "cpu";
@@ -70,6 +66,34 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket)
   return welcome;
 }
 
+// A worker that is reached is greeted again where the connection breaks before it has answered: it was told nothing else.
+Welcome Handover::greet(const std::string& address, const std::string& ticket) {
+  const auto until = std::chrono::steady_clock::now() + kGreetingPatience;
+  for (;;) {
+    stream_.connection_.open(address);
+    stream_.sender_.begin();
+    stream_.receiver_.resume();
+    Welcome welcome;
+    std::chrono::milliseconds grace{};
+    try {
+      send_hello(stream_.sender_, ticket);
+      receive_welcome(stream_.receiver_, [&](wire::Reader& body) {
+        welcome = {body.string(), body.string(), body.string(), body.varint(), body.done() ? "the worker's release takes none" : body.string()};
+        grace = std::chrono::milliseconds(body.done() ? 0 : body.bounded(wire::kGraceMsMax, "a worker's grace"));
+      });
+      stream_.connection_.greeted(ticket, grace);
+      return welcome;
+    } catch (const GreetingCut& cut) {
+      stream_.connection_.close();
+      TORCH_CHECK(std::chrono::steady_clock::now() < until, "the connection to the worker broke (", cut.what(), ")");
+      std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
+    } catch (...) {
+      stream_.connection_.close();
+      throw;
+    }
+  }
+}
+
 bool Handover::leave() {
   const WithoutGil free;
   const std::lock_guard receive_lock(stream_.receiver_.mutex());
@@ -79,6 +103,7 @@ bool Handover::leave() {
   stream_.sender_.flush(Wait::kYes);
   stream_.receiver_.receive(request, [](Reply, wire::Reader&) {});
   const std::lock_guard send_lock(stream_.sender_.mutex());
+  stream_.connection_.say_bye();
   stream_.connection_.close();
   stream_.downloads_.drop();
   stream_.shared_.unmap();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@ class Handover {
  public:
   explicit Handover(CommandStream& stream) : stream_(stream), answered_(stream.receiver_.answered()) {}
 
+  // `tell` is called when the connection to the worker broke and it has not been reached for a while.
+  void tell_cuts(std::function<void()> tell) { stream_.connection_.link().set_teller(std::move(tell)); }
   // Goes to a worker, with a session that begins, or with one that has left another worker. Throws.
   Welcome connect(const std::string& address, const std::string& ticket);
 
@@ -33,6 +36,7 @@ class Handover {
   std::pair<uint64_t, uint64_t> differences();
 
  private:
+  Welcome greet(const std::string& address, const std::string& ticket);
   // Sends a worker that was told nothing yet what the dead one was sent. Returns when it has done all that that one may have done.
   void replay();
   // The worker cannot do it again: the session is lost. Throws.

@@ -57,7 +57,7 @@ void CommandStream::forked() {
   contents_.forked();
   shared_.unmap();
   failures_.forked();
-  connection_.close();
+  connection_.forked();
   sender_.forked();
   downloads_.forked();
   receiver_.forked();

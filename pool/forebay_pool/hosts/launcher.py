@@ -64,6 +64,8 @@ class WorkerCommand:
     """How long a worker lives on without a pool; 0: it dies with the pool."""
     log_level: str
     spill_dir: Path | None = None
+    reconnect_seconds: float = 0.0
+    """How long it waits for a client over TCP whose connection broke."""
     user_kernels: bool = False
     """Programs may launch kernels of their own."""
 
@@ -74,6 +76,7 @@ class WorkerCommand:
             *(str(self.python_of(devices[0].kind)), "-m", "forebay_worker", "--pool", self.pool_urls),
             *("--worker", worker, *(option for device in devices for option in ("--device", device.local))),
             *(*listen, "--log-level", self.log_level, "--resume-seconds", str(self.resume_seconds)),
+            *(("--reconnect-seconds", str(self.reconnect_seconds)) if self.reconnect_seconds and self.socket_dir is None else ()),
             *(() if self.spill_dir is None else ("--spill-dir", str(self.spill_dir))),
             *(("--kernels",) if self.user_kernels else ()),
         ]

@@ -130,7 +130,7 @@ class StateMachine:
         self.limits = limits
         self._on = self._event_handlers(joining, moving, clients_back, restoring, failing, rules)
         self._on_client = client_handlers(clients, clients_back)
-        self._on_worker = worker_handlers(workers, closing, moving, workers_back)
+        self._on_worker = worker_handlers(workers, closing, moving, workers_back, absence)
 
     # Where the rest of the pool looks
 
@@ -302,7 +302,7 @@ def client_handlers(clients: Clients, back: ClientReturns) -> dict[type[Any], Ca
 
 
 def worker_handlers(
-    workers: Workers, closing: Closing, moving: Moving, back: WorkerReturns
+    workers: Workers, closing: Closing, moving: Moving, back: WorkerReturns, absence: Absence
 ) -> dict[type[Any], Callable[[Worker, Any], None]]:
     """What handles a message of a worker, by its type."""
     return {
@@ -319,5 +319,6 @@ def worker_handlers(
         wire.Closed: closing.closed,
         wire.Waiting: closing.waiting,
         wire.Working: closing.working,
+        wire.ClientCut: absence.client_cut,
         wire.ClientGone: workers.client_gone,
     }

@@ -54,7 +54,8 @@ std::optional<Guest> Door::hear(Clock::time_point now) {
   for (size_t index = 0; index < peers_.size();) {
     const Verdict verdict = hear(peers_[index], now);
     if (verdict == Verdict::kWelcome) {
-      Guest guest{std::move(peers_[index].socket), peers_[index].rank};
+      Peer& peer = peers_[index];
+      Guest guest{std::move(peer.socket), peer.greeting, peer.rank, peer.received};
       peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index));
       return guest;
     }
@@ -79,7 +80,7 @@ void Door::admit_peers(Clock::time_point now) {
       const auto said = banner();
       if (::send(socket.get(), said.data(), said.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(said.size())) continue;
     }
-    peers_.push_back({std::move(socket), now + kPatience, {}});
+    peers_.push_back({std::move(socket), now + kPatience, {}, greeting_});
   }
 }
 
@@ -92,9 +93,9 @@ Door::Verdict Door::hear(Peer& peer, Clock::time_point now) {
   try {
     if (is_greeting(peer)) return Verdict::kWelcome;
     if (now < peer.deadline) return Verdict::kListening;
-    refuse(peer, "no " + name() + " within 10 seconds");
+    refuse(peer.socket, "no " + name() + " within 10 seconds");
   } catch (const wire::WireError& error) {
-    refuse(peer, error.what());
+    refuse(peer.socket, error.what());
   }
   return Verdict::kGone;
 }
@@ -106,7 +107,9 @@ bool Door::is_greeting(Peer& peer) const {
   const size_t heard = peer.heard.size() - wire::kFrameHeaderBytes;
   if (heard < size) return false;
   wire::Reader in(peer.heard.data() + wire::kFrameHeaderBytes, size);
-  if (in.u8() != static_cast<uint8_t>(greeting_)) throw wire::WireError("the first frame is not a " + name());
+  peer.greeting = static_cast<wire::Command>(in.u8());
+  const bool is_back = resumes_ && peer.greeting == wire::Command::kResume;
+  if (peer.greeting != greeting_ && !is_back) throw wire::WireError("the first frame is not a " + name());
   uint32_t magic;
   std::memcpy(&magic, in.raw(sizeof(magic)), sizeof(magic));
   if (magic != wire::kMagic) throw wire::WireError("the first frame is not a " + name());
@@ -118,6 +121,7 @@ bool Door::is_greeting(Peer& peer) const {
   if (!same_ticket(in.raw(wire::kTicketBytes), ticket_)) throw wire::WireError("the ticket is not this session's");
   in.string();
   if (greeting_ == wire::Command::kMeet) peer.rank = static_cast<size_t>(in.bounded(wire::kMembersMax, "a rank"));
+  if (is_back) peer.received = in.varint();
   if (!in.done()) throw wire::WireError("a " + name() + " comes alone in its frame");
   if (heard > size) throw wire::WireError("commands before the WELCOME");
   return true;
@@ -128,14 +132,14 @@ std::string Door::name() const {
   return greeting_ == wire::Command::kHello ? "HELLO" : "FETCH";
 }
 
-void Door::refuse(const Peer& peer, const std::string& sentence) {
+void Door::refuse(const Descriptor& peer, const std::string& sentence) {
   wire::Writer body;
   body.reply(wire::Reply::kRefused);
   body.string(sentence);
   std::vector<uint8_t> frame(wire::kFrameHeaderBytes);
   wire::put_frame_header(frame.data(), body.size());
   frame.insert(frame.end(), body.bytes().begin(), body.bytes().end());
-  [[maybe_unused]] const auto sent = ::send(peer.socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);  // a courtesy
+  [[maybe_unused]] const auto sent = ::send(peer.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);  // a courtesy
   refusals_.push_back(sentence);
 }
 

@@ -1,4 +1,5 @@
-// Lets in who shows the ticket: a client with a HELLO, the worker that a session moves to with a FETCH, or a process group's members with a MEET.
+// Lets in who shows the ticket: a client with a HELLO, or with a RESUME over another connection than before, the worker that a session moves to
+// with a FETCH, or a process group's members with a MEET.
 #pragma once
 
 #include <poll.h>
@@ -25,12 +26,16 @@ bool same_ticket(const uint8_t* one, const Ticket& other);
 // Who has shown the ticket.
 struct Guest {
   Descriptor socket;
-  size_t rank = 0;  // as it says, of a process group's member
+  wire::Command greeting;
+  size_t rank = 0;        // as it says, of a process group's member
+  uint64_t received = 0;  // bytes, as it says, of a client that is back
 };
 
 class Door {
  public:
-  Door(Listener& listener, const Ticket& ticket, wire::Command greeting) : listener_(listener), ticket_(ticket), greeting_(greeting) {}
+  // Clients that are back are let in as well if a HELLO is the greeting and `resumes`.
+  Door(Listener& listener, const Ticket& ticket, wire::Command greeting, bool resumes = false)
+      : listener_(listener), ticket_(ticket), greeting_(greeting), resumes_(resumes) {}
 
   // What to poll for, and until when at most.
   void add_to(std::vector<pollfd>& polled) const;
@@ -41,6 +46,8 @@ class Door {
 
   // What a process group's door says to whoever comes.
   static std::vector<uint8_t> banner();
+  // Turns away who has shown the ticket.
+  void refuse(const Guest& guest, const std::string& sentence) { refuse(guest.socket, sentence); }
 
   // Sentences about peers that were turned away since the last call.
   std::vector<std::string> take_refusals();
@@ -50,7 +57,9 @@ class Door {
     Descriptor socket;
     Clock::time_point deadline;
     std::vector<uint8_t> heard;
+    wire::Command greeting;
     size_t rank = 0;
+    uint64_t received = 0;
   };
   enum class Verdict { kListening, kGone, kWelcome };
 
@@ -58,12 +67,13 @@ class Door {
   Verdict hear(Peer& peer, Clock::time_point now);
   // Throws wire::WireError. True if the greeting is complete and right.
   bool is_greeting(Peer& peer) const;
-  void refuse(const Peer& peer, const std::string& sentence);
+  void refuse(const Descriptor& peer, const std::string& sentence);
   std::string name() const;
 
   Listener& listener_;
   Ticket ticket_;
   wire::Command greeting_;
+  bool resumes_;
   std::vector<Peer> peers_;
   std::vector<std::string> refusals_;
 };

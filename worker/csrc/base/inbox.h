@@ -1,8 +1,6 @@
 // What has arrived from the client, cut into frames.
 #pragma once
 
-#include <sys/socket.h>
-
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -17,10 +15,12 @@ class Inbox {
  public:
   enum class Arrival { kSome, kNothing, kEnd };
 
-  // Receives what is there, not blocking. Throws wire::WireError for a frame of forbidden size.
-  Arrival receive(int socket) {
+  // Receives what is there, not blocking, by `receive(target, bytes)`, which returns as recv(2) does. Throws wire::WireError for a frame of
+  // forbidden size.
+  template <typename Receive>
+  Arrival receive(const Receive& receive) {
     make_room();
-    const auto got = ::recv(socket, data_.get() + end_, capacity_ - end_, MSG_DONTWAIT);
+    const auto got = receive(data_.get() + end_, capacity_ - end_);
     if (got > 0) {
       end_ += static_cast<size_t>(got);
       return Arrival::kSome;

@@ -252,7 +252,7 @@ wire::Reader Rank::receive() {
   while (!inbox_.is_complete()) {
     auto arrival = Inbox::Arrival::kNothing;
     spinner_.until([&] {
-      arrival = inbox_.receive(socket_.get());
+      arrival = inbox_.receive([this](uint8_t* target, size_t bytes) { return ::recv(socket_.get(), target, bytes, MSG_DONTWAIT); });
       return arrival != Inbox::Arrival::kNothing;
     });
     if (arrival == Inbox::Arrival::kEnd) lose("has ended");

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 namespace forebay::worker {
 
@@ -25,13 +26,113 @@ void attach(msghdr& message, int descriptor, std::array<char, CMSG_SPACE(sizeof(
 
 }  // namespace
 
+void Connection::admit(Descriptor socket) {
+  socket_ = std::move(socket);
+  inbox_ = Inbox();
+  link_.emplace();
+}
+
+void Connection::close() {
+  socket_ = Descriptor();
+  link_.reset();
+}
+
+void Connection::resume(Descriptor& socket, uint64_t received) {
+  if (link_->is_over) throw wire::WireError("the session is over");
+  link_->sent.resume(received);
+  link_->resumes = true;
+  socket_ = std::move(socket);
+  wire::Writer head;
+  head.reply(wire::Reply::kResumed);
+  head.varint(link_->received.resume());
+  std::vector<uint8_t> frame(wire::kFrameHeaderBytes);
+  wire::put_frame_header(frame.data(), head.size());
+  frame.insert(frame.end(), head.bytes().begin(), head.bytes().end());
+  const auto sent = ::send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent != static_cast<ssize_t>(frame.size())) return lose();
+  flush();
+}
+
+void Connection::lose() {
+  socket_ = Descriptor();
+  if (!is_resumable() && !is_untouched()) throw ClientLost();
+}
+
+bool Connection::flush() {
+  auto& sent = link_->sent;
+  while (is_there() && sent.left() > 0) {
+    const auto count = ::send(socket_.get(), sent.next(), sent.left(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && errno == EAGAIN) return false;
+    if (count < 0 && errno != EINTR) lose();
+    if (count > 0) sent.advance(static_cast<size_t>(count));
+  }
+  return true;
+}
+
+void Connection::acknowledge() {
+  if (!is_there() || !flush() || !link_->received.is_to_be_acknowledged() || !link_->sent.can_take_control()) return;
+  link_->sent.put_control(wire::Control::kAcknowledge, link_->received.acknowledge());
+  flush();
+}
+
+void Connection::take_control(wire::Control control, uint64_t count) {
+  if (control != wire::Control::kAcknowledge && control != wire::Control::kBye) throw wire::WireError("a control of no known kind");
+  if (!link_->resumes && (count != 0 || !is_untouched())) throw wire::WireError("an acknowledgement by a client that resumes nothing");
+  link_->resumes = true;
+  link_->sent.acknowledge(count);
+  link_->is_over = link_->is_over || control == wire::Control::kBye;
+}
+
+ssize_t Connection::fill() {
+  const auto receive = [this](uint8_t* target, size_t bytes) { return ::recv(socket_.get(), target, bytes, MSG_DONTWAIT); };
+  return link_->received.fill(receive, [this](wire::Control control, uint64_t count) { take_control(control, count); });
+}
+
+ssize_t Connection::take_in(uint8_t* target, size_t bytes) {
+  if (!link_) return ::recv(socket_.get(), target, bytes, MSG_DONTWAIT);
+  auto& received = link_->received;
+  auto count = static_cast<ssize_t>(received.read(target, bytes));
+  if (count == 0 && is_there()) {
+    const size_t direct = std::min(bytes, received.direct_bytes());
+    count = direct > 0 ? ::recv(socket_.get(), target, direct, MSG_DONTWAIT) : fill();
+    const bool broke = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+    if (broke) lose();
+    if (count > 0 && direct > 0) received.note_direct(static_cast<size_t>(count));
+    if (direct == 0) count = static_cast<ssize_t>(received.read(target, bytes));
+  }
+  acknowledge();
+  if (count > 0) return count;
+  errno = EAGAIN;
+  return -1;
+}
+
+void Connection::drain() {
+  if (!is_there()) return;
+  const auto count = fill();
+  if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) return lose();
+  flush();
+}
+
 size_t Connection::receive_into(void* target, size_t bytes) {
-  const auto got = ::recv(socket_.get(), target, bytes, MSG_DONTWAIT);
+  const auto got = take_in(static_cast<uint8_t*>(target), bytes);
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) throw ClientLost();
   return got < 0 ? 0 : static_cast<size_t>(got);
 }
 
+// What is sent while the client is away goes when it is back.
+void Connection::send_resumably(const wire::Writer& head, const void* payload, size_t payload_bytes) {
+  while (link_->sent.is_full()) wait_to_send_();
+  std::array<uint8_t, wire::kFrameHeaderBytes> header;
+  wire::put_frame_header(header.data(), head.size() + payload_bytes);
+  link_->sent.write(header.data(), header.size());
+  link_->sent.write(head.bytes().data(), head.size());
+  if (payload_bytes > 0) link_->sent.write(static_cast<const uint8_t*>(payload), payload_bytes);
+  while (!flush()) wait_to_send_();
+  answered_at_ = Clock::now();
+}
+
 void Connection::send(const wire::Writer& head, const void* payload, size_t payload_bytes, int descriptor) {
+  if (link_ && link_->resumes) return send_resumably(head, payload, payload_bytes);
   std::array<uint8_t, wire::kFrameHeaderBytes> header;
   wire::put_frame_header(header.data(), head.size() + payload_bytes);
   std::array<iovec, 3> parts{{{header.data(), header.size()},
@@ -51,7 +152,7 @@ void Connection::send(const wire::Writer& head, const void* payload, size_t payl
     if (descriptor >= 0) attach(message, descriptor, control);
     auto sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
-      if (errno != EAGAIN && errno != EINTR) throw ClientLost();
+      if (errno != EAGAIN && errno != EINTR) return lose();
       wait_to_send_();
       continue;
     }

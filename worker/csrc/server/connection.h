@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 
+#include <forebay/resumption.h>
 #include <forebay/wire.h>
 
 #include "base/clock.h"
@@ -25,14 +27,32 @@ class Connection final : public Replies {
   Connection(bool is_local, LeaseClock& lease, std::function<void()> wait_to_send) : is_local_(is_local), lease_(lease), wait_to_send_(std::move(wait_to_send)) {}
 
   void take(Descriptor socket) { socket_ = std::move(socket); }
-  void close() { socket_ = Descriptor(); }
+  // Takes a client that may come back over another connection, if it says that it does.
+  void admit(Descriptor socket);
+  void close();
+
+  // The client is back over this connection, and has received so much. Throws wire::WireError, and changes nothing, if that cannot be.
+  void resume(Descriptor& socket, uint64_t received);
+  // Nothing came from the client but its greeting.
+  bool is_untouched() const { return link_ && link_->received.received() == 0; }
+  // Whether the client comes back, unless it says goodbye.
+  bool is_resumable() const { return link_ && link_->resumes && !link_->is_over; }
+  // The connection broke. Throws ClientLost if the client does not come back.
+  void lose();
+  // Whether what the client sends is to be taken in while something else is waited for.
+  bool has_room() const { return link_ && link_->received.has_room(); }
+  // Takes in what the client sent, for later, and sends on what is to go. Throws ClientLost.
+  void drain();
+
   int socket() const { return socket_.get(); }
   bool is_there() const { return socket_.get() >= 0; }
 
   Inbox& inbox() { return inbox_; }
   const Inbox& inbox() const { return inbox_; }
   // Receives what is there of the next frame, not blocking.
-  Inbox::Arrival receive() { return inbox_.receive(socket_.get()); }
+  Inbox::Arrival receive() {
+    return inbox_.receive([this](uint8_t* target, size_t bytes) { return take_in(target, bytes); });
+  }
   // As receive, to where it belongs; 0 if nothing is there. Throws ClientLost.
   size_t receive_into(void* target, size_t bytes);
 
@@ -44,12 +64,29 @@ class Connection final : public Replies {
   Clock::time_point answered_at() const { return answered_at_; }
 
  private:
+  // What makes a client's connection one that is resumed.
+  struct Link {
+    wire::SentBytes sent;
+    wire::ReceivedBytes received;
+    bool resumes = false;  // as the client has said
+    bool is_over = false;
+  };
+
   void send(const wire::Writer& head, const void* payload, size_t payload_bytes, int descriptor);
+  void send_resumably(const wire::Writer& head, const void* payload, size_t payload_bytes);
+  // Whether all went, or there is no connection.
+  bool flush();
+  void acknowledge();
+  // As recv(2).
+  ssize_t take_in(uint8_t* target, size_t bytes);
+  ssize_t fill();
+  void take_control(wire::Control control, uint64_t count);
 
   const bool is_local_;
   LeaseClock& lease_;
   std::function<void()> wait_to_send_;
-  Descriptor socket_;
+  Descriptor socket_;  // none while a client is away that comes back
+  std::optional<Link> link_;
   Inbox inbox_;
   Clock::time_point answered_at_{};
 };

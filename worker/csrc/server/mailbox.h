@@ -17,7 +17,7 @@ namespace forebay::worker {
 
 // What the pool must hear; which numbers mean something depends on the kind.
 struct Event {
-  enum class Kind { kAssigned, kConnected, kDrained, kIdle, kStarved, kParked, kRestored, kLeft, kFetched, kWaiting, kWorking, kClosed, kClientGone, kRefused, kFailed };
+  enum class Kind { kAssigned, kConnected, kDrained, kIdle, kStarved, kParked, kRestored, kLeft, kFetched, kWaiting, kWorking, kClosed, kClientAway, kClientBack, kClientGone, kRefused, kFailed };
   Kind kind;
   uint64_t epoch = 0;    // kDrained, kIdle, kWaiting, kWorking, kClosed
   uint64_t number = 0;   // kIdle, kWaiting, kClosed: nanoseconds without work; kParked, kLeft: bytes

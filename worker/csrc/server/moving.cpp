@@ -14,6 +14,7 @@ namespace forebay::worker {
 
 namespace {
 
+constexpr auto kPartingPatience = std::chrono::seconds(10);
 constexpr auto kConnectPatience = std::chrono::seconds(10);
 
 std::string hex(const Ticket& ticket) {
@@ -40,6 +41,14 @@ void Server::leave(wire::Reader& frame) {
   lease_.rest();
   lease_.drop();
   connection_.done(request);
+  // A client whose connection breaks before it has the answer comes back for it.
+  const auto until = Clock::now() + kPartingPatience;
+  while (connection_.is_resumable() && Clock::now() < until) {
+    std::vector<pollfd> polled{{connection_.socket(), POLLIN, 0}};
+    poll(polled, until);
+    if (polled[0].revents != 0 && polled[0].fd == connection_.socket()) connection_.drain();
+  }
+  resumption_.end();
   throw Left();
 }
 

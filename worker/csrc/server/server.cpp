@@ -28,7 +28,8 @@ constexpr auto kLinger = std::chrono::seconds(2);
 const std::string kBetweenDevices = "copying between devices";  // where an operator would be told
 constexpr auto kForGood = std::chrono::hours(24 * 365);
 
-void welcome(const Device& device, Session& session, Replies& replies) {
+// `grace`: how long a client that comes back is waited for.
+void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace) {
   wire::Writer head;
   head.reply(wire::Reply::kWelcome);
   head.varint(wire::kVersion);
@@ -37,7 +38,8 @@ void welcome(const Device& device, Session& session, Replies& replies) {
   head.string(device.model());
   head.varint(static_cast<uint64_t>(session.storages().limit_bytes()));
   head.string(session.kernels().refusal());
-  replies.send(head, nullptr, 0);
+  if (connection.is_untouched()) head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
+  connection.send(head, nullptr, 0);
 }
 
 uint64_t bytes(int64_t count) { return static_cast<uint64_t>(count); }
@@ -56,7 +58,8 @@ Clock::duration seconds(double value) {
 
 }  // namespace
 
-Server::Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory, std::vector<RankAddress> others, Homes homes)
+Server::Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory, std::vector<RankAddress> others, Homes homes,
+               double reconnect_seconds)
     : device_(std::move(device)),
       threads_(threads),
       spill_directory_(std::move(spill_directory)),
@@ -65,6 +68,7 @@ Server::Server(Device device, const std::string& address, std::optional<int> thr
       homes_(homes),
       listener_(address),
       connection_(listener_.is_unix(), lease_, [this] { wait(POLLOUT); }),
+      resumption_(listener_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace()); }),
       session_(device_, connection_, *this),
       lease_(device_, session_.storages(), mailbox_) {
   outlive_integer_divisions();
@@ -153,6 +157,7 @@ void Server::serve(const Ticket& ticket) {
   } catch (const Left&) {
     hold();
   }
+  resumption_.end();
   session_.collectives().end("its program ended");
   lease_.rest();
   connection_.close();
@@ -163,10 +168,15 @@ void Server::serve(const Ticket& ticket) {
 
 void Server::admit(const Ticket& ticket) {
   Door door(listener_, ticket, wire::Command::kHello);
-  connection_.take(hear(door));
-  listener_.close();
+  if (listener_.is_unix() || resumption_.grace() == Clock::duration{}) {
+    connection_.take(hear(door));
+    listener_.close();
+  } else {
+    connection_.admit(hear(door));
+    resumption_.begin(ticket);
+  }
   mailbox_.report({Event::Kind::kConnected});
-  welcome(device_, session_, connection_);
+  welcome(device_, session_, connection_, resumption_.grace());
 }
 
 Descriptor Server::hear(Door& door) {
@@ -288,6 +298,7 @@ void Server::upload_directly() {
 }
 
 void Server::refuse(const std::string& reason) {
+  resumption_.end();
   const std::string sentence = told_text(reason, wire::kMessageBytesMax);
   mailbox_.report({Event::Kind::kRefused, 0, 0, 0, sentence});
   wire::Writer head;
@@ -379,7 +390,7 @@ void Server::wait_for(std::vector<pollfd>& polled, Clock::time_point until) {
   const size_t count = polled.size();
   polled.push_back({connection_.socket(), POLLRDHUP, 0});
   poll(polled, until);
-  if (polled.back().revents != 0) throw ClientLost();
+  if (polled.back().revents != 0 && polled.back().fd == connection_.socket()) connection_.lose();
   lease_.end_wait(std::any_of(polled.begin(), polled.begin() + static_cast<std::ptrdiff_t>(count), [](const pollfd& one) { return one.revents != 0; }));
 }
 
@@ -402,7 +413,8 @@ void Server::wait(short events) {
   lease_.rest();
   const auto deferred_until = session_.segments().deferred_until();
   const auto until = deferred_until ? deferred_until : lease_.idle_check();
-  std::vector<pollfd> polled{{connection_.socket(), static_cast<short>(events | POLLRDHUP), 0}};
+  const bool drains = !(events & POLLIN) && connection_.has_room();
+  std::vector<pollfd> polled{{connection_.socket(), static_cast<short>(events | POLLRDHUP | (drains ? POLLIN : 0)), 0}};
   session_.gang().watch(polled);
   poll(polled, until);
   if (deferred_until && Clock::now() >= *deferred_until && lease_.is_open()) {
@@ -411,17 +423,21 @@ void Server::wait(short events) {
     session_.release_late();
   }
   session_.gang().check(polled);
+  if (polled[0].fd != connection_.socket()) return;  // the client is back over another one
+  if (drains && polled[0].revents & POLLIN) return connection_.drain();
   const bool gone = polled[0].revents & (POLLERR | POLLHUP) || (polled[0].revents & POLLRDHUP && !(events & POLLIN));
-  if (gone && !(polled[0].revents & POLLIN)) throw ClientLost();
+  if (gone && !(polled[0].revents & POLLIN)) connection_.lose();
 }
 
 void Server::poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until) {
+  const size_t own = polled.size();
   polled.push_back({mailbox_.order_descriptor(), POLLIN, 0});
+  resumption_.add_to(polled, until);
   const timespec left = until ? time_until(*until) : timespec{};
   ::ppoll(polled.data(), polled.size(), until ? &left : nullptr, nullptr);
-  const bool rung = polled.back().revents & POLLIN;
-  polled.pop_back();
-  if (rung) obey();
+  if (polled[own].revents & POLLIN) obey();
+  resumption_.hear(polled, own + 1);
+  polled.resize(own);
 }
 
 }  // namespace forebay::worker

@@ -22,6 +22,7 @@
 #include "server/lease_clock.h"
 #include "server/mailbox.h"
 #include "server/orders.h"
+#include "server/resumption.h"
 #include "session/session.h"
 
 namespace forebay::worker {
@@ -57,8 +58,9 @@ class Pace {
 class Server final : private GroupHost {
  public:
   // Listens at once; peers wait until `assign`. Nothing is spilled where `spill_directory` is empty. `others`: the workers of the session's other
-  // devices, which are this one's alone; it computes on all.
-  Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory, std::vector<RankAddress> others, Homes homes);
+  // devices, which are this one's alone; it computes on all. A client over TCP whose connection breaks is waited for `reconnect_seconds`.
+  Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory, std::vector<RankAddress> others, Homes homes,
+         double reconnect_seconds);
   ~Server() override;
 
   const std::string& address() const { return listener_.address(); }
@@ -138,6 +140,7 @@ class Server final : private GroupHost {
   Listener listener_;
   Mailbox mailbox_;
   Connection connection_;
+  Resumption resumption_;
   Session session_;
   LeaseClock lease_;
   Pace pace_;            // of an image that comes

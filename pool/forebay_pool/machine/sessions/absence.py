@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from forebay_wire import messages as wire
+
 from forebay_pool.machine.base.admission import Admission
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.base.worklist import Worklist
@@ -12,14 +14,19 @@ from forebay_pool.machine.leasing.parking import ParkedSessions
 from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.liveness import extend_deadlines
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import SessionAway, WorkerAway
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import QueuePlace, Session
+from forebay_pool.model.types import QueuePlace, Session, Worker
 from forebay_pool.placement.fleet import Fleet
 
 GATHER_SECONDS = 2.0
 """A pool that starts waits for so long for sessions that were in the queue, before it grants leases to others."""
+
+
+CUT_OFF_SECONDS = 5.0
+"""A client that neither the pool nor its worker has a connection to is waited for so long: its process has most likely ended."""
 
 
 class Absence:
@@ -68,12 +75,23 @@ class Absence:
         if request is not None and (request.number or event.stalled):
             session.waited = QueuePlace(request.number, request.arrived_unix_ns, request.order)
             self._granting.drop(session, None)
+        self._let_go_if_cut_off(session)
         if not event.stalled or session.worker is None:
             return
         if session.lease is not None:
             self._leases.give_back(session.lease)
         elif session.worker.opened:
             self._parked.park(session.worker)
+
+    def client_cut(self, worker: Worker, message: wire.ClientCut) -> None:
+        worker.cut_ns = None if message.back else self._step.now_ns
+        if worker.session is not None:
+            self._let_go_if_cut_off(worker.session)
+
+    def _let_go_if_cut_off(self, session: Session) -> None:
+        """Nobody waits for what is computed: the lease is given back, and the session ends soon."""
+        if _cut_off_ns(session) is not None and session.lease is not None:
+            self._leases.give_back(session.lease)
 
     def worker_away(self, event: WorkerAway) -> None:
         worker = self._fleet.workers.get(event.worker)
@@ -87,17 +105,22 @@ class Absence:
     def give_up(self) -> None:
         """Ends the sessions whose clients did not come back in time."""
         until_ns = self._step.now_ns - int(self._limits.resume_seconds * SECOND)
+        cut_until_ns = self._step.now_ns - int(min(CUT_OFF_SECONDS, self._limits.resume_seconds) * SECOND)
         for session in list(self.away.values()):
             if session.away_ns is None or self._sessions.get(session.id) is not session:
                 del self.away[session.id]
             elif session.away_ns < until_ns:
                 self._step.note("session_absent", session=session.id, tenant=session.tenant)
                 self._ending.end(session, "released", None)
+            elif (_cut_off_ns(session) or cut_until_ns) < cut_until_ns:
+                self._ending.end(session, "released", Cause("connection_ended"))
 
     def extend_deadlines(self, missed_ns: int) -> None:
         """The pool stood still for so long: all deadlines move by as much."""
         for worker in self._fleet.workers.values():
             extend_deadlines(worker, missed_ns, self._step.now_ns)
+            if worker.cut_ns is not None:
+                worker.cut_ns = min(self._step.now_ns, worker.cut_ns + missed_ns)
         for session in self.away.values():
             if session.away_ns is not None:
                 session.away_ns = min(self._step.now_ns, session.away_ns + missed_ns)
@@ -115,3 +138,11 @@ class Absence:
             if self._sessions.get(session.id) is not session or self._step.now_ns >= self._admission.awaited_until_ns:
                 del self._admission.awaited[session.id]
                 self._worklist.whole_queue = True
+
+
+def _cut_off_ns(session: Session) -> int | None:
+    """Since when the session's client has been connected neither to the pool nor to its worker."""
+    worker = session.worker
+    if worker is None or worker.cut_ns is None or session.away_ns is None:
+        return None
+    return max(worker.cut_ns, session.away_ns)

@@ -69,6 +69,7 @@ class WorkerReturns:
         session, own = worker.session, worker.session or worker.keeps or worker.carries
         limit_bytes = (message.memory_limit_bytes or 0) if worker.unsure else 0
         worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
+        worker.cut_ns = (worker.cut_ns or self._step.now_ns) if message.client_away else None
         strange = message.session is not None and (own is None or own.id != message.session)
         self._fleet.doubt(worker, strange)
         if own is not None:
