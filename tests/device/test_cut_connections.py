@@ -7,7 +7,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,7 +33,7 @@ class Served:
         self.proxy = CuttingProxy(self.address, seed)
 
     def program(self, name: str, steps: int = 0, address: str | None = None) -> subprocess.Popen[str]:
-        command = [sys.executable, str(PROGRAM), address or self.proxy.address, self.ticket, name, str(steps)]
+        command = [str(fork_server.programs()), str(PROGRAM), address or self.proxy.address, self.ticket, name, str(steps)]
         environment = {key: value for key, value in os.environ.items() if key != "FOREBAY_URL"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(command, env=environment, **pipes)  # type: ignore[call-overload,no-any-return]

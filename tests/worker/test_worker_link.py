@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import torch
 from conftest import STANDIN_FINDING
 from devices import TWO_DEVICES, options_of
 from forebay_wire import messages, stream
+from forebay_wire.greetings import Resume, Resumed
 from forebay_wire.messages import Assign, Close, End, Open, Park, Restore
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from forebay_worker.link import Calls, Standing
@@ -469,6 +471,31 @@ def test_a_worker_on_tcp_serves_as_well(pool: Pool, start_linked: StartLinked, m
     with client.socket:
         assert isinstance(client.hello(), stream.Welcome)
         assert isinstance(client.sync(), stream.Done)
+
+
+def test_the_pool_hears_that_a_client_is_away_and_that_it_is_back(
+    pool: Pool, start_linked: StartLinked, make_client: Callable[[str], Any]
+) -> None:
+    """What was sent before is done meanwhile, and the lease closes as idle."""
+    start_linked("--listen", "tcp:127.0.0.1:0", "--reconnect-seconds", "30")
+    address = assign(pool).address
+    client = make_client(address)
+    with client.socket:
+        client.hello()
+        client.socket.sendall(struct.pack("<IQ", 0x80000000, 0))
+        number, ones = prepare(client)
+        add(client, number, ones)
+        client.send()
+        pool.expect(messages.Starved)
+    assert not pool.expect(messages.ClientCut).back
+    pool.send(Open(epoch=1, memory_limit_bytes=1 << 30))
+    assert pool.expect(messages.Idle).epoch == 1
+    back = make_client(address)
+    with back.socket:
+        back.send(Resume(back.ticket, "", 0))
+        assert isinstance(back.reply(), Resumed)
+        assert pool.expect(messages.ClientCut).back
+    assert not pool.expect(messages.ClientCut).back
 
 
 # A link that breaks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forebay_wire import _stream
-from forebay_wire._stream import MAGIC, VERSION, Reader, Writer
+from forebay_wire._stream import MAGIC, VERSION, Reader, WireError, Writer
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,17 @@ def get_greeting(opcode: int, reader: Reader) -> Greeting:
     """What follows the opcode. Raises WireError."""
     magic = int.from_bytes(reader.raw(4), "little")
     version = reader.varint()
-    ticket, torch = reader.raw(_stream.TICKET_BYTES), reader.string().decode(errors="surrogateescape")
+    ticket, torch = reader.raw(_stream.TICKET_BYTES), _text(reader)
     match opcode:
         case 1:
             return Hello(ticket, torch, version, magic)
         case 19:
             return Fetch(ticket, torch, version, magic)
     return Resume(ticket, torch, reader.varint(), version, magic)
+
+
+def _text(reader: Reader) -> str:
+    try:
+        return reader.string().decode()
+    except UnicodeDecodeError:
+        raise WireError("a string that is not UTF-8") from None

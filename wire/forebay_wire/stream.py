@@ -25,7 +25,7 @@ from forebay_wire._stream import (
     Writer,
 )
 from forebay_wire.gang_work import get_gang_work, put_gang_work
-from forebay_wire.greetings import get_greeting, put_greeting
+from forebay_wire.greetings import Fetch, Hello, Resume, Resumed, get_greeting, put_greeting
 from forebay_wire.images import OPCODES as IMAGE_OPCODES
 from forebay_wire.images import (
     ImageBytes,
@@ -61,7 +61,6 @@ from forebay_wire.vocabulary import (
     Door,
     Failure,
     FailureCode,
-    Fetch,
     Follow,
     Forget,
     Free,
@@ -69,7 +68,6 @@ from forebay_wire.vocabulary import (
     Geometry,
     GroupCommand,
     Heard,
-    Hello,
     Leave,
     Limit,
     LoneWork,
@@ -85,8 +83,6 @@ from forebay_wire.vocabulary import (
     Refused,
     Reply,
     Resize,
-    Resume,
-    Resumed,
     Segment,
     Segments,
     Settings,
@@ -165,8 +161,6 @@ __all__ = [
     "Refused",
     "Reply",
     "Resize",
-    "Resume",
-    "Resumed",
     "Segment",
     "Segments",
     "Settings",

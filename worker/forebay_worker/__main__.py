@@ -149,10 +149,10 @@ def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argp
     """The executor, which listens. Raises WorkerError."""
     executor = pytorch.load_executor(device.kind)
     where = (address_of(options), options.threads, str(options.spill_dir or ""), others, options.homes)
-    limit_memory = functools.partial(pytorch.limit_accelerator_memory, device)
+    limit = functools.partial(pytorch.limit_accelerator_memory, device)
     graphs = None if os.environ.get(compile_queue.SWITCH) == "0" else device_graphs.maker_of(device)
     try:
-        return cast("Server", executor.Server(device.kind, device.index, device.model, *where, limit_memory, graphs, options.reconnect_seconds))
+        return cast("Server", executor.Server(device.kind, device.index, device.model, *where, limit, graphs, options.reconnect_seconds))
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
 
