@@ -1,11 +1,14 @@
-// Two sides of forebay/traces.h over random programs that loop, stray and repeat: they must always agree. Then hostile bytes as changes.
+// Two sides of forebay/traces.h over random programs that loop, stray and repeat: they must always agree, also where the worker is another one that was
+// told the tree as bytes. Then hostile bytes as changes, and as a tree.
 // Arguments: seconds, seed. The sanitizers end the program at the first bad access.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <random>
 
 #include <forebay/traces.h>
+#include <forebay/traces_as_bytes.h>
 
 using namespace forebay::wire;
 
@@ -81,8 +84,26 @@ void exchange(Side& client, Side& worker, const Call& call, const Words& freed) 
   worker.traces.take(*other, words, freed);
 }
 
+const std::vector<Word>* known_kinds(uint64_t key) {
+  static std::vector<Word> kinds;
+  kinds = kinds_of(key);
+  return &kinds;
+}
+
+// Another worker takes the place of one that died between two segments.
+std::unique_ptr<Side> successor(const Side& client) {
+  Writer out;
+  TracesAsBytes::put(out, client.traces);
+  auto side = std::make_unique<Side>();
+  Reader in(out.bytes().data(), out.size());
+  TracesAsBytes::get(in, side->traces, known_kinds);
+  if (!in.done()) die("a tree is read otherwise than it was written");
+  return side;
+}
+
 void run(Chance& chance) {
-  Side client, worker;
+  Side client;
+  auto worker = std::make_unique<Side>();
   uint64_t next = 1, counter = 0;
   std::vector<uint64_t> program;
   for (size_t length = chance() % 40; length > 0; --length) program.push_back(chance() % 5 == 0 ? allocation_key(chance() % 64) : call_key(chance() % 12));
@@ -105,14 +126,15 @@ void run(Chance& chance) {
         freed.assign(alive.begin(), alive.begin() + 3);
         alive.erase(alive.begin(), alive.begin() + 3);
       }
-      exchange(client, worker, call, freed);
+      exchange(client, *worker, call, freed);
     }
     if (chance() % 20 == 0) {
       client.traces.clear();
-      worker.traces.clear();
+      worker->traces.clear();
     }
     client.traces.cut();
-    worker.traces.cut();
+    worker->traces.cut();
+    if (chance() % 4 == 0) worker = successor(client);
   }
 }
 
@@ -127,6 +149,12 @@ void read_hostile(Chance& chance) {
     for (size_t index = 0; index < changes.size(); ++index) {
       if (changes[index].index >= words || (index > 0 && changes[index].index <= changes[index - 1].index)) die("a change that a step cannot have");
     }
+  } catch (const WireError&) {
+  }
+  try {
+    Traces traces;
+    Reader in(bytes.data(), bytes.size());
+    TracesAsBytes::get(in, traces, known_kinds);
   } catch (const WireError&) {
   }
 }

@@ -7,7 +7,7 @@ import struct
 import tracemalloc
 
 import pytest
-from forebay_wire import stream, vocabulary
+from forebay_wire import images, stream, vocabulary
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -175,6 +175,9 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
             SPANS,
         ),
         st.builds(vocabulary.Part, UNSIGNED),
+        st.builds(images.Keep, UNSIGNED, UNSIGNED),
+        st.builds(images.Restore, UNSIGNED),
+        st.builds(images.TracesPart, st.binary(max_size=50)),
         st.builds(vocabulary.Kernel, UNSIGNED, UNSIGNED, SOURCES),
         st.builds(
             vocabulary.Launch,
@@ -213,7 +216,8 @@ SEGMENTS = st.lists(st.builds(stream.Segment, *[UNSIGNED] * 8), max_size=4).map(
 WORK = st.builds(stream.Work, UNSIGNED, UNSIGNED)
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
-    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT),
+    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, st.booleans()),
+    st.builds(images.Kept, UNSIGNED, UNSIGNED, UNSIGNED, TEXT),
     st.builds(stream.Refused, TEXT),
     st.builds(stream.Data, UNSIGNED, UNSIGNED, st.binary(max_size=50)),
     st.builds(stream.Done, UNSIGNED, UNSIGNED),

@@ -1,4 +1,5 @@
-"""The answer to a FETCH: what a session is between two commands, on its way from one worker to another (``docs/wire.md``, Moving)."""
+"""What a session is between two commands, on its way from one worker to another: the answer to a FETCH (``docs/wire.md``, Moving), and the
+commands about images that outlive a worker (Images)."""
 
 from __future__ import annotations
 
@@ -57,8 +58,67 @@ class ImageBytes:
     data: bytes
 
 
-ImageReply = ImageLibraries | ImageHead | ImageCause | ImageStorages | ImageBytes
-OPCODES = (72, 73, 74, 75, 82)
+@dataclass(frozen=True)
+class Keep:
+    """Keeps an image of this number, and none before but ``base``."""
+
+    number: int
+    base: int = 0
+    """The image that the client would go on from now; 0: none."""
+
+
+@dataclass(frozen=True)
+class Restore:
+    """The session goes on from an image that another worker kept."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class TracesPart:
+    """A part of what the worker of that image remembered of its steps; the last one is empty."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Kept:
+    number: int
+    bytes: int
+    took_ns: int
+    why: str
+    """Why it was not kept; empty: it was."""
+
+
+ImageCommand = Keep | Restore | TracesPart
+COMMAND_OPCODES = (42, 43, 44)
+ImageReply = ImageLibraries | ImageHead | ImageCause | ImageStorages | ImageBytes | Kept
+OPCODES = (72, 73, 74, 75, 82, 85)
+
+
+def put_image_command(out: Writer, command: ImageCommand) -> None:
+    match command:
+        case Keep():
+            out.u8(42)
+            out.varint(command.number)
+            out.varint(command.base)
+        case Restore():
+            out.u8(43)
+            out.varint(command.number)
+        case TracesPart():
+            out.u8(44)
+            out.varint(len(command.data))
+            out.raw(command.data)
+
+
+def get_image_command(reader: Reader, opcode: int) -> ImageCommand:
+    """What follows the opcode. Raises WireError."""
+    match opcode:
+        case 42:
+            return Keep(reader.varint(), reader.varint())
+        case 43:
+            return Restore(reader.varint())
+    return TracesPart(reader.raw(reader.count(_stream.CHUNK_BYTES_MAX, "the size of a chunk")))
 
 
 def put_image_reply(out: Writer, reply: ImageReply) -> None:
@@ -89,6 +149,11 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
         case ImageLibraries():
             out.u8(82)
             out.raw(reply.data)
+        case Kept():
+            out.u8(85)
+            for number in (0, reply.number, reply.bytes, reply.took_ns):
+                out.varint(number)
+            out.string(reply.why)
 
 
 def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
@@ -105,6 +170,9 @@ def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
             code, sequence = reader.u8(), reader.u64()
             texts = (reader.string(most).decode(errors="replace") for most in (_stream.STRING_BYTES_MAX, *[_stream.MESSAGE_BYTES_MAX] * 2))
             return ImageCause(code, sequence, *texts)
+        case 85:
+            reader.varint()
+            return Kept(reader.varint(), reader.varint(), reader.varint(), reader.string(_stream.STRING_BYTES_MAX).decode(errors="replace"))
         case 74:
             count = reader.count(_stream.STORAGES_MAX, "the number of storages")
             return ImageStorages(tuple(_storage(reader) for _ in range(count)))

@@ -513,6 +513,13 @@ class Restored(Message):
     type: Literal["restored"] = "restored"
 
 
+class Kept(Message):
+    """An image of the session lies where :class:`Assign` said: another worker can go on from what was done until then."""
+
+    type: Literal["kept"] = "kept"
+    bytes: Count
+
+
 class Waiting(Message):
     """The worker waits in a collective for others of its process group, and has executed nothing for ``idle_ns``, at least
     ``idle_release_seconds``. The lease goes on until the pool closes it. Said again every so often."""
@@ -583,10 +590,15 @@ class Assign(Message):
     """The session comes from another worker: its storages are fetched before :class:`Assigned`."""
     libraries: Annotated[str, Field(min_length=1, max_length=PATH_CHARACTERS_MAX)] | None = None
     """The folder of the session's tenant in which libraries of compiled segments are kept; None: they go with the worker."""
+    images: Annotated[str, Field(min_length=1, max_length=PATH_CHARACTERS_MAX)] | None = None
+    """The folder in which images of the session outlive the worker; None: there are none."""
+    images_fill_max: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """The part of that folder's file system that may be in use once an image is there."""
 
     def encode(self) -> str:
-        """Without a field that workers of a former release do not know, where it says nothing."""
-        return self.model_dump_json(exclude={"libraries"} if self.libraries is None else None)
+        """Without fields that workers of a former release do not know, where they say nothing."""
+        unused = {"libraries"} if self.libraries is None else set()
+        return self.model_dump_json(exclude=unused | ({"images", "images_fill_max"} if self.images is None else set()))
 
 
 class Carry(Message):
@@ -656,6 +668,7 @@ FromWorker = Annotated[
     | Parked
     | Restored
     | Left
+    | Kept
     | Waiting
     | Working
     | Closed

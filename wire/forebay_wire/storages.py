@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from forebay_wire import _stream
 from forebay_wire._stream import CHUNK_BYTES_MAX, SHARED_BYTES_MAX, Reader, WireError, Writer
+from forebay_wire.images import COMMAND_OPCODES as IMAGE_OPCODES
+from forebay_wire.images import ImageCommand, Keep, Restore, TracesPart, get_image_command, put_image_command
 from forebay_wire.kernels import OPCODES as KERNEL_OPCODES
 from forebay_wire.kernels import get_kernel_command, put_kernel_command
 from forebay_wire.vocabulary import (
@@ -32,7 +34,7 @@ from forebay_wire.vocabulary import (
 )
 
 
-def put_storage_command(out: Writer, command: StorageCommand | KernelCommand) -> None:
+def put_storage_command(out: Writer, command: StorageCommand | KernelCommand | ImageCommand) -> None:
     match command:
         case Allocate():
             put_numbers(out, 6, command.storage, command.bytes)
@@ -66,6 +68,8 @@ def put_storage_command(out: Writer, command: StorageCommand | KernelCommand) ->
             put_numbers(out, 29, command.bytes)
         case Kernel() | Launch():
             put_kernel_command(out, command)
+        case Keep() | Restore() | TracesPart():
+            put_image_command(out, command)
 
 
 def put_numbers(out: Writer, opcode: int, *numbers: int) -> None:
@@ -112,4 +116,6 @@ def get_storage_command(reader: Reader, opcode: int) -> Command:
             return Limit(reader.varint())
     if opcode in KERNEL_OPCODES:
         return get_kernel_command(reader, opcode)
+    if opcode in IMAGE_OPCODES:
+        return get_image_command(reader, opcode)
     raise WireError(f"an unknown command {opcode}")

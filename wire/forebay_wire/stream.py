@@ -278,8 +278,7 @@ class CommandWriter:
             case TellSegments() | TellGang():
                 put_numbers(out, 27 if isinstance(command, TellSegments) else 28, command.request)
             case Settings():
-                out.u8(26)
-                out.varint(command.bits)
+                put_numbers(out, 26, command.bits)
             case _ if isinstance(command, GroupCommand):
                 put_group_command(out, command)
             case _:
@@ -559,8 +558,8 @@ def encode_reply(reply: Reply) -> bytes:
                 out.string(text)
             out.varint(reply.memory_limit_bytes)
             out.string(reply.no_kernels)
-            if reply.grace_ms:
-                out.varint(reply.grace_ms)
+            out.varint(reply.grace_ms)
+            out.u8(reply.keeps_images)
         case Resumed():
             put_numbers(out, 83, reply.received)
         case Refused():
@@ -579,9 +578,8 @@ def encode_reply(reply: Reply) -> bytes:
             put_numbers(out, 70, reply.request, reply.number)
             out.u8(reply.code)
             out.u64(reply.sequence)
-            out.string(reply.operator)
-            out.string(reply.message)
-            out.string(reply.inputs)
+            for text in (reply.operator, reply.message, reply.inputs):
+                out.string(text)
         case Shared():
             put_numbers(out, 71, reply.request, reply.bytes)
         case Times():
@@ -634,7 +632,7 @@ def _reply(reader: Reader) -> Reply:
     match opcode:
         case 65:
             words = (reader.varint(), _text(reader), _text(reader), _text(reader), reader.varint(), _text(reader))
-            return Welcome(*words, 0 if reader.done() else reader.varint())
+            return Welcome(*words, *((0, False) if reader.done() else (reader.varint(), bool(reader.u8()))))
         case 83:
             return Resumed(reader.varint())
         case 66:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from forebay_wire import _stream
 from forebay_wire.greetings import Fetch, Hello, Resume, Resumed
-from forebay_wire.images import ImageReply
+from forebay_wire.images import ImageCommand, ImageReply
 
 RANDOM = 1
 """Template flag: calls carry a seed and a counter."""
@@ -496,6 +496,7 @@ Command = (
     | Settings
     | GroupCommand
     | KernelCommand
+    | ImageCommand
     | StorageCommand
 )
 
@@ -511,6 +512,7 @@ class Welcome:
     """Why it takes no kernels of programs; empty: it does."""
     grace_ms: int = 0
     """How long it waits for a client whose connection broke."""
+    keeps_images: bool = False
 
 
 @dataclass(frozen=True)

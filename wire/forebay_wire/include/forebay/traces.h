@@ -80,6 +80,8 @@ constexpr uint64_t key_value(uint64_t key) { return key >> 1; }
 
 class Traces {
  public:
+  friend struct TracesAsBytes;
+
   Traces() = default;
   Traces(const Traces&) = delete;  // steps point at each other
   Traces& operator=(const Traces&) = delete;
