@@ -50,6 +50,8 @@ class Statistics(TypedDict):
     bytes_known: int
     """Of uploads that were not sent, because the worker held the same bytes."""
     templates: int
+    images: int
+    """Of its sessions, that workers have kept."""
     busy_ns: int
     """How long the worker has carried out commands, as it said at the last synchronisation."""
 
@@ -172,6 +174,9 @@ def leave(device: int = 0) -> bool:
 
 def set_journal(bytes_max: int, device: int = 0) -> None:
     """From the next session on the device keeps what it sends to its worker, up to so many bytes of its process's memory; 0: nothing."""
+
+def set_image_pace(seconds: float, device: int = 0) -> None:
+    """The device has its workers keep an image of its session each time it has worked for so long; 0: never. Another worker goes on from it."""
 
 def break_off(device: int = 0) -> bool:
     """Its worker died. What is recorded from now on waits for the next :func:`connect`, which sends the new worker all that this one was

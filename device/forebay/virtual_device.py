@@ -34,6 +34,10 @@ FORKED = (
 )
 KNOWN_CALLS_VARIABLE = "FOREBAY_KNOWN_CALLS"
 JOURNAL_VARIABLE = "FOREBAY_JOURNAL_BYTES"
+IMAGES_VARIABLE = "FOREBAY_IMAGE_SECONDS"
+IMAGE_SECONDS = 10.0
+"""How long a device works from one image of its session to the next."""
+IMAGE_SECONDS_MAX = 3600.0
 JOURNAL_BYTES = 128 << 20
 """What a process keeps of what a device sent to its worker, so that the session outlives the worker."""
 KNOWN_CALLS = "known-calls"
@@ -199,6 +203,7 @@ class VirtualDevices:
 
                 flavor = self._flavors[index] or os.environ.get(FLAVOR_VARIABLE) or None
                 _C.set_journal(journal_bytes(), index)
+                _C.set_image_pace(image_seconds(), index)
                 self._sessions[index] = Session(
                     self._service,
                     DeviceStream(index, lambda: name_of_flavor(self._sessions[index].flavor_name)),
@@ -268,6 +273,18 @@ def journal_bytes() -> int:
     if not (given.isascii() and given.isdigit() and len(given) < 16):
         raise ForebayError(f"{JOURNAL_VARIABLE} is a number of bytes, 0 to keep nothing, and not {given!r}.")
     return int(given)
+
+
+def image_seconds() -> float:
+    """What the variable says, else the default. Raises ForebayError."""
+    given = os.environ.get(IMAGES_VARIABLE) or str(IMAGE_SECONDS)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= IMAGE_SECONDS_MAX:
+        raise ForebayError(f"{IMAGES_VARIABLE} is a number of seconds up to {IMAGE_SECONDS_MAX:.0f}, 0 for no images, and not {given!r}.")
+    return seconds
 
 
 def keep_known_calls() -> None:

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -105,8 +106,21 @@ async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) ->
         flavors = _flavors_for(found, settings.flavors_file)
     libraries = settings.libraries_dir or cache_folder(environ) / "libraries"
     fixed = {"billing_url": None, "resume_seconds": 0.0, "user_kernels": True, "peers_share": 1.0}
-    own = settings.model_copy(update=fixed | {"devices": devices, "libraries_dir": libraries})
+    folders = {"image_dirs": {"process": _image_folder()}, "libraries_dir": libraries}
+    own = settings.model_copy(update=fixed | folders | {"devices": devices})
     return Service(own, authenticator(token), environ, flavors)
+
+
+def _image_folder() -> Path:
+    """Images of this process's sessions; those of processes that are gone are removed."""
+    parent = Path(f"/dev/shm/forebay-{os.getuid()}")  # noqa: S108 - checked to be this user's own
+    parent.mkdir(mode=0o700, exist_ok=True)
+    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
+        raise SettingsError(f"{parent} belongs to somebody else")
+    for folder in parent.iterdir():
+        if folder.name.isdigit() and not psutil.pid_exists(int(folder.name)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return parent / str(os.getpid())
 
 
 async def found_devices(settings: Settings, environ: Mapping[str, str]) -> tuple[DeviceGroup, ...]:

@@ -35,6 +35,7 @@ from forebay_pool.billing.heartbeats import Heartbeats
 from forebay_pool.billing.job_notices import JobNotices
 from forebay_pool.billing.outbox import Outbox
 from forebay_pool.errors import BillingUnavailable, StoreUnavailable
+from forebay_pool.hosts.image_folders import ImageFolders
 from forebay_pool.hosts.launcher import Launcher, LocalLauncher, WorkerCommand
 from forebay_pool.hosts.library_folders import LibraryFolders, keyed
 from forebay_pool.hosts.probes import Probe, probes_of
@@ -49,7 +50,7 @@ from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import PricesSet, QuotaSet, Restored
 from forebay_pool.model.node_events import DeviceSet, NodeDrain, NodeJoined, NodeLost
-from forebay_pool.model.policies import ModelPolicy, Policy
+from forebay_pool.model.policies import ImagePolicy, ModelPolicy, Policy
 from forebay_pool.model.snapshot import Snapshot
 from forebay_pool.model.types import Device, Flavor
 from forebay_pool.placement.room import is_empty
@@ -149,6 +150,7 @@ class Service:
         )
         self.shell = Shell(machine, self.writer, self.metrics, self._break)
         self.shell.library_folders = self._library_folders()
+        self.shell.image_folders, self.shell.images_fill_max = self._image_folders(), self.settings.images_fill_max
         for quota in self._quotas:
             self.shell.apply(quota)
         self._collect_state(machine)
@@ -195,6 +197,8 @@ class Service:
 
     def _go_on(self, kept: Snapshot) -> None:
         """Takes over what the pool before left."""
+        if self.shell.image_folders is not None and self.settings.launcher == "local":
+            self.shell.image_folders.remove_others({session.secret for session in kept.sessions})
         for worker in kept.workers:
             self.shell.adopt(worker)
         self.shell.apply(Restored(kept))
@@ -266,6 +270,13 @@ class Service:
             return keyed(self._make_workers_folder("libraries_dir", folder))
         except OSError as error:
             raise SettingsError(f"libraries_dir {folder} cannot be used ({error.strerror or error})") from None
+
+    def _image_folders(self) -> ImageFolders:
+        """Workers make each session's when they need it. Raises SettingsError."""
+        policies = {self.settings.images, *self.settings.images_of.values()}
+        folders = {policy: folder for policy, folder in self.settings.image_dirs.items() if policy in policies}
+        made: dict[ImagePolicy, Path] = {policy: self._make_workers_folder("image_dirs", folder) for policy, folder in folders.items()}
+        return ImageFolders(made, self.settings.limits, self.settings.database)
 
     def _make_workers_folder(self, setting: str, folder: Path) -> Path:
         """One in which workers make files and folders, and neither list nor remove those of others. Raises SettingsError."""

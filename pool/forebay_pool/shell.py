@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from forebay_wire.messages import Assign, Message, Refused
 
 from forebay_pool.errors import InvariantBroken
+from forebay_pool.hosts.image_folders import ImageFolders
 from forebay_pool.hosts.launcher import Launcher
 from forebay_pool.hosts.library_folders import LibraryFolders
 from forebay_pool.hosts.probes import Probe
@@ -95,6 +96,10 @@ class Shell:
         """Hears how many nodes there should be, where some come and go."""
         self.library_folders: LibraryFolders | None = None
         """Where workers keep libraries; None: nowhere."""
+        self.image_folders: ImageFolders | None = None
+        """Where workers keep images of sessions; None: nowhere."""
+        self.images_fill_max = 1.0
+        """The part of the file system of an image that may be in use once it is there."""
         self._writer = writer
         self._on_broken = on_broken
         self._left = False
@@ -147,14 +152,16 @@ class Shell:
     def _tell_worker(self, instruction: TellWorker) -> None:
         link = self.workers.get(instruction.worker)
         if link is not None:
-            link.send(self._with_libraries(instruction.message))
+            link.send(self._with_folders(instruction.message))
 
-    def _with_libraries(self, message: Message) -> Message:
-        """An assignment tells the worker the folder of the session's tenant."""
+    def _with_folders(self, message: Message) -> Message:
+        """An assignment tells the worker the folder of the session's tenant, and that of the session's images."""
         session = self.machine.sessions.get(message.session) if isinstance(message, Assign) else None
-        if session is None or self.library_folders is None:
+        if session is None:
             return message
-        return message.model_copy(update={"libraries": self.library_folders.of(session.tenant)})
+        libraries = None if self.library_folders is None else self.library_folders.of(session.tenant)
+        images = None if self.image_folders is None else self.image_folders.of(session)
+        return message.model_copy(update={"libraries": libraries, "images": images, "images_fill_max": self.images_fill_max})
 
     def _launch(self, instruction: Launch) -> None:
         token = secrets.token_hex(32)
@@ -204,6 +211,8 @@ class Shell:
             return
         over = record.state in ("lost", "ended")
         self._writer.keep_session(record.id, None if over else session_snapshot(record))
+        if over and self.image_folders is not None:
+            self.image_folders.remove(record.secret)
 
     def _confirm(self, instruction: Confirm) -> None:
         self._writer.confirm({lease.id: lease.confirmed_ns - lease.opened_ns for lease in instruction.leases})

@@ -1,6 +1,8 @@
-"""Trains by one of several programs while its workers are killed at moments of chance; prints the losses, the weights' hash and the kills.
+"""Trains by one of several programs while its workers are killed at moments of chance; prints the losses, the weights' hash, the kills, and
+how many images its workers kept.
 
-Run as ``killed_training.py PROGRAM KILLS SEED``. With 0 kills it is what the others are held against.
+Run as ``killed_training.py PROGRAM KILLS SEED STEPS [writing]``; with ``writing`` workers are killed in the middle of an image.
+With 0 kills it is what the others are held against.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from torch import nn
 DEVICE = "cuda:0"
 PAUSE_SECONDS = (0.05, 0.6)
 """Between two kills, once the worker after the one before has computed something."""
+IMAGES = Path(f"/dev/shm/forebay-{os.getuid()}")
+"""Where an embedded pool's workers keep images."""
+WRITING_SECONDS_MAX = 5.0
 STEPS_MAX = 4000
 """A program goes on until all kills came, but no longer."""
 Steps = Iterator[torch.Tensor]
@@ -53,8 +58,9 @@ def _is_ours(entry: Path) -> bool:
 class Killer:
     """Kills all workers so many times, at moments of chance, each once steps were made since the last time."""
 
-    def __init__(self, kills: int, seed: int) -> None:
+    def __init__(self, kills: int, seed: int, writing: bool) -> None:
         self.kills = 0
+        self._writing = writing
         self.steps = 0
         self._most = kills
         self._random = random.Random(seed)
@@ -71,7 +77,7 @@ class Killer:
             time.sleep(self._random.uniform(*PAUSE_SECONDS))
             if self.steps < seen + 2:
                 continue
-            killed = workers()
+            killed = self._writers() if self._writing else workers()
             for pid in killed:
                 try:
                     os.kill(pid, signal.SIGKILL)
@@ -79,6 +85,17 @@ class Killer:
                     continue
             if killed:
                 self.kills, seen = self.kills + 1, self.steps
+
+
+    def _writers(self) -> list[int]:
+        """Workers, once one of them is in the middle of an image."""
+        deadline = time.monotonic() + WRITING_SECONDS_MAX
+        while time.monotonic() < deadline:
+            found = workers()
+            pools = {(Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1] for pid in found}
+            if any(path.stat().st_size for pool in pools for path in IMAGES.glob(f"{pool}/*/unfinished")):
+                return found
+        return []
 
 
 def perceptron() -> tuple[nn.Module, Steps]:
@@ -133,6 +150,35 @@ def large_upload() -> tuple[nn.Module, Steps]:
     return net, steps()
 
 
+def leftovers() -> tuple[nn.Module, Steps]:
+    """Beside what it trains: storages that nothing was written to, views, a generator, and what a failure kept from being made."""
+    net = nn.Linear(32, 32).to(DEVICE)
+    generator = torch.Generator(DEVICE).manual_seed(5)
+    untouched, rows = torch.zeros(100_000, device=DEVICE), torch.arange(1024.0, device=DEVICE).view(32, 32).t()[::2]
+    for index in (1, 7):  # the second time nothing waits for the call
+        never = torch.arange(3, device=DEVICE)[torch.tensor([index], device=DEVICE)] + 1
+    try:
+        torch.cuda.synchronize()
+    except (RuntimeError, IndexError):
+        pass
+    optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+
+    def steps() -> Steps:
+        while True:
+            noise = torch.rand(16, 32, device=DEVICE, generator=generator)
+            loss = (net(rows / 1024 + noise) - untouched[:32]).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            try:
+                never.sum().item()
+                yield loss * 0
+            except RuntimeError:
+                yield loss
+
+    return net, steps()
+
+
 def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> Steps:
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
     while True:
@@ -144,14 +190,14 @@ def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tenso
         yield loss
 
 
-PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload)}
+PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload, leftovers)}
 
 
-def main(program: str, kills: int, seed: int, steps: int) -> None:
+def main(program: str, kills: int, seed: int, steps: int, writing: bool) -> None:
     """Makes ``steps`` steps, or where it is 0 so many as it takes until all kills came; prints one line of JSON."""
     torch.manual_seed(0)
     net, trained = PROGRAMS[program]()
-    killer = Killer(kills, seed)
+    killer = Killer(kills, seed, writing)
     losses = []
     for number, loss in enumerate(trained):
         if number % 3 == 0:
@@ -160,8 +206,11 @@ def main(program: str, kills: int, seed: int, steps: int) -> None:
         if number + 1 == (steps or STEPS_MAX) or (not steps and killer.done and number >= 20):
             break
     weights = b"".join(one.detach().cpu().numpy().tobytes() for one in net.state_dict().values())
-    print(json.dumps({"losses": losses, "weights": hashlib.sha256(weights).hexdigest(), "steps": number + 1, "kills": killer.kills}))
+    import forebay._C
+
+    told = {"losses": losses, "weights": hashlib.sha256(weights).hexdigest(), "steps": number + 1, "kills": killer.kills}
+    print(json.dumps({**told, "images": forebay._C.statistics()["images"]}))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:5]))
+    main(sys.argv[1], *map(int, sys.argv[2:5]), writing=sys.argv[5:] == ["writing"])

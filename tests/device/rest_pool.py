@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -42,6 +43,8 @@ SESSIONS = [
         "span": None,
         "process": "python train.py " + "x" * 60,
         "memory_bytes": 300 * 2**20,
+        "image_bytes": 24 * 2**20,
+        "imaged_at_ns": time.time_ns(),
         "position": None,
         "reason": None,
         "since_ns": 0,
@@ -56,6 +59,8 @@ SESSIONS = [
         "span": None,
         "process": "digits.ipynb",
         "memory_bytes": 0,
+        "image_bytes": 0,
+        "imaged_at_ns": None,
         "position": 2,
         "reason": "all devices are held",
         "since_ns": 0,

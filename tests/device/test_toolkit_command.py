@@ -24,9 +24,10 @@ def test_smi_shows_devices_and_processes(rest_pool: RestPool, capsys: pytest.Cap
     assert main(["smi"]) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    assert rows[0] == ["Device", "Flavor", "Model", "Memory usage", "Total memory", "State"]
-    assert rows[1] == ["0", "dev.1gb", "MI250", "300 MiB", "1,024 MiB", "active"]
-    assert rows[2] == ["1", "dev.1gb", "1 x cpu-dev", "0 MiB", "1,024 MiB", "queued, position 2: all devices are held"]
+    assert rows[0] == ["Device", "Flavor", "Model", "Memory usage", "Total memory", "Last image", "State"]
+    assert rows[1] == ["0", "dev.1gb", "MI250", "300 MiB", "1,024 MiB", rows[1][5], "active"]
+    assert rows[1][5].startswith("24 MiB, ") and rows[1][5].endswith(" s ago")
+    assert rows[2] == ["1", "dev.1gb", "1 x cpu-dev", "0 MiB", "1,024 MiB", "-", "queued, position 2: all devices are held"]
     assert rows[3] == ["Device", "Session", "User", "Process", "Memory usage"]
     assert rows[4][:3] == ["0", "s-1", "acme-member"] and rows[4][3].endswith("…") and rows[4][4] == "300 MiB"
     assert rows[5] == ["1", "s-2", "acme-member", "digits.ipynb", "0 MiB"]

@@ -12,6 +12,9 @@ from killed_training import PROGRAMS
 
 PROGRAM = Path(__file__).with_name("killed_training.py")
 KILLS = 5
+OFTEN = {"FOREBAY_IMAGE_SECONDS": "0.05"}
+SHORT_JOURNAL = {**OFTEN, "FOREBAY_JOURNAL_BYTES": "1500000"}
+"""Of some seconds of a program: without an image it could not be done again."""
 
 
 def outcome(run_python: Any, *arguments: str, **environment: str) -> Any:
@@ -30,6 +33,25 @@ def test_a_training_whose_workers_are_killed_computes_what_one_computes_that_is_
         assert killed["kills"] == KILLS, said
         alone, _ = outcome(run_python, program, "0", "0", str(killed["steps"]))
         assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"]), seed
+
+
+@pytest.mark.parametrize("program", [*PROGRAMS])
+def test_a_training_goes_on_from_images_however_long_it_has_run(run_python: Any, program: str, full_sweep: bool) -> None:
+    if program in ("recurrent", "large_upload") and not full_sweep:
+        pytest.skip("in the full sweep")
+    journal = OFTEN if program == "large_upload" else SHORT_JOURNAL
+    for seed in range(20 if full_sweep else 1):
+        killed, said = outcome(run_python, program, str(KILLS), str(seed), "0", **journal)
+        assert killed["kills"] == KILLS and killed["images"] > KILLS, said
+        alone, _ = outcome(run_python, program, "0", "0", str(killed["steps"]))
+        assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"]), seed
+
+
+def test_a_worker_that_dies_in_the_middle_of_an_image_leaves_the_one_before(run_python: Any) -> None:
+    killed, said = outcome(run_python, "large_upload", "3", "1", "0", "writing", **OFTEN)
+    assert killed["kills"] == 3 and killed["images"] > 0, said
+    alone, _ = outcome(run_python, "large_upload", "0", "0", str(killed["steps"]))
+    assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"])
 
 
 def test_a_process_that_keeps_nothing_hears_that_its_tensors_are_lost(run_python: Any) -> None:

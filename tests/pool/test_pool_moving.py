@@ -120,9 +120,9 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def started(
-    pool: Any, pause: float = 0.02, who: str = "ada", text: str | None = None, python: str | None = None
+    pool: Any, pause: float = 0.02, who: str = "ada", text: str | None = None, python: str | None = None, **variables: str
 ) -> AsyncIterator[Running]:
-    environment = {**plain_environment(), "FOREBAY_URL": pool.service.url, "FOREBAY_TOKEN": who, "OMP_NUM_THREADS": "1"}
+    environment = {**plain_environment(), **variables, "FOREBAY_URL": pool.service.url, "FOREBAY_TOKEN": who, "OMP_NUM_THREADS": "1"}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = (python or fork_server.programs(), "-c", text or program("cuda", pause))
     process = await asyncio.create_subprocess_exec(*command, env=environment, **pipes)
@@ -219,6 +219,30 @@ def test_a_worker_that_is_killed_while_it_fetches_is_replaced_and_nothing_is_los
             await running.until(lambda: session.image is not None and session.worker is not None)
             kill(running, session.worker.id)
             assert await training.rest() == undisturbed
+
+    asyncio.run(scenario())
+
+
+def test_a_session_that_has_moved_goes_on_from_an_image_if_its_worker_dies(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path
+) -> None:
+    folders = {"process": tmp_path / "images"}
+    groups = [{"kind": "cpu", "model": "cpu-dev", "memory": "1 GiB", "count": 2}]
+
+    async def scenario() -> None:
+        async with pool(**settings | {"devices": groups, "image_dirs": folders}) as running:
+            async with started(running, FOREBAY_IMAGE_SECONDS="0.05") as training:
+                await training.until_step(5)
+                session = session_of(running)
+                await running.call("POST", f"api/sessions/{session.id}/move", body={})
+                await running.until(lambda: session.image is not None)
+                moved = running.machine.step.now_ns
+                await running.until(lambda: session.image is None and (session.kept_ns or 0) > moved)
+                assert session.kept_bytes > 4 << 20
+                kill(running, session.worker.id)
+                assert await training.rest() == undisturbed
+            await running.until(lambda: not running.machine.sessions)
+            await running.until(lambda: not list(folders["process"].iterdir()))
 
     asyncio.run(scenario())
 

@@ -9,6 +9,7 @@ import pytest
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import (
+    NodeLost,
     SessionAway,
     SessionDismissed,
     SessionLeft,
@@ -568,3 +569,37 @@ def test_a_worker_that_comes_back_says_that_its_client_is_away(world: Make) -> N
     w.worker(worker, wire.ResumeWorker(worker=worker, parked_bytes=None, client_away=True, **resumed))
     w.do(SessionAway("s"))
     assert isinstance(w.ordered(worker)[-1], wire.Close)
+
+
+def on_nodes(*nodes: str) -> list[Device]:
+    return [Device(f"{node}/cpu:{index}", node, "cpu", index, "cpu-dev", 8 * GIB) for index, node in enumerate(nodes)]
+
+
+def test_time_before_an_image_is_not_done_again(world: Make) -> None:
+    w = replaying(world, replay_seconds_max=5.0)
+    w.wait(10)
+    w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
+    w.wait(4)
+    w.worker(w.worker_of("s"), wire.Heartbeat(epoch=1, memory_bytes=1 << 20, busy_ns=0, commands=0))
+    assert killed(w) is not None and w.machine.sessions["s"].kept_bytes == 1 << 20
+
+
+def test_a_session_with_an_image_is_lost_with_the_host_that_alone_has_it(world: Make) -> None:
+    for policy, goes_on in (("process", False), ("node", True)):
+        w = world(on_nodes("east", "west"), images=policy)
+        w.lease("s")
+        w.do(SessionReplays("s"))
+        w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
+        w.do(NodeLost(w.machine.sessions["s"].worker.device.node, "cut off"))
+        w.settle()
+        assert ("s" in w.machine.sessions) == goes_on
+
+
+def test_a_session_with_an_image_goes_on_at_a_worker_that_sees_it(world: Make) -> None:
+    w = world(on_nodes("east", "west", "east", "west", "west"))
+    w.lease("s")
+    w.do(SessionReplays("s"))
+    node = w.machine.sessions["s"].worker.device.node
+    w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
+    lease = killed(w)
+    assert lease is not None and lease.device.node == node

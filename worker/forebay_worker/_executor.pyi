@@ -5,7 +5,7 @@ from forebay_worker.device_graphs import DeviceGraph
 TORCH_VERSION: str
 
 Event = tuple[str, int, int, int, str]
-"""Kind, epoch, number (idle, waiting, closed: nanoseconds; parked, left: bytes), bytes spilled (parked, left), text.
+"""Kind, epoch, number (idle, waiting, closed: nanoseconds; parked, left, kept: bytes), bytes spilled (parked, left), text.
 
 The text is of ``left`` (address and ticket), ``refused`` and ``failed``."""
 
@@ -30,8 +30,17 @@ class Server:
         reconnect_seconds: float = 0.0,
     ) -> None: ...
     def assign(
-        self, ticket: bytes, limit_bytes: int, idle_release_seconds: float, source: tuple[str, bytes] | None = None
-    ) -> None: ...
+        self,
+        ticket: bytes,
+        limit_bytes: int,
+        idle_release_seconds: float,
+        source: tuple[str, bytes] | None = None,
+        images: str = "",
+        images_fill_max: float = 1.0,
+    ) -> None:
+        """``images``: the folder in which images of the session outlive this process; empty: nowhere. ``images_fill_max``: the part of its
+        file system that may be in use once one is there."""
+
     def carry(self, source: tuple[str, bytes], limit_bytes: int, bytes_per_second: int) -> None: ...
     def open(self, epoch: int, limit_bytes: int) -> None: ...
     def close(self, epoch: int) -> None: ...

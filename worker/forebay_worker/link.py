@@ -74,6 +74,8 @@ def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWo
             return messages.Restored()
         case "left":
             return left_of(event)
+        case "kept":
+            return messages.Kept(bytes=number)
         case "waiting":
             return messages.Waiting(epoch=epoch, idle_ns=number)
         case "working":
@@ -353,7 +355,8 @@ class WorkerLink:
                 if message.libraries is not None and self._keep_in is not None:
                     self._keep_in(Path(message.libraries))
                 source = None if message.source is None else (message.source.address, bytes.fromhex(message.source.ticket))
-                executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds, source)
+                images = (message.images or "", message.images_fill_max)
+                executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds, source, *images)
                 self._heartbeat_seconds = message.heartbeat_seconds
                 self._standing.session, self._standing.ticket = message.session, message.ticket
                 self._standing.memory_limit_bytes = message.memory_limit_bytes

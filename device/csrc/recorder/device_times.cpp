@@ -77,8 +77,10 @@ class ClockOffset {
 void time_calls(CommandStream& stream, size_t calls) {
   const std::lock_guard lock(stream.commands().mutex());
   auto& out = stream.commands().command();
+  const size_t before = out.size();
   out.command(Command::kTime);
   out.varint(calls);
+  stream.commands().note_definition(before, Definitions::Kind::kTime);
   stream.commands().appended();
 }
 

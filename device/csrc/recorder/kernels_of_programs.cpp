@@ -18,15 +18,17 @@ std::optional<KernelRefusal> define_kernel(CommandStream& stream, uint64_t kerne
   auto& kernels = Recorder::of(stream.device()).kernels();
   const uint64_t generation = stream.generation();
   std::optional<KernelRefusal> refusal;
+  wire::Writer definition;
   stream.ask_aside(
       [&](wire::Writer& out, uint64_t request) {
         const auto& no_kernels = stream.worker().no_kernels;
         if (!no_kernels.empty()) refusal = {wire::FailureCode::kUnsupported, no_kernels};
         if (refusal || kernels.contains(kernel)) return false;
-        out.command(Command::kKernel);
-        out.varint(request);
-        out.varint(kernel);
-        out.raw(source.data(), source.size());
+        definition.command(Command::kKernel);
+        definition.varint(request);
+        definition.varint(kernel);
+        definition.raw(source.data(), source.size());
+        out.raw(definition.bytes().data(), definition.size());
         return true;
       },
       [&](Reply reply, wire::Reader& body) {
@@ -36,7 +38,9 @@ std::optional<KernelRefusal> define_kernel(CommandStream& stream, uint64_t kerne
           return;
         }
         const std::lock_guard lock(stream.commands().mutex());
-        if (generation == stream.generation()) kernels.insert(kernel);
+        if (generation != stream.generation()) return;
+        kernels.insert(kernel);
+        stream.commands().definitions().add(Definitions::Kind::kKernel, definition.bytes().data(), definition.size());
       });
   return refusal;
 }

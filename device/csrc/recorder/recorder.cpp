@@ -528,6 +528,7 @@ Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Sc
   if (count_ == wire::kTemplatesMax || template_bytes_ > wire::kTemplatesItemsMax) {  // an item takes a byte at least
     commands_.tracer().clear();
     commands_.command().command(Command::kForget);
+    commands_.definitions().forget_templates();
     drop_templates();
   }
   put_operator(info);
@@ -536,6 +537,7 @@ Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Sc
   out.command(Command::kTemplate);
   out.varint(operators_.at(&info));
   out.raw(constant.bytes().data(), constant.size());
+  commands_.note_definition(before, Definitions::Kind::kTemplate);
   template_bytes_ += out.size() - before + scan.words.size();
   const uint64_t kind = kind_of(info, stack, scan.default_dtype, stream_.worker().kind);
   auto entry = std::make_unique<Entry>(Entry{scan.key, count_++, prediction, new_bytes_of(prediction), kind, false, nullptr});
@@ -548,10 +550,12 @@ Entry& Recorder::find_or_insert(OperatorInfo& info, const Stack& stack, const Sc
 void Recorder::put_operator(const OperatorInfo& info) {
   if (!operators_.emplace(&info, operators_.size()).second) return;
   auto& out = commands_.command();
+  const size_t before = out.size();
   out.command(Command::kOperator);
   out.string(info.name);
   out.string(info.overload);
   out.u64(info.schema_hash);
+  commands_.note_definition(before, Definitions::Kind::kOperator);
 }
 
 // Between two steps of a trace, so that a program that sets nothing has them as before.
@@ -560,8 +564,10 @@ void Recorder::tell_settings() {
   if (settings == told_settings_) [[likely]] return;
   told_settings_ = settings;
   auto& out = commands_.cut();
+  const size_t before = out.size();
   out.command(Command::kSettings);
   out.varint(settings);
+  commands_.note_definition(before, Definitions::Kind::kSettings);
 }
 
 void Recorder::drop_templates() {

@@ -23,6 +23,10 @@ void Answers::note(uint64_t request, wire::Reader body) {
   if (keeps_) hashes_.emplace_back(request, hash_of_data(body));
 }
 
+void Answers::forget(uint64_t request) {
+  hashes_.erase(hashes_.begin(), std::upper_bound(hashes_.begin(), hashes_.end(), std::pair(request, ~uint64_t{0})));
+}
+
 const uint64_t* Answers::hash_of(uint64_t request) const {
   const auto found = std::lower_bound(hashes_.begin(), hashes_.end(), std::pair(request, uint64_t{0}));
   return found == hashes_.end() || found->first != request ? nullptr : &found->second;

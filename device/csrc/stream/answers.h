@@ -16,6 +16,8 @@ class Answers {
   void begin(bool keeps);
   // Of a DATA behind its request, in the order of the requests.
   void note(uint64_t request, wire::Reader body);
+  // What was answered up to this request is not asked again.
+  void forget(uint64_t request);
   // Whether the answer to this request is known.
   bool knows(uint64_t request) const { return hash_of(request) != nullptr; }
   // The same request was answered again.

@@ -43,12 +43,22 @@ void CommandBuffer::take(std::vector<uint8_t>& target, Journal& journal, bool cu
   since_taken_ = 0;
 }
 
+std::vector<uint8_t> CommandBuffer::cut_for_image(std::vector<uint8_t>& target, Journal& journal) {
+  auto& out = cut();
+  out.command(wire::Command::kCut);
+  out.u8(0);
+  take(target, journal);
+  auto frames = definitions_.frames();
+  tracer_.put_traces(frames);
+  return frames;
+}
+
 void CommandBuffer::clear() {
   frames_.clear();
   questions_.clear();
   calls_ = 0;
   set_unsettled(false);
-  tracer_.reset();
+  forget();
   random_calls_.clear();
 }
 

@@ -11,6 +11,7 @@
 #include "base/generator.h"
 #include "base/locations.h"
 #include "forebay/wire.h"
+#include "stream/definitions.h"
 #include "stream/frames.h"
 #include "stream/journal.h"
 #include "stream/session_state.h"
@@ -57,6 +58,10 @@ class CommandBuffer {
     questions_.push_back({begin, frames_.size(), request, kind});
   }
 
+  // The command from `begin` to here defines something that later commands lean on.
+  void note_definition(size_t begin, Definitions::Kind kind) { definitions_.add(kind, frames_.bytes().data() + begin, frames_.size() - begin); }
+  Definitions& definitions() { return definitions_; }
+
   // The number of the next call, which is thereby recorded for the current thread.
   uint64_t next_call() {
     unsettled_.store(true, std::memory_order_relaxed);
@@ -68,6 +73,15 @@ class CommandBuffer {
 
   // Moves all commands to the end of `target`, and notes them in the journal. `cuts`: the command that follows them ends a segment.
   void take(std::vector<uint8_t>& target, Journal& journal, bool cuts = false);
+  // Whether a segment might end here and nothing would be cut.
+  bool is_between_segments() const { return tracer_.is_between_segments(); }
+  // Ends a segment, after which another worker could take over with what an image holds and these frames.
+  std::vector<uint8_t> cut_for_image(std::vector<uint8_t>& target, Journal& journal);
+  // What was defined is not known to the next worker.
+  void forget() {
+    tracer_.reset();
+    definitions_.clear();
+  }
   bool has_commands() const { return frames_.size() > 0 || tracer_.has_unsaid(); }
   // The session has ended.
   void clear();
@@ -89,6 +103,7 @@ class CommandBuffer {
   Frames frames_;
   std::vector<AskedCommand> questions_;  // within frames_
   Tracer tracer_{frames_, device_};
+  Definitions definitions_;
   RandomCalls random_calls_;
   uint64_t calls_ = 0;
   size_t since_question_ = 0;  // commands

@@ -41,6 +41,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket)
     stream_.contents_.clear();
     stream_.shared_.unmap();
     stream_.journal_.begin(asks_for_libraries() ? 0 : stream_.journal_bytes_max_.load());  // which of them run is a matter of their times
+    stream_.images_.begin_session();
     stream_.receiver_.begin(stream_.generation(), stream_.journal_.is_whole());
   }
   const Welcome welcome = greet(address, ticket);
@@ -54,6 +55,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket)
     stream_.shared_.unmap();
   }
   if (stream_.session_.broken) replay();
+  stream_.images_.begin(welcome.keeps_images);
   note_session(stream_.device_);
   stream_.session_.connected = true;
   {
@@ -80,6 +82,7 @@ Welcome Handover::greet(const std::string& address, const std::string& ticket) {
       receive_welcome(stream_.receiver_, [&](wire::Reader& body) {
         welcome = {body.string(), body.string(), body.string(), body.varint(), body.done() ? "the worker's release takes none" : body.string()};
         grace = std::chrono::milliseconds(body.done() ? 0 : body.bounded(wire::kGraceMsMax, "a worker's grace"));
+        welcome.keeps_images = !body.done() && body.u8() != 0;
       });
       stream_.connection_.greeted(ticket, grace);
       return welcome;
@@ -118,8 +121,8 @@ void Handover::end_stream(uint64_t request) {
   out.command(Command::kLeave);
   out.varint(request);
   stream_.sender_.take_last();
-  stream_.journal_.give_up();  // the next worker gets an image, and templates in numbers that begin again
-  stream_.commands_.tracer().reset();
+  stream_.journal_.drop();  // the next worker fetches what this one has, and templates get numbers that begin again
+  stream_.commands_.forget();
   if (auto* knowledge = stream_.failures_.knowledge()) knowledge->forget();
   stream_.lease_.stop();
   stream_.session_.away = true;
@@ -133,6 +136,7 @@ bool Handover::break_off() {
   stream_.connection_.shut_down();  // whoever waits for the worker stops
   const std::scoped_lock locks(stream_.receiver_.mutex(), stream_.sender_.mutex());
   stream_.sender_.drop_unsent();
+  stream_.images_.lose(stream_.journal_);
   stream_.connection_.close();
   const std::lock_guard lock(stream_.commands_.mutex());
   stream_.session_.away = true;

@@ -1,6 +1,7 @@
 #include "stream/journal.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "stream/frames.h"
@@ -11,7 +12,7 @@ namespace {
 using wire::Command;
 
 constexpr size_t kQuestionBytes = sizeof(AskedCommand) + 16;  // with its answer's hash
-constexpr size_t kBlockBytes = 1 << 20;  // of commands, at least
+constexpr size_t kCommandsBytes = 1 << 20;  // of commands, at least
 
 size_t frame_bytes(const uint8_t* frame) { return wire::kFrameHeaderBytes + wire::get_frame_header(frame); }
 
@@ -27,27 +28,36 @@ std::vector<uint8_t> write_frame(uint64_t storage, uint64_t offset, const uint8_
 
 }  // namespace
 
-void Journal::begin(uint64_t bytes_max) {
-  blocks_.clear();
-  bytes_ = 0;
-  bytes_max_ = bytes_max;
-  whole_ = bytes_max > 0;
+void Journal::set(std::optional<Stretch> now, std::optional<Stretch> next) {
+  now_ = std::move(now);
+  next_ = std::move(next);
+  whole_ = now_.has_value();
 }
 
-// False where nothing is kept any more.
-bool Journal::has_room(size_t bytes) {
-  if (whole_ && bytes_ + bytes <= bytes_max_) {
-    bytes_ += bytes;
-    return true;
-  }
-  if (whole_ || !blocks_.empty()) begin(0);
-  return false;
+void Journal::begin(uint64_t bytes_max) {
+  bytes_max_ = bytes_max;
+  last_request_ = 0;
+  set(bytes_max > 0 ? std::optional(Stretch{}) : std::nullopt, std::nullopt);
+}
+
+void Journal::drop() { set(std::nullopt, std::nullopt); }
+
+// Where there is too much, what was sent since an image that is on its way may still do.
+Journal::Stretch* Journal::room_for(size_t bytes) {
+  if (bytes + this->bytes() > bytes_max_) set(std::nullopt, std::move(next_));
+  if (bytes + this->bytes() > bytes_max_) drop();
+  Stretch* stretch = last();
+  if (stretch != nullptr) stretch->bytes += bytes;
+  return stretch;
 }
 
 void Journal::append(const std::vector<uint8_t>& frames, std::vector<AskedCommand> questions) {
-  if (frames.empty() || !has_room(frames.size() + questions.size() * kQuestionBytes)) return;
-  if (blocks_.empty() || blocks_.back().upload || blocks_.back().bytes.size() > kBlockBytes) blocks_.emplace_back();
-  Block& block = blocks_.back();
+  Stretch* stretch = frames.empty() ? nullptr : room_for(frames.size() + questions.size() * kQuestionBytes);
+  if (stretch == nullptr) return;
+  if (!questions.empty()) last_request_ = std::max(last_request_, questions.back().request);
+  auto& blocks = stretch->blocks;
+  if (blocks.empty() || blocks.back().upload || blocks.back().bytes.size() > kCommandsBytes) blocks.emplace_back();
+  Block& block = blocks.back();
   for (auto& question : questions) {
     question.begin += block.bytes.size();
     question.end += block.bytes.size();
@@ -57,20 +67,43 @@ void Journal::append(const std::vector<uint8_t>& frames, std::vector<AskedComman
 }
 
 void Journal::write(uint64_t storage, int64_t offset, const uint8_t* data, int64_t bytes) {
-  if (!has_room(static_cast<size_t>(bytes))) return;
-  blocks_.push_back({{data, data + bytes}, {}, Target{storage, offset}});
+  Stretch* stretch = room_for(static_cast<size_t>(bytes));
+  if (stretch != nullptr) stretch->blocks.push_back({{data, data + bytes}, {}, Target{storage, offset}});
 }
 
 void Journal::shorten_last_write(int64_t bytes) {
-  if (blocks_.empty() || !blocks_.back().upload) return;
-  auto& data = blocks_.back().bytes;
-  bytes_ -= data.size() - static_cast<size_t>(bytes);
+  Stretch* stretch = last();
+  if (stretch == nullptr || stretch->blocks.empty() || !stretch->blocks.back().upload) return;
+  auto& data = stretch->blocks.back().bytes;
+  stretch->bytes -= data.size() - static_cast<size_t>(bytes);
   data.resize(static_cast<size_t>(bytes));
 }
 
+void Journal::ask_image(uint64_t number, std::vector<uint8_t> frames) { next_ = Stretch{number, std::move(frames), {}, 0}; }
+
+void Journal::image_kept() {
+  if (next_) set(std::move(next_), std::nullopt);
+}
+
+void Journal::image_failed() {
+  if (now_ && next_) {
+    std::move(next_->blocks.begin(), next_->blocks.end(), std::back_inserter(now_->blocks));
+    now_->bytes += next_->bytes;
+  }
+  next_.reset();
+}
+
 bool Journal::replay(const Asked& asked, const Send& send, const std::function<void()>& pause) const {
+  if (!now_) return false;
+  if (now_->image != 0) {
+    send(framed([this](wire::Writer& out) {
+      out.command(Command::kRestore);
+      out.varint(now_->image);
+    }));
+    send(now_->first);
+  }
   bool paused = false;
-  for (const Block& block : blocks_) {
+  for (const Block& block : now_->blocks) {
     if (block.upload) {
       replay_upload(block, send);
     } else {

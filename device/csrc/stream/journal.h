@@ -1,4 +1,4 @@
-// What was sent in a session since it began, so that another worker can be brought to the same state if this one dies. Guarded by the
+// What another worker needs if this one dies: an image that was kept, or none at a session's beginning, and what was sent since. Guarded by the
 // sender's lock.
 #pragma once
 
@@ -29,12 +29,15 @@ struct AskedCommand {
 
 class Journal {
  public:
-  // Begins to keep what is sent, of a session that has sent nothing yet: `bytes_max` at most. 0: keeps nothing.
+  // A session begins, that has sent nothing yet. Keeps `bytes_max` at most; 0: nothing, ever.
   void begin(uint64_t bytes_max);
-  // Whether it holds all that was sent.
-  bool is_whole() const { return whole_.load(std::memory_order_relaxed); }
-  // Something was sent that no other worker could be sent.
-  void give_up() { whole_ = false; }
+  // Whether another worker can be brought to where this one is.
+  bool is_whole() const { return whole_.load(std::memory_order_relaxed) && !is_given_up(); }
+  // No other worker can be until an image has been kept.
+  void drop();
+  // No other worker ever can be. At any time; what is held goes with what is appended next.
+  void give_up() { bytes_max_ = 0; }
+  bool is_given_up() const { return bytes_max_ == 0; }
 
   // Whole frames of commands; `questions` lie within them, in order.
   void append(const std::vector<uint8_t>& frames, std::vector<AskedCommand> questions);
@@ -42,6 +45,20 @@ class Journal {
   void write(uint64_t storage, int64_t offset, const uint8_t* data, int64_t bytes);
   // Of the last upload the first `bytes` were sent, and no more will be.
   void shorten_last_write(int64_t bytes);
+
+  // An image was asked for, behind all that was appended. `frames`: what a worker with that image is to be sent first.
+  void ask_image(uint64_t number, std::vector<uint8_t> frames);
+  // It is there, so what came before it is not needed any more; or it will never be.
+  void image_kept();
+  void image_failed();
+  bool awaits_image() const { return next_.has_value(); }
+  // The image that another worker would go on from; 0: none, from the beginning.
+  uint64_t image() const { return now_ ? now_->image : 0; }
+
+  uint64_t bytes() const { return (now_ ? now_->bytes : 0) + (next_ ? next_->bytes : 0); }
+  uint64_t bytes_max() const { return bytes_max_; }
+  // The last question that was appended.
+  uint64_t last_request() const { return last_request_; }
 
   // Gives all of it to `send`, in order, as frames, but for reads that were answered and are not asked again. Calls `pause` before the first question
   // that is not answered, if that ends the segment. Whether there is one.
@@ -62,14 +79,25 @@ class Journal {
     std::vector<AskedCommand> questions;
     std::optional<Target> upload;
   };
+  // What was sent from an image on, or from the beginning.
+  struct Stretch {
+    uint64_t image = 0;
+    std::vector<uint8_t> first;  // behind the image
+    std::deque<Block> blocks;
+    uint64_t bytes = 0;  // of the blocks
+  };
 
-  bool has_room(size_t bytes);
+  Stretch* last() { return next_ ? &*next_ : now_ ? &*now_ : nullptr; }
+  void set(std::optional<Stretch> now, std::optional<Stretch> next);
+  // The stretch to which so many bytes are added, if there is room for them.
+  Stretch* room_for(size_t bytes);
   static void replay_upload(const Block& block, const Send& send);
   static void replay_commands(const Block& block, const Asked& asked, const Send& send, const std::function<void()>& pause, bool& paused);
 
-  std::deque<Block> blocks_;
-  uint64_t bytes_ = 0;
-  uint64_t bytes_max_ = 0;
+  std::optional<Stretch> now_;   // none: nothing that another worker could begin with
+  std::optional<Stretch> next_;  // from an image on that was asked for; what comes is added here, if there is one
+  std::atomic<uint64_t> bytes_max_{0};  // of both
+  uint64_t last_request_ = 0;
   std::atomic<bool> whole_{false};
 };
 

@@ -11,17 +11,35 @@
 #include "base/waiting.h"
 
 namespace forebay {
+namespace {
+
+int64_t steady_ns() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+}  // namespace
 
 void Lease::open(uint64_t epoch, int64_t memory_bytes) {
   memory_limit_.store(memory_bytes, std::memory_order_relaxed);
   epoch_.store(epoch, std::memory_order_relaxed);
+  stop_clock();
+  opened_ns_ = steady_ns();
   open_.store(true, std::memory_order_release);
   tell_lease(device_, true);
 }
 
 void Lease::close() {
+  stop_clock();
   open_.store(false, std::memory_order_release);
   tell_lease(device_, false);
+}
+
+void Lease::stop_clock() {
+  const int64_t opened_ns = opened_ns_.exchange(0);
+  if (opened_ns != 0) worked_ns_ += steady_ns() - opened_ns;
+}
+
+std::chrono::nanoseconds Lease::worked() const {
+  const int64_t opened_ns = opened_ns_;
+  return std::chrono::nanoseconds(worked_ns_ + (opened_ns == 0 ? 0 : steady_ns() - opened_ns));
 }
 
 void Lease::reset() {

@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -28,9 +29,15 @@ class Lease {
   void open(uint64_t epoch, int64_t memory_bytes);
   void close();
   // As close, but monitors still see it. Whether it was open.
-  bool stop() { return open_.exchange(false); }
+  bool stop() {
+    stop_clock();
+    return open_.exchange(false);
+  }
   // The session has ended, and with it what its flavor allowed.
   void reset();
+
+  // For how long leases were open so far.
+  std::chrono::nanoseconds worked() const;
 
   uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
   // Bytes that the flavor allows; wire::kStorageBytesMax until a lease has said it.
@@ -41,11 +48,14 @@ class Lease {
 
  private:
   void wait();
+  void stop_clock();
 
   const c10::DeviceIndex device_;
   const SessionState& session_;
   std::atomic<bool> open_{false};
   std::atomic<uint64_t> epoch_{0};
+  std::atomic<int64_t> opened_ns_{0};  // of the steady clock; 0: none is open
+  std::atomic<int64_t> worked_ns_{0};  // under those that were
   std::atomic<int64_t> memory_limit_{wire::kStorageBytesMax};
   std::function<void()> callback_;
   std::mutex waiting_;  // held by the thread that waits for the callback

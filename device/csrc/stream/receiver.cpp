@@ -83,12 +83,21 @@ bool Receiver::receive_one(uint64_t request, const Take& take) {
   }
   if (answered != 0) {
     take_other(answered, reply, body);
-  } else if (reply == Reply::kFailure) {
-    failures_.take_notice(told_failure(body, generation_));
-  } else {
+  } else if (!take_unasked(reply, body)) {
     connection_.fail("an answer to no question");
   }
   return false;
+}
+
+bool Receiver::take_unasked(Reply reply, wire::Reader& body) {
+  if (reply == Reply::kKept) {
+    answers_.forget(images_.told(body));
+  } else if (reply == Reply::kFailure) {
+    failures_.take_notice(told_failure(body, generation_));
+  } else {
+    return false;
+  }
+  return true;
 }
 
 // An answer that no thread waits for, or that was given before, by another worker.
@@ -130,9 +139,8 @@ void Receiver::listen() {
   if (!lock || !session_.connected || session_.away || !has_whole_frame()) return;
   wire::Reader body = this->body();
   const auto reply = static_cast<Reply>(body.u8());
-  if (reply != Reply::kFailure || body.varint() != 0) return;  // whoever waits next takes it
-  failures_.take_notice(told_failure(body, generation_));
-  filled_ = 0;
+  if (reply == Reply::kRefused || body.varint() != 0) return;  // whoever waits next takes it
+  if (take_unasked(reply, body)) filled_ = 0;
 }
 
 void Receiver::pass_over(uint64_t answered) {
@@ -142,11 +150,7 @@ void Receiver::pass_over(uint64_t answered) {
     if (reply == Reply::kRefused) connection_.fail("the worker refused: " + body.string(wire::kMessageBytesMax));
     const uint64_t request = body.varint();
     if (request > answered) return;
-    if (request != 0) {
-      take_other(request, reply, body);
-    } else if (reply == Reply::kFailure) {
-      failures_.take_notice(told_failure(body, generation_));
-    }
+    request != 0 ? take_other(request, reply, body) : static_cast<void>(take_unasked(reply, body));
     filled_ = 0;
   }
 }

@@ -15,6 +15,7 @@
 #include "stream/connection.h"
 #include "stream/downloads.h"
 #include "stream/failures.h"
+#include "stream/images.h"
 #include "stream/session_state.h"
 
 namespace forebay {
@@ -23,8 +24,8 @@ class Receiver {
  public:
   using Take = std::function<void(wire::Reply, wire::Reader&)>;
 
-  Receiver(const SessionState& session, Connection& connection, const SharedMemory& shared, Failures& failures, Downloads& downloads)
-      : session_(session), connection_(connection), shared_(shared), failures_(failures), downloads_(downloads) {}
+  Receiver(const SessionState& session, Connection& connection, const SharedMemory& shared, Failures& failures, Downloads& downloads, Images& images)
+      : session_(session), connection_(connection), shared_(shared), failures_(failures), downloads_(downloads), images_(images) {}
 
   // Taken before the sender's.
   std::timed_mutex& mutex() { return mutex_; }
@@ -52,7 +53,7 @@ class Receiver {
   // Waits for the answer to a READ, and puts its data where they belong. Returns how long the worker has been busy, in nanoseconds.
   // Nothing if the next frame is not that answer: it is left for receive_one.
   std::optional<uint64_t> receive_data(uint64_t request, uint8_t* target, size_t bytes);
-  // Takes the lock. Looks whether the worker has stopped, without waiting; leaves anything else.
+  // Takes the lock. Looks whether the worker has stopped, or kept an image, without waiting; leaves anything else.
   void listen();
 
   // In a forked child.
@@ -61,6 +62,8 @@ class Receiver {
  private:
   void receive_frame();
   void take_other(uint64_t request, wire::Reply reply, wire::Reader& body);
+  // What answers no request. False if it is nothing of the kind.
+  bool take_unasked(wire::Reply reply, wire::Reader& body);
   void fill(size_t bytes);
   size_t receive_some(uint8_t* target, size_t bytes);
   bool has_whole_frame();
@@ -71,6 +74,7 @@ class Receiver {
   const SharedMemory& shared_;
   Failures& failures_;
   Downloads& downloads_;
+  Images& images_;
 
   std::timed_mutex mutex_;
   std::vector<uint8_t> incoming_;  // a frame, of which the first `filled_` bytes have come

@@ -30,16 +30,34 @@ void Sender::flush(Wait wait) {
 
 // Also of a connection that has broken: what was recorded is then in the journal.
 bool Sender::send_recorded(Wait wait) {
-  if (!session_.away) {
-    const std::lock_guard recording(commands_.mutex());
-    commands_.take(outgoing_, journal_);
-  }
+  if (!session_.away) take_recorded();
   try {
     return send_outgoing(wait);
   } catch (const LinkBroken&) {
     drop_unsent();
     return true;
   }
+}
+
+void Sender::take_recorded() {
+  images_.settle(journal_);
+  const std::lock_guard recording(commands_.mutex());
+  const bool between = commands_.is_between_segments();
+  commands_.take(outgoing_, journal_);
+  if (uploads_.empty() && !session_.broken && images_.is_due(journal_, lease_.worked(), between)) ask_for_image();
+}
+
+// The journal has a CUT in its place: who is sent the journal makes no image there.
+void Sender::ask_for_image() {
+  auto frames = commands_.cut_for_image(outgoing_, journal_);
+  const uint64_t number = images_.ask(journal_, lease_.worked());
+  const auto keep = framed([&](wire::Writer& out) {
+    out.command(Command::kKeep);
+    out.varint(number);
+    out.varint(journal_.image());
+  });
+  outgoing_.insert(outgoing_.end(), keep.begin(), keep.end());
+  journal_.ask_image(number, std::move(frames));
 }
 
 void Sender::flush_early() {

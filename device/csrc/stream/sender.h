@@ -15,7 +15,9 @@
 #include "bulk/shared_memory.h"
 #include "stream/command_buffer.h"
 #include "stream/connection.h"
+#include "stream/images.h"
 #include "stream/journal.h"
+#include "stream/lease.h"
 #include "stream/session_state.h"
 
 namespace forebay {
@@ -36,8 +38,9 @@ struct Upload {
 
 class Sender {
  public:
-  Sender(const SessionState& session, StreamCounters& counters, Connection& connection, CommandBuffer& commands, SharedMemory& shared, Contents& contents, Journal& journal)
-      : session_(session), counters_(counters), connection_(connection), commands_(commands), shared_(shared), contents_(contents), journal_(journal) {}
+  Sender(const SessionState& session, StreamCounters& counters, Connection& connection, CommandBuffer& commands, SharedMemory& shared, Contents& contents, Journal& journal, Images& images,
+         const Lease& lease)
+      : session_(session), counters_(counters), connection_(connection), commands_(commands), shared_(shared), contents_(contents), journal_(journal), images_(images), lease_(lease) {}
 
   // Taken after the receiver's, and before that of the commands.
   std::mutex& mutex() { return mutex_; }
@@ -73,6 +76,8 @@ class Sender {
 
  private:
   bool send_recorded(Wait wait);
+  void take_recorded();
+  void ask_for_image();
   bool send_all_uploads(Wait wait);
   bool send_outgoing(Wait wait);
   bool advance(Upload& upload, Wait wait);
@@ -87,6 +92,8 @@ class Sender {
   SharedMemory& shared_;
   Contents& contents_;
   Journal& journal_;
+  Images& images_;
+  const Lease& lease_;
 
   std::mutex mutex_;
   std::vector<uint8_t> outgoing_;  // of which the first `sent_` bytes are sent

@@ -1,6 +1,7 @@
 #include "stream/stream.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <pthread.h>
 
 #include <array>
@@ -303,6 +304,8 @@ bool CommandStream::ask_aside(const std::function<bool(wire::Writer&, uint64_t)>
   const WaitClock clock(counters_.waited_ns);
   auto receive_lock = lock_to_receive();
   const uint64_t request = new_request();
+  images_.hold(true);  // the answer may come after that of an image
+  const auto held = c10::make_scope_exit([this] { images_.hold(false); });
   {
     const std::lock_guard lock(commands_.mutex());
     auto& out = commands_.command();

@@ -20,6 +20,7 @@
 #include "stream/connection.h"
 #include "stream/downloads.h"
 #include "stream/failures.h"
+#include "stream/images.h"
 #include "stream/journal.h"
 #include "stream/lease.h"
 #include "stream/receiver.h"
@@ -38,6 +39,7 @@ struct Welcome {
   std::string model;
   uint64_t memory_limit;
   std::string no_kernels;  // why it takes no kernels of programs; empty if it does
+  bool keeps_images;       // that outlive it
 };
 
 // What this side goes by.
@@ -69,6 +71,9 @@ class CommandStream {
   void lose(const std::string& message);
   // Keeps what is sent from a session's beginning on, so that it goes on at another worker if its own dies: so many bytes at most.
   void set_journal(uint64_t bytes_max) { journal_bytes_max_ = bytes_max; }
+  // Has its workers keep images, from which another goes on, each after so much work.
+  void set_image_pace(double seconds) { images_.set_pace(seconds); }
+  const Images& images() const { return images_; }
 
   // Lease.
   Lease& lease() { return lease_; }
@@ -164,9 +169,10 @@ class CommandStream {
   Failures failures_{device_, session_, commands_, contents_, [this](const std::string& message) { lose(message); }};
   Connection connection_{counters_, [this](const std::string& reason, bool gone) { fail_connection(reason, gone); }};
   Journal journal_;
-  Sender sender_{session_, counters_, connection_, commands_, shared_, contents_, journal_};
+  Images images_;
+  Sender sender_{session_, counters_, connection_, commands_, shared_, contents_, journal_, images_, lease_};
   Downloads downloads_{counters_};
-  Receiver receiver_{session_, connection_, shared_, failures_, downloads_};
+  Receiver receiver_{session_, connection_, shared_, failures_, downloads_, images_};
   Ticker ticker_{session_, counters_, connection_, commands_, sender_, receiver_, wakeup_};
 };
 

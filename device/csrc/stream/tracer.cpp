@@ -1,9 +1,11 @@
 #include "stream/tracer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/memory.h"
 #include "base/settings.h"
+#include "forebay/traces_as_bytes.h"
 
 namespace forebay {
 namespace {
@@ -138,6 +140,22 @@ void Tracer::reset() {
   following_ = 0;
   said_frees_.clear();
   unsaid_frees_.clear();
+}
+
+void Tracer::put_traces(std::vector<uint8_t>& frames) const {
+  wire::Writer tree;
+  tree.varint(said_frees_.size());
+  for (const uint64_t storage : said_frees_) tree.varint(storage);
+  wire::TracesAsBytes::put(tree, traces_);
+  for (size_t done = 0, size = 1; size > 0; done += size) {  // the last part is empty
+    size = std::min(wire::kChunkBytesMax, tree.size() - done);
+    const auto frame = framed([&](wire::Writer& out) {
+      out.command(Command::kTraces);
+      out.varint(size);
+      out.raw(tree.bytes().data() + done, size);
+    });
+    frames.insert(frames.end(), frame.begin(), frame.end());
+  }
 }
 
 bool Tracer::is_long() const { return course_.size() >= kSegmentMax || course_.words() >= wire::kStepWordsMax; }

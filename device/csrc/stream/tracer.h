@@ -40,6 +40,11 @@ class Tracer {
   // A new session begins.
   void reset();
 
+  // No step came since the last cut.
+  bool is_between_segments() const { return path_.empty(); }
+  // Between two segments: appends frames that tell another worker what this one remembers of the steps.
+  void put_traces(std::vector<uint8_t>& frames) const;
+
   uint64_t expected_steps() const { return expected_steps_; }
 
  private:

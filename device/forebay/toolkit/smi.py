@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,7 +64,7 @@ def text(sessions: Sequence[Row], flavors: Mapping[str, Row]) -> str:
     processes = [_process(number, session) for number, session in enumerate(sessions)]
     return "\n".join(
         [
-            table.render(["Device", "Flavor", "Model", "Memory usage", "Total memory", "State"], devices),
+            table.render(["Device", "Flavor", "Model", "Memory usage", "Total memory", "Last image", "State"], devices),
             "",
             "Processes",
             table.render(["Device", "Session", "User", "Process", "Memory usage"], processes),
@@ -88,8 +89,17 @@ def _device(number: int, session: Row, flavor: Row) -> list[str]:
         str(session.get("device_model") or served_by(flavor)),
         table.memory(session.get("memory_bytes") or 0),
         table.memory(total) if total is not None else "-",
+        _image(session),
         _state(session),
     ]
+
+
+def _image(session: Row) -> str:
+    """What another worker would go on from: how large it is, and how old."""
+    kept_ns = session.get("imaged_at_ns")
+    if kept_ns is None:
+        return "-"
+    return f"{table.memory(session['image_bytes'])}, {max(0, time.time_ns() - kept_ns) / 1e9:.0f} s ago"
 
 
 def _state(session: Row) -> str:

@@ -446,7 +446,13 @@ class Session:
     undone: bool = False
     """Its worker died, and what that one had done is still to be done again."""
     worked_ns: int = 0
-    """How long its leases lasted that are over, but for time in which something was done again."""
+    """How long its leases lasted that are over, but for time in which something was done again, and what an image has."""
+    kept_ns: int | None = None
+    """When its worker kept the last image of it; None: there is none."""
+    kept_unix_ns: int | None = None
+    kept_bytes: int = 0
+    kept_on: str | None = None
+    """The node that alone sees its images; None if all do, or there is none."""
     due: bool = False
     """Its lease ended in the middle of a collective: it asks again with the first of its group that does."""
     accounts: tuple[Any, Any] | None = None

@@ -108,6 +108,9 @@ class SessionRow(StandingRow):
     span: SpanRow | None
     process: str
     memory_bytes: int
+    image_bytes: int
+    """Of the last image, from which the session goes on if its worker dies; 0: there is none."""
+    imaged_at_ns: int | None
     since_ns: int
 
 
@@ -291,6 +294,8 @@ def session_row(session: Session) -> SessionRow:
         "span": None if span is None else span_row(span),
         "process": session.process,
         "memory_bytes": session.worker.memory_bytes if session.worker is not None else 0,
+        "image_bytes": session.kept_bytes,
+        "imaged_at_ns": session.kept_unix_ns,
         **_standing(session),
         "since_ns": session.since_unix_ns,
     }

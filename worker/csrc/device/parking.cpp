@@ -165,13 +165,39 @@ void Storages::unspilled(const std::vector<Entry*>& entries, std::vector<c10::St
   }
 }
 
-// Moving.
+// Images.
 
 std::vector<Storages::Item> Storages::items() const {
   std::vector<Item> items;
   items.reserve(entries_.size());
-  for (const auto& [id, entry] : entries_) items.push_back({id, entry.bytes_, entry.cause_, entry.memory_ || !entry.spilled_.empty()});
+  for (const auto& [id, entry] : entries_) {
+    const bool in_memory = entry.memory_ && !keeps_beside(entry.memory_);  // a derivative does without
+    items.push_back({id, entry.bytes_, entry.cause_, in_memory || !entry.spilled_.empty()});
+  }
   return items;
+}
+
+bool Storages::falls_short() const {
+  return std::any_of(entries_.begin(), entries_.end(), [](const auto& one) { return static_cast<bool>(one.second.shortfall_); });
+}
+
+void Storages::hand_over(const std::vector<Item>& items, const TakeBytes& take) {
+  if (!device_.is_host() && !parked_) {
+    BulkCopy copy(device_, staging_, used_bytes_);
+    for (const auto& item : items) {
+      if (item.has_bytes) copy.fetch(at(item.id).memory_, [&take](int64_t, const uint8_t* data, int64_t bytes) { take(data, bytes); });
+    }
+    return copy.finish();
+  }
+  std::vector<uint8_t> staging;
+  for (const auto& item : items) {
+    for (int64_t done = 0; item.has_bytes && done < item.bytes;) {
+      int64_t bytes = 0;
+      const uint8_t* data = bytes_at(item.id, done, bytes, staging);
+      take(data, bytes);
+      done += bytes;
+    }
+  }
 }
 
 const uint8_t* Storages::bytes_at(uint64_t id, int64_t offset, int64_t& bytes, std::vector<uint8_t>& staging) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -281,8 +282,7 @@ class Storages {
   // Through which bulk copies of this session go.
   BulkCopy::Staging& staging() { return staging_; }
 
-  // Moving. What there is, by id; and the bytes of one, of a parked session: those from the offset on that lie together, and how many they
-  // are. `staging` keeps what comes from a file.
+  // Images. What there is, by id; and the bytes of it, in that order, wherever they lie: in parts, of which each is there until `take` returns.
   struct Item {
     uint64_t id = 0;
     int64_t bytes = 0;
@@ -290,7 +290,12 @@ class Storages {
     bool has_bytes = false;  // false where it was never touched: it reads as zeros
   };
   std::vector<Item> items() const;
+  using TakeBytes = std::function<void(const uint8_t* data, int64_t bytes)>;
+  void hand_over(const std::vector<Item>& items, const TakeBytes& take);
+  // Of one that is on this host: those from the offset on that lie together, and how many they are. `staging` keeps what comes from a file.
   const uint8_t* bytes_at(uint64_t id, int64_t offset, int64_t& bytes, std::vector<uint8_t>& staging);
+  // Whether a failure kept one of them from growing.
+  bool falls_short() const;
   // A storage that comes from another worker; to be parked here until it is restored, where that is said. Throws wire::WireError for an id that
   // cannot be, c10::OutOfMemoryError.
   Entry& admit(const Item& item, bool parked);

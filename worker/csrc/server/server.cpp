@@ -29,7 +29,7 @@ const std::string kBetweenDevices = "copying between devices";  // where an oper
 constexpr auto kForGood = std::chrono::hours(24 * 365);
 
 // `grace`: how long a client that comes back is waited for.
-void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace) {
+void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace, bool keeps_images) {
   wire::Writer head;
   head.reply(wire::Reply::kWelcome);
   head.varint(wire::kVersion);
@@ -38,7 +38,9 @@ void welcome(const Device& device, Session& session, Connection& connection, Clo
   head.string(device.model());
   head.varint(static_cast<uint64_t>(session.storages().limit_bytes()));
   head.string(session.kernels().refusal());
-  if (connection.is_untouched()) head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
+  if (!connection.is_untouched()) grace = {};
+  head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
+  head.u8(keeps_images);
   connection.send(head, nullptr, 0);
 }
 
@@ -82,8 +84,9 @@ Server::~Server() {
 
 // The thread.
 
-void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source) {
+void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source, ImageFolder images) {
   lease_.release_after(seconds(idle_release_seconds));
+  images_ = std::move(images);
   start([this, ticket, limit_bytes, source = std::move(source)] {
     join_others();
     session_.set_limit(limit_bytes);
@@ -176,7 +179,7 @@ void Server::admit(const Ticket& ticket) {
     resumption_.begin(ticket);
   }
   mailbox_.report({Event::Kind::kConnected});
-  welcome(device_, session_, connection_, resumption_.grace());
+  welcome(device_, session_, connection_, resumption_.grace(), images_.is_set() && !session_.gang().is_on());
 }
 
 Descriptor Server::hear(Door& door) {
@@ -217,20 +220,30 @@ void Server::step(wire::Reader& frame) {
   }
   lease_.work();
   if (device_work) lease_.touch();
-  if (!session_.is_following() && *frame.position() == static_cast<uint8_t>(wire::Command::kMark)) {
-    frame.u8();
-    session_.end_segment();
-    mark(frame.varint());
-  } else if (!session_.is_following() && *frame.position() == static_cast<uint8_t>(wire::Command::kLeave)) {
-    leave(frame);
-  } else {
-    session_.execute(frame);
-  }
+  session_.is_following() ? session_.execute(frame) : execute(frame);
   hand_over_offers();
   lease_.count_command();
 }
 
-void Server::mark(uint64_t epoch) {
+void Server::execute(wire::Reader& frame) {
+  switch (static_cast<wire::Command>(*frame.position())) {
+    case wire::Command::kMark:
+      return mark(frame);
+    case wire::Command::kLeave:
+      return leave(frame);
+    case wire::Command::kKeep:
+      return keep(frame);
+    case wire::Command::kRestore:
+      return restore(frame);
+    default:
+      return session_.execute(frame);
+  }
+}
+
+void Server::mark(wire::Reader& frame) {
+  frame.u8();
+  session_.end_segment();
+  const uint64_t epoch = frame.varint();
   if (!lease_.is_open()) return lease_.mark(epoch);
   session_.settle();
   lease_.rest();

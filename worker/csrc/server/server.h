@@ -23,6 +23,7 @@
 #include "server/mailbox.h"
 #include "server/orders.h"
 #include "server/resumption.h"
+#include "session/image_folder.h"
 #include "session/session.h"
 
 namespace forebay::worker {
@@ -70,7 +71,7 @@ class Server final : private GroupHost {
   // Kernels of programs are taken.
   void take_kernels(KernelHost host) { session_.kernels().accept_by(std::move(host)); }
   // Starts the thread; once.
-  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source);
+  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source, ImageFolder images);
   // In its place: fetches a session's image off the device, no faster than so, and holds it for another worker.
   void carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second);
 
@@ -99,7 +100,9 @@ class Server final : private GroupHost {
   void converse();
   // One command, or a wait for the lease that it needs.
   void step(wire::Reader& frame);
-  void mark(uint64_t epoch);
+  // A command that comes by itself: one of the session's, or one that concerns its lease or its worker.
+  void execute(wire::Reader& frame);
+  void mark(wire::Reader& frame);
   void receive();
   // Whether the next frame is nothing but a WRITE with a large payload that has not all come.
   bool can_upload_directly() const;
@@ -109,6 +112,10 @@ class Server final : private GroupHost {
   // Closing a socket while something unread lies in it could take back what was sent last.
   void linger();
   void hand_over_offers();
+
+  // Images that outlive this process: images.cpp.
+  void keep(wire::Reader& frame);
+  void restore(wire::Reader& frame);
 
   // Moving: moving.cpp. Carries out a LEAVE; throws Left.
   void leave(wire::Reader& frame);
@@ -143,6 +150,7 @@ class Server final : private GroupHost {
   Resumption resumption_;
   Session session_;
   LeaseClock lease_;
+  ImageFolder images_;
   Pace pace_;            // of an image that comes
   Spinner spinner_;      // waits for what a client does with an answer
   Spinner bulk_spinner_; // waits for a piece of bulk data

@@ -38,26 +38,24 @@ wire::Writer opcode(wire::Reply reply) {
 
 void send_storages(Storages& storages, const std::vector<Storages::Item>& items, const SendImage& send) {
   const wire::Writer head = opcode(wire::Reply::kBytes);
-  std::vector<uint8_t> together, staging;
+  std::vector<uint8_t> together;
   const auto send_together = [&] {
     if (!together.empty()) send(head, together.data(), together.size());
     together.clear();
   };
-  for (const auto& item : items) {
-    for (int64_t done = 0; item.has_bytes && done < item.bytes;) {
-      int64_t bytes = 0;
-      const uint8_t* data = storages.bytes_at(item.id, done, bytes, staging);
-      bytes = std::min<int64_t>(bytes, wire::kChunkBytesMax);
-      done += bytes;
-      const auto size = static_cast<size_t>(bytes);
+  storages.hand_over(items, [&](const uint8_t* data, int64_t bytes) {
+    for (int64_t done = 0; done < bytes;) {
+      const auto size = static_cast<size_t>(std::min<int64_t>(bytes - done, wire::kChunkBytesMax));
+      const uint8_t* part = data + done;
+      done += static_cast<int64_t>(size);
       if (together.size() + size <= kSmallBytes) {
-        together.insert(together.end(), data, data + size);
+        together.insert(together.end(), part, part + size);
         continue;
       }
       send_together();
-      send(head, data, size);
+      send(head, part, size);
     }
-  }
+  });
   send_together();
 }
 

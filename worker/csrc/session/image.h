@@ -24,7 +24,7 @@ namespace forebay::worker {
 // Gets bodies of frames that answer a FETCH: an opcode's and what comes with it, and bytes.
 using SendImage = std::function<void(const wire::Writer& head, const uint8_t* payload, size_t payload_bytes)>;
 
-// Sends a parked session. `libraries`: those of its segments, packed.
+// Sends a session as it is between two commands. `libraries`: those of its segments, packed.
 void send_image(Storages& storages, const Effects& effects, const std::string& libraries, const SendImage& send);
 
 class ImageReceiver {

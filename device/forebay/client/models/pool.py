@@ -219,6 +219,8 @@ class SessionRow(Row):
     span: SpanRow | None
     process: str
     memory_bytes: int
+    image_bytes: int
+    imaged_at_ns: int | None
     since_ns: int
 
 

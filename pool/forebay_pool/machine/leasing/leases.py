@@ -139,7 +139,7 @@ class Leases:
         if session.lease is not lease or not held or lease.state == "closed":
             raise InvariantBroken(f"lease {lease.id} cannot close\n{self._step.story.of(session.id, lease.device.id)}")
         held_ns = lease.metered_ns if reason == "failed" or lease.replays else until_ns - lease.opened_ns
-        session.worked_ns += 0 if lease.replays else max(0, until_ns - lease.opened_ns)
+        session.worked_ns += 0 if lease.replays else max(0, until_ns - max(lease.opened_ns, session.kept_ns or 0))
         lease.duration_ns = min(max(lease.metered_ns, held_ns), self._step.now_ns - lease.opened_ns)
         lease.state, lease.ending = "closed", reason
         session.lease, session.used_ns = None, self._step.now_ns

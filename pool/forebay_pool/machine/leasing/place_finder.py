@@ -110,10 +110,16 @@ class PlaceFinder:
     def _choose_besides(self, request: Request, devices: tuple[Device, ...], reserved: Reserved) -> Place | None:
         """The best free place that has none of the devices."""
         session = request.session
-        bounds = self._bounds(request, reserved, {device.id for device in devices})
+        bounds = self._bounds(request, reserved, {device.id for device in devices} | self._out_of_reach(session))
         while (place := self.choose(session, bounds)) is not None and not self._may_make_room(place, session):
             bounds = bounds._replace(avoid={*bounds.avoid, place.devices[0].id})
         return place
+
+    def _out_of_reach(self, session: Session) -> set[str]:
+        """The devices from which its images cannot be seen, if it is to go on from one."""
+        if not session.undone or session.kept_on is None:
+            return set()
+        return {seat.device.id for name, node in self._fleet.nodes.items() if name != session.kept_on for seat in node.seats}
 
     def choose(self, session: Session, bounds: Bounds = UNBOUND) -> Place | None:
         """The best free place for the session's flavor."""

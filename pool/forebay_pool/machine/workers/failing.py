@@ -153,7 +153,13 @@ class Failing:
             self._retry(session.request, cause)
 
     def _can_replay(self, session: Session, lease: Lease | None) -> bool:
-        """True if its client can have another worker do what this one did, and that did not take too long. ``lease`` died with it."""
+        """True if its client can have another worker do what this one did since the last image, and that did not take too long.
+
+        ``lease`` died with it.
+        """
+        node = self._fleet.nodes.get(session.kept_on or "")
+        if node is not None and node.lost is not None:
+            return False
         long = session.worked_ns > int(self._limits.replay_seconds_max * SECOND)
         if not session.replays or self._admission.stopping or session.group is not None or long:
             return False

@@ -1,0 +1,59 @@
+// What later commands lean on beside the steps: operators, templates, settings and kernels, as they were defined. Guarded by the lock of the commands.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "forebay/wire.h"
+#include "stream/frames.h"
+
+namespace forebay {
+
+class Definitions {
+ public:
+  enum class Kind : uint8_t { kOperator, kTemplate, kKernel, kSettings, kTime };
+
+  // A command that was recorded. Of settings, and of what the worker is to note of times, the last one holds.
+  void add(Kind kind, const uint8_t* command, size_t bytes) {
+    if (kind == Kind::kSettings || kind == Kind::kTime) {
+      auto& last = kind == Kind::kTime ? time_ : settings_;
+      last.assign(command, command + bytes);
+    } else {
+      auto& frames = kind == Kind::kOperator ? operators_ : kind == Kind::kTemplate ? templates_ : kernels_;
+      frames.open().raw(command, bytes);
+      if (frames.last_size() > kFrameBytes) frames.close();
+    }
+  }
+  void forget_templates() { templates_.clear(); }
+  void clear() {
+    for (Frames* frames : {&operators_, &templates_, &kernels_}) frames->clear();
+    settings_.clear();
+    time_.clear();
+  }
+
+  // All of them, as frames for a worker that was told nothing yet.
+  std::vector<uint8_t> frames() {
+    Frames last(uncounted_);
+    for (const auto* command : {&settings_, &time_}) last.open().raw(command->data(), command->size());
+    std::vector<uint8_t> all;
+    for (Frames* frames : {&operators_, &templates_, &kernels_, &last}) {
+      frames->close();
+      all.insert(all.end(), frames->bytes().begin(), frames->bytes().end());
+    }
+    return all;
+  }
+
+ private:
+  static constexpr size_t kFrameBytes = 64 << 10;
+
+  std::atomic<uint64_t> uncounted_{0};
+  Frames operators_{uncounted_};
+  Frames templates_{uncounted_};
+  Frames kernels_{uncounted_};
+  std::vector<uint8_t> settings_;
+  std::vector<uint8_t> time_;
+};
+
+}  // namespace forebay

@@ -1,0 +1,70 @@
+#include "stream/images.h"
+
+#include <algorithm>
+
+namespace forebay {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int64_t kCostParts = 50;  // an image takes one of so many parts of the time from one to the next
+constexpr Images::Duration kWorkMax = 30s;  // unless more than this would have to be done again
+
+}  // namespace
+
+void Images::begin(bool keeps) {
+  keeps_ = keeps;
+  least_ = {};
+  const std::lock_guard lock(mutex_);
+  answer_.reset();
+}
+
+void Images::lose(Journal& journal) {
+  settle(journal);
+  journal.image_failed();
+}
+
+uint64_t Images::told(wire::Reader body) {
+  Answer answer{};
+  answer.number = body.varint();
+  body.varint();
+  answer.took_ns = static_cast<int64_t>(body.varint());
+  answer.is_kept = body.string().empty();
+  const std::lock_guard lock(mutex_);
+  answer_ = answer;
+  return answer.is_kept ? last_request_ : 0;
+}
+
+void Images::settle(Journal& journal) {
+  const std::lock_guard lock(mutex_);
+  if (!answer_ || answer_->number != number_) return;
+  if (answer_->is_kept) {
+    journal.image_kept();
+    ++kept_;
+    least_ = std::min(kWorkMax, kCostParts * Duration(answer_->took_ns));
+  } else {
+    journal.image_failed();
+    least_ = std::clamp(2 * least_, std::min(kWorkMax, Duration(pace_ns_)), kWorkMax);
+  }
+  answer_.reset();
+}
+
+bool Images::is_due(const Journal& journal, Duration worked, bool between) const {
+  const Duration pace(pace_ns_);
+  if (!keeps_ || holds_ || pace <= 0ns || journal.is_given_up() || journal.awaits_image()) return false;
+  const Duration work = worked - asked_at_;
+  const uint64_t full = journal.bytes_max();
+  const bool is_urgent = !journal.is_whole() || journal.bytes() > full / 4 * 3;
+  if (work < least_ && (!is_urgent || !journal.is_whole())) return false;
+  const bool is_due = is_urgent || journal.bytes() > full / 4 || (journal.bytes() > 0 && work >= std::max(pace, least_));
+  return is_due && (between || is_urgent || journal.bytes() > full / 2 || work >= 2 * std::max(pace, least_));
+}
+
+uint64_t Images::ask(const Journal& journal, Duration worked) {
+  asked_at_ = worked;
+  const std::lock_guard lock(mutex_);
+  last_request_ = journal.last_request();
+  return ++number_;
+}
+
+}  // namespace forebay

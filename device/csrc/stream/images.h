@@ -1,0 +1,63 @@
+// When a worker is asked to keep an image of the session: so often that little is done again if it dies, and so rarely that it costs little of its time.
+// Guarded by the sender's lock, unless it says otherwise.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "forebay/wire.h"
+#include "stream/journal.h"
+
+namespace forebay {
+
+class Images {
+ public:
+  using Duration = std::chrono::nanoseconds;
+
+  // At any time: how long the device works from one image to the next, where nothing else asks for one; 0: none is asked for.
+  void set_pace(double seconds) { pace_ns_ = static_cast<int64_t>(seconds * 1e9); }
+
+  // A session begins.
+  void begin_session() { number_ = 0; }
+  // Another worker has the session; `keeps`: it keeps images.
+  void begin(bool keeps);
+  // The worker is gone, and with it what it was asked for.
+  void lose(Journal& journal);
+
+  // What the worker has answered takes effect.
+  void settle(Journal& journal);
+  // Whether to ask now. `worked`: for how long leases were open so far. `between`: between two segments, so that none is cut for it.
+  bool is_due(const Journal& journal, Duration worked, bool between) const;
+  // The number of the image to be asked for, behind all that the journal holds.
+  uint64_t ask(const Journal& journal, Duration worked);
+
+  // At any time: none is asked for until this is undone.
+  void hold(bool holds) { holds_ = holds; }
+  // How many were kept, of all sessions.
+  uint64_t kept() const { return kept_.load(); }
+  // From the receiver: a KEPT, behind its request. Returns the last request of which no answer is needed any more.
+  uint64_t told(wire::Reader body);
+
+ private:
+  struct Answer {
+    uint64_t number;
+    int64_t took_ns;
+    bool is_kept;
+  };
+
+  std::atomic<int64_t> pace_ns_{0};
+  std::atomic<bool> holds_{false};
+  std::atomic<uint64_t> kept_{0};
+  bool keeps_ = false;
+  uint64_t number_ = 0;   // of the last that was asked for
+  Duration asked_at_{};   // of the work
+  Duration least_{};      // of work until the next one
+  std::mutex mutex_;      // guards all that follows
+  uint64_t last_request_ = 0;  // before the image that was asked for
+  std::optional<Answer> answer_;
+};
+
+}  // namespace forebay

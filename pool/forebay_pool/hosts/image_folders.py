@@ -1,0 +1,59 @@
+"""Where workers keep images of sessions that outlive them (docs/reference/leases.md, images)."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+from forebay_pool.model.limits import Limits
+from forebay_pool.model.policies import ImagePolicy
+from forebay_pool.model.types import Session
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ImageFolders:
+    """A folder for each session, in the one of its flavor's policy. Nobody finds its name who does not know the session's secret."""
+
+    parents: Mapping[ImagePolicy, Path]
+    limits: Limits
+    database: str
+    """Of this pool: others may have folders beside its own."""
+
+    def of(self, session: Session) -> str | None:
+        parent = self.parents.get(self.limits.image_policy(session.flavor))
+        return None if parent is None else str(parent / self._name(session.secret))
+
+    def remove(self, secret: bytes) -> None:
+        """The session is over. In a thread of its own: there may be much to remove."""
+        folders = [parent / self._name(secret) for parent in self.parents.values()]
+        threading.Thread(target=_remove, args=(folders,), name="forebay-images", daemon=True).start()
+
+    def remove_others(self, secrets: Collection[bytes]) -> None:
+        """Of sessions that a pool left, but for those that go on. Raises OSError where a parent cannot be read."""
+        kept = {self._name(secret) for secret in secrets}
+        for parent in self.parents.values():
+            _remove([folder for folder in parent.glob(f"{self._own}-*") if folder.name not in kept])
+
+    @property
+    def _own(self) -> str:
+        return blake2b(self.database.encode(), digest_size=8).hexdigest()
+
+    def _name(self, secret: bytes) -> str:
+        return f"{self._own}-{blake2b(b'images', key=secret, digest_size=16).hexdigest()}"
+
+
+def _remove(folders: Collection[Path]) -> None:
+    for folder in folders:
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            log.warning("images in %s cannot be removed: %s", folder, error, extra={"action": "images_left"})
