@@ -89,6 +89,15 @@ def test_the_pool_of_a_head_reaches_workers_on_other_hosts_and_one_alone_does_no
     assert main(["admin", "init", "--root", str(root)]) == 0, "init writes the same"
 
 
+def test_an_upgrade_says_for_a_cluster_of_before_what_its_release_could_not_say(root: Path) -> None:
+    settings, variables = tmp_settings(root), root / "etc" / "forebay" / "secrets" / "pool.env"
+    (root / "etc/systemd/system/forebay-pool.service.d/ray.conf").unlink()
+    for more, told in (("", True), ("plaintext = false\n", False), ("plaintext = true\n", False)):
+        settings.write_text(more + settings.read_text().removeprefix("plaintext = false\n"))
+        assert main(["admin", "init", "--force", "--root", str(root)]) == 0
+        assert ("FOREBAY_POOL_PLAINTEXT='true'" in variables.read_text()) == told
+
+
 def tmp_settings(root: Path) -> Path:
     """Those of the pool, with what `forebay node head` says."""
     file = root / "etc" / "forebay" / "pool.toml"

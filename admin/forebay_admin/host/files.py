@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import subprocess
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -195,13 +196,23 @@ def _secrets(answers: Answers, layout: Layout) -> list[File]:
     pool, billing = (f"{_address(answers, name)}/services/{name}/" for name in ("pool", "billing"))
     found["pool"] |= {"FOREBAY_POOL_SOCKET_DIR": str(layout.sockets), "FOREBAY_POOL_BILLING_URL": billing}
     found["pool"] |= {"FOREBAY_POOL_WORKER_ACCOUNT": json.dumps(worker_account(answers.worker_uids))}
-    if layout.pool_drop_in.exists():  # this host is a cluster's head, maybe since a release that had no such setting
+    if _lends_on_other_hosts(layout):
         found["pool"][PLAINTEXT] = "true"
     found["dashboards"] |= {"JUPYTERHUB_CLIENT_ID": "service-dashboards"}  # as the hub calls it; people sign in to no other
     found["dashboards"] |= {"FOREBAY_DASHBOARDS_POOL_URL": pool, "FOREBAY_DASHBOARDS_BILLING_URL": billing}
     copies = [_given(f"FOREBAY_{name.upper()}_DATABASE_URL", urls.get(name)) for name in ("pool", "billing", "hub")]
     found["backup"] = {"FOREBAY_STATE": str(layout.state), **copies[0], **copies[1], **copies[2]}
     return [File(folder / f"{name}.env", _environment(values), PRIVATE) for name, values in found.items()]
+
+
+def _lends_on_other_hosts(layout: Layout) -> bool:
+    """Whether the pool does, and its operator said nothing of ``plaintext``, which releases before had not and did in any case."""
+    file = layout.settings / "pool.toml"
+    try:
+        said = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    except tomllib.TOMLDecodeError as error:
+        raise InitError(f"{file} is not TOML: {error}.") from None
+    return "plaintext" not in said and (layout.pool_drop_in.exists() or said.get("launcher") == "ray")
 
 
 def _given(name: str, value: str | None) -> dict[str, str]:
