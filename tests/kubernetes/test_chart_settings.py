@@ -68,6 +68,15 @@ def address(chart: Chart, url: str) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize("part", SERVICES)
+def test_the_chart_says_that_what_goes_between_pods_is_in_clear_and_an_operator_may_say_otherwise(
+    helm: str, part: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    assert settings[part].plaintext, "pods have addresses of their own, so a service would not start without"
+    with pytest.raises(SettingsError, match="and this service has no TLS"):
+        read(rendered(helm, "trying", "--set", f"{part}.settings.plaintext=false"), part, tmp_path)
+
+
+@pytest.mark.parametrize("part", SERVICES)
 def test_a_service_listens_where_its_address_and_its_probes_look(chart: Chart, settings: dict[str, Any], part: str) -> None:
     own = settings[part]
     assert (own.host, own.prefix) == (POD_IP, f"/services/{part}/")

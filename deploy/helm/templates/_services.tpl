@@ -31,7 +31,6 @@
 {{- define "forebay.poolSettings" -}}
 {{- $address := include "forebay.url" (dict "root" $ "part" "pool") -}}
 launcher: ray
-plaintext: true  # policies, or a mesh, keep others from what goes between pods
 advertise_url: {{ $address }}
 replicas:
   {{- range until (int .Values.pool.replicas) }}
