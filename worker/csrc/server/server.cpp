@@ -29,7 +29,7 @@ const std::string kBetweenDevices = "copying between devices";  // where an oper
 constexpr auto kForGood = std::chrono::hours(24 * 365);
 
 // `grace`: how long a client that comes back is waited for.
-void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace, bool keeps_images) {
+void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace, const ImageFolder& images) {
   wire::Writer head;
   head.reply(wire::Reply::kWelcome);
   head.varint(wire::kVersion);
@@ -40,7 +40,7 @@ void welcome(const Device& device, Session& session, Connection& connection, Clo
   head.string(session.kernels().refusal());
   if (!connection.is_untouched()) grace = {};
   head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
-  head.u8(keeps_images);
+  head.u8(images.is_set() && !session.gang().is_on());
   connection.send(head, nullptr, 0);
 }
 
@@ -70,7 +70,7 @@ Server::Server(Device device, const std::string& address, std::optional<int> thr
       homes_(homes),
       listener_(address),
       connection_(listener_.is_unix(), lease_, [this] { wait(POLLOUT); }),
-      resumption_(listener_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace()); }),
+      resumption_(listener_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace(), images_); }),
       session_(device_, connection_, *this),
       lease_(device_, session_.storages(), mailbox_) {
   outlive_integer_divisions();
@@ -179,7 +179,7 @@ void Server::admit(const Ticket& ticket) {
     resumption_.begin(ticket);
   }
   mailbox_.report({Event::Kind::kConnected});
-  welcome(device_, session_, connection_, resumption_.grace(), images_.is_set() && !session_.gang().is_on());
+  welcome(device_, session_, connection_, resumption_.grace(), images_);
 }
 
 Descriptor Server::hear(Door& door) {
