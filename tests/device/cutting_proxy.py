@@ -101,7 +101,7 @@ class CuttingProxy:
         with contextlib.suppress(OSError):
             while not self._ended:
                 client, _ = self._listener.accept()
-                if self._away:
+                if self._away or self._ended:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
                     client.close()
                     continue
@@ -152,7 +152,10 @@ class CuttingProxy:
                 passage.deaf = passage.client if kind == "deaf up" else passage.worker
 
     def close(self) -> None:
+        if self._ended:
+            return
         self._ended = True
+        self._listener.shutdown(socket.SHUT_RDWR)  # else who waits in it lets one more in
         self._listener.close()
         if self._passage is not None:
             self._passage.close(reset=False)

@@ -31,12 +31,20 @@ class Served:
         self.process, self.ticket = process, ticket
         self.address = json.loads(process.stdout.readline())["address"]
         self.proxy = CuttingProxy(self.address, seed)
+        self._programs: list[subprocess.Popen[str]] = []
 
     def program(self, name: str, steps: int = 0, address: str | None = None) -> subprocess.Popen[str]:
         command = [str(fork_server.programs()), str(PROGRAM), address or self.proxy.address, self.ticket, name, str(steps)]
         environment = {key: value for key, value in os.environ.items() if key != "FOREBAY_URL"}
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(command, env=environment, **pipes)  # type: ignore[call-overload,no-any-return]
+        self._programs.append(subprocess.Popen(command, env=environment, **pipes))  # type: ignore[call-overload]
+        return self._programs[-1]
+
+    def close(self) -> None:
+        self.proxy.close()
+        for process in (*self._programs, self.process):
+            process.kill()
+            process.communicate()
 
     def events(self) -> list[dict[str, Any]]:
         """What the worker printed, once it has ended."""
@@ -55,9 +63,7 @@ def served(folder: Path, seed: int = 1, grace: float = GRACE_SECONDS) -> Iterato
     try:
         yield found
     finally:
-        found.proxy.close()
-        process.kill()
-        process.communicate()
+        found.close()
 
 
 def outcome(program: subprocess.Popen[str]) -> Any:
@@ -73,7 +79,7 @@ def wait_for(met: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("name", "cuts", "pause"), [("steps", 35, (0.02, 0.2)), ("bulk", 14, (0.02, 0.4))])
+@pytest.mark.parametrize(("name", "cuts", "pause"), [("steps", 35, (0.01, 0.1)), ("bulk", 7, (0.02, 0.4))])
 def test_a_program_whose_connection_is_cut_computes_what_one_computes_that_is_left_alone(
     tmp_path: Path, name: str, cuts: int, pause: tuple[float, float], full_sweep: bool
 ) -> None:

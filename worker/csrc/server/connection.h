@@ -41,6 +41,10 @@ class Connection final : public Replies {
   void lose();
   // Whether what the client sends is to be taken in while something else is waited for.
   bool has_room() const { return link_ && link_->received.has_room(); }
+  // The client is waited for no longer.
+  void resume_no_more() {
+    if (link_) link_->is_over = true;
+  }
   // Takes in what the client sent, for later, and sends on what is to go. Throws ClientLost.
   void drain();
 

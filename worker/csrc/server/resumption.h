@@ -25,7 +25,10 @@ class Resumption {
   Clock::duration grace() const { return grace_; }
   // The client is there, and whoever shows its ticket from now on takes its place.
   void begin(const Ticket& ticket);
-  void end() { door_.reset(); }
+  void end() {
+    door_.reset();
+    connection_.resume_no_more();
+  }
 
   // What to poll for, and until when at most, unless `until` is sooner.
   void add_to(std::vector<pollfd>& polled, std::optional<Clock::time_point>& until);
