@@ -21,6 +21,12 @@ def test_workers_take_kernels_of_programs_where_the_operator_allows_it(allowed: 
     assert ("--kernels" in command.of("w", [device])) == allowed
 
 
+@pytest.mark.parametrize("allowed", [False, True])
+def test_workers_on_rays_nodes_are_told_that_the_network_is_closed_where_the_operator_says_so(allowed: bool) -> None:
+    command = WorkerCommand(lambda kind: Path("python"), None, "ws://pool", {}, 0.0, "info", plaintext=allowed)
+    assert command.variables == ({"FOREBAY_WORKER_PLAINTEXT": "1"} if allowed else {})
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
 def test_a_worker_that_a_pool_may_not_end_is_logged_and_does_not_end_the_pool(caplog: pytest.LogCaptureFixture) -> None:
     """As after a kill of `make up` itself, which kept the user namespace that the worker was started in."""

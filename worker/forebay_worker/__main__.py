@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
+import ipaddress
 import json
 import logging
 import math
@@ -33,6 +34,7 @@ LOG = logging.getLogger("forebay.worker")
 
 TOKEN_VARIABLE = "FOREBAY_WORKER_TOKEN"  # noqa: S105 # the variable's name, not a token
 OTHERS_VARIABLE = "FOREBAY_OTHER_TICKETS"
+PLAINTEXT_VARIABLE = "FOREBAY_WORKER_PLAINTEXT"
 CLIENT_VARIABLE = "FOREBAY_URL"
 DEFAULT_DEVICE = "cpu:0"
 PR_SET_PDEATHSIG = 1
@@ -59,6 +61,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--other", metavar="ADDRESS", action="append", default=[], help=others)
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
+    clear = f"listen beyond this host, too, where all goes over a network in clear (default: {PLAINTEXT_VARIABLE} is 1)"
+    result.add_argument("--plaintext", action="store_true", default=os.environ.get(PLAINTEXT_VARIABLE) == "1", help=clear)
     result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that memory has no place for")
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
     compiled = f"libraries are made of segments on which the device has worked so long (default: {compile_queue.AFTER_SECONDS:.0f})"
@@ -212,8 +216,25 @@ def nothing() -> None:
     """Nobody hears the executor's bell but the link."""
 
 
+def is_local(address: str) -> bool:
+    """Whether only programs on this host reach an address of a command stream."""
+    if not address.startswith("tcp:"):
+        return True
+    host = address.removeprefix("tcp:").rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def check(options: argparse.Namespace) -> None:
     """Raises WorkerError for options that do not go together."""
+    where = options.standalone or options.listen or ""
+    if not options.plaintext and not is_local(where):
+        raise WorkerError(
+            f"{where} is reached over a network, where commands, tensors and the ticket would go in clear; --plaintext, or the pool's"
+            " setting plaintext, says that it is closed to others"
+        )
     if options.standalone and not re.fullmatch("[0-9a-fA-F]{64}", options.ticket or os.environ.get(TICKET_VARIABLE, "")):
         raise WorkerError("--ticket takes the 64 hex digits that the client will show")
     if options.pool and not options.worker:

@@ -68,6 +68,13 @@ class WorkerCommand:
     """How long it waits for a client over TCP whose connection broke."""
     user_kernels: bool = False
     """Programs may launch kernels of their own."""
+    plaintext: bool = False
+    """Workers on Ray's nodes may listen beyond their own host."""
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What workers on Ray's nodes are told by variables, since workers of the release before take no more options."""
+        return {"FOREBAY_WORKER_PLAINTEXT": "1"} if self.plaintext else {}
 
     def of(self, worker: str, devices: Sequence[Device], host: str = "127.0.0.1") -> list[str]:
         """``host`` is the address that the node of the worker and its devices is reached at."""

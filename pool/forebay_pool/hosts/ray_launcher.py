@@ -203,7 +203,7 @@ class RayLauncher:
         """Starts the process of a device on another node; where it listens, and its ticket. Raises LookupError where it ends instead."""
         ticket = secrets.token_hex(TICKET_BYTES)
         argv = self._under_account(self._command.of_another(device, node.address))
-        await _done(other.actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TICKET": ticket}))
+        await _done(other.actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TICKET": ticket, **self._command.variables}))
         address = await _done(other.actor.address.remote())
         if address is None:
             raise LookupError(Cause("part_ended_as", _said(await _done(other.actor.wait.remote())), device=other.device))
@@ -235,7 +235,8 @@ class RayLauncher:
     ) -> None:
         argv = self._command.of(worker, [device for device in devices if device.node == devices[0].node], node.address)
         argv = self._under_account([*argv, *(option for address, _ in others for option in ("--other", address))])
-        environ = {"FOREBAY_WORKER_TOKEN": token, "FOREBAY_OTHER_TICKETS": ",".join(ticket for _, ticket in others)}
+        tickets = ",".join(ticket for _, ticket in others)
+        environ = {"FOREBAY_WORKER_TOKEN": token, "FOREBAY_OTHER_TICKETS": tickets, **self._command.variables}
         pid = await _done(actor.start.remote(argv, self._inherit, environ))
         if pid is not None:
             self._on_start(worker, tuple(device.id for device in devices), token, pid, 0)
