@@ -218,7 +218,7 @@ class Service:
             self._make_spill_dir(),
             self.settings.reconnect_seconds,
             self.settings.user_kernels,
-            self.settings.plaintext,
+            plaintext=self.settings.plaintext,
         )
 
     def _worker_environment(self) -> dict[str, str]:
