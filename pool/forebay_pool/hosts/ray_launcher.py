@@ -265,7 +265,10 @@ class RayLauncher:
         output = asyncio.create_task(self._log_output(worker, actor))
         try:
             await beginning
-            return await _first_end(actor, others)
+            cause = await _first_end(actor, others)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._log_lines(worker, actor), OUTPUT_SECONDS)  # the last ones say why
+            return cause
         except (ActorDiedError, ActorUnschedulableError):
             return Cause("killed_by_pool") if worker in self._killed else Cause("actor_died", node=node.name)
         except ActorUnavailableError:
@@ -289,13 +292,17 @@ class RayLauncher:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def _log_output(self, worker: str, actor: Any) -> None:
+        while True:
+            await asyncio.sleep(OUTPUT_SECONDS)
+            if self._left:  # a call would connect this process to the cluster again
+                return
+            await self._log_lines(worker, actor)
+
+    async def _log_lines(self, worker: str, actor: Any) -> None:
+        """What the worker wrote since the last call, as far as its actor still tells it."""
         with contextlib.suppress(RayError):
-            while True:
-                await asyncio.sleep(OUTPUT_SECONDS)
-                if self._left:  # a call would connect this process to the cluster again
-                    return
-                for line in await _done(actor.output.remote()):
-                    log.info("%s: %s", worker, line, extra={"action": "worker_output", "worker": worker})
+            for line in await _done(actor.output.remote()):
+                log.info("%s: %s", worker, line, extra={"action": "worker_output", "worker": worker})
 
 
 def _nodes() -> tuple[list[dict[str, Any]], dict[str, int]]:
