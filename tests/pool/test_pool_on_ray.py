@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
+import logging
 import os
 import signal
 import socket
@@ -102,12 +103,12 @@ def cluster(temperatures: Path) -> Iterator[RayCluster]:
 def on_ray(pool: Callable[..., Any], cluster: RayCluster) -> Callable[..., Any]:
     """A pool whose workers run on the cluster."""
     group = {"kind": "cpu", "memory": "2 GiB", "count": 1}
-    return lambda **more: pool(
+    return lambda more_devices=(), **more: pool(
         **more,
         launcher="ray",
         ray_address=cluster.cluster.address,
         worker_python=Path(sys.executable),
-        devices=[{**group, "model": "cpu-dev"}, {**group, "model": "cpu-fast"}],
+        devices=[{**group, "model": model} for model in ("cpu-dev", "cpu-fast", *more_devices)],
         warm_workers=0,
         heartbeat_seconds=0.5,
         idle_release_seconds=60.0,
@@ -218,6 +219,46 @@ def test_a_gang_holds_devices_of_several_nodes_and_gives_all_of_them_back(on_ray
             assert running.records()[0]["devices"] == 2
 
     asyncio.run(scenario())
+
+
+def own_address() -> str:
+    """This host's own on a network; empty where it is on none."""
+    families = (one for addresses in psutil.net_if_addrs().values() for one in addresses if one.family == socket.AF_INET)
+    return next((one.address for one in families if not one.address.startswith("127.")), "")
+
+
+@pytest.mark.skipif(not own_address(), reason="this host has the loopback interface alone")
+@pytest.mark.parametrize("plaintext", [False, True])
+def test_a_worker_on_a_node_beyond_this_host_is_refused_in_clear_unless_the_pool_says_that_it_may(
+    on_ray: Callable[..., Any], cluster: RayCluster, caplog: pytest.LogCaptureFixture, plaintext: bool
+) -> None:
+    labels = {"forebay.io/model": "cpu-beyond", "forebay.io/node": "beyond"}
+    node = cluster.cluster.add_node(
+        num_cpus=1, object_store_memory=STORE_BYTES, node_ip_address=own_address(), labels=labels, **UNNEEDED
+    )
+
+    async def scenario() -> None:
+        async with on_ray(plaintext=plaintext, more_devices=("cpu-beyond",), worker_attempts_max=1) as running:
+            await running.until(lambda: "beyond" in running.machine.fleet.nodes)
+            await put_flavor(running, "beyond", {"model": "cpu-beyond", "count": 1})
+            client = await running.client()
+            await client.hello("beyond")
+            await client.ask()
+            if plaintext:
+                granted = await client.hears(wire.Granted)
+                assert granted.address.startswith(f"tcp:{own_address()}:")
+                await client.say(wire.Release(epoch=granted.epoch))
+                await client.hears(wire.LeaseClosed)
+                await running.until(running.records)
+            else:
+                await client.hears(wire.Refused)
+
+    with caplog.at_level(logging.INFO):
+        try:
+            asyncio.run(scenario())
+        finally:
+            cluster.cluster.remove_node(node)
+    assert ("is reached over a network, where commands" in caplog.text) != plaintext
 
 
 def filled(granted: wire.Granted) -> socket.socket:
