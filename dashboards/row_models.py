@@ -51,7 +51,7 @@ BASES = ("Flavor", "Lease", "Session", "Device", "Node", "AuditEntry", "UsageRec
 """Rows with properties, which their bases in ``rows/bases.py`` have."""
 HIDDEN = {
     "Flavor": ("currency", "price_nano_per_hour", "wait_seconds", "waiting"),
-    "Session": ("ahead", "ahead_tenant"),
+    "Session": ("ahead", "ahead_tenant", "image"),
     "Device": ("speed", "spot", "switch"),
     "Node": ("moving", "parked_bytes", "releases"),
     "PriceChange": ("version",),

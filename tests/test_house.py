@@ -147,7 +147,7 @@ LARGE = {
     "pool/forebay_pool/settings.py Settings": (0, 74),
     "pool/forebay_pool/model/limits.py Limits": (0, 30),
     "pool/forebay_pool/model/types.py Worker": (0, 30),
-    "pool/forebay_pool/model/types.py Session": (0, 30),
+    "pool/forebay_pool/model/types.py Session": (0, 28),
     "pool/forebay_pool/views/metrics.py Metrics": (0, 26),
     "pool/forebay_pool/placement/fleet.py Fleet": (48, 0),
     "billing/forebay_billing/settings.py Settings": (0, 41),

@@ -12,7 +12,7 @@ from native_sources import ROOT, classes, counted, functions, includes
 from script_sources import Script, imported, scripts
 
 FLOORS = {
-    "device": ("base", "bulk", "link", "stream", "runtime", "recorder", "aten", "distributed"),
+    "device": ("base", "bulk", "link", "replay", "stream", "runtime", "recorder", "aten", "distributed"),
     "worker": ("base", "device", "call", "tier2", "strategies", "gang", "collectives", "session", "server"),
 }
 """The folders of a package's ``csrc``, from the lowest: a file includes its own floor's and lower ones' headers alone."""

@@ -95,7 +95,7 @@ py::dict statistics(int device) {
   return py::dict("commands"_a = stream.commands().upcoming_call(), "frames_sent"_a = counters.frames.load(), "bytes_sent"_a = counters.bytes_sent.load(),
                   "bytes_received"_a = counters.bytes_received.load(), "expected"_a = stream.commands().tracer().expected_steps(),
                   "syncs"_a = counters.questions.load(), "waited_ns"_a = counters.waited_ns.load(), "bytes_known"_a = counters.bytes_known.load(), "busy_ns"_a = busy_ns(stream.device()),
-                  "images"_a = stream.images().kept(), "templates"_a = Recorder::of(stream.device()).templates());
+                  "images"_a = counters.images.load(), "templates"_a = Recorder::of(stream.device()).templates());
 }
 
 py::list segments(int device) {
@@ -192,8 +192,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("synchronize", of_device(&CommandStream::synchronize), device);
   module.def("lose", of_device(&CommandStream::lose), py::arg("message"), device);
   module.def("leave", [](int index) { return forebay::Handover(stream_of(index)).leave(); }, device);
-  module.def("set_journal", of_device(&CommandStream::set_journal), py::arg("bytes_max"), device);
-  module.def("set_image_pace", of_device(&CommandStream::set_image_pace), py::arg("seconds"), device);
+  module.def("set_journal", of_device(&CommandStream::set_journal), py::arg("bytes_max"), py::arg("image_seconds"), device);
   module.def("break_off", [](int index) { return forebay::Handover(stream_of(index)).break_off(); }, device);
   module.def("broken", [](int index) { return stream_of(index).session().broken.load(); }, device);
   module.def("replay_differences", [](int index) { return forebay::Handover(stream_of(index)).differences(); }, device);

@@ -172,11 +172,9 @@ def leave(device: int = 0) -> bool:
     """Ends the stream at its worker, and returns once that has carried out what it was sent. What is recorded from now on waits for the
     next :func:`connect`, which goes on with the same tensors. False where there is no worker to leave."""
 
-def set_journal(bytes_max: int, device: int = 0) -> None:
-    """From the next session on the device keeps what it sends to its worker, up to so many bytes of its process's memory; 0: nothing."""
-
-def set_image_pace(seconds: float, device: int = 0) -> None:
-    """The device has its workers keep an image of its session each time it has worked for so long; 0: never. Another worker goes on from it."""
+def set_journal(bytes_max: int, image_seconds: float, device: int = 0) -> None:
+    """From the next session on the device keeps what it sends to its worker, up to so many bytes of its process's memory; 0: nothing. It has
+    its workers keep an image of its session each time it has worked for so long; 0: never. Another worker goes on from it."""
 
 def break_off(device: int = 0) -> bool:
     """Its worker died. What is recorded from now on waits for the next :func:`connect`, which sends the new worker all that this one was

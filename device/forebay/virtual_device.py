@@ -202,8 +202,7 @@ class VirtualDevices:
                 from forebay.session import Session
 
                 flavor = self._flavors[index] or os.environ.get(FLAVOR_VARIABLE) or None
-                _C.set_journal(journal_bytes(), index)
-                _C.set_image_pace(image_seconds(), index)
+                _C.set_journal(journal_bytes(), image_seconds(), index)
                 self._sessions[index] = Session(
                     self._service,
                     DeviceStream(index, lambda: name_of_flavor(self._sessions[index].flavor_name)),

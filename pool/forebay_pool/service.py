@@ -136,7 +136,7 @@ class Service:
             self.settings.limits,
             name=secrets.token_hex(4),
             unix_offset_ns=time.time_ns() - time.monotonic_ns(),
-            policy=Policy(self.settings.placement_preference, self.settings.gang_spread, self._models),
+            policy=Policy(self.settings.placement_preference, self.settings.gang_spread, self._models, self.settings.image_policies),
             groups=self.settings.node_groups,
         )
         self.writer = Writer(
@@ -274,10 +274,11 @@ class Service:
 
     def _image_folders(self) -> ImageFolders:
         """Workers make each session's when they need it. Raises SettingsError."""
-        policies = {self.settings.images, *self.settings.images_of.values()}
-        folders = {policy: folder for policy, folder in self.settings.image_dirs.items() if policy in policies}
+        policies = self.settings.image_policies
+        used = {policies.default, *policies.of_flavors.values()}
+        folders = {policy: folder for policy, folder in self.settings.image_dirs.items() if policy in used}
         made: dict[ImagePolicy, Path] = {policy: self._make_workers_folder("image_dirs", folder) for policy, folder in folders.items()}
-        return ImageFolders(made, self.settings.limits, self.settings.database)
+        return ImageFolders(made, policies, self.settings.database)
 
     def _make_workers_folder(self, setting: str, folder: Path) -> Path:
         """One in which workers make files and folders, and neither list nor remove those of others. Raises SettingsError."""

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.jobs import JobLimits
 from forebay_pool.model.limits import Limits
-from forebay_pool.model.policies import GangSpread, ImagePolicy, Preference
+from forebay_pool.model.policies import GangSpread, ImagePolicies, ImagePolicy, Preference
 from forebay_pool.model.types import Device, Kind
 
 NODE_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
@@ -103,7 +103,29 @@ class DeviceGroup(BaseModel):
         return NodeGroup(self.model, self.kind, self.memory, self.count, self.nodes_min, self.nodes_max, self.start_seconds)
 
 
-class Settings(ServiceSettings):
+class ImageSettings(ServiceSettings):
+    """Where images of sessions are kept, from which they go on if their workers die."""
+
+    images: ImagePolicy = Field(
+        "process",
+        description="Where images of sessions are kept, so that a session goes on at another worker if its own dies: process (the memory"
+        " of the worker's host), node (a folder that all hosts see), disk (a disk of that host), none (nowhere).",
+    )
+    images_of: dict[Name, ImagePolicy] = Field({}, description="The same of single flavors, as {\"large.64gb\" = \"none\"}.")
+    image_dirs: dict[Literal["process", "node", "disk"], Path] = Field(
+        {"process": Path("/dev/shm/forebay")},  # noqa: S108 - a folder of the pool's own, made with mode 0700
+        description="The folder of images for each of these; without one there are no images.",
+    )
+    images_fill_max: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.5, description="The part of that folder's file system that may be in use; an image that would go beyond is not kept."
+    )
+
+    @property
+    def image_policies(self) -> ImagePolicies:
+        return ImagePolicies(self.images, self.images_of)
+
+
+class Settings(ImageSettings):
     """The pool's settings. ``docs/reference/pool.md`` lists them."""
 
     package: ClassVar[str] = "forebay_pool"
@@ -192,19 +214,6 @@ class Settings(ServiceSettings):
         le=86_400,
         description="A session whose worker dies goes on at another one, which does its work since the last image again, free, "
         "if that took no longer than so many seconds; 0: it is lost.",
-    )
-    images: ImagePolicy = Field(
-        "process",
-        description="Where images of sessions are kept, so that a session goes on at another worker if its own dies: process (the memory"
-        " of the worker's host), node (a folder that all hosts see), disk (a disk of that host), none (nowhere).",
-    )
-    images_of: dict[Name, ImagePolicy] = Field({}, description="The same of single flavors, as {\"large.64gb\" = \"none\"}.")
-    image_dirs: dict[Literal["process", "node", "disk"], Path] = Field(
-        {"process": Path("/dev/shm/forebay")},  # noqa: S108 - a folder of the pool's own, made with mode 0700
-        description="The folder of images for each of these; without one there are no images.",
-    )
-    images_fill_max: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.5, description="The part of that folder's file system that may be in use; an image that would go beyond is not kept."
     )
     outage_seconds: Seconds = Field(
         600.0, description="How long workers and clients look for a pool that does not answer, where resume_seconds is not 0."

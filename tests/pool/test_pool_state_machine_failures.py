@@ -10,6 +10,7 @@ from forebay_pool.errors import InvariantBroken
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import (
     NodeLost,
+    PolicySet,
     SessionAway,
     SessionDismissed,
     SessionLeft,
@@ -22,6 +23,7 @@ from forebay_pool.model.events import (
     WorkerUnlinked,
 )
 from forebay_pool.model.instructions import Note
+from forebay_pool.model.policies import ImagePolicies, ImagePolicy, Policy
 from forebay_pool.model.types import Device, Lease
 from forebay_wire import messages as wire
 from pool_world import World
@@ -581,12 +583,14 @@ def test_time_before_an_image_is_not_done_again(world: Make) -> None:
     w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
     w.wait(4)
     w.worker(w.worker_of("s"), wire.Heartbeat(epoch=1, memory_bytes=1 << 20, busy_ns=0, commands=0))
-    assert killed(w) is not None and w.machine.sessions["s"].kept_bytes == 1 << 20
+    assert killed(w) is not None and w.machine.sessions["s"].replay.image.bytes == 1 << 20
 
 
 def test_a_session_with_an_image_is_lost_with_the_host_that_alone_has_it(world: Make) -> None:
-    for policy, goes_on in (("process", False), ("node", True)):
-        w = world(on_nodes("east", "west"), images=policy)
+    policies: dict[ImagePolicy, bool] = {"process": False, "node": True}
+    for policy, goes_on in policies.items():
+        w = world(on_nodes("east", "west"))
+        w.do(PolicySet(Policy(images=ImagePolicies(policy))))
         w.lease("s")
         w.do(SessionReplays("s"))
         w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))

@@ -94,8 +94,6 @@ class Session(SessionBase):
     span: Span | None = None
     process: str = ""
     memory_bytes: Count | None = None
-    image_bytes: Count
-    imaged_at_ns: Count | None = None
     since_ns: Count
 
 

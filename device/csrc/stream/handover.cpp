@@ -13,7 +13,7 @@
 #include "base/python.h"
 #include "base/settings.h"
 #include "base/waiting.h"
-#include "stream/frames.h"
+#include "replay/frames.h"
 #include "stream/handshake.h"
 
 namespace forebay {

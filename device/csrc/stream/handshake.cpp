@@ -3,7 +3,7 @@
 #include <c10/util/Exception.h>
 #include <torch/version.h>
 
-#include "stream/frames.h"
+#include "replay/frames.h"
 
 namespace forebay {
 

@@ -91,7 +91,7 @@ bool Receiver::receive_one(uint64_t request, const Take& take) {
 
 bool Receiver::take_unasked(Reply reply, wire::Reader& body) {
   if (reply == Reply::kKept) {
-    answers_.forget(images_.told(body));
+    answers_.forget(images_.answered(body));
   } else if (reply == Reply::kFailure) {
     failures_.take_notice(told_failure(body, generation_));
   } else {

@@ -11,11 +11,11 @@
 #include "bulk/shared_memory.h"
 #include "forebay/spin.h"
 #include "forebay/wire.h"
-#include "stream/answers.h"
+#include "replay/answers.h"
 #include "stream/connection.h"
 #include "stream/downloads.h"
 #include "stream/failures.h"
-#include "stream/images.h"
+#include "replay/images.h"
 #include "stream/session_state.h"
 
 namespace forebay {

@@ -9,7 +9,7 @@
 
 #include "base/python.h"
 #include "base/waiting.h"
-#include "stream/frames.h"
+#include "replay/frames.h"
 
 namespace forebay {
 namespace {

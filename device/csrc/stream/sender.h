@@ -15,8 +15,8 @@
 #include "bulk/shared_memory.h"
 #include "stream/command_buffer.h"
 #include "stream/connection.h"
-#include "stream/images.h"
-#include "stream/journal.h"
+#include "replay/images.h"
+#include "replay/journal.h"
 #include "stream/lease.h"
 #include "stream/session_state.h"
 

@@ -28,6 +28,7 @@ struct StreamCounters {
   std::atomic<uint64_t> questions{0};
   std::atomic<uint64_t> answers{0};  // or errors that ended the wait for one
   std::atomic<uint64_t> waited_ns{0};
+  std::atomic<uint64_t> images{0};  // that workers kept
 
   // True while a thread waits for an answer.
   bool is_asking() const { return answers.load(std::memory_order_relaxed) != questions.load(std::memory_order_relaxed); }

@@ -20,8 +20,8 @@
 #include "stream/connection.h"
 #include "stream/downloads.h"
 #include "stream/failures.h"
-#include "stream/images.h"
-#include "stream/journal.h"
+#include "replay/images.h"
+#include "replay/journal.h"
 #include "stream/lease.h"
 #include "stream/receiver.h"
 #include "stream/sender.h"
@@ -69,11 +69,12 @@ class CommandStream {
   // Session.
   // Ends the session: its tensors are lost.
   void lose(const std::string& message);
-  // Keeps what is sent from a session's beginning on, so that it goes on at another worker if its own dies: so many bytes at most.
-  void set_journal(uint64_t bytes_max) { journal_bytes_max_ = bytes_max; }
-  // Has its workers keep images, from which another goes on, each after so much work.
-  void set_image_pace(double seconds) { images_.set_pace(seconds); }
-  const Images& images() const { return images_; }
+  // Keeps what is sent from a session's beginning on, so that it goes on at another worker if its own dies: so many bytes at most. Has workers keep
+  // images, from which another goes on, each after so much work.
+  void set_journal(uint64_t bytes_max, double image_seconds) {
+    journal_bytes_max_ = bytes_max;
+    images_.set_interval(image_seconds);
+  }
 
   // Lease.
   Lease& lease() { return lease_; }
@@ -169,7 +170,7 @@ class CommandStream {
   Failures failures_{device_, session_, commands_, contents_, [this](const std::string& message) { lose(message); }};
   Connection connection_{counters_, [this](const std::string& reason, bool gone) { fail_connection(reason, gone); }};
   Journal journal_;
-  Images images_;
+  Images images_{counters_.images};
   Sender sender_{session_, counters_, connection_, commands_, shared_, contents_, journal_, images_, lease_};
   Downloads downloads_{counters_};
   Receiver receiver_{session_, connection_, shared_, failures_, downloads_, images_};

@@ -10,7 +10,7 @@
 
 #include "forebay/traces.h"
 #include "forebay/wire.h"
-#include "stream/frames.h"
+#include "replay/frames.h"
 #include "stream/repetition.h"
 
 namespace forebay {

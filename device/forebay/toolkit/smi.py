@@ -96,10 +96,8 @@ def _device(number: int, session: Row, flavor: Row) -> list[str]:
 
 def _image(session: Row) -> str:
     """What another worker would go on from: how large it is, and how old."""
-    kept_ns = session.get("imaged_at_ns")
-    if kept_ns is None:
-        return "-"
-    return f"{table.memory(session['image_bytes'])}, {max(0, time.time_ns() - kept_ns) / 1e9:.0f} s ago"
+    image = session.get("image")
+    return "-" if image is None else f"{table.memory(image['bytes'])}, {max(0, time.time_ns() - image['at_ns']) / 1e9:.0f} s ago"
 
 
 def _state(session: Row) -> str:

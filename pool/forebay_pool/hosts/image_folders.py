@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from forebay_pool.model.limits import Limits
-from forebay_pool.model.policies import ImagePolicy
+from forebay_pool.model.policies import ImagePolicies, ImagePolicy
 from forebay_pool.model.types import Session
 
 log = logging.getLogger(__name__)
@@ -22,12 +21,12 @@ class ImageFolders:
     """A folder for each session, in the one of its flavor's policy. Nobody finds its name who does not know the session's secret."""
 
     parents: Mapping[ImagePolicy, Path]
-    limits: Limits
+    policies: ImagePolicies
     database: str
     """Of this pool: others may have folders beside its own."""
 
     def of(self, session: Session) -> str | None:
-        parent = self.parents.get(self.limits.image_policy(session.flavor))
+        parent = self.parents.get(self.policies.of(session.flavor))
         return None if parent is None else str(parent / self._name(session.secret))
 
     def remove(self, secret: bytes) -> None:

@@ -108,7 +108,7 @@ class StateMachine:
         failing = Failing(step, worklist, admission, limits, fleet, leases, parked, processes, granting, draining, ending)
         moving = Moving(step, admission, sessions, fleet, accounts, leases, parked, processes, preparing, granting, evacuation)
         closing = Closing(step, worklist, admission, fleet, leases, parked, positions, granting, lends.offering, draining, moving)
-        workers = Workers(step, admission, limits, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving)
+        workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving)
         liveness = Liveness(step, limits, fleet, queue, granting, failing)
         rules = Rules(step, worklist, sessions, fleet, queue, accounts, granting, lends.revoking)
         joining = Joining(step, admission, limits, sessions, fleet, positions, lends.groups, ending)

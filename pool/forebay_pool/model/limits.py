@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from forebay_pool.model.policies import ImagePolicy
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +38,6 @@ class Limits:
     crash_wait_seconds_max: float = 600.0
     replay_seconds_max: float = 60.0
     """If a session's worker dies at most so many seconds of leases after its last image, they are done again on another; 0: never."""
-    images: ImagePolicy = "process"
-    """Where images of sessions are kept."""
-    images_of: Mapping[str, ImagePolicy] = field(default_factory=dict)
-    """Of single flavors, in its place."""
     outage_seconds: float = 600.0
     """How long a client looks for a pool that does not answer."""
     preempt_priority_gap: int = 0
@@ -61,7 +54,3 @@ class Limits:
     """A node that has not been needed for so long is given back."""
     segment_seconds: float = 3_600.0
     """Leases are metered in segments that end so long after each full hour, again and again, and at full hours."""
-
-    def image_policy(self, flavor: str) -> ImagePolicy:
-        """Where images of the flavor's sessions are kept."""
-        return self.images_of.get(flavor, self.images)

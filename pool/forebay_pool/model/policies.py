@@ -30,12 +30,24 @@ class ModelPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class ImagePolicies:
+    """Where images of sessions are kept."""
+
+    default: ImagePolicy = "process"
+    of_flavors: Mapping[str, ImagePolicy] = field(default_factory=dict)
+
+    def of(self, flavor: str) -> ImagePolicy:
+        return self.of_flavors.get(flavor, self.default)
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
-    """What the operator prefers among the places that would do."""
+    """What the operator prefers among the places that would do, and where images are kept."""
 
     preference: Preference = "cheapest"
     gang_spread: GangSpread = "any"
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)
+    images: ImagePolicies = field(default_factory=ImagePolicies)
 
     def allows(self, model: str, tenant: str) -> bool:
         policy = self.models.get(model)

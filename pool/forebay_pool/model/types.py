@@ -401,6 +401,30 @@ class Parking:
     """As of a :class:`Lease`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """What another worker can go on from, as a session's worker kept it last."""
+
+    bytes: int
+    at_ns: int
+    at_unix_ns: int
+    node: str | None
+    """The node that alone sees it; None if all do."""
+
+
+@dataclass(slots=True)
+class Replay:
+    """What another worker does for a session whose own died."""
+
+    possible: bool = False
+    """Its client can send to another worker what it sent to this one."""
+    due: bool = False
+    """Its worker died, and what that one had done is still to be done again."""
+    worked_ns: int = 0
+    """How long leases lasted that are over, since the last image, but for time in which something was done again."""
+    image: Image | None = None
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """One process's virtual device."""
@@ -441,18 +465,8 @@ class Session:
     """Since when it is parked, for the meter."""
     group: Group | None = field(default=None, repr=False)
     """Whose leases are granted with its own."""
-    replays: bool = False
-    """Its client can send to another worker what it sent to this one."""
-    undone: bool = False
-    """Its worker died, and what that one had done is still to be done again."""
-    worked_ns: int = 0
-    """How long its leases lasted that are over, but for time in which something was done again, and what an image has."""
-    kept_ns: int | None = None
-    """When its worker kept the last image of it; None: there is none."""
-    kept_unix_ns: int | None = None
-    kept_bytes: int = 0
-    kept_on: str | None = None
-    """The node that alone sees its images; None if all do, or there is none."""
+    replay: Replay = field(default_factory=Replay)
+    """What another worker would have to do if its own died."""
     due: bool = False
     """Its lease ended in the middle of a collective: it asks again with the first of its group that does."""
     accounts: tuple[Any, Any] | None = None

@@ -98,6 +98,11 @@ class StandingRow(TypedDict):
     """For how long the oldest of them had run."""
 
 
+class ImageRow(TypedDict):
+    bytes: int
+    at_ns: int
+
+
 class SessionRow(StandingRow):
     session: str
     tenant: str
@@ -108,9 +113,8 @@ class SessionRow(StandingRow):
     span: SpanRow | None
     process: str
     memory_bytes: int
-    image_bytes: int
-    """Of the last image, from which the session goes on if its worker dies; 0: there is none."""
-    imaged_at_ns: int | None
+    image: ImageRow | None
+    """The last one, from which the session goes on if its worker dies."""
     since_ns: int
 
 
@@ -283,6 +287,7 @@ def lease_row(lease: Lease, now_ns: int) -> LeaseRow:
 
 
 def session_row(session: Session) -> SessionRow:
+    image = session.replay.image
     span = session.lease.span if session.lease is not None else session.request.span if session.request is not None else session.span
     return {
         "session": session.id,
@@ -294,8 +299,7 @@ def session_row(session: Session) -> SessionRow:
         "span": None if span is None else span_row(span),
         "process": session.process,
         "memory_bytes": session.worker.memory_bytes if session.worker is not None else 0,
-        "image_bytes": session.kept_bytes,
-        "imaged_at_ns": session.kept_unix_ns,
+        "image": None if image is None else {"bytes": image.bytes, "at_ns": image.at_unix_ns},
         **_standing(session),
         "since_ns": session.since_unix_ns,
     }

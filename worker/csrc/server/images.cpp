@@ -1,23 +1,22 @@
-// Images of a session that outlive this process.
+#include "server/images.h"
+
 #include <chrono>
 #include <exception>
 #include <string>
 
-#include "server/server.h"
-
 namespace forebay::worker {
 
-// Between two segments. Its client hears what came of it; nothing else depends on it.
-void Server::keep(wire::Reader& frame) {
+// The segment ends. The client hears what came of it; nothing else depends on it.
+void Images::keep(wire::Reader& frame) {
   frame.u8();
   const uint64_t number = frame.varint(), base = frame.varint();
   session_.end_segment();
   session_.settle();
   const auto since = Clock::now();
   int64_t bytes = 0;
-  std::string why = images_.is_set() ? session_.unkeepable() : "this worker keeps none";
+  std::string why = folder_.is_set() ? session_.image().refusal() : "this worker keeps none";
   try {
-    if (why.empty()) bytes = images_.write(number, base, session_.storages().used_bytes(), [this](const SendImage& send) { session_.send_image(send); });
+    if (why.empty()) bytes = folder_.write(number, base, session_.storages().used_bytes(), [this](const SendImage& send) { session_.send_image(send); });
   } catch (const std::exception& error) {
     why = error.what();
   }
@@ -33,14 +32,12 @@ void Server::keep(wire::Reader& frame) {
   connection_.send(head, nullptr, 0);
 }
 
-// The session goes on from an image that another worker kept.
-void Server::restore(wire::Reader& frame) {
+void Images::restore(wire::Reader& frame) {
   frame.u8();
   const uint64_t number = frame.varint();
-  if (!session_.is_fresh()) throw wire::WireError("a RESTORE of a session that has begun");
-  wait_for_lease();
+  if (!session_.image().is_fresh()) throw wire::WireError("a RESTORE of a session that has begun");
   try {
-    images_.read(number, session_.image());
+    folder_.read(number, session_.image());
   } catch (const std::exception& error) {
     throw wire::WireError("image " + std::to_string(number) + " of this session cannot be used: " + error.what());
   }

@@ -37,7 +37,7 @@ void Server::leave(wire::Reader& frame) {
   if (!frame.done()) throw wire::WireError("commands after a LEAVE");
   session_.end_segment();
   session_.collectives().end("its session moved to another device");
-  images_.clear();  // the next worker keeps new ones
+  images_.drop();
   session_.settle();
   lease_.rest();
   lease_.drop();

@@ -29,7 +29,7 @@ const std::string kBetweenDevices = "copying between devices";  // where an oper
 constexpr auto kForGood = std::chrono::hours(24 * 365);
 
 // `grace`: how long a client that comes back is waited for.
-void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace, const ImageFolder& images) {
+void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace, bool keeps_images) {
   wire::Writer head;
   head.reply(wire::Reply::kWelcome);
   head.varint(wire::kVersion);
@@ -40,7 +40,7 @@ void welcome(const Device& device, Session& session, Connection& connection, Clo
   head.string(session.kernels().refusal());
   if (!connection.is_untouched()) grace = {};
   head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
-  head.u8(images.is_set() && !session.gang().is_on());
+  head.u8(keeps_images);
   connection.send(head, nullptr, 0);
 }
 
@@ -70,7 +70,7 @@ Server::Server(Device device, const std::string& address, std::optional<int> thr
       homes_(homes),
       listener_(address),
       connection_(listener_.is_unix(), lease_, [this] { wait(POLLOUT); }),
-      resumption_(listener_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace(), images_); }),
+      resumption_(listener_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace(), images_.are_kept()); }),
       session_(device_, connection_, *this),
       lease_(device_, session_.storages(), mailbox_) {
   outlive_integer_divisions();
@@ -86,7 +86,7 @@ Server::~Server() {
 
 void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source, ImageFolder images) {
   lease_.release_after(seconds(idle_release_seconds));
-  images_ = std::move(images);
+  images_.keep_in(std::move(images));
   start([this, ticket, limit_bytes, source = std::move(source)] {
     join_others();
     session_.set_limit(limit_bytes);
@@ -179,7 +179,7 @@ void Server::admit(const Ticket& ticket) {
     resumption_.begin(ticket);
   }
   mailbox_.report({Event::Kind::kConnected});
-  welcome(device_, session_, connection_, resumption_.grace(), images_);
+  welcome(device_, session_, connection_, resumption_.grace(), images_.are_kept());
 }
 
 Descriptor Server::hear(Door& door) {
@@ -220,30 +220,26 @@ void Server::step(wire::Reader& frame) {
   }
   lease_.work();
   if (device_work) lease_.touch();
-  session_.is_following() ? session_.execute(frame) : execute(frame);
+  using enum wire::Command;
+  const auto command = session_.is_following() ? kFollow : static_cast<wire::Command>(*frame.position());
+  if (command == kMark) {
+    frame.u8();
+    session_.end_segment();
+    mark(frame.varint());
+  } else if (command == kLeave) {
+    leave(frame);
+  } else if (command == kKeep) {
+    images_.keep(frame);
+  } else if (command == kRestore) {
+    images_.restore(frame);
+  } else {
+    session_.execute(frame);
+  }
   hand_over_offers();
   lease_.count_command();
 }
 
-void Server::execute(wire::Reader& frame) {
-  switch (static_cast<wire::Command>(*frame.position())) {
-    case wire::Command::kMark:
-      return mark(frame);
-    case wire::Command::kLeave:
-      return leave(frame);
-    case wire::Command::kKeep:
-      return keep(frame);
-    case wire::Command::kRestore:
-      return restore(frame);
-    default:
-      return session_.execute(frame);
-  }
-}
-
-void Server::mark(wire::Reader& frame) {
-  frame.u8();
-  session_.end_segment();
-  const uint64_t epoch = frame.varint();
+void Server::mark(uint64_t epoch) {
   if (!lease_.is_open()) return lease_.mark(epoch);
   session_.settle();
   lease_.rest();

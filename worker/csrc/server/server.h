@@ -19,11 +19,11 @@
 #include "collectives/process_group.h"
 #include "device/device.h"
 #include "server/connection.h"
+#include "server/images.h"
 #include "server/lease_clock.h"
 #include "server/mailbox.h"
 #include "server/orders.h"
 #include "server/resumption.h"
-#include "session/image_folder.h"
 #include "session/session.h"
 
 namespace forebay::worker {
@@ -100,9 +100,7 @@ class Server final : private GroupHost {
   void converse();
   // One command, or a wait for the lease that it needs.
   void step(wire::Reader& frame);
-  // A command that comes by itself: one of the session's, or one that concerns its lease or its worker.
-  void execute(wire::Reader& frame);
-  void mark(wire::Reader& frame);
+  void mark(uint64_t epoch);
   void receive();
   // Whether the next frame is nothing but a WRITE with a large payload that has not all come.
   bool can_upload_directly() const;
@@ -112,10 +110,6 @@ class Server final : private GroupHost {
   // Closing a socket while something unread lies in it could take back what was sent last.
   void linger();
   void hand_over_offers();
-
-  // Images that outlive this process: images.cpp.
-  void keep(wire::Reader& frame);
-  void restore(wire::Reader& frame);
 
   // Moving: moving.cpp. Carries out a LEAVE; throws Left.
   void leave(wire::Reader& frame);
@@ -150,7 +144,7 @@ class Server final : private GroupHost {
   Resumption resumption_;
   Session session_;
   LeaseClock lease_;
-  ImageFolder images_;
+  Images images_{session_, mailbox_, connection_};
   Pace pace_;            // of an image that comes
   Spinner spinner_;      // waits for what a client does with an answer
   Spinner bulk_spinner_; // waits for a piece of bulk data

@@ -101,6 +101,12 @@ void send_image(Storages& storages, const Effects& effects, const std::string& l
 
 // Receiving.
 
+std::string ImageReceiver::refusal() const {
+  if (gang_.is_on()) return "a session of several devices has no images";
+  if (!effects_.goes_on()) return "a failure has stopped the session";
+  return storages_.falls_short() ? "a failure kept a storage from growing" : "";
+}
+
 void ImageReceiver::take(wire::Reader& frame) {
   switch (static_cast<wire::Reply>(frame.u8())) {
     case wire::Reply::kLibraries: {

@@ -42,6 +42,10 @@ class ImageReceiver {
   };
   Room room();
   void received(size_t bytes);
+  // Why no image can be made of the session as it is now; empty: one can.
+  std::string refusal() const;
+  // Whether the session has done nothing yet.
+  bool is_fresh() const { return storages_.size() == 0 && effects_.next_call() == 0; }
   bool is_whole() const { return arrival_ && arrival_->is_announced() && arrival_->next == arrival_->storages.size(); }
 
   // Libraries of the session's segments, packed: those that came with it, or that are to leave with it.

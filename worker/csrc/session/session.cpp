@@ -4,8 +4,6 @@
 #include <array>
 #include <utility>
 
-#include <forebay/traces_as_bytes.h>
-
 #include "base/memory.h"
 #include "base/settings.h"
 #include "tier2/segments.h"
@@ -108,7 +106,8 @@ const Session::Command& Session::command_of(uint8_t opcode) {
     set(kReduce, kEndsSegment, true, [](Session& session, In& in) { session.collectives_.reduce(in); });
     set(kPart, kBetween, false, [](Session& session, In& in) { session.collectives_.part(in); });
     set(kKernel, kBetween, false, [](Session& session, In& in) { session.kernels_.define(in); });
-    set(kTraces, kBetween, false, [](Session& session, In& in) { session.take_traces(in); });
+    set(kTraces, kBetween, false, [](Session& session, In& in) { session.arriving_traces_.take(in, session.templates_, session.traces_, session.freed_); });
+    set(kRestore, kBetween, true, [](Session&, In&) { throw wire::WireError("a RESTORE among other commands"); });
     set(kLaunch, kEndsSegment, true, [](Session& session, In& in) { session.kernels_.launch(in); });
     return commands;
   }();
@@ -260,24 +259,6 @@ void Session::cut(wire::Reader& in) {
   traces_.clear();
 }
 
-// What the worker before this one remembered of the steps that came; the last part of it is empty.
-void Session::take_traces(wire::Reader& in) {
-  const size_t bytes = in.count(wire::kChunkBytesMax, "the size of a chunk");
-  if (bytes > wire::kTracesBytesMax - told_traces_.size()) throw wire::WireError("a tree of more than " + std::to_string(wire::kTracesBytesMax) + " bytes");
-  const uint8_t* part = in.raw(bytes);
-  told_traces_.insert(told_traces_.end(), part, part + bytes);
-  if (bytes > 0) return;
-  const auto told = std::exchange(told_traces_, {});
-  wire::Reader tree(told.data(), told.size());
-  for (size_t left = tree.count(wire::kStoragesMax, "the number of storages"); left > 0; --left) freed_.push_back(tree.varint());
-  wire::TracesAsBytes::get(tree, traces_, [this](uint64_t key) -> const std::vector<wire::Word>* {
-    if (wire::is_allocation(key)) return &kAllocationKinds;
-    const uint64_t number = wire::key_value(key);
-    return number < templates_.plans().size() ? &templates_.known(number).words : nullptr;
-  });
-  if (!tree.done()) throw wire::WireError("something behind a tree");
-}
-
 // Tier 1.
 
 void Session::run(uint64_t key, const wire::Words& words) {
@@ -403,12 +384,6 @@ void Session::hold_to(int64_t bytes) {
   if (device_.is_host()) fence_process(bytes);
   device_.limit_memory(part);
   if (gang_.is_on()) gang_.gang().limit(part);
-}
-
-std::string Session::unkeepable() const {
-  if (gang_.is_on()) return "a session of several devices has no images";
-  if (!effects_.goes_on()) return "a failure has stopped the session";
-  return storages_.falls_short() ? "a failure kept a storage from growing" : "";
 }
 
 int64_t Session::park(const ParkingSpace& space, const std::string& spill_directory) {

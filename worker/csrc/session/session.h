@@ -25,6 +25,7 @@
 #include "gang/gang_caller.h"
 #include "session/image.h"
 #include "session/session_kernels.h"
+#include "session/traces_receiver.h"
 #include "session/transfers.h"
 #include "tier2/segment_tracker.h"
 #include "tier2/tier1.h"
@@ -68,10 +69,6 @@ class Session final : private StepRunner {
   int64_t park(const ParkingSpace& space, const std::string& spill_directory);
   void restore();
   void send_image(const SendImage& send) { worker::send_image(storages_, effects_, image_.libraries(), send); }
-  // Why no image can be kept of it now; empty: one can.
-  std::string unkeepable() const;
-  // Whether nothing was ever carried out in it.
-  bool is_fresh() const { return storages_.size() == 0 && effects_.next_call() == 0; }
 
  private:
   // How a command is carried out, and what it does to the steps before it.
@@ -86,7 +83,6 @@ class Session final : private StepRunner {
   void allocate(wire::Reader& in);
   void free(wire::Reader& in);
   void cut(wire::Reader& in);
-  void take_traces(wire::Reader& in);
   void ask(wire::Reader& in);
   void report_segments(wire::Reader& in);
   void settings(wire::Reader& in);
@@ -123,7 +119,7 @@ class Session final : private StepRunner {
   wire::Words freed_;                  // since the last step
   bool freed_all_ = false;             // an empty FREE said that no more come before the next step
   std::vector<wire::Change> changes_;  // of the present step
-  std::vector<uint8_t> told_traces_;   // of a tree that another worker had, what came so far
+  TracesReceiver arriving_traces_;
   uint64_t following_ = 0;             // steps that a FOLLOW announced, and that are still to come
   int64_t given_bytes_ = 0;            // by the pool
 };

@@ -45,6 +45,11 @@ class FlavorRow(Row):
     wait_seconds: float | None
 
 
+class ImageRow(Row):
+    bytes: int
+    at_ns: int
+
+
 class JobRow(Row):
     """``attempt`` counts its runs. ``reason`` is a word for programs, ``sentence`` says it to people."""
 
@@ -219,8 +224,7 @@ class SessionRow(Row):
     span: SpanRow | None
     process: str
     memory_bytes: int
-    image_bytes: int
-    imaged_at_ns: int | None
+    image: ImageRow | None
     since_ns: int
 
 

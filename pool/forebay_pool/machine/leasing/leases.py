@@ -106,7 +106,7 @@ class Leases:
             priority=request.priority,
             order=request.order,
             attempts=request.attempts,
-            replays=request.session.undone,
+            replays=request.session.replay.due,
             opened_ns=self._step.now_ns,
             opened_unix_ns=self._step.unix_ns,
             confirmed_ns=self._step.now_ns,
@@ -139,7 +139,8 @@ class Leases:
         if session.lease is not lease or not held or lease.state == "closed":
             raise InvariantBroken(f"lease {lease.id} cannot close\n{self._step.story.of(session.id, lease.device.id)}")
         held_ns = lease.metered_ns if reason == "failed" or lease.replays else until_ns - lease.opened_ns
-        session.worked_ns += 0 if lease.replays else max(0, until_ns - max(lease.opened_ns, session.kept_ns or 0))
+        image = session.replay.image
+        session.replay.worked_ns += 0 if lease.replays else max(0, until_ns - max(lease.opened_ns, 0 if image is None else image.at_ns))
         lease.duration_ns = min(max(lease.metered_ns, held_ns), self._step.now_ns - lease.opened_ns)
         lease.state, lease.ending = "closed", reason
         session.lease, session.used_ns = None, self._step.now_ns
@@ -183,7 +184,7 @@ class Leases:
 
     def start_clock(self, lease: Lease) -> None:
         """What a dead worker had done is done again: from here on the lease is metered."""
-        lease.session.undone = lease.replays = False
+        lease.session.replay.due = lease.replays = False
         lease.opened_ns = lease.confirmed_ns = self._step.now_ns
         lease.opened_unix_ns = self._step.unix_ns
         self._step.out += (Keep(lease), Show(lease))

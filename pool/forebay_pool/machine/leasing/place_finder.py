@@ -117,9 +117,10 @@ class PlaceFinder:
 
     def _out_of_reach(self, session: Session) -> set[str]:
         """The devices from which its images cannot be seen, if it is to go on from one."""
-        if not session.undone or session.kept_on is None:
+        image = session.replay.image
+        if not session.replay.due or image is None or image.node is None:
             return set()
-        return {seat.device.id for name, node in self._fleet.nodes.items() if name != session.kept_on for seat in node.seats}
+        return {seat.device.id for name, node in self._fleet.nodes.items() if name != image.node for seat in node.seats}
 
     def choose(self, session: Session, bounds: Bounds = UNBOUND) -> Place | None:
         """The best free place for the session's flavor."""

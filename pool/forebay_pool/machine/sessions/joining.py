@@ -88,7 +88,7 @@ class Joining:
     def session_replays(self, event: SessionReplays) -> None:
         session = self._sessions.get(event.session)
         if session is not None:
-            session.replays = True
+            session.replay.possible = True
 
     def session_over(self, event: SessionLeft | SessionDismissed) -> None:
         session = self._sessions.get(event.session)

@@ -157,17 +157,18 @@ class Failing:
 
         ``lease`` died with it.
         """
-        node = self._fleet.nodes.get(session.kept_on or "")
+        image = session.replay.image
+        node = None if image is None else self._fleet.nodes.get(image.node or "")
         if node is not None and node.lost is not None:
             return False
-        long = session.worked_ns > int(self._limits.replay_seconds_max * SECOND)
-        if not session.replays or self._admission.stopping or session.group is not None or long:
+        long = session.replay.worked_ns > int(self._limits.replay_seconds_max * SECOND)
+        if not session.replay.possible or self._admission.stopping or session.group is not None or long:
             return False
         return lease is None or not lease.replays or lease.attempts + 1 < REPLAYS_MAX
 
     def _replay(self, session: Session, lease: Lease | None, cause: str) -> None:
         """The session goes on at another worker, at once if this one computed for it."""
-        session.undone = True
+        session.replay.due = True
         self._step.send(session.id, worker_lost(Cause("worker_replaced", cause)))
         self._step.note("session_replayed", session=session.id, tenant=session.tenant, cause=cause)
         if session.request is not None:

@@ -15,8 +15,7 @@ from forebay_pool.machine.workers.evacuation import Evacuation
 from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.moving import Moving
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.limits import Limits
-from forebay_pool.model.types import Session, Worker
+from forebay_pool.model.types import Image, Session, Worker
 from forebay_pool.placement.fleet import Fleet
 
 
@@ -27,7 +26,6 @@ class Workers:
         self,
         step: Step,
         admission: Admission,
-        limits: Limits,
         fleet: Fleet,
         leases: Leases,
         parked: ParkedSessions,
@@ -40,7 +38,6 @@ class Workers:
     ) -> None:
         self._step = step
         self._admission = admission
-        self._limits = limits
         self._fleet = fleet
         self._leases = leases
         self._parked = parked
@@ -107,10 +104,9 @@ class Workers:
         session = worker.session
         if session is None or worker.state != "bound":
             return
-        shared = self._limits.image_policy(session.flavor) == "node"
-        session.worked_ns, session.kept_bytes = 0, message.bytes
-        session.kept_ns, session.kept_unix_ns = self._step.now_ns, self._step.unix_ns
-        session.kept_on = None if shared else worker.device.node
+        shared = self._fleet.policy.images.of(session.flavor) == "node"
+        session.replay.worked_ns = 0
+        session.replay.image = Image(message.bytes, self._step.now_ns, self._step.unix_ns, None if shared else worker.device.node)
         self._step.show(session)
 
     def restored(self, worker: Worker, message: wire.Restored) -> None:

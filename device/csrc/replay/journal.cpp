@@ -1,10 +1,10 @@
-#include "stream/journal.h"
+#include "replay/journal.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "stream/frames.h"
+#include "replay/frames.h"
 
 namespace forebay {
 namespace {

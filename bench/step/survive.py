@@ -1,4 +1,4 @@
-"""What it costs to survive a worker's death, and how soon a program goes on.
+"""What it costs to survive a worker's death, and how soon a program goes on: ``PYTHONPATH=bench python -m step.survive``.
 
 A training with Adam, of which weights, gradients and moments are about so many MiB, runs on a pool of its own, with a real worker.
 ``step``: the time of a step with images, as a share of that without, both in turns of so many seconds. ``death``: the seconds from SIGKILL
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from report import percentile, report
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import json, os, signal, sys, time
 sys.path.insert(0, "tests/device")

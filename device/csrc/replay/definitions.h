@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "forebay/wire.h"
-#include "stream/frames.h"
+#include "replay/frames.h"
 
 namespace forebay {
 

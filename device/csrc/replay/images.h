@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "forebay/wire.h"
-#include "stream/journal.h"
+#include "replay/journal.h"
 
 namespace forebay {
 
@@ -17,8 +17,11 @@ class Images {
  public:
   using Duration = std::chrono::nanoseconds;
 
+  // `kept` counts those that were, of all sessions.
+  explicit Images(std::atomic<uint64_t>& kept) : kept_(kept) {}
+
   // At any time: how long the device works from one image to the next, where nothing else asks for one; 0: none is asked for.
-  void set_pace(double seconds) { pace_ns_ = static_cast<int64_t>(seconds * 1e9); }
+  void set_interval(double seconds) { interval_ns_ = static_cast<int64_t>(seconds * 1e9); }
 
   // A session begins.
   void begin_session() { number_ = 0; }
@@ -36,10 +39,8 @@ class Images {
 
   // At any time: none is asked for until this is undone.
   void hold(bool holds) { holds_ = holds; }
-  // How many were kept, of all sessions.
-  uint64_t kept() const { return kept_.load(); }
   // From the receiver: a KEPT, behind its request. Returns the last request of which no answer is needed any more.
-  uint64_t told(wire::Reader body);
+  uint64_t answered(wire::Reader body);
 
  private:
   struct Answer {
@@ -48,9 +49,9 @@ class Images {
     bool is_kept;
   };
 
-  std::atomic<int64_t> pace_ns_{0};
+  std::atomic<uint64_t>& kept_;
+  std::atomic<int64_t> interval_ns_{0};
   std::atomic<bool> holds_{false};
-  std::atomic<uint64_t> kept_{0};
   bool keeps_ = false;
   uint64_t number_ = 0;   // of the last that was asked for
   Duration asked_at_{};   // of the work

@@ -1,4 +1,4 @@
-#include "stream/images.h"
+#include "replay/images.h"
 
 #include <algorithm>
 
@@ -24,7 +24,7 @@ void Images::lose(Journal& journal) {
   journal.image_failed();
 }
 
-uint64_t Images::told(wire::Reader body) {
+uint64_t Images::answered(wire::Reader body) {
   Answer answer{};
   answer.number = body.varint();
   body.varint();
@@ -44,20 +44,20 @@ void Images::settle(Journal& journal) {
     least_ = std::min(kWorkMax, kCostParts * Duration(answer_->took_ns));
   } else {
     journal.image_failed();
-    least_ = std::clamp(2 * least_, std::min(kWorkMax, Duration(pace_ns_)), kWorkMax);
+    least_ = std::clamp(2 * least_, std::min(kWorkMax, Duration(interval_ns_)), kWorkMax);
   }
   answer_.reset();
 }
 
 bool Images::is_due(const Journal& journal, Duration worked, bool between) const {
-  const Duration pace(pace_ns_);
-  if (!keeps_ || holds_ || pace <= 0ns || journal.is_given_up() || journal.awaits_image()) return false;
+  const Duration interval(interval_ns_);
+  if (!keeps_ || holds_ || interval <= 0ns || journal.is_given_up() || journal.awaits_image()) return false;
   const Duration work = worked - asked_at_;
   const uint64_t full = journal.bytes_max();
   const bool is_urgent = !journal.is_whole() || journal.bytes() > full / 4 * 3;
   if (work < least_ && (!is_urgent || !journal.is_whole())) return false;
-  const bool is_due = is_urgent || journal.bytes() > full / 4 || (journal.bytes() > 0 && work >= std::max(pace, least_));
-  return is_due && (between || is_urgent || journal.bytes() > full / 2 || work >= 2 * std::max(pace, least_));
+  const bool is_due = is_urgent || journal.bytes() > full / 4 || (journal.bytes() > 0 && work >= std::max(interval, least_));
+  return is_due && (between || is_urgent || journal.bytes() > full / 2 || work >= 2 * std::max(interval, least_));
 }
 
 uint64_t Images::ask(const Journal& journal, Duration worked) {

@@ -1,4 +1,4 @@
-#include "stream/answers.h"
+#include "replay/answers.h"
 
 #include <algorithm>
 #include <functional>
