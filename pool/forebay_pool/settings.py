@@ -125,7 +125,24 @@ class ImageSettings(ServiceSettings):
         return ImagePolicies(self.images, self.images_of)
 
 
-class Settings(ImageSettings):
+class LinkSettings(ServiceSettings):
+    """For how long who lost a connection is waited for."""
+
+    resume_seconds: float = Field(
+        60.0, ge=0, le=86_400, description="How long a worker or client without its link is waited for, over a restart too; 0: not at all."
+    )
+    reconnect_seconds: float = Field(
+        120.0,
+        ge=0,
+        le=86_400,
+        description="How long a worker on another host waits for a client whose connection broke; 0: the session ends with the connection.",
+    )
+    outage_seconds: Seconds = Field(
+        600.0, description="How long workers and clients look for a pool that does not answer, where resume_seconds is not 0."
+    )
+
+
+class Settings(ImageSettings, LinkSettings):
     """The pool's settings. ``docs/reference/pool.md`` lists them."""
 
     package: ClassVar[str] = "forebay_pool"
@@ -199,24 +216,12 @@ class Settings(ImageSettings):
     )
     crash_wait_seconds_max: Seconds = Field(600.0, description="How long that wait is at most.")
     end_grace_seconds: Seconds = Field(5.0, description="A worker told to exit is killed after so long.")
-    resume_seconds: float = Field(
-        60.0, ge=0, le=86_400, description="How long a worker or client without its link is waited for, over a restart too; 0: not at all."
-    )
-    reconnect_seconds: float = Field(
-        120.0,
-        ge=0,
-        le=86_400,
-        description="How long a worker on another host waits for a client whose connection broke; 0: the session ends with the connection.",
-    )
     replay_seconds_max: float = Field(
         60.0,
         ge=0,
         le=86_400,
         description="A session whose worker dies goes on at another one, which does its work since the last image again, free, "
         "if that took no longer than so many seconds; 0: it is lost.",
-    )
-    outage_seconds: Seconds = Field(
-        600.0, description="How long workers and clients look for a pool that does not answer, where resume_seconds is not 0."
     )
     heartbeat_seconds: Seconds = Field(
         5.0, description="Period of workers' heartbeats; one that missed three gets no lease before it is heard again."

@@ -119,7 +119,8 @@ class StateMachine:
         takeover = Takeover(step, fleet)
         clients_back = ClientReturns(step, sessions, fleet, leases, positions, lends.groups, ending, workers, takeover)
         workers_back = WorkerReturns(
-            step, limits, sessions, fleet, parked, granting, draining, evacuation, ending, failing, moving, closing, workers, takeover
+            step, limits, sessions, fleet, parked, granting, draining, evacuation, ending, failing, moving, closing, workers, takeover,
+            absence,
         )
         restoring = Restoring(step, admission, limits, sessions, fleet, accounts, leases, parked, granting, failing, absence)
         operations = Operations(step, worklist, limits, fleet, draining, failing, moving)

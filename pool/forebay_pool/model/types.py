@@ -251,8 +251,6 @@ class Worker:
     """Whether it was ever given a lease, or took a session over: from then on it has tensors to lose."""
     away_ns: int | None = None
     """Since when it has no link and is waited for; None while it has one, or never had."""
-    cut_ns: int | None = None
-    """Since when it has no connection to its session's client, and waits for it."""
     unknown_epoch: int | None = None
     """Of a lease that it holds and this pool does not know: told to close, and not closed yet."""
     unsure: bool = False

@@ -61,6 +61,8 @@ class Absence:
         self._failing = failing
         self.away: dict[str, Session] = {}
         """At least the sessions whose clients are waited for. Those that ended or came back meanwhile leave at the next tick."""
+        self._cut: dict[str, int] = {}
+        """At least the workers that have lost the connection to their session's client and wait for it, and since when."""
 
     def session_away(self, event: SessionAway) -> None:
         session = self._sessions.get(event.session)
@@ -75,22 +77,35 @@ class Absence:
         if request is not None and (request.number or event.stalled):
             session.waited = QueuePlace(request.number, request.arrived_unix_ns, request.order)
             self._granting.drop(session, None)
-        self._let_go_if_cut_off(session)
-        if not event.stalled or session.worker is None:
+        if not event.stalled:
+            self._let_go_if_cut_off(session)
+        elif session.worker is None:
             return
-        if session.lease is not None:
+        elif session.lease is not None:
             self._leases.give_back(session.lease)
         elif session.worker.opened:
             self._parked.park(session.worker)
 
     def client_cut(self, worker: Worker, message: wire.ClientCut) -> None:
-        worker.cut_ns = None if message.back else self._step.now_ns
+        self.note_cut(worker, not message.back)
         if worker.session is not None:
             self._let_go_if_cut_off(worker.session)
 
+    def note_cut(self, worker: Worker, is_cut: bool) -> None:
+        """Whether the worker waits for its session's client, as it says."""
+        if is_cut:
+            self._cut.setdefault(worker.id, self._step.now_ns)
+        else:
+            self._cut.pop(worker.id, None)
+
+    def _cut_off_ns(self, session: Session) -> int | None:
+        """Since when the session's client has been connected neither to the pool nor to its worker."""
+        cut_ns = None if session.worker is None else self._cut.get(session.worker.id)
+        return None if cut_ns is None or session.away_ns is None else max(cut_ns, session.away_ns)
+
     def _let_go_if_cut_off(self, session: Session) -> None:
         """Nobody waits for what is computed: the lease is given back, and the session ends soon."""
-        if _cut_off_ns(session) is not None and session.lease is not None:
+        if self._cut_off_ns(session) is not None and session.lease is not None:
             self._leases.give_back(session.lease)
 
     def worker_away(self, event: WorkerAway) -> None:
@@ -112,15 +127,16 @@ class Absence:
             elif session.away_ns < until_ns:
                 self._step.note("session_absent", session=session.id, tenant=session.tenant)
                 self._ending.end(session, "released", None)
-            elif (_cut_off_ns(session) or cut_until_ns) < cut_until_ns:
+            elif (self._cut_off_ns(session) or cut_until_ns) < cut_until_ns:
                 self._ending.end(session, "released", Cause("connection_ended"))
+        for worker in self._cut.keys() - self._fleet.workers.keys():
+            del self._cut[worker]
 
     def extend_deadlines(self, missed_ns: int) -> None:
         """The pool stood still for so long: all deadlines move by as much."""
         for worker in self._fleet.workers.values():
             extend_deadlines(worker, missed_ns, self._step.now_ns)
-            if worker.cut_ns is not None:
-                worker.cut_ns = min(self._step.now_ns, worker.cut_ns + missed_ns)
+        self._cut = {worker: min(self._step.now_ns, since_ns + missed_ns) for worker, since_ns in self._cut.items()}
         for session in self.away.values():
             if session.away_ns is not None:
                 session.away_ns = min(self._step.now_ns, session.away_ns + missed_ns)
@@ -138,11 +154,3 @@ class Absence:
             if self._sessions.get(session.id) is not session or self._step.now_ns >= self._admission.awaited_until_ns:
                 del self._admission.awaited[session.id]
                 self._worklist.whole_queue = True
-
-
-def _cut_off_ns(session: Session) -> int | None:
-    """Since when the session's client has been connected neither to the pool nor to its worker."""
-    worker = session.worker
-    if worker is None or worker.cut_ns is None or session.away_ns is None:
-        return None
-    return max(worker.cut_ns, session.away_ns)

@@ -12,6 +12,7 @@ from forebay_pool.machine.base.messages import assignment
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.granting import Granting
 from forebay_pool.machine.leasing.parking import ParkedSessions
+from forebay_pool.machine.sessions.absence import Absence
 from forebay_pool.machine.sessions.takeover import Takeover
 from forebay_pool.machine.workers.closing import Closing
 from forebay_pool.machine.workers.draining import Draining
@@ -47,6 +48,7 @@ class WorkerReturns:
         closing: Closing,
         workers: Workers,
         takeover: Takeover,
+        absence: Absence,
     ) -> None:
         self._step = step
         self._limits = limits
@@ -62,6 +64,7 @@ class WorkerReturns:
         self._closing = closing
         self._workers = workers
         self._takeover = takeover
+        self._absence = absence
 
     def resume_worker(self, worker: Worker, message: wire.ResumeWorker) -> None:
         if message.epoch is not None or message.ended is not None:  # otherwise it holds nothing yet
@@ -69,7 +72,7 @@ class WorkerReturns:
         session, own = worker.session, worker.session or worker.keeps or worker.carries
         limit_bytes = (message.memory_limit_bytes or 0) if worker.unsure else 0
         worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
-        worker.cut_ns = (worker.cut_ns or self._step.now_ns) if message.client_away else None
+        self._absence.note_cut(worker, message.client_away)
         strange = message.session is not None and (own is None or own.id != message.session)
         self._fleet.doubt(worker, strange)
         if own is not None:
