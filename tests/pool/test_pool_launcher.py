@@ -27,6 +27,14 @@ def test_workers_on_rays_nodes_are_told_that_the_network_is_closed_where_the_ope
     assert command.variables == ({"FOREBAY_WORKER_PLAINTEXT": "1"} if allowed else {})
 
 
+@pytest.mark.parametrize(("folder", "seconds", "waits"), [(None, 90.0, True), (None, 0.0, False), (Path("/run"), 90.0, False)])
+def test_workers_on_tcp_wait_for_clients_whose_connection_broke(folder: Path | None, seconds: float, waits: bool) -> None:
+    device = Device("main/cpu:0", "main", "cpu", 0, "cpu", 1 << 30)
+    command = WorkerCommand(lambda kind: Path("python"), folder, "ws://pool", {}, 0.0, "info", reconnect_seconds=seconds).of("w", [device])
+    assert ("--reconnect-seconds" in command) == waits
+    assert not waits or command[command.index("--reconnect-seconds") + 1] == "90.0"
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")
 def test_a_worker_that_a_pool_may_not_end_is_logged_and_does_not_end_the_pool(caplog: pytest.LogCaptureFixture) -> None:
     """As after a kill of `make up` itself, which kept the user namespace that the worker was started in."""

@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 from forebay_wire import images, stream, vocabulary
+from forebay_wire.greetings import Resume, Resumed
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -138,6 +139,7 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
     sizes = st.integers(0, 2**46)
     return st.one_of(
         st.builds(stream.Hello, st.binary(min_size=32, max_size=32), TEXT, st.integers(0, 65535)),
+        st.builds(Resume, st.binary(min_size=32, max_size=32), TEXT, st.integers(0, 2**63), st.integers(0, 65535)),
         st.builds(stream.Operator, TEXT, TEXT, UNSIGNED),
         st.builds(stream.Allocate, UNSIGNED, sizes),
         st.builds(stream.Resize, UNSIGNED, sizes),
@@ -216,8 +218,9 @@ SEGMENTS = st.lists(st.builds(stream.Segment, *[UNSIGNED] * 8), max_size=4).map(
 WORK = st.builds(stream.Work, UNSIGNED, UNSIGNED)
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
-    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, st.booleans()),
+    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans()),
     st.builds(images.Kept, UNSIGNED, UNSIGNED, UNSIGNED, TEXT),
+    st.builds(Resumed, UNSIGNED),
     st.builds(stream.Refused, TEXT),
     st.builds(stream.Data, UNSIGNED, UNSIGNED, st.binary(max_size=50)),
     st.builds(stream.Done, UNSIGNED, UNSIGNED),
