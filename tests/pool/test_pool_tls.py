@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import json
 import os
+import socket
 import ssl
 import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import fork_server
 import pytest
 from forebay_pool.settings import Settings
+from forebay_pool.standby import Follower
 from forebay_service.errors import SettingsError
 from forebay_wire import messages as wire
 from websockets.asyncio.client import connect
@@ -109,6 +113,38 @@ async def outcome(url: str, **trust: str) -> tuple[str, str]:
     process = await asyncio.create_subprocess_exec(fork_server.programs(), "-c", PROGRAM, env=environment, **pipes)
     out, complaint = await asyncio.wait_for(process.communicate(), WAIT_SECONDS)
     return out.decode(), complaint.decode()
+
+
+def is_listened_at(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_pool_that_waits_to_lead_answers_over_tls_alone(certificate: tuple[Path, Path]) -> None:
+    shown, key = certificate
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = Settings(port=port, tls_certificate=shown, tls_key=key)
+    leads, leader = SimpleNamespace(take=lambda: False), SimpleNamespace(leader_url=lambda: "https://127.0.0.1:1/")
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.load_verify_locations(shown)
+
+    def ask() -> str:
+        with urllib.request.urlopen(f"https://127.0.0.1:{port}/health", timeout=WAIT_SECONDS, context=trust) as answer:
+            return str(json.loads(answer.read())["role"])
+
+    async def scenario() -> None:
+        stopped = asyncio.Event()
+        waiting = asyncio.create_task(Follower(settings, cast(Any, leader), cast(Any, leads)).until_leading(stopped))
+        while not is_listened_at(port):
+            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(ask) == "follower"
+        with pytest.raises((urllib.error.URLError, ConnectionError)):
+            await asyncio.to_thread(urllib.request.urlopen, f"http://127.0.0.1:{port}/health", timeout=WAIT_SECONDS)
+        stopped.set()
+        assert await waiting is False
+
+    asyncio.run(scenario())
 
 
 def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
