@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import (
     BudgetSet,
     LeaseRevoked,
@@ -14,6 +15,7 @@ from forebay_pool.model.events import (
     SessionJoined,
     SessionLeft,
     SessionParked,
+    SessionReplays,
     Tick,
     WorkerGone,
 )
@@ -528,3 +530,108 @@ def test_the_end_of_one_session_closes_the_others_that_wait_for_it_and_nothing_i
     w.wait(60)
     w.do(Tick(0))
     assert len(w.records) == 2
+
+
+# A worker dies
+
+
+def keeping(w: World, *names: str) -> None:
+    """Their clients keep what they send, and all have leases."""
+    started(w, *names)
+    for name in names:
+        w.do(SessionReplays(name))
+    w.wait(1)
+
+
+def dies(w: World, name: str) -> None:
+    w.do(WorkerGone(w.worker_of(name), Cause("killed", signal="SIGKILL")))
+
+
+def lost(w: World, name: str) -> int:
+    """How often its client heard that its worker is replaced."""
+    return [type(message) for message in w.told(name)].count(wire.WorkerLost)
+
+
+def test_all_ranks_go_on_at_other_workers_when_one_of_their_workers_dies(ranks: Make) -> None:
+    w = ranks(2)
+    keeping(w, "a", "b")
+    before = {w.worker_of("a"), w.worker_of("b")}
+    living = w.worker_of("a")
+    dies(w, "b")
+    assert wire.End() in w.ordered(living) and [lost(w, "a"), lost(w, "b")] == [1, 1]
+    w.do(WorkerGone(living, "ended"))
+    w.settle()
+    assert states(w, "a", "b") == ["active", "active"] and not before & {w.worker_of("a"), w.worker_of("b")}
+    again = [w.last(name) for name in ("a", "b")]
+    assert again[0].meeting == again[1].meeting > 0, "they meet anew"
+    w.wait(5)
+    for name in ("a", "b"):
+        w.client(name, wire.Arrived(epoch=w.epoch(name)))
+    w.wait(2)
+    for name in ("a", "b"):
+        w.drain(name)
+    assert sorted(record.duration_ns for record in w.records) == [0, 0, 2 * SECOND, 2 * SECOND]
+
+
+def test_a_rank_that_rests_takes_part_when_the_others_do_their_work_again(ranks: Make) -> None:
+    w = ranks(2)
+    keeping(w, "a", "b")
+    w.drain("a")
+    resting = w.worker_of("a")
+    dies(w, "b")
+    w.do(WorkerGone(resting, "ended"))
+    w.settle()
+    assert [lost(w, "a"), lost(w, "b")] == [1, 1] and states(w, "a", "b") == ["active", "active"]
+
+
+def test_ranks_that_all_rest_do_their_work_again_once_one_of_them_computes(ranks: Make) -> None:
+    w = ranks(2)
+    keeping(w, "a", "b")
+    w.drain("a")
+    w.drain("b")
+    resting = w.worker_of("a")
+    dies(w, "b")
+    w.do(WorkerGone(resting, "ended"))
+    w.settle()
+    assert states(w, "a", "b") == ["idle", "idle"]
+    w.acquire("b", 2)
+    w.settle()
+    assert states(w, "a", "b") == ["active", "active"]
+
+
+def test_a_rank_that_keeps_nothing_is_lost_with_its_worker_and_the_others_go_on_as_they_can(ranks: Make) -> None:
+    w = ranks(2)
+    started(w, "a", "b")
+    w.do(SessionReplays("b"))
+    dies(w, "b")
+    assert "b" not in w.machine.sessions and states(w, "a") == ["active"] and not lost(w, "a")
+    dies(w, "a")
+    assert "a" not in w.machine.sessions, "nobody can do the collectives again with it"
+
+
+def test_a_rank_that_ends_before_its_work_is_done_again_ends_the_others_with_one_sentence(ranks: Make) -> None:
+    w = ranks(2)
+    keeping(w, "a", "b")
+    living = w.worker_of("a")
+    dies(w, "b")
+    w.do(WorkerGone(living, "ended"))
+    w.settle()
+    w.do(SessionLeft("b"))
+    assert not w.machine.sessions
+    assert w.last("a").message == "The worker that held this session's tensors is gone (another process of its group could not go on)."
+    assert sum(record.duration_ns for record in w.records) == 0
+    w.settle()
+    assert all(seat.free_milli == 1000 or seat.draining for seat in w.machine.fleet.seats.values())
+
+
+def test_ranks_whose_work_kills_its_workers_are_lost_together(ranks: Make) -> None:
+    w = ranks(2)
+    keeping(w, "a", "b")
+    for _ in range(2):
+        living = w.worker_of("a")
+        dies(w, "b")
+        w.do(WorkerGone(living, "ended"))
+        w.settle()
+    dies(w, "b")
+    assert not w.machine.sessions
+    assert all(isinstance(w.last(name), wire.SessionLost) for name in ("a", "b"))

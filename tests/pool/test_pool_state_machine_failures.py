@@ -607,3 +607,39 @@ def test_a_session_with_an_image_goes_on_at_a_worker_that_sees_it(world: Make) -
     w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
     lease = killed(w)
     assert lease is not None and lease.device.node == node
+
+
+def test_a_client_whose_link_was_broken_when_its_worker_died_hears_so_when_it_is_back(world: Make) -> None:
+    w = replaying(world, resume_seconds=10.0)
+    dead = w.worker_of("s")
+    w.do(SessionAway("s"))
+    killed(w)
+    w.client("s", wire.ResumeSession(session="s", key="0" * 64, worker=dead, epoch=1))
+    heard = [type(message) for message in w.told("s")]
+    assert heard[-4:] == [wire.SessionOpened, wire.WorkerLost, wire.LeaseClosed, wire.Granted]
+
+
+def test_a_replay_goes_on_over_a_lease_that_ended_in_its_middle(world: Make) -> None:
+    w = replaying(world)
+    lease = killed(w)
+    w.drain("s")
+    w.lease("s", 2)
+    w.client("s", wire.Arrived(epoch=lease.epoch))
+    w.wait(2)
+    w.drain("s")
+    assert sum(record.duration_ns for record in w.records) == 2 * SECOND
+
+
+def test_a_client_that_used_its_worker_pays_although_it_says_that_it_could_not_connect(world: Make) -> None:
+    w = replaying(world)
+    w.worker(w.worker_of("s"), wire.Heartbeat(epoch=1, memory_bytes=1, busy_ns=1, commands=7))
+    w.wait(1)
+    w.client("s", wire.Unreached(epoch=1))
+    assert [record.duration_ns for record in w.records] == [SECOND] and "s" not in w.machine.sessions
+
+
+def test_a_client_that_could_not_connect_to_its_worker_gets_another_one_free(world: Make) -> None:
+    w = replaying(world)
+    w.worker(w.worker_of("s"), wire.Heartbeat(epoch=1, memory_bytes=0, busy_ns=0, commands=0))
+    w.client("s", wire.Unreached(epoch=1))
+    assert [record.duration_ns for record in w.records] == [0] and "s" in w.machine.sessions

@@ -297,6 +297,8 @@ class Granted(Message):
     """Presented in the command stream's HELLO; good for this session and worker only."""
     device: DeviceModel
     devices: Count = 1
+    meeting: Count = 0
+    """Under which number process groups meet. The same for all ranks; another one when they do again what dead workers did."""
     flavor: Flavor
 
 

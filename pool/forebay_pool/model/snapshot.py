@@ -13,7 +13,16 @@ from forebay_wire import messages as wire
 
 from forebay_pool.model.history import History
 from forebay_pool.model.metering import segments
-from forebay_pool.model.types import Lease, Parking, Price, QueuePlace, Session, UsageRecord
+from forebay_pool.model.types import Image, Lease, Loss, Parking, Price, QueuePlace, Replay, Session, UsageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySnapshot:
+    """Of a session whose client keeps what it sends: how much another worker would have to do again, or has to."""
+
+    worked_ns: int
+    loss: Loss | None
+    image: Image | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +47,8 @@ class SessionSnapshot:
     waits: QueuePlace | None = None
     left: str = ""
     """The worker that its tensors left last: its client may not have come to the next one yet."""
+    replay: ReplaySnapshot | None = None
+    """None: its client keeps nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +155,10 @@ class Snapshot:
     history: History = field(default_factory=History)
 
 
+def _replay_of(replay: Replay) -> ReplaySnapshot:
+    return ReplaySnapshot(replay.worked_ns, replay.loss and replace(replay.loss), replay.image)
+
+
 def session_snapshot(session: Session) -> SessionSnapshot:
     worker, request = session.worker, session.request
     if worker is None or not worker.opened:
@@ -165,6 +180,7 @@ def session_snapshot(session: Session) -> SessionSnapshot:
         priority=session.priority,
         waits=session.waited if request is None else QueuePlace(request.number, request.arrived_unix_ns, request.order),
         left=session.left,
+        replay=_replay_of(session.replay) if session.replay.possible else None,
     )
 
 

@@ -363,6 +363,8 @@ class Lease:
     """The request's place in the order of arrival."""
     attempts: int = 0
     """Workers that died before its client was at one."""
+    used: bool = False
+    """Its worker said that it had carried out commands."""
     revoked_for: str | None = None
     """Why it is being taken back; None while it is not."""
     revoke_ns: int = 0
@@ -411,16 +413,33 @@ class Image:
 
 
 @dataclass(slots=True)
+class Loss:
+    """A worker that died, and whose work is done again at another."""
+
+    worker: str
+    epoch: int
+    """The session's latest lease by then."""
+    cause: str
+    undone: bool = True
+    """Whether that is still to be done."""
+
+
+@dataclass(slots=True)
 class Replay:
     """What another worker does for a session whose own died."""
 
     possible: bool = False
     """Its client can send to another worker what it sent to this one."""
-    due: bool = False
-    """Its worker died, and what that one had done is still to be done again."""
+    loss: Loss | None = None
+    """Its worker that died last: its client may not have heard of that."""
     worked_ns: int = 0
     """How long leases lasted that are over, since the last image, but for time in which something was done again."""
     image: Image | None = None
+
+    @property
+    def due(self) -> bool:
+        """Whether the session's worker died, and what that one had done is still to be done again."""
+        return self.loss is not None and self.loss.undone
 
 
 @dataclass(slots=True, eq=False)
@@ -515,11 +534,20 @@ class Group:
     """Whether they are waited for no more."""
     demand_milli: int = 0
     """What those who wait in the queue need together."""
+    meeting: int = 0
+    """Under which number the members' process groups meet: another one each time that the members' work is done again."""
+    is_broken: bool = False
+    """Whether a member that had computed has left: without it nothing that the others did can be done again."""
 
     @property
     def requests(self) -> list[Request]:
         """Of members that have no lease."""
         return [one.request for one in self.members.values() if one.request is not None and one.lease is None]
+
+    @property
+    def computed(self) -> list[Session]:
+        """The members that ever had a lease."""
+        return [one for one in self.members.values() if one.epoch]
 
     @property
     def waiting(self) -> list[Request]:

@@ -13,8 +13,8 @@ from forebay_wire import messages as wire
 from sqlalchemy import BigInteger, ColumnElement, Connection, Delete, Table, Update, bindparam, case, delete, select, update
 
 from forebay_pool.model.metering import segment_number
-from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot
-from forebay_pool.model.types import Price, QueuePlace, UsageRecord
+from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, ReplaySnapshot, SessionSnapshot, Snapshot, WorkerSnapshot
+from forebay_pool.model.types import Image, Loss, Price, QueuePlace, UsageRecord
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.tables import OPEN_LEASES, PARKINGS, SEGMENTS, SESSIONS, WORKERS
 
@@ -142,6 +142,7 @@ def _session_row(session: SessionSnapshot) -> dict[str, Any]:
         "priority": session.priority,
         "waits": None if session.waits is None else json.dumps(asdict(session.waits)),
         "left_worker": session.left or None,
+        "replay": None if session.replay is None else json.dumps(asdict(session.replay)),
     }
 
 
@@ -163,7 +164,13 @@ def _session(row: Any) -> SessionSnapshot:
         priority=row.priority,
         waits=None if row.waits is None else QueuePlace(**json.loads(row.waits)),
         left=row.left_worker or "",
+        replay=None if row.replay is None else _replay(json.loads(row.replay)),
     )
+
+
+def _replay(kept: dict[str, Any]) -> ReplaySnapshot:
+    loss, image = kept["loss"], kept["image"]
+    return ReplaySnapshot(kept["worked_ns"], None if loss is None else Loss(**loss), None if image is None else Image(**image))
 
 
 def _worker_row(worker: WorkerSnapshot) -> dict[str, Any]:

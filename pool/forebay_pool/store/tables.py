@@ -110,6 +110,7 @@ SESSIONS = Table(
     Column("priority", Integer, nullable=False, server_default="0"),
     Column("waits", Text, nullable=True, comment="JSON: {number, arrived_unix_ns, order} of its request, while it waits"),
     Column("left_worker", String(255), nullable=True, comment="That its tensors left last; its client may not have come to the next yet"),
+    Column("replay", Text, nullable=True, comment="JSON: {worked_ns, loss, image}; its client can send what it sent to another worker"),
 )
 
 WORKERS = Table(

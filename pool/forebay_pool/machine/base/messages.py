@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from forebay_wire import messages as wire
 
-from forebay_pool.model.causes import told
+from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.limits import Limits
-from forebay_pool.model.types import Flavor, Kind, Lease, Price, Session, Worker, tensor_bytes
+from forebay_pool.model.types import Flavor, Kind, Lease, Loss, Price, Session, Worker, tensor_bytes
 
 END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
 MESSAGES_MAX = 1_024
@@ -80,7 +80,8 @@ def carry(session: Session, source: wire.Source, limits: Limits) -> wire.Carry:
     )
 
 
-def worker_lost(cause: str) -> wire.WorkerLost:
+def worker_lost(loss: Loss) -> wire.WorkerLost:
+    cause = Cause("worker_replaced", loss.cause)
     return wire.WorkerLost(message=cause, cause=told(cause))
 
 
@@ -98,5 +99,6 @@ def granted(lease: Lease, worker: Worker) -> wire.Granted:
         ticket=ticket(lease.session, worker),
         device=_model_message(lease.device.kind, lease.device.model),
         devices=len(lease.place.devices),
+        meeting=0 if lease.session.group is None else lease.session.group.meeting,
         flavor=flavor_message(lease.flavor, lease.price),
     )

@@ -71,6 +71,7 @@ class Groups:
         group = session.group
         if group is None:
             return
+        group.is_broken = group.is_broken or session.epoch > 0
         group.members = {rank: member for rank, member in group.members.items() if member is not session}
         self._worklist.groups[group] = None
         if not group.members:

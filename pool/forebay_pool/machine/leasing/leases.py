@@ -184,10 +184,19 @@ class Leases:
 
     def start_clock(self, lease: Lease) -> None:
         """What a dead worker had done is done again: from here on the lease is metered."""
-        lease.session.replay.due = lease.replays = False
+        lease.replays = False
+        if lease.session.replay.loss is not None:
+            lease.session.replay.loss.undone = False
         lease.opened_ns = lease.confirmed_ns = self._step.now_ns
         lease.opened_unix_ns = self._step.unix_ns
+        self._step.save(lease.session)
         self._step.out += (Keep(lease), Show(lease))
+
+    def end_long_replays(self) -> None:
+        """Meters leases from now on in which something has been done again for too long."""
+        for lease in self.by_id.values():
+            if lease.replays and self._step.now_ns - lease.opened_ns > int(REPLAY_TIMES_MAX * self._limits.replay_seconds_max * SECOND):
+                self.start_clock(lease)
 
     def meter_passed(self) -> None:
         """Meters the segments of open leases that are over for certain: no lease can end before a moment that it was confirmed long after.
@@ -199,8 +208,6 @@ class Leases:
         segment_ns = int(self._limits.segment_seconds * SECOND)
         for lease in self.by_id.values():
             if lease.replays:
-                if self._step.now_ns - lease.opened_ns > int(REPLAY_TIMES_MAX * self._limits.replay_seconds_max * SECOND):
-                    self.start_clock(lease)
                 continue
             sure_ns = lease.confirmed_ns - lease.opened_ns - settled_ns
             until_ns = passed_ns(lease.opened_unix_ns, lease.metered_ns, sure_ns, segment_ns)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forebay_wire import messages as wire
 
+from forebay_pool.machine.base.messages import worker_lost
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.groups import Groups
 from forebay_pool.machine.leasing.leases import Leases
@@ -54,14 +55,18 @@ class ClientReturns:
         self._takeover.adopt(self._fleet.workers.get(message.worker or ""), session, message.ticket)
         worker, lease = session.worker, session.lease
         session.away_ns, session.stalled = None, False
+        lost = session.replay.loss
+        loss = lost if lost is not None and lost.worker == message.worker else None
         at = {holder.id for holder in (worker, session.image) if holder is not None} | {session.left}
-        if message.worker is not None and message.worker not in at:
+        if message.worker is not None and message.worker not in at and loss is None:
             self._ending.end(session, "failed", Cause("worker_unknown", worker=message.worker))
             return
         if worker is not None and worker.id == message.worker and not worker.opened:
             self._takeover.opened(worker, session)
         session.span = session.span or message.span
         self._positions.send_flavor(session)
+        if loss is not None:
+            self._step.send(session.id, worker_lost(loss))
         if message.epoch is not None and (lease is None or lease.epoch != message.epoch):
             self._step.send(session.id, _closed(session, message.epoch))
         if lease is not None and lease.state == "open" and lease.epoch != message.epoch:

@@ -117,16 +117,21 @@ class Clients:
             self._leases.give_back(lease)
 
     def arrived(self, session: Session, message: wire.Arrived) -> None:
-        lease = session.lease
+        lease, loss = session.lease, session.replay.loss
         if lease is not None and lease.epoch == message.epoch:
             self._moving.release_image(session)
-            if lease.replays:
-                self._leases.start_clock(lease)
+        if not session.replay.due or loss is None or message.epoch <= loss.epoch:
+            return
+        loss.undone = False
+        self._step.save(session)
+        if lease is not None and lease.replays:
+            self._leases.start_clock(lease)
 
     def unreached(self, session: Session, message: wire.Unreached) -> None:
         lease, worker = session.lease, session.worker
         if lease is not None and lease.epoch == message.epoch and worker is not None:
-            self._failing.fail(worker, "its session's process could not connect to it")
+            by_program = lease.used and not lease.replays
+            self._failing.fail(worker, "its session's process could not connect to it", by_program)
 
     def choose_flavor(self, session: Session, message: wire.ChooseFlavor) -> None:
         flavor = self._fleet.flavors.get(message.flavor)

@@ -25,6 +25,7 @@ class Confirming:
         """When confirmations were written last."""
 
     def write(self) -> None:
+        self._leases.end_long_replays()
         if self._step.now_ns - self._confirmed_ns < int(CONFIRM_SECONDS * SECOND):
             return
         since_ns, self._confirmed_ns = self._confirmed_ns, self._step.now_ns

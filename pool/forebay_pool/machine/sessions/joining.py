@@ -87,8 +87,9 @@ class Joining:
 
     def session_replays(self, event: SessionReplays) -> None:
         session = self._sessions.get(event.session)
-        if session is not None:
+        if session is not None and not session.replay.possible:
             session.replay.possible = True
+            self._step.save(session)
 
     def session_over(self, event: SessionLeft | SessionDismissed) -> None:
         session = self._sessions.get(event.session)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from forebay_wire import messages as wire
 
 from forebay_pool.machine.base.admission import Admission
@@ -16,8 +18,8 @@ from forebay_pool.model.history import Spent
 from forebay_pool.model.instructions import Forget, Kill, Meter, Show
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot
-from forebay_pool.model.types import GOES_ON, Device, Lease, Parking, Place, Session, Worker
+from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, ReplaySnapshot, SessionSnapshot, Snapshot, WorkerSnapshot
+from forebay_pool.model.types import GOES_ON, Device, Lease, Parking, Place, Replay, Session, Worker
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.accounts import Accounts
 
@@ -119,6 +121,8 @@ class Restoring:
             used_ns=self._step.now_ns,
             away_ns=self._step.now_ns,
         )
+        if saved.replay is not None:
+            session.replay = self._restored(saved.replay)
         worker = self._fleet.workers.get(saved.worker or "")
         if saved.flavor not in self._fleet.flavors or (worker is None and saved.opened):
             if worker is not None:
@@ -138,6 +142,13 @@ class Restoring:
             worker.state, worker.opened = "bound", saved.opened
             worker.parked_bytes = saved.parked_bytes
             self._fleet.reserve(worker, saved.reserved_bytes)
+
+    def _restored(self, saved: ReplaySnapshot) -> Replay:
+        """With the time of its image by the clock of this host."""
+        image = saved.image
+        if image is not None:
+            image = replace(image, at_ns=self._step.now_ns - max(0, self._step.unix_ns - image.at_unix_ns))
+        return Replay(True, saved.loss and replace(saved.loss), saved.worked_ns, image)
 
     def _restore_lease(self, saved: LeaseSnapshot) -> None:
         session, flavor = self._sessions.get(saved.session), self._fleet.flavors.get(saved.flavor)
@@ -166,6 +177,7 @@ class Restoring:
             segment=saved.segment,
             metered_ns=saved.metered_ns,
             order=self._granting.orders,
+            replays=session.replay.due,
         )
         self._leases.add(lease)
         self._step.out.append(Show(lease))

@@ -41,6 +41,11 @@ class Ending:
         self._groups.leave(session)
         self._step.set_state(session, state)
         self._step.save(session)
+        group = session.group
+        if session.replay.due and group is not None:
+            for other in group.computed:
+                if other.replay.due and other.id in self._sessions:
+                    self.end(other, "failed", Cause("worker_gone", "another process of its group could not go on"))
 
     def lose(self, session: Session, cause: Cause) -> None:
         """The session is lost: its tensors are gone with its worker."""

@@ -18,7 +18,7 @@ from forebay_pool.model.events import WorkerGone, WorkerUnlinked
 from forebay_pool.model.instructions import Kill
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Lease, Request, Session, Worker
+from forebay_pool.model.types import Lease, Loss, Request, Session, Worker
 from forebay_pool.placement.choice import in_want, spares_for
 from forebay_pool.placement.fleet import Fleet
 
@@ -146,37 +146,68 @@ class Failing:
         elif opened and session.image is not None and lease is not None and not self._admission.stopping:
             self._refetch(session, lease, cause)
         elif opened and not by_program and self._can_replay(session, lease):
-            self._replay(session, lease, cause)
+            self._replay(session, lease, Loss(worker.id, session.epoch, cause))
         elif opened:
             self._ending.lose(session, Cause("worker_gone", cause, device=worker.device.id))
         elif session.request is not None:
             self._retry(session.request, cause)
 
     def _can_replay(self, session: Session, lease: Lease | None) -> bool:
-        """True if its client can have another worker do what this one did since the last image, and that did not take too long.
-
-        ``lease`` died with it.
-        """
-        image = session.replay.image
-        node = None if image is None else self._fleet.nodes.get(image.node or "")
-        if node is not None and node.lost is not None:
-            return False
-        long = session.replay.worked_ns > int(self._limits.replay_seconds_max * SECOND)
-        if not session.replay.possible or self._admission.stopping or session.group is not None or long:
+        """True if its client, and those of its group, can have other workers do what theirs did, and that did not take too long. ``lease``
+        died with it."""
+        group = session.group
+        together = [session] if group is None else group.computed
+        if self._admission.stopping or (group is not None and group.is_broken) or not all(map(self._has_short_replay, together)):
             return False
         return lease is None or not lease.replays or lease.attempts + 1 < REPLAYS_MAX
 
-    def _replay(self, session: Session, lease: Lease | None, cause: str) -> None:
-        """The session goes on at another worker, at once if this one computed for it."""
-        session.replay.due = True
-        self._step.send(session.id, worker_lost(Cause("worker_replaced", cause)))
-        self._step.note("session_replayed", session=session.id, tenant=session.tenant, cause=cause)
+    def _has_short_replay(self, session: Session) -> bool:
+        lease = session.lease
+        replay, image = session.replay, session.replay.image
+        node = None if image is None else self._fleet.nodes.get(image.node or "")
+        gone = (node is not None and node.lost is not None) or (session.left and image is None)
+        begun_ns = 0 if lease is None else max(lease.opened_ns, 0 if image is None else image.at_ns)
+        open_ns = 0 if lease is None or lease.replays else max(0, self._step.now_ns - begun_ns)
+        return replay.possible and not gone and replay.worked_ns + open_ns <= int(self._limits.replay_seconds_max * SECOND)
+
+    def _replay(self, session: Session, lease: Lease | None, loss: Loss) -> None:
+        """The session goes on at another worker, and each member of its group does: they carry out their collectives again, in order."""
+        attempts = lease.attempts + 1 if lease is not None and lease.replays else 0
+        self._go_on(session, lease, loss, attempts)
+        group = session.group
+        if group is None:
+            return
+        group.meeting = max(group.meeting + 1, self._step.unix_ns)
+        for other in group.computed:
+            if other is not session:
+                self._break_off(other, loss.cause, attempts)
+        self._worklist.groups[group] = None
+
+    def _break_off(self, session: Session, cause: str, attempts: int) -> None:
+        """What the session's worker did is done again at another one, although it lives. Its lease is free, as that of the dead one."""
+        worker, lease = session.worker, session.lease
+        if worker is None or not worker.opened:
+            return  # nothing has been done again yet
+        if lease is not None:
+            self._leases.close(lease, "failed", lease.confirmed_ns)
+        self._processes.dismiss(worker, drains_milli=0 if lease is None else lease.place.share_milli)
+        self._go_on(session, lease, Loss(worker.id, session.epoch, cause), attempts)
+        self._granting.show_and_settle(worker)
+
+    def _go_on(self, session: Session, lease: Lease | None, loss: Loss, attempts: int) -> None:
+        """The session goes on at another worker: at once if ``lease`` was open, or another member of its group asks."""
+        session.replay.loss = loss
+        self._parked.drop(session)
+        self._step.send(session.id, worker_lost(loss))
+        self._step.note("session_replayed", session=session.id, tenant=session.tenant, cause=loss.cause)
         if session.request is not None:
-            self._granting.enqueue(session.request)
-        elif lease is not None:
+            self._granting.place_again(session.request)
+        elif lease is not None and not session.stalled:
             self._granting.request(session, 0, lease.span, lease.priority, lease.order)
-        if session.request is not None and lease is not None and lease.replays:
-            session.request.attempts = lease.attempts + 1
+        else:
+            session.due = session.group is not None
+        if session.request is not None and attempts:
+            session.request.attempts = attempts
         self._step.touch(session)
         self._step.save(session)
 

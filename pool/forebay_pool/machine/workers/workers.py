@@ -71,7 +71,7 @@ class Workers:
         worker.memory_bytes = memory_bytes
         self._leases.note_energy(worker, message.energy_mj)
         if lease is not None and lease.epoch == message.epoch:
-            lease.confirmed_ns = self._step.now_ns
+            lease.confirmed_ns, lease.used = self._step.now_ns, message.commands > 0
         if memory_bytes > worker.reserved_bytes and self._failing.exceeds_memory(worker, memory_bytes):
             return
         if message.operator and self._failing.exceeds_call_time(worker, message.operator, message.operator_seconds):
@@ -107,6 +107,7 @@ class Workers:
         shared = self._fleet.policy.images.of(session.flavor) == "node"
         session.replay.worked_ns = 0
         session.replay.image = Image(message.bytes, self._step.now_ns, self._step.unix_ns, None if shared else worker.device.node)
+        self._step.save(session)
         self._step.show(session)
 
     def restored(self, worker: Worker, message: wire.Restored) -> None:
