@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from forebay_pool.model.events import (
     BudgetSet,
@@ -23,6 +22,7 @@ from forebay_pool.model.events import (
     SessionDismissed,
     SessionJoined,
     SessionLeft,
+    SessionReplays,
     ShutDown,
     Tick,
     WorkerAway,
@@ -37,7 +37,7 @@ from forebay_pool.model.snapshot import SessionSnapshot, Snapshot
 from forebay_pool.model.types import Device, Flavor, Price, UsageRecord
 from forebay_wire import messages as wire
 
-from simulation.books import WHOLE_MILLI, ClosureBook, QuotaBook, Use
+from simulation.books import WHOLE_MILLI, ClosureBook, Guest, Held, LossBook, Process, QuotaBook, Use, cost, share_of
 from simulation.stays import Stay, StayBook
 
 
@@ -50,82 +50,6 @@ class Caught(Exception):
 
 
 @dataclass(eq=False)
-class Process:
-    """A worker as its launch, its orders and its words tell."""
-
-    name: str
-    devices: tuple[Device, ...]
-    session: str | None = None
-    ticket: str = ""
-    executes: int | None = None
-    """The epoch it was told to open and has not given back: it may be executing."""
-    share_milli: int = 0
-    memory_bytes: int = 0
-    """Memory of its first device that it was allowed and has not given back."""
-    parked_bytes: int = 0
-    parking: bool = False
-    restoring: bool = False
-    told_to_park_ns: int = 0
-    opened: bool = False
-    """Whether it ever held a lease: then it has tensors to lose."""
-    carries: bool = False
-    """Whether it was told to fetch the session's tensors, and to keep them for another worker."""
-    fetches: bool = False
-    """Whether it was told to take the session over from another worker."""
-    left: bool = False
-    """Whether it only holds the session's tensors, for another worker to fetch."""
-    told_to_close: int | None = None
-    """The epoch of the lease that was taken back."""
-    away: bool = False
-    """Whether it has no link: nothing confirms what it holds."""
-    heard: bool = True
-    """Whether its word counts: not once it was told to end, was killed, or lost its link."""
-
-
-@dataclass(eq=False)
-class Held:
-    """A lease, by the auditor's own clock."""
-
-    name: str
-    session: str
-    worker: Process
-    epoch: int
-    opened_ns: int
-    opened_unix_ns: int
-    confirmed_ns: int
-    price: Price | None
-    pieces: list[int] = field(default_factory=list)
-    """For how long each of its segments was metered."""
-
-    @property
-    def metered_ns(self) -> int:
-        return sum(self.pieces)
-
-
-@dataclass(eq=False)
-class Guest:
-    """A session."""
-
-    tenant: str
-    user: str
-    notebook: str
-    flavor: str
-    welcome: bool = False
-    """Whether the pool took it in."""
-    epoch: int = 0
-    asks: int | None = None
-    """The number of the request that has no final answer."""
-    home: str | None = None
-    """The worker that has its tensors."""
-    forgotten: bool = False
-    """Whether a pool died before it wrote which worker that is: the next one cannot know, and the session may be lost."""
-    fresh: bool = False
-    """Whether no pool wrote that its worker held a lease: the next one believes that nothing is there, until somebody tells."""
-    first: str | None = None
-    """Its first worker, where a pool died before it wrote that: the next one must believe whoever of both comes back with the ticket."""
-
-
-@dataclass(eq=False)
 class Auditor:
     """Call :meth:`saw` for every event, in order, and :meth:`closes` when everything has ended."""
 
@@ -133,6 +57,8 @@ class Auditor:
     unix_offset_ns: int
     hour_ns: int
     """How often open leases are metered, from full hours on."""
+    replay_limit_ns: int
+    """What took longer is not done again."""
     patience_ns: int
     """Within so long a worker that was told to park has done it, or was killed."""
     quotas: QuotaBook = field(default_factory=QuotaBook)
@@ -155,8 +81,10 @@ class Auditor:
     adopted: set[str] = field(default_factory=set)
     """Those that came back in this step, each to a session that no pool wrote to be at it."""
     parked: StayBook = field(init=False)
+    losses: LossBook = field(init=False)
 
     def __post_init__(self) -> None:
+        self.losses = LossBook(self.replay_limit_ns, self._demand)
         self.parked = StayBook(self.hour_ns, self._demand)
 
     def saw(self, now_ns: int, event: Event, instructions: list[Instruction]) -> None:
@@ -173,6 +101,7 @@ class Auditor:
             self._ordered(event, instruction, instructions)
         self._check_answer(event, instructions)
         self._follow_parked(event)
+        self.losses.checked()
         self._check_leases()
         self._check_devices()
         if isinstance(event, Tick):
@@ -184,10 +113,13 @@ class Auditor:
         match event:
             case SessionJoined():
                 self.guests[event.session] = Guest(event.tenant, event.user, event.process, event.flavor)
+            case SessionReplays():
+                self.losses.keeps(event.session)
             case ClientSaid() if event.session in self.guests:
-                self._client_said(self.guests[event.session], event.message)
+                self._client_said(event.session, self.guests[event.session], event.message)
             case SessionLeft() | SessionDismissed():
                 self.guests.pop(event.session, None)
+                self.losses.forget(event.session)
             case SessionAway() if event.session in self.guests:
                 self.guests[event.session].asks = None
             case WorkerSaid() if event.worker in self.processes:
@@ -216,10 +148,11 @@ class Auditor:
                 self.tariff = event.tariff
             case Tick():
                 self.unix_offset_ns = event.unix_offset_ns
+                self._end_long_replays()
             case ShutDown():
                 self.guests.clear()
 
-    def _client_said(self, guest: Guest, message: wire.FromClient) -> None:
+    def _client_said(self, session: str, guest: Guest, message: wire.FromClient) -> None:
         match message:
             case wire.Acquire():
                 guest.asks = message.request
@@ -227,10 +160,26 @@ class Auditor:
                 guest.first = None  # it never heard of it
             case wire.ResumeSession():
                 self._adopted(guest, message.worker)
-                if message.worker not in (guest.home, self.moved.get(message.session)):
-                    del self.guests[message.session]
+                if message.worker not in (guest.home, self.moved.get(session), self.losses.of(session).dead):
+                    del self.guests[session]
+            case wire.Arrived() if self.losses.arrives(session, message.epoch):
+                self._end_replay(session)
             case wire.Cancel() if guest.asks == message.request:
                 guest.asks = None
+
+    def _end_replay(self, session: str) -> None:
+        """From here on its lease is billed."""
+        for lease in self.leases.values():
+            if lease.session == session and lease.replays:
+                lease.replays = False
+                lease.opened_ns = lease.confirmed_ns = self.now_ns
+                lease.opened_unix_ns = self.now_ns + self.unix_offset_ns
+
+    def _end_long_replays(self) -> None:
+        for lease in self.leases.values():
+            if lease.replays and self.losses.takes_too_long(lease.opened_ns, self.now_ns):
+                self.losses.of(lease.session).undone = False
+                self._end_replay(lease.session)
 
     def _worker_said(self, process: Process, message: wire.FromWorker) -> None:
         """What a worker stopped, it has stopped, even if nobody listens any more."""
@@ -247,6 +196,7 @@ class Auditor:
                 self._carried(process, message.bytes)
             case wire.Left() if process.heard:
                 self.moved[process.session or ""] = process.name
+                self.losses.moves(process.session or "")
                 process.executes, process.memory_bytes, process.parked_bytes, process.left = None, 0, message.bytes, True
             case wire.Assigned() if process.heard:
                 self._took_over(process, message.session)
@@ -294,6 +244,7 @@ class Auditor:
             process.memory_bytes = 0  # nor of its lease: it has no tensors
         if message.left is not None:
             process.memory_bytes, process.parked_bytes, process.left = 0, message.left.bytes, True
+            self.losses.moves(process.session or "")
             self.moved[process.session or ""] = process.name
         guest = self.guests.get(message.session or "")
         if guest is not None and (message.epoch is not None or message.ended is not None):
@@ -335,6 +286,7 @@ class Auditor:
                 lease.confirmed_ns = lease.opened_ns + written[name].confirmed_ns
                 self._demand(lease.confirmed_ns <= self.now_ns, "a lease is confirmed ahead of time", name)
         self._keep_known(kept)
+        self.losses.pool_died(kept)
         homes = {name: guest.home for name, guest in self.guests.items()}
         self.parked.pool_died(kept, homes)
 
@@ -388,9 +340,17 @@ class Auditor:
             if process.opened and guest.fresh:
                 guest.home = None
             elif process.opened and not self._goes_back(process):
-                del self.guests[process.session or ""]
+                self._loses_worker(process.session or "", process)
             elif not process.opened and guest.forgotten:
                 guest.home, guest.first = None, self._opened_for(process.session)
+
+    def _loses_worker(self, session: str, worker: Process) -> None:
+        guest = self.guests[session]
+        replays = any(lease.replays for lease in self.leases.values() if lease.session == session)
+        if self.losses.loses_worker(session, worker.name, guest.epoch, replays, worker.told_to_close == guest.epoch):
+            guest.home = None
+        else:
+            del self.guests[session]
 
     def _opened_for(self, session: str | None) -> str | None:
         """The worker that held a lease for the session last, and did not let it go; else the one that keeps what it let go."""
@@ -417,7 +377,7 @@ class Auditor:
             case TellWorker():
                 self._told_worker(instruction)
             case TellClient():
-                self._told_client(instruction)
+                self._told_client(event, instruction)
             case Meter():
                 self._metered(event, instruction.record, all_of_them)
             case MeterParked():
@@ -486,7 +446,7 @@ class Auditor:
         self._demand(process.share_milli > 0, f"{flavor.name} is not served by these devices", process.name, session)
         self._demand(message.memory_limit_bytes == flavor.memory_bytes, "a lease has another limit than its flavor", process.name, session)
 
-    def _told_client(self, told: TellClient) -> None:
+    def _told_client(self, event: Event, told: TellClient) -> None:
         match told.message:
             case wire.Granted():
                 self._grant(told.session, told.message)
@@ -496,9 +456,13 @@ class Auditor:
                 self._check_price(told.session, told.message.flavor)
             case wire.Refused() if told.session in self.guests:
                 self._refused(told.session, told.message)
+            case wire.WorkerLost():
+                self.losses.goes_on(told.session, back_at(event))
             case wire.SessionLost():
                 guest = self.guests.pop(told.session, None)
-                self._demand(guest is None or guest.forgotten, "a session is lost without a cause", told.session)
+                excused = guest is None or guest.forgotten or self.losses.may_be_lost(told.session)
+                self._demand(excused, "a session is lost without a cause", told.session)
+                self.losses.forget(told.session)
 
     def _refused(self, session: str, refused: wire.Refused) -> None:
         guest = self.guests[session]
@@ -525,7 +489,9 @@ class Auditor:
         guest.epoch = granted.epoch
         opened_unix_ns = self.now_ns + self.unix_offset_ns
         price = self._check_price(session, granted.flavor)
-        self.leases[granted.lease] = Held(granted.lease, session, process, granted.epoch, self.now_ns, opened_unix_ns, self.now_ns, price)
+        replays = self.losses.of(session).undone
+        lease = Held(granted.lease, session, process, granted.epoch, self.now_ns, opened_unix_ns, self.now_ns, price, replays)
+        self.leases[granted.lease] = lease
 
     def _check_price(self, session: str, told: wire.Flavor) -> Price | None:
         """What an hour costs the session's tenant: there are no surcharges here."""
@@ -554,7 +520,8 @@ class Auditor:
         if record.close_reason == "failed":
             self._demand(record.duration_ns == 0, "of a lease that failed more is billed than was before", *ids)
             self._demand(self._may_fail(event, lease), "a lease fails without a cause", *ids)
-        until_ns = lease.opened_ns + lease.metered_ns if record.close_reason == "failed" else self._end_of(event, lease)
+        free = record.close_reason == "failed" or lease.replays
+        until_ns = lease.opened_ns + lease.metered_ns if free else self._end_of(event, lease)
         held_ns = max(0, until_ns - lease.opened_ns)
         self._demand(lease.metered_ns <= held_ns, f"{lease.metered_ns} ns are metered, and {held_ns} ns were held", *ids)
         if record.close_reason == "open":
@@ -562,6 +529,10 @@ class Auditor:
             return
         del self.leases[lease.name]
         self.ended[lease.name] = lease
+        if not lease.replays:
+            failed_ns = max(0, lease.confirmed_ns - lease.opened_ns)
+            lasted = (failed_ns, self.now_ns - lease.opened_ns) if record.close_reason == "failed" else (held_ns, held_ns)
+            self.losses.worked(lease.session, *lasted)
         self.quotas.closes(lease.name, self.now_ns)
         self._demand(lease.metered_ns == held_ns, f"{lease.metered_ns} ns are metered, and {held_ns} ns were held", *ids)
         closed = next((i.message for i in all_of_them if isinstance(i, TellClient) and isinstance(i.message, wire.LeaseClosed)), None)
@@ -606,7 +577,8 @@ class Auditor:
         excused = self.failed | ({event.worker} if isinstance(event, WorkerSaid) and back else set())
         if isinstance(event, ClientSaid) and isinstance(event.message, wire.ResumeSession):
             excused |= {stay.holder for name, stay in self.parked.stays.items() if name == event.session}  # it does not fit to its worker
-        self.parked.forget(self.guests, fetched, self._away())
+        with_tensors = {name for name, guest in self.guests.items() if guest.home is not None}
+        self.parked.forget(with_tensors, fetched, self._away())
         self.parked.follow(now, self._away(), excused, self.now_ns)
 
     @staticmethod
@@ -684,14 +656,9 @@ def names(processes: Iterable[Process]) -> list[str]:
     return [name for process in processes for name in (process.name, process.session) if name is not None]
 
 
-def share_of(flavor: Flavor, devices: tuple[Device, ...]) -> int:
-    """Thousandths of each device that a lease of the flavor takes; 0 if these devices do not serve it."""
-    for equivalent in flavor.equivalents:
-        if equivalent.count == len(devices) and all(device.model == equivalent.model for device in devices):
-            return equivalent.share_milli
-    return 0
-
-
-def cost(duration_ns: int, price: Price | None) -> int | None:
-    """In nano-units, half to even."""
-    return None if price is None or price.nano_per_hour is None else round(Fraction(duration_ns * price.nano_per_hour, 3_600_000_000_000))
+def back_at(event: Event) -> str | None:
+    """The worker that a client says it is at which has just come back."""
+    match event:
+        case ClientSaid(message=wire.ResumeSession() as message):
+            return message.worker
+    return None

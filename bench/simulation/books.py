@@ -1,17 +1,23 @@
-"""The auditor's books of what operators set: quotas and budgets, and nodes and devices that are closed."""
+"""The auditor's books of what operators set: quotas and budgets, closed devices, workers that died, who holds what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from forebay_pool.model.events import BudgetSet, QuotaSet
 from forebay_pool.model.node_events import DeviceSet, NodeDrain
-from forebay_pool.model.types import Device, Quota
+from forebay_pool.model.snapshot import Snapshot
+from forebay_pool.model.types import Device, Flavor, Price, Quota
 
 from simulation.agenda import SECOND_NS
 
 WHOLE_MILLI = 1000
+REPLAYS_MAX = 2
+"""So many workers in a row that die while they do a session's work again are its own doing."""
+REPLAY_TIMES_MAX = 2
+"""A replay that takes so many times the limit is billed from then on."""
 Who = tuple[str, str | None]
 """A tenant, or a user of one."""
 
@@ -118,3 +124,204 @@ class ClosureBook:
         """Whether a lease there must have been taken back by now."""
         deadlines = (self.drains[device.node] for device in devices if device.node in self.drains)
         return any(deadline_ns is not None and now_ns >= deadline_ns for deadline_ns in deadlines)
+
+
+@dataclass(eq=False)
+class Account:
+    """What the book knows of one session."""
+
+    keeps: bool = False
+    """Its client keeps what it sends."""
+    moved: bool = False
+    """It was at another worker before, and what that one was sent is not kept."""
+    undone: bool = False
+    """What a dead worker did is not known to be done again."""
+    was_to_close: bool = False
+    """That worker had been told to close its lease: its program may have kept it from that."""
+    dead: str = ""
+    """The worker that died last."""
+    epoch: int = 0
+    """The session's latest lease by then."""
+    tries: int = 0
+    """Workers in a row that died while they did its work again."""
+    worked_least_ns: int = 0
+    worked_most_ns: int = 0
+    """Between these lies how long its leases lasted, but for replays: how long one of a dead worker did is not told to the nanosecond."""
+
+
+@dataclass(eq=False)
+class LossBook:
+    """Of workers that died under sessions whose clients keep what they send: such a session goes on, and what is done again is free. It is
+    lost only if that would take too long, or if a worker died while it did its work again. ``demand`` raises if its argument is false."""
+
+    limit_ns: int
+    demand: Callable[..., None]
+    accounts: dict[str, Account] = field(default_factory=dict)
+    bereft: set[str] = field(default_factory=set)
+    """Sessions whose worker died in this step, and that were not told yet what becomes of them."""
+
+    def of(self, session: str) -> Account:
+        return self.accounts.setdefault(session, Account())
+
+    def keeps(self, session: str) -> None:
+        """The client says that it keeps what it sends; that is not all if it was at another worker before."""
+        account = self.of(session)
+        account.keeps = not account.moved
+
+    def moves(self, session: str) -> None:
+        account = self.of(session)
+        account.keeps, account.moved = False, True
+
+    def loses_worker(self, session: str, worker: str, epoch: int, in_replay: bool, was_to_close: bool) -> bool:
+        """Its worker died, with its lease in a replay or not. ``was_to_close``: it was told to, and may have been killed since it did not.
+        False if its client keeps nothing."""
+        account = self.of(session)
+        if not account.keeps:
+            return False
+        account.tries = account.tries + 1 if in_replay else 0
+        account.undone, account.dead, account.epoch, account.was_to_close = True, worker, epoch, was_to_close
+        self.bereft.add(session)
+        return True
+
+    def goes_on(self, session: str, resumed_at: str | None) -> None:
+        """The client is told that its worker died; ``resumed_at``: the worker that it said it is at, if it has just come back."""
+        account = self.of(session)
+        self.demand(session in self.bereft or resumed_at == account.dead, "a session goes on whose worker did not die", session)
+        if session in self.bereft:
+            self.demand(account.worked_least_ns <= self.limit_ns, "a session goes on that worked for too long to be done again", session)
+            self.demand(account.tries < REPLAYS_MAX, "a session goes on whose work kills its workers", session)
+        self.bereft.discard(session)
+
+    def may_be_lost(self, session: str) -> bool:
+        account = self.of(session)
+        return session in self.bereft and (account.worked_most_ns > self.limit_ns or account.tries > 0 or account.was_to_close)
+
+    def arrives(self, session: str, epoch: int) -> bool:
+        """Whether the client's word ends a replay."""
+        account = self.of(session)
+        ends = account.undone and epoch > account.epoch
+        account.undone = account.undone and not ends
+        return ends
+
+    def worked(self, session: str, least_ns: int, most_ns: int) -> None:
+        """A lease is over, in which nothing was done again."""
+        account = self.of(session)
+        account.worked_least_ns += least_ns
+        account.worked_most_ns += most_ns
+
+    def takes_too_long(self, since_ns: int, now_ns: int) -> bool:
+        return now_ns - since_ns > REPLAY_TIMES_MAX * self.limit_ns
+
+    def checked(self) -> None:
+        """At the end of a step."""
+        for session in self.bereft:
+            self.demand(False, "a worker died, and its session is not told", session)
+
+    def forget(self, session: str) -> None:
+        self.accounts.pop(session, None)
+        self.bereft.discard(session)
+
+    def pool_died(self, kept: Snapshot) -> None:
+        """The next pool knows what was written."""
+        self.bereft.clear()
+        self.accounts = {}
+        for session in kept.sessions:
+            replay = session.replay
+            if replay is not None:
+                loss, left = replay.loss, bool(session.left)
+                account = Account(keeps=not left, moved=left)
+                account.worked_least_ns = account.worked_most_ns = replay.worked_ns
+                if loss is not None:
+                    account.dead, account.epoch, account.undone = loss.worker, loss.epoch, loss.undone
+                self.accounts[session.id] = account
+
+
+@dataclass(eq=False)
+class Process:
+    """A worker as its launch, its orders and its words tell."""
+
+    name: str
+    devices: tuple[Device, ...]
+    session: str | None = None
+    ticket: str = ""
+    executes: int | None = None
+    """The epoch it was told to open and has not given back: it may be executing."""
+    share_milli: int = 0
+    memory_bytes: int = 0
+    """Memory of its first device that it was allowed and has not given back."""
+    parked_bytes: int = 0
+    parking: bool = False
+    restoring: bool = False
+    told_to_park_ns: int = 0
+    opened: bool = False
+    """Whether it ever held a lease: then it has tensors to lose."""
+    carries: bool = False
+    """Whether it was told to fetch the session's tensors, and to keep them for another worker."""
+    fetches: bool = False
+    """Whether it was told to take the session over from another worker."""
+    left: bool = False
+    """Whether it only holds the session's tensors, for another worker to fetch."""
+    told_to_close: int | None = None
+    """The epoch of the lease that was taken back."""
+    away: bool = False
+    """Whether it has no link: nothing confirms what it holds."""
+    heard: bool = True
+    """Whether its word counts: not once it was told to end, was killed, or lost its link."""
+
+
+@dataclass(eq=False)
+class Held:
+    """A lease, by the auditor's own clock."""
+
+    name: str
+    session: str
+    worker: Process
+    epoch: int
+    opened_ns: int
+    opened_unix_ns: int
+    confirmed_ns: int
+    price: Price | None
+    replays: bool = False
+    """Its worker does again what a dead one did: that is free."""
+    pieces: list[int] = field(default_factory=list)
+    """For how long each of its segments was metered."""
+
+    @property
+    def metered_ns(self) -> int:
+        return sum(self.pieces)
+
+
+@dataclass(eq=False)
+class Guest:
+    """A session."""
+
+    tenant: str
+    user: str
+    notebook: str
+    flavor: str
+    welcome: bool = False
+    """Whether the pool took it in."""
+    epoch: int = 0
+    asks: int | None = None
+    """The number of the request that has no final answer."""
+    home: str | None = None
+    """The worker that has its tensors."""
+    forgotten: bool = False
+    """Whether a pool died before it wrote which worker that is: the next one cannot know, and the session may be lost."""
+    fresh: bool = False
+    """Whether no pool wrote that its worker held a lease: the next one believes that nothing is there, until somebody tells."""
+    first: str | None = None
+    """Its first worker, where a pool died before it wrote that: the next one must believe whoever of both comes back with the ticket."""
+
+
+def share_of(flavor: Flavor, devices: tuple[Device, ...]) -> int:
+    """Thousandths of each device that a lease of the flavor takes; 0 if these devices do not serve it."""
+    for equivalent in flavor.equivalents:
+        if equivalent.count == len(devices) and all(device.model == equivalent.model for device in devices):
+            return equivalent.share_milli
+    return 0
+
+
+def cost(duration_ns: int, price: Price | None) -> int | None:
+    """In nano-units, half to even."""
+    return None if price is None or price.nano_per_hour is None else round(Fraction(duration_ns * price.nano_per_hour, 3_600_000_000_000))

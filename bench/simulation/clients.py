@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from typing import Protocol
 
-from forebay_pool.model.events import ClientSaid, SessionJoined, SessionLeft
+from forebay_pool.model.events import ClientSaid, SessionJoined, SessionLeft, SessionReplays
 from forebay_wire import messages as wire
 
 from simulation.agenda import Agenda
 from simulation.links import Link
-from simulation.workers import Command, Leaving, Mark, Worker
+from simulation.workers import Ask, Command, Leaving, Mark, Worker
 
 
 class Network(Protocol):
@@ -57,12 +57,25 @@ class Client:
         self._ticket: str | None = None
         """What it showed there."""
         self._cancelled: list[int] = []
+        self._journal: list[Command] | None = None
+        """What it sent that has an effect, or is not answered; None if it keeps nothing."""
+        self._owes_arrival = False
+        """Its worker died, and the next one has not done all again."""
+
+    def keep(self) -> None:
+        """Keeps what it sends, so that another worker can do it again."""
+        self._journal = []
 
     # What the process does
 
     def join(self) -> None:
         secret = hashlib.blake2b(self.name.encode(), digest_size=32).digest()
         self._to_pool.send(SessionJoined(self.name, secret, self.tenant, self.user, self.label, self.flavor))
+        self._say_that_it_keeps()
+
+    def _say_that_it_keeps(self) -> None:
+        if self._journal is not None:
+            self._to_pool.send(SessionReplays(self.name))
 
     def begin(self, span: wire.Span) -> None:
         """A cell or the process starts; the lease follows with its first device work."""
@@ -119,6 +132,7 @@ class Client:
     def link(self) -> None:
         """It is linked again, or to another pool, that knows its session: says who is back, and what may not have been heard."""
         self._to_pool, self.unlinked_ns = self.world.link_to_pool(self.name), None
+        self._say_that_it_keeps()
         epoch = None if self.lease is None else self.lease.epoch
         resume = wire.ResumeSession(
             session=self.name, key="0" * 64, worker=self._at, ticket=self._ticket, epoch=epoch, span=self.span
@@ -145,6 +159,8 @@ class Client:
                 self._unsent.clear()
             case wire.Leave():
                 self._leave_worker()
+            case wire.WorkerLost():
+                self._lose_worker()
             case wire.SessionLost():
                 self.lost()
 
@@ -160,7 +176,43 @@ class Client:
         if granted.request in (0, self.request):
             self.waits = False
         self._connect(granted.worker, granted.ticket)
+        if self._owes_arrival:
+            self._replay(granted.epoch)
         self._flush()
+
+    def _lose_worker(self) -> None:
+        """Its worker died. What it sent goes to the next one, unless it left out what went to another before."""
+        self.lease = None
+        if self._at is not None and self._journal is None:
+            self.lost()
+            return
+        if self._to_worker is not None:
+            self._to_worker.close()
+        self._to_worker = self._worker = None
+        self._owes_arrival = True
+
+    def _replay(self, epoch: int) -> None:
+        if self._to_worker is None:
+            self._say(wire.Unreached(epoch=epoch))
+            return
+        for command in self._journal or []:
+            self._to_worker.send(self._watched(command))
+        self._to_worker.send(Ask(lambda: self._replayed(epoch)))
+
+    def _replayed(self, epoch: int) -> None:
+        if not self.over:
+            self._owes_arrival = False
+            self._say(wire.Arrived(epoch=epoch))
+
+    def _watched(self, command: Command) -> Command:
+        """A question whose answer counts once, whichever worker gives it."""
+        return Ask(lambda: self._answered(command)) if isinstance(command, Ask) and self._journal is not None else command
+
+    def _answered(self, ask: Ask) -> None:
+        kept = [one for one in self._journal or [] if one is not ask]
+        known, self._journal = self._journal is None or len(kept) < len(self._journal), kept if self._journal is not None else None
+        if known:
+            ask.answer()
 
     def _arrives(self, granted: wire.Granted) -> bool:
         """Whether it can go where it is told to: after a move it says so; from a worker that it did not leave it cannot."""
@@ -186,7 +238,7 @@ class Client:
         """Ends its stream at the worker; what is recorded from here on waits for the next one."""
         if self._to_worker is not None:
             self._to_worker.send(Leaving())
-            self._to_worker = self._worker = None
+            self._to_worker = self._worker = self._journal = None
             self._moves = True
 
     def _hang_up(self) -> None:
@@ -198,5 +250,7 @@ class Client:
         if self._to_worker is not None:
             unsent, self._unsent = self._unsent, []
             for command in unsent:
-                self._to_worker.send(command)
+                if self._journal is not None and not isinstance(command, Mark):
+                    self._journal.append(command)
+                self._to_worker.send(self._watched(command))
 

@@ -21,6 +21,8 @@ def notebook_of(user: str, number: int) -> str:
     return f"{user}/{number}.ipynb"
 
 
+KEEPS_ONE_IN = 2
+"""So many clients keep what they send, for another worker to do it again."""
 ODD_ONE_IN = 8
 ODD = (
     *("", "\0", "a\0b.ipynb", "x\r\naction=usage.correct who=operator", "\x1b[2J", "\u202egnp.ipynb", "\ud800"),
@@ -57,6 +59,8 @@ class Person(Client):
         self.careful = chance.random() < 0.7
         """Waits for its cells' results."""
         self.odd = int(name[1:]) % ODD_ONE_IN == 0
+        if int(name[1:]) % KEEPS_ONE_IN == 0:
+            self.keep()
         self._cell = 0
 
     def start(self) -> None:

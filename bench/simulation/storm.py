@@ -6,6 +6,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine.invariants import validate
@@ -62,7 +63,7 @@ class Storm(Outages):
         self._flavors = flavors = some_flavors(chance, devices)
         self.flavor_names = list(flavors)
         self.tenants = ["acme", "bolt"]
-        self.limits = some_limits(chance)
+        self.limits = replace(some_limits(chance), replay_seconds_max=(1.0, 4.0, 60.0)[seed % 3])
         self.devices = devices
         self._machine = machine
         self.unix_offset_ns = UNIX_OFFSET_NS
@@ -71,7 +72,8 @@ class Storm(Outages):
         made = self.make_machine("p1")
         resume_ns = int(self.limits.resume_seconds * SECOND_NS)
         super().__init__(made, Agenda(), some_timings(chance), self._delay, SECOND_NS // 2, chance, resume_ns)
-        self.auditor = Auditor(dict(flavors), UNIX_OFFSET_NS, int(self.limits.segment_seconds * SECOND_NS), self._patience_ns())
+        replay_ns = int(self.limits.replay_seconds_max * SECOND_NS)
+        self.auditor = Auditor(dict(flavors), UNIX_OFFSET_NS, int(self.limits.segment_seconds * SECOND_NS), replay_ns, self._patience_ns())
         self.operator = Operator(self, random.Random(chance.random()))
         self.watchers = [self.auditor, self.disk, self]
         self.calm = False

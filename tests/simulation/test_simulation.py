@@ -20,6 +20,7 @@ from forebay_pool.machine.leasing.preparing import Preparing
 from forebay_pool.machine.leasing.queue_positions import QueuePositions
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
 from forebay_pool.machine.operations import Operations
+from forebay_pool.machine.sessions.client_returns import ClientReturns
 from forebay_pool.machine.sessions.restoring import Restoring
 from forebay_pool.machine.sessions.rules import Rules
 from forebay_pool.machine.sessions.takeover import Takeover
@@ -34,8 +35,8 @@ from forebay_pool.model.events import BudgetSet, Event, PricesSet, QuotaSet, Tic
 from forebay_pool.model.instructions import Instruction, Kill, Meter, Note
 from forebay_pool.model.metering import HOUR_NS
 from forebay_pool.model.node_events import NodeDrain
-from forebay_pool.model.snapshot import LeaseSnapshot
-from forebay_pool.model.types import CloseReason, Lease, Request, Seat, Session, UsageRecord, Worker
+from forebay_pool.model.snapshot import LeaseSnapshot, SessionSnapshot, Snapshot
+from forebay_pool.model.types import CloseReason, Lease, Loss, Request, Seat, Session, UsageRecord, Worker
 from forebay_wire import messages as wire
 from simulation.agenda import SECOND_NS
 from simulation.auditor import Caught
@@ -88,7 +89,7 @@ def test_the_storm_does_what_it_says() -> None:
         storm.run()
     wanted = {"drained", "idle", "released", "moved", "failed", "revoked", "Kill", "Park", "parked", "SessionLost", "Refused"}
     wanted |= {"StoreChanged", "Restored", "ResumeWorker", "ResumeSession", "SessionAway", "WorkerAway", "Leave", "Carry"}
-    wanted |= {"QuotaSet", "BudgetSet", "NodeDrain"}
+    wanted |= {"QuotaSet", "BudgetSet", "NodeDrain", "WorkerLost", "Arrived"}
     assert wanted <= seen, f"never seen: {sorted(wanted - seen)}"
 
 
@@ -374,7 +375,58 @@ class MetersInOnePiece(Leases):
         self._limits = limits
 
 
+class BillsReplays(Leases):
+    def close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
+        lease.replays = False
+        super().close(lease, reason, until_ns)
+
+
+class NeverBillsAfterADeath(Leases):
+    def start_clock(self, lease: Lease) -> None: ...
+
+
+class LosesWhomItCouldKeep(Failing):
+    def _can_replay(self, session: Session, lease: Lease | None) -> bool:
+        return False
+
+
+class ReplaysAnyAmount(Failing):
+    def _has_short_replay(self, session: Session) -> bool:
+        return session.replays and not session.left
+
+
+class ForgetsHowManyDied(Failing):
+    def _go_on(self, session: Session, lease: Lease | None, loss: Loss, attempts: int) -> None:
+        super()._go_on(session, lease, loss, 0)
+
+
+class DoesNotSayWhatDied(Failing):
+    def _go_on(self, session: Session, lease: Lease | None, loss: Loss, attempts: int) -> None:
+        count = len(self._step.out)
+        super()._go_on(session, lease, loss, attempts)
+        self._step.out[count:] = [one for one in self._step.out[count:] if not isinstance(getattr(one, "message", None), wire.WorkerLost)]
+
+
+class ForgetsLossesOfTheAbsent(ClientReturns):
+    def resume_session(self, session: Session, message: wire.ResumeSession) -> None:
+        session.loss = None
+        super().resume_session(session, message)
+
+
+class ForgetsReplaysOverARestart(Restoring):
+    def _restore_session(self, saved: SessionSnapshot, snapshot: Snapshot) -> None:
+        super()._restore_session(replace(saved, replay=None), snapshot)
+
+
 MUTANTS: list[type] = [
+    BillsReplays,
+    NeverBillsAfterADeath,
+    LosesWhomItCouldKeep,
+    ReplaysAnyAmount,
+    ForgetsHowManyDied,
+    DoesNotSayWhatDied,
+    ForgetsLossesOfTheAbsent,
+    ForgetsReplaysOverARestart,
     BillsTheIdleTime,
     BillsTheDead,
     BillsOneNanosecondMore,
