@@ -52,6 +52,7 @@ AWAY = messages.Cause(code="pool_away")
 WORD_SECONDS_MAX = 30.0
 """How long a thread whose connection to the worker broke waits for the pool to say that the worker is gone."""
 TOO_MUCH = "It cannot be done again (docs: what your session survives), so its tensors are lost; run your code from where it made them."
+OTHER_DEVICES = "The worker is gone, and another number of devices might round otherwise; the tensors are lost."
 CLOSE_SECONDS_MAX = 2.0
 POOLS_OWN_REQUEST = 0
 """Number of a request that the pool makes itself, when the worker finds work in the stream after the lease was closed as idle."""
@@ -62,7 +63,7 @@ DRAIN_SECONDS_MAX = 10.0
 class Stream(Protocol):
     """What a session does to the command stream: ``forebay._C``."""
 
-    def connect(self, address: str, ticket: bytes, /) -> object: ...
+    def connect(self, address: str, ticket: bytes, meeting: int | None, /) -> object: ...
     def connected(self) -> bool: ...
     def lease_opened(self, epoch: int, memory_bytes: int, /) -> None: ...
     def lease_closed(self) -> None: ...
@@ -109,6 +110,8 @@ class _Link:
         self.worker: str | None = None
         self.ticket: str | None = None
         """What was shown to ``worker``."""
+        self.devices = 0
+        """How many devices ``worker`` computes on."""
         self.away = False
         """The session has left ``worker``, or is leaving it, and is not at another one yet."""
         self.bereft: messages.WorkerLost | None = None
@@ -391,7 +394,8 @@ class Session:
         # Noted first: an interrupt in between then looks like a broken connection, and is mended like one.
         link.worker, link.ticket = granted.worker, granted.ticket
         try:
-            self._stream.connect(granted.address, bytes.fromhex(granted.ticket))
+            _connect_stream(self._stream, granted, self._headers)
+            link.devices = granted.devices
         except RuntimeError as error:
             link.worker = None
             self._send(link, messages.Release(epoch=granted.epoch))
@@ -426,16 +430,22 @@ class Session:
                 if not link.away:
                     self._finish(link, SessionEnded("The worker of this session is gone, with what it was sent; run your code again."))
                     return
+                replays, began = self._stream.broken(), time.monotonic()
+                if replays and granted.devices != link.devices:
+                    self._finish(link, SessionEnded(OTHER_DEVICES))
+                    return
                 try:
-                    self._stream.connect(granted.address, bytes.fromhex(granted.ticket))
+                    _connect_stream(self._stream, granted, self._headers)
                 except RuntimeError as error:
                     if self._stream.connected():  # the tensors are where they were, or what made them is here: another grant follows
                         self._send(link, messages.Unreached(epoch=granted.epoch))
                     else:
                         self._finish(link, SessionEnded(f"The tensors of this session are lost: {error}."))
                     return
-                link.worker, link.ticket, link.away = granted.worker, granted.ticket, False
-                differ, compared = self._stream.replay_differences()
+                link.worker, link.ticket, link.devices, link.away = granted.worker, granted.ticket, granted.devices, False
+                differ, compared = self._stream.replay_differences() if replays else (0, 0)
+                if replays:
+                    self._new_line().warn(f"What the worker had done was done again in {time.monotonic() - began:.1f} s, free of charge.")
                 if differ:
                     self._new_line().warn(f"{differ} of {compared} results that were read before came out otherwise this time")
                 self._send(link, messages.Arrived(epoch=granted.epoch))
@@ -637,6 +647,11 @@ class Session:
             self._stream.lose(str(error))
         link.socket.close()
         link.finished.set()
+
+
+def _connect_stream(stream: Stream, granted: messages.Granted, headers: Mapping[str, str]) -> None:
+    """Raises RuntimeError."""
+    stream.connect(granted.address, bytes.fromhex(granted.ticket), granted.meeting if messages.GROUP_HEADER in headers else None)
 
 
 def _span(work: Work) -> messages.Span:

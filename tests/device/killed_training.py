@@ -2,7 +2,7 @@
 how many images its workers kept.
 
 Run as ``killed_training.py PROGRAM KILLS SEED STEPS [writing]``; with ``writing`` workers are killed in the middle of an image.
-With 0 kills it is what the others are held against.
+With 0 kills it is what the others are held against. Of a session with several devices one process is killed at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Steps = Iterator[torch.Tensor]
 
 
 def workers() -> list[int]:
-    """The workers of this process's own pool."""
+    """The workers of this process's own pool, or of the pool that the test names."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -45,18 +45,26 @@ def workers() -> list[int]:
 
 
 def _is_ours(entry: Path) -> bool:
-    parent = entry
-    while True:
-        pid = (parent / "stat").read_text().rpartition(")")[2].split()[1]
-        if pid == str(os.getpid()):
-            return True
-        if pid in ("0", "1"):
-            return False
-        parent = Path("/proc") / pid
+    root = int(os.environ.get("FOREBAY_TEST_POOL", os.getpid()))
+    pid = parent_of(entry.name)
+    while pid not in (0, 1, root):
+        pid = parent_of(pid)
+    return pid == root
+
+
+def victims(chance: random.Random) -> list[int]:
+    """Of workers with several devices one device's process; else all workers."""
+    found = workers()
+    members = [pid for pid in found if b"--standalone" in (Path("/proc") / str(pid) / "cmdline").read_bytes()]
+    return [chance.choice([*members, parent_of(members[0])])] if members else found
+
+
+def parent_of(pid: int | str) -> int:
+    return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
 
 
 class Killer:
-    """Kills all workers so many times, at moments of chance, each once steps were made since the last time."""
+    """Kills workers so many times, at moments of chance, each once steps were made since the last time."""
 
     def __init__(self, kills: int, seed: int, writing: bool) -> None:
         self.kills = 0
@@ -77,7 +85,10 @@ class Killer:
             time.sleep(self._random.uniform(*PAUSE_SECONDS))
             if self.steps < seen + 2:
                 continue
-            killed = self._writers() if self._writing else workers()
+            try:
+                killed = self._writers() if self._writing else victims(self._random)
+            except OSError:
+                continue
             for pid in killed:
                 try:
                     os.kill(pid, signal.SIGKILL)

@@ -26,14 +26,16 @@ class RecordedStream:
         self.is_connected = False
         self.keeps = True
         self.is_broken = False
+        self.meeting: int | None = None
         self.differences = (0, 0)
         self._changed = threading.Condition()
 
-    def connect(self, address: str, ticket: bytes, /) -> None:
+    def connect(self, address: str, ticket: bytes, meeting: int | None, /) -> None:
+        self.meeting = meeting
         self._note("connect", address, ticket)
         if self.connect_error is not None:
             raise RuntimeError(self.connect_error)
-        self.is_connected = True
+        self.is_connected, self.is_broken = True, False
 
     def connected(self) -> bool:
         return self.is_connected
@@ -49,6 +51,7 @@ class RecordedStream:
         return self.is_connected
 
     def break_off(self) -> bool:
+        self.is_broken = self.keeps
         self._note("break_off")
         return self.keeps
 

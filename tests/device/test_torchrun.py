@@ -98,7 +98,8 @@ def pool(count: int) -> Iterator[dict[str, str]]:
                 assert process.poll() is None and time.monotonic() < deadline, process.communicate()[0]
                 time.sleep(0.05)
             at = json.loads((state / "pool.json").read_text())
-            yield kept | {"FOREBAY_URL": at["url"], "FOREBAY_TOKEN": at["token"], "XDG_CONFIG_HOME": folder, "OMP_NUM_THREADS": "1"}
+            named = {"FOREBAY_URL": at["url"], "FOREBAY_TOKEN": at["token"], "FOREBAY_TEST_POOL": str(at["pid"])}
+            yield kept | named | {"XDG_CONFIG_HOME": folder, "OMP_NUM_THREADS": "1"}
         finally:
             process.terminate()
             process.communicate(timeout=60)

@@ -9,17 +9,20 @@ from typing import Any
 
 import pytest
 from killed_training import PROGRAMS
+from test_torchrun import asked, pool, until
 
 PROGRAM = Path(__file__).with_name("killed_training.py")
 KILLS = 5
 OFTEN = {"FOREBAY_IMAGE_SECONDS": "0.05"}
 SHORT_JOURNAL = {**OFTEN, "FOREBAY_JOURNAL_BYTES": "1500000"}
 """Of some seconds of a program: without an image it could not be done again."""
+FEW_KILLS = 2
+"""Where several processes start anew after each."""
 
 
 def outcome(run_python: Any, *arguments: str, **environment: str) -> Any:
     code = f"import runpy, sys; sys.argv = sys.argv[0:1] + {list(arguments)!r}; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
-    run = run_python(code, FOREBAY_URL="local", **environment)
+    run = run_python(code, **{"FOREBAY_URL": "local"} | environment)
     assert run.returncode == 0, run.stderr
     return json.loads(run.stdout.splitlines()[-1]), run.stderr
 
@@ -52,6 +55,23 @@ def test_a_worker_that_dies_in_the_middle_of_an_image_leaves_the_one_before(run_
     assert killed["kills"] == 3 and killed["images"] > 0, said
     alone, _ = outcome(run_python, "large_upload", "0", "0", str(killed["steps"]))
     assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"])
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.full_sweep)])
+def test_a_session_with_several_devices_goes_on_whichever_of_their_processes_is_killed(
+    run_python: Any, count: int, full_sweep: bool
+) -> None:
+    with pool(count) as environment:
+        gang = {"memory_bytes": 2**30, "equivalents": [{"model": "cpu-dev", "count": count}]}
+        asked(environment, "api/flavors/gang", "PUT", gang)
+        there = {name: environment[name] for name in ("FOREBAY_URL", "FOREBAY_TOKEN", "FOREBAY_TEST_POOL")} | {"FOREBAY_FLAVOR": "gang"}
+        for seed in range(20 if full_sweep else 1):
+            killed, said = outcome(run_python, "perceptron", str(FEW_KILLS), str(seed), "0", **there)
+            assert killed["kills"] == FEW_KILLS, said
+            alone, _ = outcome(run_python, "perceptron", "0", "0", str(killed["steps"]), **there)
+            assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"]), seed
+            until(lambda: not asked(environment, "api/sessions"))
+            until(lambda: all(row["state"] == "free" for row in asked(environment, "api/devices")))
 
 
 def test_a_process_that_keeps_nothing_hears_that_its_tensors_are_lost(run_python: Any) -> None:

@@ -221,7 +221,7 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans()),
     st.builds(images.Kept, UNSIGNED, UNSIGNED, UNSIGNED, TEXT),
     st.builds(Resumed, UNSIGNED),
-    st.builds(stream.Refused, TEXT),
+    st.builds(stream.Refused, TEXT, st.booleans()),
     st.builds(stream.Data, UNSIGNED, UNSIGNED, st.binary(max_size=50)),
     st.builds(stream.Done, UNSIGNED, UNSIGNED),
     st.builds(stream.Shared, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),

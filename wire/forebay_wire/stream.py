@@ -552,8 +552,7 @@ def encode_reply(reply: Reply) -> bytes:
     out = Writer()
     match reply:
         case Welcome():
-            out.u8(65)
-            out.varint(reply.version)
+            put_numbers(out, 65, reply.version)
             for text in (reply.torch, reply.device_kind, reply.device_model):
                 out.string(text)
             out.varint(reply.memory_limit_bytes)
@@ -565,6 +564,7 @@ def encode_reply(reply: Reply) -> bytes:
         case Refused():
             out.u8(66)
             out.string(reply.message)
+            out.raw(b"\x01" * reply.goes_on)
         case Data():
             put_numbers(out, 67, reply.request, reply.busy_ns, len(reply.data))
             out.raw(reply.data)
@@ -636,7 +636,7 @@ def _reply(reader: Reader) -> Reply:
         case 83:
             return Resumed(reader.varint())
         case 66:
-            return Refused(_text(reader, _stream.MESSAGE_BYTES_MAX))
+            return Refused(_text(reader, _stream.MESSAGE_BYTES_MAX), not reader.done() and reader.u8() != 0)
         case 67:
             request, busy_ns = reader.varint(), reader.varint()
             return Data(request, busy_ns, reader.raw(reader.bounded(CHUNK_BYTES_MAX, "the size of a chunk")))

@@ -518,6 +518,8 @@ class Welcome:
 @dataclass(frozen=True)
 class Refused:
     message: str
+    goes_on: bool = False
+    """Whether another worker could be sent what this one was sent. Workers of earlier releases do not say so."""
 
 
 @dataclass(frozen=True)

@@ -201,15 +201,15 @@ PYBIND11_MODULE(_executor, module) {
       .def_property_readonly("event_descriptor", [](Server& self) { return self.mailbox().event_descriptor(); })
       .def("assign",
            [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds,
-              const std::optional<std::pair<std::string, std::string>>& source, std::string images, double images_fill_max) {
+              const std::optional<std::pair<std::string, std::string>>& source, std::string images, double images_fill_max, double word_seconds) {
              std::optional<ImageSource> from;
              if (source) from = ImageSource{source->first, ticket_of(source->second)};
              ImageFolder folder;
              folder.set(std::move(images), images_fill_max);
-             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(from), std::move(folder));
+             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(from), std::move(folder), word_seconds);
            },
            py::arg("ticket"), py::arg("limit_bytes"), py::arg("idle_release_seconds"), py::arg("source") = py::none(), py::arg("images") = "",
-           py::arg("images_fill_max") = 1.0)
+           py::arg("images_fill_max") = 1.0, py::arg("word_seconds") = 0.0)
       .def("carry",
            [](Server& self, const std::pair<std::string, std::string>& source, int64_t limit_bytes, int64_t bytes_per_second) {
              self.carry({source.first, ticket_of(source.second)}, limit_bytes, bytes_per_second);

@@ -37,9 +37,11 @@ class Server:
         source: tuple[str, bytes] | None = None,
         images: str = "",
         images_fill_max: float = 1.0,
+        word_seconds: float = 0.0,
     ) -> None:
         """``images``: the folder in which images of the session outlive this process; empty: nowhere. ``images_fill_max``: the part of its
-        file system that may be in use once one is there."""
+        file system that may be in use once one is there. ``word_seconds``: how long a pool is given to end this worker once that of
+        another member of a process group is gone."""
 
     def carry(self, source: tuple[str, bytes], limit_bytes: int, bytes_per_second: int) -> None: ...
     def open(self, epoch: int, limit_bytes: int) -> None: ...

@@ -40,6 +40,8 @@ PING_SECONDS_MAX = 4.0
 """A pool that answers no ping for so long is taken for stopped: another may lead by then."""
 LATE_BEATS = 3
 """No more than so many heartbeats pass between two, unless the worker itself stands still."""
+WORD_SECONDS = 5.0
+"""How long a pool is given to end this worker once that of another member of a process group is gone."""
 UNASSIGNED_HEARTBEAT_SECONDS = 5.0
 """Heartbeats of a worker that serves no session yet."""
 
@@ -355,8 +357,9 @@ class WorkerLink:
                 if message.libraries is not None and self._keep_in is not None:
                     self._keep_in(Path(message.libraries))
                 source = None if message.source is None else (message.source.address, bytes.fromhex(message.source.ticket))
+                limits = (message.memory_limit_bytes, message.idle_release_seconds)
                 images = (message.images or "", message.images_fill_max)
-                executor.assign(bytes.fromhex(message.ticket), message.memory_limit_bytes, message.idle_release_seconds, source, *images)
+                executor.assign(bytes.fromhex(message.ticket), *limits, source, *images, WORD_SECONDS)
                 self._heartbeat_seconds = message.heartbeat_seconds
                 self._standing.session, self._standing.ticket = message.session, message.ticket
                 self._standing.memory_limit_bytes = message.memory_limit_bytes

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <array>
-#include <thread>
 
 #include "base/devices.h"
 #include "base/python.h"
 #include "distributed/groups.h"
+#include "distributed/store_meeting.h"
 #include "runtime/storage.h"
 #include "stream/stream.h"
 
@@ -29,7 +29,8 @@ using PreMulSumSupplement = c10d::NCCLPreMulSumSupplement;
 using c10d::PreMulSumSupplement;
 #endif
 
-constexpr auto kStorePoll = std::chrono::milliseconds(5);
+// The workers of all members were replaced: they meet anew.
+struct MeetingOver {};
 
 // Is done when it is recorded: what comes later on its device comes after it.
 class DoneWork final : public Work {
@@ -156,7 +157,8 @@ ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int 
 ProcessGroup::~ProcessGroup() { part(); }
 
 void ProcessGroup::part() {
-  if (const auto number = std::exchange(number_, std::nullopt)) leave_group(CommandStream::of(*device_), generation_, *number);
+  has_ended_ = has_ended_ || group_;
+  if (const auto group = std::exchange(group_, std::nullopt)) leave_group(CommandStream::of(*device_), *group);
 }
 
 std::vector<int64_t> ProcessGroup::everyone() const {
@@ -178,31 +180,29 @@ void ProcessGroup::check(const at::Tensor& tensor) {
 
 void ProcessGroup::open() {
   auto& stream = CommandStream::of(*device_);
-  if (number_) {
-    TORCH_CHECK(generation_ == stream.generation(), "this process group ended with the session that it was made in; make it anew: destroy_process_group(), init_process_group()");
+  if (group_) {
+    TORCH_CHECK(group_->generation == stream.generation(), "this process group ended with the session that it was made in; make it anew: destroy_process_group(), init_process_group()");
     return;
   }
-  TORCH_CHECK(generation_ == 0, "this process group has ended");
-  const auto door = open_door(stream, static_cast<uint64_t>(rank_), static_cast<uint64_t>(size_), options_->timeout);
-  generation_ = door.generation;
-  number_ = door.group;
-  const std::string told = door.ticket + door.address;
-  store_->set("forebay/" + std::to_string(rank_), std::vector<uint8_t>(told.begin(), told.end()));
+  TORCH_CHECK(!has_ended_, "this process group has ended");
+  place_ = std::make_shared<StoreMeeting>(store_, static_cast<uint64_t>(rank_), options_->timeout);
+  group_ = open_group(stream, static_cast<uint64_t>(rank_), static_cast<uint64_t>(size_), options_->timeout, place_);
 }
 
-std::string ProcessGroup::told_by(int64_t member) {
-  const WithoutGil free;
-  const std::string key = "forebay/" + std::to_string(member);
-  const auto until = std::chrono::steady_clock::now() + options_->timeout;
-  while (!store_->check({key})) {
-    TORCH_CHECK(std::chrono::steady_clock::now() < until, "rank ", member, " of the process group did not come within ", options_->timeout.count() / 1000,
-                " s (init_process_group(timeout=...)); see whether its process has ended, or waits for a device");
-    check_signals();
-    std::this_thread::sleep_for(kStorePoll);
+// The workers may be replaced between two of these steps.
+void ProcessGroup::meet_one(uint64_t member) {
+  auto& stream = CommandStream::of(*device_);
+  for (bool told = false; !told;) {
+    const uint64_t meeting = stream.commands().meetings().number();
+    const auto pause = [&] {
+      check_signals();
+      if (stream.commands().meetings().number() != meeting) throw MeetingOver();
+    };
+    try {
+      told = tell_member(stream, *group_, member, meeting, place_->told_by(meeting, member, pause));
+    } catch (const MeetingOver&) {
+    }
   }
-  const auto told = store_->get(key);
-  TORCH_CHECK(told.size() > wire::kTicketBytes, "rank ", member, " of the process group is not on a virtual device");
-  return {told.begin(), told.end()};
 }
 
 void ProcessGroup::meet(const std::vector<int64_t>& members) {
@@ -211,8 +211,7 @@ void ProcessGroup::meet(const std::vector<int64_t>& members) {
   for (const int64_t member : members) {
     TORCH_CHECK_VALUE(member >= 0 && member < size_, "rank ", member, " of a process group of ", size_);
     if (member == rank_ || met_[static_cast<size_t>(member)]) continue;
-    const std::string told = told_by(member);
-    tell_member(CommandStream::of(*device_), generation_, *number_, static_cast<uint64_t>(member), told.substr(wire::kTicketBytes), told.substr(0, wire::kTicketBytes));
+    meet_one(static_cast<uint64_t>(member));
     met_[static_cast<size_t>(member)] = true;
   }
 }
@@ -231,9 +230,9 @@ void ProcessGroup::exchange(Collective what, const std::vector<Message>& sent, c
   meet(members);
   for (const auto& [member, tensor] : received) forget_contents(tensor);
   ++recorded_;
-  collect(CommandStream::of(*device_), generation_, [&](wire::Writer& out) {
+  collect(CommandStream::of(*device_), group_->generation, [&](wire::Writer& out) {
     out.command(wire::Command::kExchange);
-    out.varint(*number_);
+    out.varint(group_->number);
     out.u8(static_cast<uint8_t>(what));
     for (const auto* messages : {&sent, &received}) {
       out.varint(messages->size());
@@ -255,9 +254,9 @@ void ProcessGroup::reduce_into(Collective what, const at::Tensor& result, const 
   meet(everyone());
   forget_contents(result);
   ++recorded_;
-  collect(CommandStream::of(*device_), generation_, [&](wire::Writer& out) {
+  collect(CommandStream::of(*device_), group_->generation, [&](wire::Writer& out) {
     out.command(wire::Command::kReduce);
-    out.varint(*number_);
+    out.varint(group_->number);
     out.u8(static_cast<uint8_t>(what));
     out.u8(static_cast<uint8_t>(type));
     out.u8(static_cast<uint8_t>(reduction));

@@ -10,11 +10,13 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "distributed/groups.h"
 #include "forebay/wire.h"
 
 namespace forebay {
@@ -74,7 +76,7 @@ class ProcessGroup final : public c10d::Backend {
   // Tells the worker of the members that it will need.
   void meet(const std::vector<int64_t>& members);
   void open();
-  std::string told_by(int64_t member);
+  void meet_one(uint64_t member);
   void part();
   void exchange(wire::Collective what, const std::vector<Message>& sent, const std::vector<Message>& received);
   void reduce_into(wire::Collective what, const at::Tensor& result, const at::Tensor& input, const c10d::ReduceOp& op);
@@ -85,8 +87,9 @@ class ProcessGroup final : public c10d::Backend {
   c10::intrusive_ptr<Options> options_;
   std::mutex meeting_mutex_;
   std::optional<c10::DeviceIndex> device_;  // of the first tensor
-  std::optional<uint64_t> number_;          // among its session's, once its worker has a door for it
-  uint64_t generation_ = 0;                 // of that session
+  std::shared_ptr<MeetingPlace> place_;     // set with group_
+  std::optional<OpenGroup> group_;          // once its worker has a door for it
+  bool has_ended_ = false;
   std::vector<bool> met_;
   std::atomic<uint64_t> recorded_{0};
   bool coalescing_ = false;

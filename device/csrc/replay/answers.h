@@ -14,6 +14,8 @@ class Answers {
  public:
   // A session begins, of which answers are kept, or not.
   void begin(bool keeps);
+  // Another worker begins to do again what was done.
+  void begin_comparison() { differences_ = compared_ = 0; }
   // Of a DATA behind its request, in the order of the requests.
   void note(uint64_t request, wire::Reader body);
   // What was answered up to this request is not asked again.

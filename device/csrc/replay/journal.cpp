@@ -93,63 +93,79 @@ void Journal::image_failed() {
   next_.reset();
 }
 
-bool Journal::replay(const Asked& asked, const Send& send, const std::function<void()>& pause) const {
+bool Journal::replay(const Replay& replay) const {
   if (!now_) return false;
   if (now_->image != 0) {
-    send(framed([this](wire::Writer& out) {
+    replay.send(framed([this](wire::Writer& out) {
       out.command(Command::kRestore);
       out.varint(now_->image);
     }));
-    send(now_->first);
+    replay.send(now_->first);
   }
   bool paused = false;
   for (const Block& block : now_->blocks) {
     if (block.upload) {
-      replay_upload(block, send);
+      replay_upload(block, replay);
     } else {
-      replay_commands(block, asked, send, pause, paused);
+      replay_commands(block, replay, paused);
     }
   }
   return paused;
 }
 
-void Journal::replay_upload(const Block& block, const Send& send) {
+void Journal::replay_upload(const Block& block, const Replay& replay) {
   for (size_t done = 0; done < block.bytes.size(); done += wire::kChunkBytesMax) {
     const size_t size = std::min<size_t>(block.bytes.size() - done, wire::kChunkBytesMax);
-    send(write_frame(block.upload->storage, static_cast<uint64_t>(block.upload->offset) + done, block.bytes.data() + done, size));
+    replay.send(write_frame(block.upload->storage, static_cast<uint64_t>(block.upload->offset) + done, block.bytes.data() + done, size));
   }
 }
 
-void Journal::replay_commands(const Block& block, const Asked& asked, const Send& send, const std::function<void()>& pause, bool& paused) {
+void Journal::replay_commands(const Block& block, const Replay& replay, bool& paused) {
+  using Kind = AskedCommand::Kind;
   std::atomic<uint64_t> frames{0};
   Frames out(frames);
-  const auto copy = [&](size_t from, size_t to) {
-    if (to > from) out.open().raw(block.bytes.data() + from, to - from);
-  };
   const auto flush = [&] {
     out.close();
-    if (out.size() > 0) send(out.bytes());
+    if (out.size() > 0) replay.send(out.bytes());
     out.clear();
+  };
+  size_t place = 0;
+  const auto copy = [&](size_t to) {
+    if (to > place) out.open().raw(block.bytes.data() + place, to - place);
+    place = to;
+  };
+  const auto put = [&](const AskedCommand& question) {
+    const wire::Reader fields(block.bytes.data() + question.begin + 1, question.end - question.begin - 1);
+    const bool is_answered = question.request <= replay.answered;
+    if (question.kind == Kind::kMember) {
+      copy(question.begin);
+      flush();
+      replay.renew(out.open(), fields);
+      place = question.end;
+    } else if (question.kind == Kind::kDoor && is_answered) {
+      copy(question.end);
+      flush();
+      replay.met(fields);
+    } else if (is_answered && question.kind == Kind::kReads && !replay.again(question.request)) {
+      copy(question.begin);
+      auto& cut = out.open();
+      cut.command(Command::kCut);
+      cut.u8(0);
+      place = question.end;
+    } else if (!is_answered) {
+      copy(question.begin);
+      const bool is_aside = question.kind == Kind::kAside || question.kind == Kind::kDoor;
+      if (std::exchange(paused, true) || is_aside) return;
+      flush();
+      replay.pause();
+    }
   };
   auto question = block.questions.begin();
   for (size_t begin = 0, end = 0; begin < block.bytes.size(); begin = end) {
     end = begin + frame_bytes(block.bytes.data() + begin);
-    size_t place = begin + wire::kFrameHeaderBytes;
-    for (; question != block.questions.end() && question->end <= end; ++question) {
-      const bool is_answered = question->request <= asked.answered;
-      if (is_answered && (question->kind != AskedCommand::Kind::kReads || asked.again(question->request))) continue;
-      copy(place, question->begin);
-      place = is_answered ? question->end : question->begin;
-      if (is_answered) {
-        auto& cut = out.open();
-        cut.command(Command::kCut);
-        cut.u8(0);
-      } else if (!std::exchange(paused, true) && question->kind != AskedCommand::Kind::kAside) {
-        flush();
-        pause();
-      }
-    }
-    copy(place, end);
+    place = begin + wire::kFrameHeaderBytes;
+    for (; question != block.questions.end() && question->end <= end; ++question) put(*question);
+    copy(end);
     out.close();
   }
   flush();

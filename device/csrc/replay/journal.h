@@ -20,6 +20,8 @@ struct AskedCommand {
     kReads,  // ends the segment, and has no other effect: once it was answered a CUT takes its place
     kMakes,  // ends the segment, and makes storages: it is carried out again
     kAside,  // does not end the segment, and may have any effect: it is carried out again
+    kDoor,   // as kAside; other members of a process group are told its answer
+    kMember, // asks nothing: it says where another member's worker is
   };
   size_t begin;
   size_t end;
@@ -60,14 +62,17 @@ class Journal {
   // The last question that was appended.
   uint64_t last_request() const { return last_request_; }
 
-  // Gives all of it to `send`, in order, as frames, but for reads that were answered and are not asked again. Calls `pause` before the first question
-  // that is not answered, if that ends the segment. Whether there is one.
-  using Send = std::function<void(const std::vector<uint8_t>&)>;
-  struct Asked {
+  // How all of it is sent again, in order.
+  struct Replay {
     uint64_t answered;  // requests up to this one are
-    std::function<bool(uint64_t request)> again;
+    std::function<bool(uint64_t request)> again;  // whether a read that was answered is asked again
+    std::function<void(const std::vector<uint8_t>& frames)> send;
+    std::function<void()> pause;  // before the first question that is not answered, if that ends the segment
+    std::function<void(wire::Reader door)> met;  // a DOOR that was answered has been sent
+    std::function<void(wire::Writer& out, wire::Reader member)> renew;  // puts another MEMBER in the place of one; may wait
   };
-  bool replay(const Asked& asked, const Send& send, const std::function<void()>& pause) const;
+  // Whether there is a question that is not answered.
+  bool replay(const Replay& replay) const;
 
  private:
   struct Target {
@@ -91,8 +96,8 @@ class Journal {
   void set(std::optional<Stretch> now, std::optional<Stretch> next);
   // The stretch to which so many bytes are added, if there is room for them.
   Stretch* room_for(size_t bytes);
-  static void replay_upload(const Block& block, const Send& send);
-  static void replay_commands(const Block& block, const Asked& asked, const Send& send, const std::function<void()>& pause, bool& paused);
+  static void replay_upload(const Block& block, const Replay& replay);
+  static void replay_commands(const Block& block, const Replay& replay, bool& paused);
 
   std::optional<Stretch> now_;   // none: nothing that another worker could begin with
   std::optional<Stretch> next_;  // from an image on that was asked for; what comes is added here, if there is one

@@ -10,6 +10,7 @@
 
 #include "base/generator.h"
 #include "base/locations.h"
+#include "base/meetings.h"
 #include "forebay/wire.h"
 #include "replay/definitions.h"
 #include "replay/frames.h"
@@ -70,6 +71,8 @@ class CommandBuffer {
   }
   uint64_t upcoming_call() const { return calls_; }
   RandomCalls& random_calls() { return random_calls_; }
+  // Where the MEMBERs come from. Begun under the locks of receiver and sender as well; what it says is to be had without a lock.
+  Meetings& meetings() { return meetings_; }
 
   // Moves all commands to the end of `target`, and notes them in the journal. `cuts`: the command that follows them ends a segment.
   void take(std::vector<uint8_t>& target, Journal& journal, bool cuts = false);
@@ -105,6 +108,7 @@ class CommandBuffer {
   Tracer tracer_{frames_, device_};
   Definitions definitions_;
   RandomCalls random_calls_;
+  Meetings meetings_;
   uint64_t calls_ = 0;
   size_t since_question_ = 0;  // commands
   size_t since_taken_ = 0;     // commands, of those that are sent early

@@ -27,7 +27,7 @@ constexpr std::chrono::seconds kGreetingPatience(10);
 
 }  // namespace
 
-Welcome Handover::connect(const std::string& address, const std::string& ticket) {
+Welcome Handover::connect(const std::string& address, const std::string& ticket, std::optional<uint64_t> meeting) {
   TORCH_CHECK(ticket.size() == wire::kTicketBytes, "a ticket has ", wire::kTicketBytes, " bytes, not ", ticket.size());
   TORCH_CHECK(!stream_.session_.connected || stream_.session_.away, "the virtual device is connected already");
   const WithoutGil free;
@@ -35,11 +35,16 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket)
   const auto kept = c10::make_scope_exit([this] {  // what this worker answered counts once it has taken the session over
     if (stream_.session_.broken) stream_.receiver_.set_answered(answered_);
   });
+  {
+    const std::lock_guard recording(stream_.commands_.mutex());
+    stream_.commands_.meetings().begin(meeting);
+  }
   if (!stream_.session_.away) {
     stream_.sender_.clear();
     stream_.downloads_.clear();
     stream_.contents_.clear();
     stream_.shared_.unmap();
+    stream_.commands_.meetings().clear();
     stream_.journal_.begin(asks_for_libraries() ? 0 : stream_.journal_bytes_max_.load());  // which of them run is a matter of their times
     stream_.images_.begin_session();
     stream_.receiver_.begin(stream_.generation(), stream_.journal_.is_whole());
@@ -158,10 +163,55 @@ void Handover::give_up(const std::string& why) {
 }
 
 void Handover::replay() {
+  if (stream_.commands_.meetings().are_known()) keep_recorded();
   stream_.receiver_.set_answered(answered_);
-  const auto send = [this](const std::vector<uint8_t>& frames) { this->send(frames); };
-  const auto again = [this](uint64_t request) { return stream_.receiver_.answers().knows(request); };
-  if (!stream_.journal_.replay({answered_, again}, send, [this] { settle(); })) settle_recorded();
+  stream_.receiver_.begin_comparison();
+  Journal::Replay replay;
+  replay.answered = answered_;
+  replay.again = [this](uint64_t request) { return stream_.receiver_.answers().knows(request); };
+  replay.send = [this](const std::vector<uint8_t>& frames) { send(frames); };
+  replay.pause = [this] { settle(); };
+  replay.met = [this](wire::Reader door) { tell_door(door); };
+  replay.renew = [this](wire::Writer& out, wire::Reader member) { renew_member(out, member); };
+  if (!stream_.journal_.replay(replay)) settle_recorded();
+}
+
+// What was recorded may name dead workers of other members: it is sent from the journal too.
+void Handover::keep_recorded() {
+  {
+    const std::lock_guard lock(stream_.commands_.mutex());
+    std::vector<uint8_t> recorded;
+    stream_.commands_.take(recorded, stream_.journal_);
+  }
+  if (!stream_.journal_.is_whole()) give_up("the worker is gone, and it was sent more than this process keeps");
+}
+
+// Process groups.
+
+std::shared_ptr<MeetingPlace> Handover::place_of(uint64_t group) {
+  auto place = stream_.commands_.meetings().place_of(group);
+  TORCH_CHECK(place != nullptr, "process group ", group, " is not known");
+  return place;
+}
+
+void Handover::tell_door(wire::Reader door) {
+  const uint64_t request = door.varint(), group = door.varint();
+  std::optional<Door> opened;
+  stream_.receiver_.receive(request, [&](Reply reply, wire::Reader& body) {
+    if (reply == Reply::kDoor) opened = read_door(body);
+  });
+  stream_.receiver_.set_answered(answered_);
+  if (!opened) give_up("the worker is gone, and the next one opens no door for the process group");
+  place_of(group)->tell(stream_.commands_.meetings().number(), *opened);
+}
+
+void Handover::renew_member(wire::Writer& out, wire::Reader member) {
+  const uint64_t group = member.varint(), number = member.varint();
+  const auto pause = [this] {
+    stream_.connection_.check_alive();
+    check_signals();
+  };
+  put_member(out, group, number, place_of(group)->told_by(stream_.commands_.meetings().number(), number, pause));
 }
 
 void Handover::settle() {

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +20,8 @@ class Handover {
   // `tell` is called when the connection to the worker broke and it has not been reached for a while.
   void tell_cuts(std::function<void()> tell) { stream_.connection_.link().set_teller(std::move(tell)); }
   // Goes to a worker, with a session that begins, or with one that has left another worker. Throws.
-  Welcome connect(const std::string& address, const std::string& ticket);
+  // `meeting`: as of Meetings::begin.
+  Welcome connect(const std::string& address, const std::string& ticket, std::optional<uint64_t> meeting);
 
   // Moving. Everything recorded before goes to the old worker, everything after waits for the new one, in templates and traces that begin again;
   // numbers of storages, generators and the numbers of calls stay.
@@ -42,8 +45,13 @@ class Handover {
   // The worker cannot do it again: the session is lost. Throws.
   [[noreturn]] void give_up(const std::string& why);
   void end_stream(uint64_t request);
+  void keep_recorded();
   void settle();
   void settle_recorded();
+  // Tells the others where the new worker's door is, in place of the dead one's; and learns where theirs are.
+  void tell_door(wire::Reader door);
+  void renew_member(wire::Writer& out, wire::Reader member);
+  std::shared_ptr<MeetingPlace> place_of(uint64_t group);
   void send(const std::vector<uint8_t>& frames);
 
   CommandStream& stream_;

@@ -72,7 +72,7 @@ bool Receiver::receive_one(uint64_t request, const Take& take) {
   wire::Reader body = this->body();
   filled_ = 0;
   const auto reply = static_cast<Reply>(body.u8());
-  if (reply == Reply::kRefused) connection_.fail("the worker refused: " + body.string(wire::kMessageBytesMax));
+  if (reply == Reply::kRefused) refused(body);
   const uint64_t answered = body.varint();
   if (answered > request) connection_.fail("an answer to a question not asked");
   if (answered == request) {
@@ -98,6 +98,13 @@ bool Receiver::take_unasked(Reply reply, wire::Reader& body) {
     return false;
   }
   return true;
+}
+
+// Ends the session here, or the connection alone if the session may go on at another worker.
+void Receiver::refused(wire::Reader& body) {
+  const std::string message = "the worker refused: " + body.string(wire::kMessageBytesMax);
+  if (!body.done() && body.u8() != 0) connection_.lose(message);
+  connection_.fail(message);
 }
 
 // An answer that no thread waits for, or that was given before, by another worker.
@@ -147,7 +154,7 @@ void Receiver::pass_over(uint64_t answered) {
   while (has_whole_frame()) {
     wire::Reader body = this->body();
     const auto reply = static_cast<Reply>(body.u8());
-    if (reply == Reply::kRefused) connection_.fail("the worker refused: " + body.string(wire::kMessageBytesMax));
+    if (reply == Reply::kRefused) refused(body);
     const uint64_t request = body.varint();
     if (request > answered) return;
     request != 0 ? take_other(request, reply, body) : static_cast<void>(take_unasked(reply, body));

@@ -41,6 +41,7 @@ class Receiver {
   uint64_t answered() const { return answered_; }
   void set_answered(uint64_t request) { answered_ = request; }
   const Answers& answers() const { return answers_; }
+  void begin_comparison() { answers_.begin_comparison(); }
   // Passes over what has come of answers to requests up to `answered`, without waiting.
   void pass_over(uint64_t answered);
 
@@ -61,6 +62,7 @@ class Receiver {
 
  private:
   void receive_frame();
+  [[noreturn]] void refused(wire::Reader& body);
   void take_other(uint64_t request, wire::Reply reply, wire::Reader& body);
   // What answers no request. False if it is nothing of the kind.
   bool take_unasked(wire::Reply reply, wire::Reader& body);

@@ -299,7 +299,7 @@ void CommandStream::ask(uint64_t generation, const std::function<uint64_t(uint64
   });
 }
 
-bool CommandStream::ask_aside(const std::function<bool(wire::Writer&, uint64_t)>& append, const Receiver::Take& take) {
+bool CommandStream::ask_aside(const std::function<bool(wire::Writer&, uint64_t)>& append, const Receiver::Take& take, AskedCommand::Kind kind) {
   const WithoutGil free;
   const WaitClock clock(counters_.waited_ns);
   auto receive_lock = lock_to_receive();
@@ -311,7 +311,7 @@ bool CommandStream::ask_aside(const std::function<bool(wire::Writer&, uint64_t)>
     auto& out = commands_.command();
     const size_t begin = commands_.place();
     if (!append(out, request)) return false;
-    commands_.note_question(begin, request, AskedCommand::Kind::kAside);
+    commands_.note_question(begin, request, kind);
     commands_.appended();
   }
   sender_.flush(Wait::kYes);
@@ -320,7 +320,8 @@ bool CommandStream::ask_aside(const std::function<bool(wire::Writer&, uint64_t)>
 }
 
 void CommandStream::ask_aside(Command command, const std::function<void(wire::Reader&)>& take, const std::function<void(wire::Writer&)>& append) {
-  if (command == Command::kDoor) journal_.give_up();  // what other members sent is with the worker alone
+  const bool opens_door = command == Command::kDoor;
+  if (opens_door && !commands_.meetings().are_known()) journal_.give_up();  // what other members sent is with the worker alone
   ask_aside(
       [&](wire::Writer& out, uint64_t request) {
         out.command(command);
@@ -331,7 +332,8 @@ void CommandStream::ask_aside(Command command, const std::function<void(wire::Re
       [&](Reply reply, wire::Reader& body) {
         check_answer(reply, body);
         take(body);
-      });
+      },
+      opens_door ? AskedCommand::Kind::kDoor : AskedCommand::Kind::kAside);
 }
 
 }  // namespace forebay

@@ -108,7 +108,8 @@ class CommandStream {
   // Asks by a command that needs no lease: `append` writes it behind the number of its request. `take` gets the answer.
   void ask_aside(wire::Command command, const std::function<void(wire::Reader&)>& take, const std::function<void(wire::Writer&)>& append = {});
   // As ask_aside, unless `append` returns false and has written nothing. `take` gets failures as well.
-  bool ask_aside(const std::function<bool(wire::Writer&, uint64_t request)>& append, const Receiver::Take& take);
+  bool ask_aside(const std::function<bool(wire::Writer&, uint64_t request)>& append, const Receiver::Take& take,
+                 AskedCommand::Kind kind = AskedCommand::Kind::kAside);
 
   const StreamCounters& counters() const { return counters_; }
 

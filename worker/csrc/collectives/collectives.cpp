@@ -57,6 +57,7 @@ void Collectives::open_door(wire::Reader& in) {
   const std::chrono::milliseconds patience(in.bounded(wire::kPatienceMsMax, "the patience of a process group"));
   if (rank >= size) throw wire::WireError("rank " + std::to_string(rank) + " of a process group of " + std::to_string(size));
   if (groups_.count(number) != 0) throw wire::WireError("process group " + std::to_string(number) + " exists already");
+  has_joined_ = true;
   try {
     if (groups_.size() >= wire::kGroupsMax) throw std::runtime_error("more than " + std::to_string(wire::kGroupsMax) + " process groups; destroy_process_group() ends one");
     Group group{std::make_unique<ProcessGroup>(host_, rank, size, patience), nullptr};

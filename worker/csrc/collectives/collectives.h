@@ -33,6 +33,8 @@ class Collectives {
   void reduce(wire::Reader& in);
   void part(wire::Reader& in);
 
+  // Whether the session was ever a member of a process group. Its worker then keeps no images: the members' collectives are done again together.
+  bool has_joined() const { return has_joined_; }
   // The session leaves its process groups: the others' collectives fail, and say why.
   void end(const std::string& why);
 
@@ -46,6 +48,7 @@ class Collectives {
   // Carries a collective out as a call. Nothing is exchanged if something failed before: the other members hear why.
   void collect(wire::Collective what, uint64_t number, const std::vector<StorageRange>& ranges, const std::function<void(Transport&)>& carry_out);
 
+  bool has_joined_ = false;
   GroupHost& host_;
   const Device& device_;
   Storages& storages_;

@@ -116,6 +116,12 @@ void ProcessGroup::give_up(const std::string& why, bool names_rank) {
 
 void ProcessGroup::lose(size_t member, const std::string& why) { give_up("rank " + std::to_string(member) + " of the process group " + why, true); }
 
+void ProcessGroup::miss(size_t member, const std::string& why) {
+  const auto until = Clock::now() + host_.word_patience();
+  for (std::vector<pollfd> nothing; Clock::now() < until;) host_.wait_for(nothing, until);
+  lose(member, why);
+}
+
 void ProcessGroup::end(const std::string& why, bool names_rank) noexcept {
   if (!ended_.empty()) return;
   ended_ = why.substr(0, kSentenceBytesMax);
@@ -153,9 +159,9 @@ void ProcessGroup::begin(size_t number) {
     tune(member.socket.get());
     member.meeting = Meeting::kListening;
   } catch (const std::system_error& error) {
-    if (error.code().value() != EAGAIN) lose(number, "cannot be reached");
+    if (error.code().value() != EAGAIN) miss(number, "cannot be reached");
   } catch (const std::invalid_argument&) {
-    lose(number, "cannot be reached");
+    miss(number, "cannot be reached");
   }
 }
 
@@ -164,7 +170,7 @@ bool ProcessGroup::hear_exactly(size_t number, size_t bytes) {
   std::array<uint8_t, 64> buffer;
   const auto got = ::recv(member.socket.get(), buffer.data(), bytes - member.heard.size(), MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOTCONN)) return false;
-  if (got <= 0) lose(number, "cannot be reached");
+  if (got <= 0) miss(number, "cannot be reached");
   member.heard.insert(member.heard.end(), buffer.data(), buffer.data() + got);
   return member.heard.size() == bytes;
 }
@@ -174,7 +180,7 @@ void ProcessGroup::hear_banner(size_t number) {
   const auto banner = Door::banner();
   if (!hear_exactly(number, banner.size())) return;
   Member& member = members_[number];
-  if (member.heard != banner) lose(number, "cannot be reached");
+  if (member.heard != banner) miss(number, "cannot be reached");
   member.heard.clear();
   wire::Writer greeting;
   greeting.command(wire::Command::kMeet);
@@ -183,7 +189,7 @@ void ProcessGroup::hear_banner(size_t number) {
   greeting.raw(member.ticket.data(), member.ticket.size());
   greeting.string(TORCH_VERSION);
   greeting.varint(rank_);
-  if (!said(member.socket.get(), framed(greeting))) lose(number, "cannot be reached");
+  if (!said(member.socket.get(), framed(greeting))) miss(number, "cannot be reached");
   member.meeting = Meeting::kGreeted;
 }
 
@@ -203,7 +209,7 @@ void ProcessGroup::greet(size_t number) {
   wire::Writer answer;
   answer.reply(wire::Reply::kMet);
   answer.raw(member.ticket.data(), member.ticket.size());
-  if (!said(member.socket.get(), framed(answer))) lose(number, "is gone");
+  if (!said(member.socket.get(), framed(answer))) miss(number, "is gone");
   member.meeting = Meeting::kMet;
 }
 
@@ -386,7 +392,7 @@ bool ProcessGroup::receive_some(size_t number) {
     if (room > 0) {
       const auto got = ::recv(member.socket.get(), target, room, MSG_DONTWAIT);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return moved;
-      if (got <= 0) lose(number, "is gone: its process ended, or lost its device");
+      if (got <= 0) miss(number, "is gone: its process ended, or lost its device");
       next.done += static_cast<size_t>(got);
       moved = true;
       if (in_head && next.done == head) check_header(number);
@@ -413,7 +419,7 @@ void ProcessGroup::hear_end(size_t number) {
   const auto got = ::recv(member.socket.get(), member.header.data(), member.header.size(), MSG_DONTWAIT);
   const Header told = Header::of(member.header);
   if (got == static_cast<ssize_t>(member.header.size()) && told.magic == wire::kMagic && told.what == kEnds) end_as(number, told);
-  lose(number, "is gone: its process ended, or lost its device");
+  miss(number, "is gone: its process ended, or lost its device");
 }
 
 void ProcessGroup::end_as(size_t number, const Header& told) {

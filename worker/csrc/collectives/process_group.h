@@ -30,6 +30,11 @@ class GroupHost {
   virtual void wait_for(std::vector<pollfd>& polled, Clock::time_point until) = 0;
   // Returns under a lease, which may have ended during such a wait.
   virtual void wait_for_lease() = 0;
+  // How long the pool is given to end this worker once another member's is gone: it does so where all go on at other workers.
+  Clock::duration word_patience() const { return word_patience_; }
+
+ protected:
+  Clock::duration word_patience_{};
 };
 
 // A member is gone, does not come, or does something else: the group is over.
@@ -96,6 +101,8 @@ class ProcessGroup {
 
   [[noreturn]] void give_up(const std::string& why, bool names_rank);
   [[noreturn]] void lose(size_t member, const std::string& why);
+  // As lose, of a member whose worker may have died.
+  [[noreturn]] void miss(size_t member, const std::string& why);
   // Waits until these members are met.
   void meet(const std::vector<size_t>& members);
   bool is_met(size_t number);

@@ -32,7 +32,7 @@ int64_t chunk(int64_t bytes) { return std::min<int64_t>(bytes, wire::kChunkBytes
 }  // namespace
 
 void Rank::lose(const std::string& why) const {
-  throw RankLost("device " + std::to_string(number_ + 1) + " of this session " + why + "; the session's tensors are lost");
+  throw RankLost("device " + std::to_string(number_ + 1) + " of this session " + why);
 }
 
 void Rank::wait(int socket, short events) const {

@@ -15,6 +15,7 @@ void Images::keep(wire::Reader& frame) {
   const auto since = Clock::now();
   int64_t bytes = 0;
   std::string why = folder_.is_set() ? session_.image().refusal() : "this worker keeps none";
+  if (session_.collectives().has_joined()) why = "its session is in a process group";
   try {
     if (why.empty()) bytes = folder_.write(number, base, session_.storages().used_bytes(), [this](const SendImage& send) { session_.send_image(send); });
   } catch (const std::exception& error) {

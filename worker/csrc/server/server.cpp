@@ -84,9 +84,11 @@ Server::~Server() {
 
 // The thread.
 
-void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source, ImageFolder images) {
+void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source, ImageFolder images,
+                    double word_seconds) {
   lease_.release_after(seconds(idle_release_seconds));
   images_.keep_in(std::move(images));
+  word_patience_ = seconds(word_seconds);
   start([this, ticket, limit_bytes, source = std::move(source)] {
     join_others();
     session_.set_limit(limit_bytes);
@@ -151,7 +153,7 @@ void Server::serve(const Ticket& ticket) {
     admit(ticket);
     converse();
   } catch (const RankLost& error) {
-    refuse(error.what());
+    refuse(error.what(), true);
     throw;
   } catch (const wire::WireError& error) {
     session_.collectives().end(std::string("its session ended: ") + error.what());
@@ -306,13 +308,14 @@ void Server::upload_directly() {
   lease_.count_command();
 }
 
-void Server::refuse(const std::string& reason) {
+void Server::refuse(const std::string& reason, bool goes_on) {
   resumption_.end();
   const std::string sentence = told_text(reason, wire::kMessageBytesMax);
   mailbox_.report({Event::Kind::kRefused, 0, 0, 0, sentence});
   wire::Writer head;
   head.reply(wire::Reply::kRefused);
   head.string(sentence);
+  if (goes_on) head.u8(1);
   try {
     connection_.send(head, nullptr, 0);
     ::shutdown(connection_.socket(), SHUT_WR);

@@ -70,8 +70,9 @@ class Server final : private GroupHost {
   void compile(double due_seconds);
   // Kernels of programs are taken.
   void take_kernels(KernelHost host) { session_.kernels().accept_by(std::move(host)); }
-  // Starts the thread; once.
-  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source, ImageFolder images);
+  // Starts the thread; once. `word_seconds`: so long a pool is given to end this worker once that of another member of a process group is gone.
+  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source, ImageFolder images,
+              double word_seconds);
   // In its place: fetches a session's image off the device, no faster than so, and holds it for another worker.
   void carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second);
 
@@ -106,7 +107,8 @@ class Server final : private GroupHost {
   bool can_upload_directly() const;
   // Receives a WRITE's payload where it belongs. If that cannot be, the frame is left to be read as any other.
   void upload_directly();
-  void refuse(const std::string& reason);
+  // Ends the connection with a sentence. `goes_on`: another worker could be sent what this one was sent.
+  void refuse(const std::string& reason, bool goes_on = false);
   // Closing a socket while something unread lies in it could take back what was sent last.
   void linger();
   void hand_over_offers();
