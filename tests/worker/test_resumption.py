@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
@@ -111,6 +112,7 @@ def test_a_client_that_is_back_goes_on_where_it_was(peer: Peer) -> None:
 
 def test_answers_that_came_while_the_client_was_away_are_kept(peer: Peer) -> None:
     peer.send(peer.frame_of(stream.Sync(1), stream.Sync(2)))
+    select.select([peer.socket], [], [], 30)
     peer.socket.close()
     assert peer.resume() == Resumed(peer.sent)
     assert [peer.reply().request, peer.reply().request] == [1, 2]  # type: ignore[union-attr]
