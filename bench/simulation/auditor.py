@@ -428,6 +428,8 @@ class Auditor:
                 process.parking, process.told_to_park_ns = True, self.now_ns
             case wire.End():
                 process.heard = False
+                if process.away:
+                    self.parked.let_go(process.name)
                 self._goes_back(process)
 
     def _opened(self, process: Process, message: wire.Open) -> None:

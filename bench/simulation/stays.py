@@ -79,6 +79,10 @@ class StayBook:
             if session not in self.stays and stay.holder not in away:
                 self._open(stay)
 
+    def let_go(self, holder: str) -> None:
+        """The worker was ended while nobody could vouch for what it keeps: what was not metered is free."""
+        self.stays = {session: stay for session, stay in self.stays.items() if stay.holder != holder}
+
     def forget(self, sessions: Collection[str], fetched: Mapping[str, str], away: Collection[str]) -> None:
         """Of those who are gone, or whose tensors another worker has or fetches, what nobody could vouch for is free."""
         for session, stay in list(self.stays.items()):

@@ -109,7 +109,10 @@ class WorkerReturns:
         self._close_unknown(worker)
         self._resume_parking(worker, session, message)
         if message.left is not None:
+            before = session.left
             self._moving.left(worker, message.left)
+            if before and not message.assigned:  # it carried the tensors here, and no client was ever at it
+                session.left = before
         elif message.client_gone:
             self._ending.end(session, "released", Cause("connection_ended"))
         elif message.starved:
