@@ -176,7 +176,7 @@ def leave(device: int = 0) -> bool:
     next :func:`connect`, which goes on with the same tensors. False where there is no worker to leave."""
 
 def set_journal(bytes_max: int, image_seconds: float, device: int = 0) -> None:
-    """From the next session on the device keeps what it sends to its worker, up to so many bytes of its process's memory; 0: nothing. It has
+    """From the next session on the device keeps what it sends to its worker, up to so many bytes of its memory; 0: nothing. It has
     its workers keep an image of its session each time it has worked for so long; 0: never. Another worker goes on from it."""
 
 def break_off(device: int = 0) -> bool:

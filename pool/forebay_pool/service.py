@@ -212,7 +212,7 @@ class Service:
             self.settings.python_of,
             socket_dir,
             ",".join(url.rstrip("/").replace("http", "ws", 1) + "/api/worker" for url in urls),
-            self._worker_environment(),
+            self.settings.inherited(self._environ),
             self.settings.resume_seconds and self.settings.outage_seconds,
             self.settings.worker_log_level,
             self._make_spill_dir(),
@@ -220,13 +220,6 @@ class Service:
             self.settings.user_kernels,
             plaintext=self.settings.plaintext,
         )
-
-    def _worker_environment(self) -> dict[str, str]:
-        """What workers inherit; those on this host trust whom the pool trusts."""
-        found = {name: self._environ[name] for name in self.settings.worker_environment if name in self._environ}
-        if self.settings.tls_authority is not None and self.settings.launcher == "local":
-            found["SSL_CERT_FILE"] = str(self.settings.tls_authority.absolute())
-        return found
 
     async def _on_this_host(self, kept: Snapshot) -> Launcher:
         self._socket_dir = self._make_socket_dir(kept)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -286,6 +286,13 @@ class Settings(ImageSettings, LinkSettings):
     shared_notebooks_per_user_max: Bound = Field(20, description="Most notebooks that a user shares at a time, of 8 MiB at most each.")
     embedded_idle_exit_seconds: Seconds = Field(600.0, description="An embedded pool without sessions exits after so long.")
     worker_log_level: LogLevel = Field("warning", description="The same for workers, whose log goes into the pool's.")
+
+    def inherited(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """What workers inherit of the pool's environment; those on this host trust whom the pool trusts."""
+        found = {name: environ[name] for name in self.worker_environment if name in environ}
+        if self.tls_authority is not None and self.launcher == "local":
+            found["SSL_CERT_FILE"] = str(self.tls_authority.absolute())
+        return found
 
     @property
     def database(self) -> str:

@@ -35,6 +35,7 @@ LOG = logging.getLogger("forebay.worker")
 TOKEN_VARIABLE = "FOREBAY_WORKER_TOKEN"  # noqa: S105 # the variable's name, not a token
 OTHERS_VARIABLE = "FOREBAY_OTHER_TICKETS"
 PLAINTEXT_VARIABLE = "FOREBAY_WORKER_PLAINTEXT"
+RECONNECT_VARIABLE = "FOREBAY_WORKER_RECONNECT_SECONDS"
 CLIENT_VARIABLE = "FOREBAY_URL"
 DEFAULT_DEVICE = "cpu:0"
 PR_SET_PDEATHSIG = 1
@@ -78,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
         "--resume-seconds", metavar="S", type=float, default=0.0, help="live on for so long without a pool (default: 0, end with the pool)"
     )
     back = "a client over TCP whose connection breaks is waited for so long (default: 0, not at all)"
-    result.add_argument("--reconnect-seconds", metavar="S", type=float, default=0.0, help=back)
+    result.add_argument("--reconnect-seconds", metavar="S", type=float, default=float(os.environ.get(RECONNECT_VARIABLE, "0")), help=back)
     result.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     return result
 

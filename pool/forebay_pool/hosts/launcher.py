@@ -73,8 +73,9 @@ class WorkerCommand:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What workers on Ray's nodes are told by variables, since workers of the release before take no more options."""
-        return {"FOREBAY_WORKER_PLAINTEXT": "1"} if self.plaintext else {}
+        """What workers are told by variables, since those of the release before, on Ray's nodes, take no more options."""
+        waits = {"FOREBAY_WORKER_RECONNECT_SECONDS": str(self.reconnect_seconds)} if self.socket_dir is None else {}
+        return waits | ({"FOREBAY_WORKER_PLAINTEXT": "1"} if self.plaintext else {})
 
     def of(self, worker: str, devices: Sequence[Device], host: str = "127.0.0.1") -> list[str]:
         """``host`` is the address that the node of the worker and its devices is reached at."""
@@ -83,11 +84,9 @@ class WorkerCommand:
             *(str(self.python_of(devices[0].kind)), "-m", "forebay_worker", "--pool", self.pool_urls),
             *("--worker", worker, *(option for device in devices for option in ("--device", device.local))),
             *(*listen, "--log-level", self.log_level, "--resume-seconds", str(self.resume_seconds)),
-            *(("--reconnect-seconds", str(self.reconnect_seconds)) if self.reconnect_seconds and self.socket_dir is None else ()),
             *(() if self.spill_dir is None else ("--spill-dir", str(self.spill_dir))),
             *(("--kernels",) if self.user_kernels else ()),
         ]
-
 
     def of_another(self, device: Device, host: str) -> list[str]:
         """The process of a device on another node than its worker's, which connects to it; its ticket is in its environment."""
@@ -166,7 +165,7 @@ class LocalLauncher:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**self._command.environ, "FOREBAY_WORKER_TOKEN": token},
+            env={**self._command.environ, **self._command.variables, "FOREBAY_WORKER_TOKEN": token},
             process_group=0,
             preexec_fn=None if self._command.resume_seconds else _die_with(os.getpid()),
         )
