@@ -20,6 +20,7 @@ from forebay_service.errors import SettingsError
 from forebay_service.identity import COMPUTE, OPERATE, Identity, TokenAuthenticator
 
 from forebay_pool.hosts import discovery
+from forebay_pool.hosts.image_folders import is_own
 from forebay_pool.model.catalogue import name_of
 from forebay_pool.model.types import Equivalent, Flavor, Kind
 from forebay_pool.service import Service
@@ -106,21 +107,20 @@ async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) ->
         flavors = _flavors_for(found, settings.flavors_file)
     libraries = settings.libraries_dir or cache_folder(environ) / "libraries"
     fixed = {"billing_url": None, "resume_seconds": 0.0, "user_kernels": True, "peers_share": 1.0}
-    folders = {"image_dirs": {"process": _image_folder()}, "libraries_dir": libraries}
+    folders = {"image_dirs": _image_folders(), "libraries_dir": libraries}
     own = settings.model_copy(update=fixed | folders | {"devices": devices})
     return Service(own, authenticator(token), environ, flavors)
 
 
-def _image_folder() -> Path:
-    """Images of this process's sessions; those of processes that are gone are removed."""
-    parent = Path(f"/dev/shm/forebay-{os.getuid()}")  # noqa: S108 - checked to be this user's own
-    parent.mkdir(mode=0o700, exist_ok=True)
-    if parent.is_symlink() or parent.stat().st_uid != os.getuid():
-        raise SettingsError(f"{parent} belongs to somebody else")
+def _image_folders() -> dict[str, Path]:
+    """Where images of this process's sessions are; those of processes that are gone are removed."""
+    parent = Path(f"/dev/shm/forebay-{os.getuid()}")  # noqa: S108 - used if it is this user's own
+    if not is_own(parent):
+        return {}
     for folder in parent.iterdir():
         if folder.name.isdigit() and not psutil.pid_exists(int(folder.name)):
             shutil.rmtree(folder, ignore_errors=True)
-    return parent / str(os.getpid())
+    return {"process": parent / str(os.getpid())}
 
 
 async def found_devices(settings: Settings, environ: Mapping[str, str]) -> tuple[DeviceGroup, ...]:

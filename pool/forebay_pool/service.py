@@ -35,7 +35,7 @@ from forebay_pool.billing.heartbeats import Heartbeats
 from forebay_pool.billing.job_notices import JobNotices
 from forebay_pool.billing.outbox import Outbox
 from forebay_pool.errors import BillingUnavailable, StoreUnavailable
-from forebay_pool.hosts.image_folders import ImageFolders
+from forebay_pool.hosts.image_folders import ImageFolders, is_own
 from forebay_pool.hosts.launcher import Launcher, LocalLauncher, WorkerCommand
 from forebay_pool.hosts.library_folders import LibraryFolders, keyed
 from forebay_pool.hosts.probes import Probe, probes_of
@@ -270,7 +270,13 @@ class Service:
         policies = self.settings.image_policies
         used = {policies.default, *policies.of_flavors.values()}
         folders = {policy: folder for policy, folder in self.settings.image_dirs.items() if policy in used}
-        made: dict[ImagePolicy, Path] = {policy: self._make_workers_folder("image_dirs", folder) for policy, folder in folders.items()}
+        made: dict[ImagePolicy, Path] = {}
+        for policy, folder in folders.items():
+            if is_own(folder):
+                made[policy] = self._make_workers_folder("image_dirs", folder)
+            else:
+                why = "image_dirs %s cannot be made, or belongs to somebody else: no images are kept there"
+                log.warning(why, folder, extra={"action": "images_off"})
         return ImageFolders(made, policies, self.settings.database)
 
     def _make_workers_folder(self, setting: str, folder: Path) -> Path:

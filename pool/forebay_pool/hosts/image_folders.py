@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import shutil
 import threading
 from collections.abc import Collection, Mapping
@@ -46,6 +48,14 @@ class ImageFolders:
 
     def _name(self, secret: bytes) -> str:
         return f"{self._own}-{blake2b(b'images', key=secret, digest_size=16).hexdigest()}"
+
+
+def is_own(parent: Path) -> bool:
+    """Makes it, if it is not there. False if it cannot be made, or is somebody else's, who could put other images there."""
+    with contextlib.suppress(OSError):
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return not parent.is_symlink() and parent.stat().st_uid == os.getuid()
+    return False
 
 
 def _remove(folders: Collection[Path]) -> None:
