@@ -122,6 +122,7 @@ class Auditor:
                 self.losses.forget(event.session)
             case SessionAway() if event.session in self.guests:
                 self.guests[event.session].asks = None
+                self.losses.of(event.session).tries = 0  # what it waited for is asked for anew
             case WorkerSaid() if event.worker in self.processes:
                 self._worker_said(self.processes[event.worker], event.message)
             case WorkerAway() if event.worker in self.processes:
@@ -165,7 +166,7 @@ class Auditor:
             case wire.Arrived() if self.losses.arrives(session, message.epoch):
                 self._end_replay(session)
             case wire.Cancel() if guest.asks == message.request:
-                guest.asks = None
+                guest.asks, self.losses.of(session).tries = None, 0
 
     def _end_replay(self, session: str) -> None:
         """From here on its lease is billed."""
@@ -245,7 +246,8 @@ class Auditor:
         if message.left is not None:
             process.memory_bytes, process.parked_bytes, process.left = 0, message.left.bytes, True
             self.losses.moves(process.session or "")
-            self.moved[process.session or ""] = process.name
+            if message.assigned or process.session not in self.moved:  # else it carried the tensors, and no client was ever at it
+                self.moved[process.session or ""] = process.name
         guest = self.guests.get(message.session or "")
         if guest is not None and (message.epoch is not None or message.ended is not None):
             self._adopted(guest, process.name)
@@ -283,10 +285,13 @@ class Auditor:
             else:
                 self._forget_pieces(lease, written[name].segment - 1)
                 self._demand(lease.metered_ns == written[name].metered_ns, "a lease goes on from where it was not metered to", name)
+                lease.opened_ns, lease.opened_unix_ns = written[name].opened_ns, written[name].opened_unix_ns
                 lease.confirmed_ns = lease.opened_ns + written[name].confirmed_ns
                 self._demand(lease.confirmed_ns <= self.now_ns, "a lease is confirmed ahead of time", name)
         self._keep_known(kept)
         self.losses.pool_died(kept)
+        for lease in self.leases.values():
+            lease.replays = self.losses.of(lease.session).undone
         homes = {name: guest.home for name, guest in self.guests.items()}
         self.parked.pool_died(kept, homes)
 
