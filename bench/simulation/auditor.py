@@ -214,7 +214,7 @@ class Auditor:
         """It has what another kept, unless the session went elsewhere meanwhile."""
         guest = self.guests.get(process.session or "")
         home = None if guest is None else self.processes.get(guest.home or "")
-        if guest is not None and home is not None and home.left:
+        if guest is not None and home is not None and home.left and home is not process:
             process.opened, process.left, process.parked_bytes = True, True, count_bytes
             home.left = home.fetches = False
             home.parked_bytes, guest.home = 0, process.name
