@@ -375,12 +375,6 @@ class MetersInOnePiece(Leases):
         self._limits = limits
 
 
-class BillsReplays(Leases):
-    def close(self, lease: Lease, reason: CloseReason, until_ns: int) -> None:
-        lease.replays = False
-        super().close(lease, reason, until_ns)
-
-
 class NeverBillsAfterADeath(Leases):
     def start_clock(self, lease: Lease) -> None: ...
 
@@ -393,11 +387,6 @@ class LosesWhomItCouldKeep(Failing):
 class ReplaysAnyAmount(Failing):
     def _has_short_replay(self, session: Session) -> bool:
         return session.replays and not session.left
-
-
-class ForgetsHowManyDied(Failing):
-    def _go_on(self, session: Session, lease: Lease | None, loss: Loss, attempts: int) -> None:
-        super()._go_on(session, lease, loss, 0)
 
 
 class DoesNotSayWhatDied(Failing):
@@ -419,11 +408,9 @@ class ForgetsReplaysOverARestart(Restoring):
 
 
 MUTANTS: list[type] = [
-    BillsReplays,
     NeverBillsAfterADeath,
     LosesWhomItCouldKeep,
     ReplaysAnyAmount,
-    ForgetsHowManyDied,
     DoesNotSayWhatDied,
     ForgetsLossesOfTheAbsent,
     ForgetsReplaysOverARestart,
