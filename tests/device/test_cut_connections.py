@@ -79,11 +79,11 @@ def wait_for(met: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("name", "cuts", "pause"), [("steps", 30, (0.01, 0.1)), ("bulk", 7, (0.02, 0.4))])
+@pytest.mark.parametrize(("name", "cuts", "pause"), [("steps", 15, (0.01, 0.1)), ("bulk", 5, (0.02, 0.4))])
 def test_a_program_whose_connection_is_cut_computes_what_one_computes_that_is_left_alone(
     tmp_path: Path, name: str, cuts: int, pause: tuple[float, float], full_sweep: bool
 ) -> None:
-    cuts = cuts * 9 if full_sweep else cuts
+    cuts = cuts * 20 if full_sweep else cuts
     with served(tmp_path) as cut:
         program = cut.program(name)
         wait_for(lambda: cut.proxy.passages > 0 or program.poll() is not None)

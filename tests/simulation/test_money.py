@@ -59,7 +59,7 @@ LEAST = {
 """So often SEEDS together come where they are to come; FEW_SEEDS, half as often for each seed."""
 POINTS = 8
 """So many seeds pass every point at which anything may die."""
-LATE = 27
+LATE = 8
 """In this one an hour comes late."""
 
 
