@@ -11,13 +11,22 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from forebay_wire.decoding import MESSAGE_BYTES_MAX as MESSAGE_BYTES_MAX
 from forebay_wire.decoding import MessageError as MessageError
 from forebay_wire.decoding import decode
-from forebay_wire.sentences import ENGLISH, sentence
-from forebay_wire.texts import MendedLabel, MendedLine, MendedName, Name
+from forebay_wire.message_parts import MEMBERS_MAX as MEMBERS_MAX
+from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Count, Hex256, Priority, Seconds, Text, Ticket
+from forebay_wire.message_parts import Cause as Cause
+from forebay_wire.message_parts import DeviceModel as DeviceModel
+from forebay_wire.message_parts import Flavor as Flavor
+from forebay_wire.message_parts import GroupMember as GroupMember
+from forebay_wire.message_parts import Message as Message
+from forebay_wire.message_parts import Span as Span
+from forebay_wire.message_parts import WaitCode as WaitCode
+from forebay_wire.sentences import ENGLISH
+from forebay_wire.texts import MendedLabel, Name
 
 PROTOCOL = 2
 """Version of both links. A pool refuses a peer with a later one, or one before :data:`PROTOCOL_OLDEST`, with one sentence naming both.
@@ -38,54 +47,6 @@ GROUP_HEADER = "Forebay-Group"
 """Of the same request: which one of a torchrun's processes this is, as the JSON of :class:`GroupMember`. Older pools do not look."""
 REPLAYS_HEADER = "Forebay-Replays"
 """Of the same request, with the value 1: the client keeps what it sends to a worker, and can send it to another (:class:`WorkerLost`)."""
-MEMBERS_MAX = 1024
-"""Processes of a group."""
-PATH_CHARACTERS_MAX = 4096
-
-Text = Annotated[str, Field(max_length=2048)]
-Count = Annotated[int, Field(ge=0, lt=2**63)]
-Seconds = Annotated[float, Field(ge=0)]
-Hex256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Ticket = Hex256
-Priority = Annotated[int, Field(ge=-99, le=99)]
-WaitCode = Literal["quota", "shortage", "fragmentation", "budget", "draining", "starting", "restoring", "store"]
-"""Why a request waits. ``shortage``: what could serve it is held. ``fragmentation``: enough is free, but not together, or not where the
-session's tensors are. ``draining``: what it needs is being given back. ``starting``, ``restoring``: its lease is being opened."""
-
-
-class Message(BaseModel):
-    """Base of all messages: immutable, and without unknown fields."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    def encode(self) -> str:
-        """The message as one line of JSON."""
-        return self.model_dump_json()
-
-
-class GroupMember(Message):
-    """One of the processes that one torchrun started: their leases are granted together. Groups are of one user's sessions alone."""
-
-    id: Hex256
-    """The same in all processes of the group, and in no others."""
-    rank: Annotated[int, Field(ge=0, lt=MEMBERS_MAX)]
-    size: Annotated[int, Field(ge=1, le=MEMBERS_MAX)]
-
-
-class Cause(Message):
-    """Why something is so, for whoever makes a sentence of it: a code of the catalogue, and what stands in its places."""
-
-    code: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,63}$")]
-    values: dict[str, Annotated[int, Field(gt=-(2**63), lt=2**63)] | Text] = {}
-    parts: tuple[Cause, ...] = ()
-    """Causes that stand in its sentence, such as what is wrong with the device that is closed."""
-
-    def said(self, language: str = ENGLISH) -> str | None:
-        """The sentence in one of the catalogue's languages; None for a cause that it does not know."""
-        parts = [part.said(language) for part in self.parts]
-        return sentence(self.code, self.values, [part for part in parts if part is not None], language) if None not in parts else None
-
-
 class Explained(Message):
     """Base of what the pool says with a reason: a cause for a client that knows the catalogue, and the cause's English for others."""
 
@@ -103,40 +64,6 @@ class Explained(Message):
         """The reason in one of the catalogue's languages; as it was sent where the cause is missing, or unknown."""
         sent: str = getattr(self, self.explanation)
         return (None if self.cause is None else self.cause.said(language)) or sent or (self.cause.code if self.cause is not None else "")
-
-
-class Span(Message):
-    """What device work is attributed to: one cell execution, or one whole process run."""
-
-    id: MendedName
-    kind: Literal["cell", "process"]
-    label: MendedLabel
-    """What the user recognises: the script's argv, or the notebook's path."""
-    cell: Count | None = None
-    """The cell's execution count; None for a process."""
-    cell_id: MendedName | None = None
-    """The front end's own id of the cell, the same however often it runs; None where it gives none."""
-    first_line: MendedLine | None = None
-    """How the cell's source begins; None where its user, or an operator, wants it kept nowhere."""
-
-
-class Flavor(Message):
-    """The size of a virtual device and what it costs."""
-
-    name: Name
-    memory_bytes: Count
-    price_nano_per_hour: Count | None = None
-    """None where nobody bills (the embedded pool)."""
-    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] | None = None
-
-
-class DeviceModel(Message):
-    """The make of the physical device behind a lease."""
-
-    kind: Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,31}$")]
-    """``cpu``, ``cuda``, ``hip``, ``null``, or the name of an out-of-tree back end of PyTorch."""
-    model: MendedName
-    """For example ``MI250``, or ``cpu-dev`` for a development device; a driver may call it anything."""
 
 
 # Session link, client to pool

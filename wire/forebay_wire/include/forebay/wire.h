@@ -90,8 +90,7 @@ enum class Command : uint8_t {
   kPart = 34,
   kMeet = 35,  // of another member's worker: comes first and alone at a process group's door
   kKernel = 36,
-  kLaunch = 37, kResume = 38,  // in place of HELLO, over another connection
-  kKeep = 42, kRestore = 43, kTraces = 44,  // images that outlive a worker
+  kLaunch = 37, kResume = 38, kKeep = 42, kRestore = 43, kTraces = 44,  // RESUME in place of HELLO; the others for images
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
@@ -133,8 +132,7 @@ enum class Reply : uint8_t {
   kDoor = 79,
   kMeeting = 80,  // at a process group's door: before a MEET, and in answer to it
   kMet = 81,
-  kLibraries = 82, kResumed = 83,  // before an IMAGE; answers RESUME
-  kKept = 85,  // of a KEEP
+  kLibraries = 82, kResumed = 83, kKept = 85,  // before an IMAGE; answers RESUME; answers KEEP
 };
 
 // What members of a process group carry out together.
