@@ -13,7 +13,6 @@ from test_torchrun import asked, pool, until
 
 PROGRAM = Path(__file__).with_name("killed_training.py")
 KILLS = 4
-"""Five programs; with several devices and in groups some more."""
 OFTEN = {"FOREBAY_IMAGE_SECONDS": "0.05"}
 SHORT_JOURNAL = {**OFTEN, "FOREBAY_JOURNAL_BYTES": "1500000"}
 """Of some seconds of a program: without an image it could not be done again."""
@@ -44,7 +43,7 @@ def test_a_training_whose_workers_are_killed_computes_what_one_computes_that_is_
         assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"]), seed
 
 
-@pytest.mark.parametrize("program", some("convolutions", "leftovers"))
+@pytest.mark.parametrize("program", some("convolutions"))
 def test_a_training_goes_on_from_images_however_long_it_has_run(run_python: Any, program: str, full_sweep: bool) -> None:
     journal = OFTEN if program == "large_upload" else SHORT_JOURNAL
     for seed in range(20 if full_sweep else 1):
@@ -54,6 +53,7 @@ def test_a_training_goes_on_from_images_however_long_it_has_run(run_python: Any,
         assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"]), seed
 
 
+@pytest.mark.full_sweep
 def test_a_worker_that_dies_in_the_middle_of_an_image_leaves_the_one_before(run_python: Any) -> None:
     killed, said = outcome(run_python, "large_upload", "3", "1", "0", "writing", **OFTEN)
     assert killed["kills"] == 3 and killed["images"] > 0, said
