@@ -166,15 +166,16 @@ def test_no_notebook_notices_what_dies(cloud: Any, notebooks: list[Notebook], py
 def booked(cloud: Any, prices: dict[str, int]) -> tuple[int, int]:
     """Of the pool's own books: how many segments of leases there are, and what they cost in 1e-18 units of the currency."""
     with sqlite3.connect(f"file:{cloud.state}/pool/pool.sqlite?mode=ro", uri=True) as books:
-        rows = books.execute("select duration_ns, flavor from lease_segments where tenant = ?", (TENANT,)).fetchall()
+        asked = "select duration_ns from lease_segments where tenant = ? and flavor = ?"
+        rows = books.execute(asked, (TENANT, FLAVOR)).fetchall()
     books.close()
-    return len(rows), round(sum(Fraction(duration * prices[flavor], 3600) for duration, flavor in rows))
+    return len(rows), round(Fraction(sum(duration for (duration,) in rows) * prices[FLAVOR], 3600))
 
 
 def billed(cloud: Any, token: str) -> tuple[int, int]:
     """Of billing's statement, the same."""
     month = datetime.now(UTC).strftime("%Y-%m")
     statement = cloud.service("billing/api/statement", token, tenant=TENANT, month=month).raise_for_status().json()
-    (total,) = statement["totals"]
-    whole, _, fraction = total["cost_exact"].partition(".")
-    return sum(line["leases"] for line in statement["lines"]), int(whole) * NANO**2 + int(fraction.ljust(18, "0"))
+    (line,) = [line for line in statement["lines"] if line["flavor"] == FLAVOR]
+    whole, _, fraction = line["cost_exact"].partition(".")
+    return line["leases"], int(whole) * NANO**2 + int(fraction.ljust(18, "0"))

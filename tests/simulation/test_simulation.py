@@ -58,7 +58,7 @@ FOUND = (
 AMNESIA_SEEDS = 60
 FEW_AMNESIA_SEEDS = 10
 """Without --full-sweep."""
-MUTANT_SEEDS = 120
+MUTANT_SEEDS = 300
 """A broken state machine must be caught within so many."""
 
 
@@ -386,7 +386,7 @@ class LosesWhomItCouldKeep(Failing):
 
 class ReplaysAnyAmount(Failing):
     def _has_short_replay(self, session: Session) -> bool:
-        return session.replays and not session.left
+        return session.replay.possible
 
 
 class DoesNotSayWhatDied(Failing):
@@ -398,7 +398,7 @@ class DoesNotSayWhatDied(Failing):
 
 class ForgetsLossesOfTheAbsent(ClientReturns):
     def resume_session(self, session: Session, message: wire.ResumeSession) -> None:
-        session.loss = None
+        session.replay.loss = None
         super().resume_session(session, message)
 
 
