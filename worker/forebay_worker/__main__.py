@@ -78,8 +78,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument(
         "--resume-seconds", metavar="S", type=float, default=0.0, help="live on for so long without a pool (default: 0, end with the pool)"
     )
-    back = "a client over TCP whose connection breaks is waited for so long (default: 0, not at all)"
-    result.add_argument("--reconnect-seconds", metavar="S", type=float, default=float(os.environ.get(RECONNECT_VARIABLE, "0")), help=back)
+    back = f"a client over TCP whose connection breaks is waited for so long (default: {RECONNECT_VARIABLE}, else 0, not at all)"
+    result.add_argument("--reconnect-seconds", metavar="S", type=float, default=os.environ.get(RECONNECT_VARIABLE, "0"), help=back)
     result.add_argument("--log-level", choices=["debug", "info", "warning", "error"], default="info")
     return result
 
