@@ -58,7 +58,7 @@ FOUND = (
 AMNESIA_SEEDS = 60
 FEW_AMNESIA_SEEDS = 10
 """Without --full-sweep."""
-MUTANT_SEEDS = 300
+MUTANT_SEEDS = 120
 """A broken state machine must be caught within so many."""
 
 
