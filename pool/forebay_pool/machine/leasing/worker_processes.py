@@ -48,22 +48,22 @@ class WorkerProcesses:
 
     def launch(self, devices: tuple[Device, ...]) -> None:
         """Starts a worker on the devices."""
+        self._start(devices, None)
+
+    def launch_carrier(self, session: Session, seat: Seat) -> None:
+        """Starts a worker on the device that fetches the session's tensors and serves no session."""
+        worker = self._start((seat.device,), session)
+        self._step.note("session_carried", session=session.id, tenant=session.tenant, worker=worker.id, device=seat.device.id)
+
+    def _start(self, devices: tuple[Device, ...], carries: Session | None) -> Worker:
         self._launches += 1
-        worker = Worker(id=f"{self._name}-w{self._launches}", devices=devices, started_ns=self._step.now_ns)
+        worker = Worker(f"{self._name}-w{self._launches}", devices, started_ns=self._step.now_ns, carries=carries)
         worker.deadline_ns = self._step.now_ns + int(self._limits.worker_start_seconds * SECOND)
         self._fleet.add(worker)
         self._step.out.append(Launch(worker.id, devices))
         if not self.has_room:  # no device is reserved any more for requests that need another worker
             self._worklist.review(self._fleet.makes, gone=True)
-
-    def launch_carrier(self, session: Session, seat: Seat) -> None:
-        """Starts a worker on the device that fetches the session's tensors and serves no session."""
-        self._launches += 1
-        worker = Worker(f"{self._name}-w{self._launches}", (seat.device,), started_ns=self._step.now_ns, carries=session)
-        worker.deadline_ns = self._step.now_ns + int(self._limits.worker_start_seconds * SECOND)
-        self._fleet.add(worker)
-        self._step.out.append(Launch(worker.id, worker.devices))
-        self._step.note("session_carried", session=session.id, tenant=session.tenant, worker=worker.id, device=seat.device.id)
+        return worker
 
     def dismiss(self, worker: Worker, drains_milli: int) -> None:
         """Tells the worker to exit. It is killed if it has not exited after its grace period."""
