@@ -100,6 +100,18 @@ def test_a_lease_of_another_host_goes_on_by_unix_time_and_never_from_the_future(
     assert moved.opened_ns == 9_940 * SECOND
 
 
+def test_what_was_confirmed_before_a_lease_counts_from_another_start_is_not_written_of_it() -> None:
+    first, restarted = kept_of(), kept_of(opened_ns=110 * SECOND, confirmed_ns=0)
+    batch = Batch(confirmed_ns={"s.1": 9 * SECOND})
+    batch.keep_lease(restarted)
+    assert (batch.leases, batch.confirmed_ns) == ({"s.1": restarted}, {})
+    failed = Batch(leases={"s.1": first}, confirmed_ns={"s.1": 9 * SECOND, "s.2": 1})
+    failed.older_than(batch)
+    assert (batch.leases, batch.confirmed_ns) == ({"s.1": restarted}, {"s.2": 1})
+    failed.older_than(later := Batch(confirmed_ns={"s.1": 10 * SECOND}))
+    assert (later.leases, later.confirmed_ns) == ({"s.1": first}, {"s.1": 10 * SECOND, "s.2": 1})
+
+
 # In virtual time: one world ends, another goes on with what it had kept
 
 

@@ -25,10 +25,16 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self.records or self.sessions or self.workers or self.leases or self.parkings or self.confirmed_ns)
 
+    def keep_lease(self, lease: LeaseSnapshot) -> None:
+        """What was confirmed before counts from another start, if the lease's clock starts here."""
+        self.leases[lease.id] = lease
+        self.confirmed_ns.pop(lease.id, None)
+
     def older_than(self, newer: Batch) -> None:
         """Takes back what a failed commit did not write, unless something newer was said meanwhile."""
+        older_ns = {lease: held_ns for lease, held_ns in self.confirmed_ns.items() if lease not in newer.leases}
         newer.sessions = self.sessions | newer.sessions
         newer.workers = self.workers | newer.workers
         newer.leases = self.leases | newer.leases
         newer.parkings = self.parkings | newer.parkings
-        newer.confirmed_ns = self.confirmed_ns | newer.confirmed_ns
+        newer.confirmed_ns = older_ns | newer.confirmed_ns

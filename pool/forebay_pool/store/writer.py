@@ -108,10 +108,10 @@ class Writer:
             self._standing.workers[name] = worker
 
     def keep_lease(self, lease: LeaseSnapshot) -> None:
-        """A lease opened; its record ends it."""
+        """A lease opened, or its clock started; its record ends it."""
         with self._wake:
             self._wake_for_first()
-            self._standing.leases[lease.id] = lease
+            self._standing.keep_lease(lease)
 
     def keep_parking(self, name: str, parking: ParkingSnapshot | None) -> None:
         """A session was parked; its last record ends it, or None."""
