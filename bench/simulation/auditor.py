@@ -30,14 +30,14 @@ from forebay_pool.model.events import (
     WorkerSaid,
     WorkerUnlinked,
 )
-from forebay_pool.model.instructions import Confirm, Instruction, Kill, Launch, Meter, MeterParked, Note, TellClient, TellWorker
+from forebay_pool.model.instructions import Confirm, Instruction, Keep, Kill, Launch, Meter, MeterParked, Note, TellClient, TellWorker
 from forebay_pool.model.node_events import DeviceSet, NodeDrain
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.snapshot import SessionSnapshot, Snapshot
-from forebay_pool.model.types import Device, Flavor, Price, UsageRecord
+from forebay_pool.model.types import Device, Flavor, Lease, Price, UsageRecord
 from forebay_wire import messages as wire
 
-from simulation.books import WHOLE_MILLI, ClosureBook, Guest, Held, LossBook, Process, QuotaBook, Use, cost, share_of
+from simulation.books import WHOLE_MILLI, Clock, ClosureBook, Guest, Held, LossBook, Process, QuotaBook, Use, cost, share_of
 from simulation.stays import Stay, StayBook
 
 
@@ -76,6 +76,8 @@ class Auditor:
     """Workers whose processes are gone; the pool may die before that is written."""
     tariff: Tariff = field(default_factory=Tariff)
     now_ns: int = 0
+    written_ns: int = 0
+    """What happened until then was written when the pool died last."""
     failed: set[str] = field(default_factory=set)
     """Workers that died in this step."""
     adopted: set[str] = field(default_factory=set)
@@ -101,8 +103,8 @@ class Auditor:
             self._ordered(event, instruction, instructions)
         self._check_answer(event, instructions)
         self._follow_parked(event)
-        self.losses.checked()
-        self._check_leases()
+        self.losses.checked(now_ns)
+        self._check_leases(event)
         self._check_devices()
         if isinstance(event, Tick):
             self._check_drains()
@@ -122,7 +124,6 @@ class Auditor:
                 self.losses.forget(event.session)
             case SessionAway() if event.session in self.guests:
                 self.guests[event.session].asks = None
-                self.losses.of(event.session).tries = 0  # what it waited for is asked for anew
             case WorkerSaid() if event.worker in self.processes:
                 self._worker_said(self.processes[event.worker], event.message)
             case WorkerAway() if event.worker in self.processes:
@@ -149,7 +150,6 @@ class Auditor:
                 self.tariff = event.tariff
             case Tick():
                 self.unix_offset_ns = event.unix_offset_ns
-                self._end_long_replays()
             case ShutDown():
                 self.guests.clear()
 
@@ -160,27 +160,23 @@ class Auditor:
             case wire.ResumeSession() if message.worker is None:
                 guest.first = None  # it never heard of it
             case wire.ResumeSession():
+                guest.first = guest.first if guest.first == message.worker else None
                 self._adopted(guest, message.worker)
                 if message.worker not in (guest.home, self.moved.get(session), self.losses.of(session).dead):
                     del self.guests[session]
             case wire.Arrived() if self.losses.arrives(session, message.epoch):
                 self._end_replay(session)
             case wire.Cancel() if guest.asks == message.request:
-                guest.asks, self.losses.of(session).tries = None, 0
+                guest.asks = None
 
     def _end_replay(self, session: str) -> None:
         """From here on its lease is billed."""
         for lease in self.leases.values():
             if lease.session == session and lease.replays:
-                lease.replays = False
-                lease.opened_ns = lease.confirmed_ns = self.now_ns
-                lease.opened_unix_ns = self.now_ns + self.unix_offset_ns
+                lease.starts_clock(Clock(self.now_ns, self.now_ns + self.unix_offset_ns, replays=False))
 
-    def _end_long_replays(self) -> None:
-        for lease in self.leases.values():
-            if lease.replays and self.losses.takes_too_long(lease.opened_ns, self.now_ns):
-                self.losses.of(lease.session).undone = False
-                self._end_replay(lease.session)
+    def _takes_too_long(self, lease: Held) -> bool:
+        return lease.replays and self.losses.takes_too_long(lease.opened_ns, self.now_ns)
 
     def _worker_said(self, process: Process, message: wire.FromWorker) -> None:
         """What a worker stopped, it has stopped, even if nobody listens any more."""
@@ -204,7 +200,7 @@ class Auditor:
             case wire.Heartbeat() if process.heard:
                 for lease in self.leases.values():
                     if lease.worker is process and lease.epoch == message.epoch:
-                        lease.confirmed_ns = self.now_ns
+                        lease.clock.confirmed_ns = self.now_ns
             case wire.ClientGone() if process.heard and process.session is not None and not process.left:
                 self.guests.pop(process.session, None)
             case wire.ResumeWorker():
@@ -260,7 +256,7 @@ class Auditor:
                 del self.guests[message.session or ""]
         for lease in self.leases.values():
             if lease.worker is process and lease.epoch == message.epoch and process.heard:
-                lease.confirmed_ns = self.now_ns
+                lease.clock.confirmed_ns = self.now_ns
 
     def _pool_died(self, kept: Snapshot) -> None:
         """Another pool knows what was written. What was metered and not written is open again; what was granted and not written is free."""
@@ -285,13 +281,14 @@ class Auditor:
             else:
                 self._forget_pieces(lease, written[name].segment - 1)
                 self._demand(lease.metered_ns == written[name].metered_ns, "a lease goes on from where it was not metered to", name)
-                lease.opened_ns, lease.opened_unix_ns = written[name].opened_ns, written[name].opened_unix_ns
-                lease.confirmed_ns = lease.opened_ns + written[name].confirmed_ns
-                self._demand(lease.confirmed_ns <= self.now_ns, "a lease is confirmed ahead of time", name)
+                lease.goes_back_to(self.written_ns)
+                began = (lease.opened_ns, lease.opened_unix_ns) == (written[name].opened_ns, written[name].opened_unix_ns)
+                self._demand(began, "a lease goes on that began at another time", name)
+                confirmed_ns = lease.opened_ns + written[name].confirmed_ns
+                self._demand(confirmed_ns <= lease.clock.confirmed_ns, "a lease was not confirmed for as long as is written", name)
+                lease.clock.confirmed_ns = confirmed_ns
         self._keep_known(kept)
-        self.losses.pool_died(kept)
-        for lease in self.leases.values():
-            lease.replays = self.losses.of(lease.session).undone
+        self.losses.pool_died(kept, self.written_ns)
         homes = {name: guest.home for name, guest in self.guests.items()}
         self.parked.pool_died(kept, homes)
 
@@ -353,7 +350,8 @@ class Auditor:
         guest = self.guests[session]
         replays = any(lease.replays for lease in self.leases.values() if lease.session == session)
         if self.losses.loses_worker(session, worker.name, guest.epoch, replays, worker.told_to_close == guest.epoch):
-            guest.home = None
+            asks = any(lease.session == session for lease in self.leases.values())  # then another worker is found at once
+            guest.home, guest.first = None, None if asks else self._opened_for(session)
         else:
             del self.guests[session]
 
@@ -389,10 +387,13 @@ class Auditor:
                 self.parked.metered(instruction.record, self.now_ns, self._away())
             case Note(action="worker_silent" | "worker_heard_again") if instruction.fields["worker"] in self.processes:
                 self.processes[str(instruction.fields["worker"])].away = instruction.action == "worker_silent"
+            case Keep(Lease() as kept) if kept.id in self.leases and self._takes_too_long(self.leases[kept.id]):
+                self.losses.of(kept.session.id).undone = False
+                self._end_replay(kept.session.id)
             case Confirm():
                 for lease in instruction.leases:
                     held = self.leases.get(lease.id)
-                    confirmed = held is not None and lease.confirmed_ns == held.confirmed_ns
+                    confirmed = held is not None and lease.confirmed_ns == held.clock.confirmed_ns
                     self._demand(confirmed, "a lease is said to be confirmed, and is not", lease.id)
 
     def _killed(self, name: str) -> None:
@@ -494,11 +495,9 @@ class Auditor:
         self.quotas.opens(granted.lease, use)
         self.granted.add(granted.lease)
         guest.epoch = granted.epoch
-        opened_unix_ns = self.now_ns + self.unix_offset_ns
         price = self._check_price(session, granted.flavor)
-        replays = self.losses.of(session).undone
-        lease = Held(granted.lease, session, process, granted.epoch, self.now_ns, opened_unix_ns, self.now_ns, price, replays)
-        self.leases[granted.lease] = lease
+        clock = Clock(self.now_ns, self.now_ns + self.unix_offset_ns, self.losses.of(session).undone)
+        self.leases[granted.lease] = Held(granted.lease, session, process, granted.epoch, price, clock)
 
     def _check_price(self, session: str, told: wire.Flavor) -> Price | None:
         """What an hour costs the session's tenant: there are no surcharges here."""
@@ -524,6 +523,7 @@ class Auditor:
         lease.pieces.append(record.duration_ns)
         next_hour_unix_ns = (start_unix_ns // self.hour_ns + 1) * self.hour_ns
         self._demand(end_unix_ns <= next_hour_unix_ns, "a segment goes beyond its hour", *ids)
+        self._demand(not (lease.replays and record.duration_ns), "what is done again is billed", *ids)
         if record.close_reason == "failed":
             self._demand(record.duration_ns == 0, "of a lease that failed more is billed than was before", *ids)
             self._demand(self._may_fail(event, lease), "a lease fails without a cause", *ids)
@@ -537,7 +537,7 @@ class Auditor:
         del self.leases[lease.name]
         self.ended[lease.name] = lease
         if not lease.replays:
-            failed_ns = max(0, lease.confirmed_ns - lease.opened_ns)
+            failed_ns = max(0, lease.clock.confirmed_ns - lease.opened_ns)
             lasted = (failed_ns, self.now_ns - lease.opened_ns) if record.close_reason == "failed" else (held_ns, held_ns)
             self.losses.worked(lease.session, *lasted)
         self.quotas.closes(lease.name, self.now_ns)
@@ -555,7 +555,7 @@ class Auditor:
     def _end_of(self, event: Event, lease: Held) -> int:
         """Until when the lease is to be billed, by what happened."""
         if lease.worker.name in self.failed or lease.worker.away:
-            return lease.confirmed_ns
+            return lease.clock.confirmed_ns
         if isinstance(event, WorkerSaid) and event.worker == lease.worker.name:
             message = event.message
             if isinstance(message, wire.Idle):
@@ -563,7 +563,7 @@ class Auditor:
             if isinstance(message, wire.ResumeWorker) and message.epoch != lease.epoch:
                 ended = message.ended
                 known = ended is not None and ended.epoch == lease.epoch
-                return self.now_ns - ended.ago_ns - ended.idle_ns if ended is not None and known else lease.confirmed_ns
+                return self.now_ns - ended.ago_ns - ended.idle_ns if ended is not None and known else lease.clock.confirmed_ns
         return self.now_ns
 
     # Parked time
@@ -584,8 +584,7 @@ class Auditor:
         excused = self.failed | ({event.worker} if isinstance(event, WorkerSaid) and back else set())
         if isinstance(event, ClientSaid) and isinstance(event.message, wire.ResumeSession):
             excused |= {stay.holder for name, stay in self.parked.stays.items() if name == event.session}  # it does not fit to its worker
-        with_tensors = {name for name, guest in self.guests.items() if guest.home is not None}
-        self.parked.forget(with_tensors, fetched, self._away())
+        self.parked.forget({name: guest.home for name, guest in self.guests.items()}, fetched, self._away())
         self.parked.follow(now, self._away(), excused, self.now_ns)
 
     @staticmethod
@@ -602,8 +601,10 @@ class Auditor:
             answered = any(isinstance(i.message, wire.Queued | wire.Granted | wire.Refused) for i in answers)
             self._demand(answered, f"request {event.message.request} is not answered", event.session)
 
-    def _check_leases(self) -> None:
+    def _check_leases(self, event: Event) -> None:
         for lease in self.leases.values():
+            billed = not (isinstance(event, Tick) and self._takes_too_long(lease))
+            self._demand(billed, f"lease {lease.name} is free for too long", lease.session)
             self._demand(lease.session in self.guests, f"lease {lease.name} is open without a live session", lease.session)
             self._demand(lease.worker.heard, f"lease {lease.name} is open on a dead worker", lease.session, lease.worker.name)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from forebay_pool.model.events import BudgetSet, QuotaSet
@@ -126,7 +126,7 @@ class ClosureBook:
         return any(deadline_ns is not None and now_ns >= deadline_ns for deadline_ns in deadlines)
 
 
-@dataclass(eq=False)
+@dataclass
 class Account:
     """What the book knows of one session."""
 
@@ -157,6 +157,8 @@ class LossBook:
     limit_ns: int
     demand: Callable[..., None]
     accounts: dict[str, Account] = field(default_factory=dict)
+    known: dict[str, list[tuple[int, Account]]] = field(default_factory=dict)
+    """All that was ever known of each session, and since when: a pool may die before it wrote the last of it."""
     bereft: set[str] = field(default_factory=set)
     """Sessions whose worker died in this step, and that were not told yet what becomes of them."""
 
@@ -178,7 +180,7 @@ class LossBook:
         account = self.of(session)
         if not account.keeps:
             return False
-        account.tries = account.tries + 1 if in_replay else 0
+        account.tries = (account.tries if account.undone else 0) + in_replay
         account.undone, account.dead, account.epoch, account.was_to_close = True, worker, epoch, was_to_close
         self.bereft.add(session)
         return True
@@ -194,7 +196,8 @@ class LossBook:
 
     def may_be_lost(self, session: str) -> bool:
         account = self.of(session)
-        return session in self.bereft and (account.worked_most_ns > self.limit_ns or account.tries > 0 or account.was_to_close)
+        too_long, too_often = account.worked_most_ns > self.limit_ns, account.tries >= REPLAYS_MAX
+        return session in self.bereft and (too_long or too_often or account.was_to_close)
 
     def arrives(self, session: str, epoch: int) -> bool:
         """Whether the client's word ends a replay."""
@@ -212,27 +215,34 @@ class LossBook:
     def takes_too_long(self, since_ns: int, now_ns: int) -> bool:
         return now_ns - since_ns > REPLAY_TIMES_MAX * self.limit_ns
 
-    def checked(self) -> None:
+    def checked(self, now_ns: int) -> None:
         """At the end of a step."""
         for session in self.bereft:
             self.demand(False, "a worker died, and its session is not told", session)
+        for session, account in self.accounts.items():
+            known = self.known.setdefault(session, [])
+            if not known or known[-1][1] != account:
+                known.append((now_ns, replace(account)))
 
     def forget(self, session: str) -> None:
         self.accounts.pop(session, None)
         self.bereft.discard(session)
 
-    def pool_died(self, kept: Snapshot) -> None:
-        """The next pool knows what was written."""
+    def pool_died(self, kept: Snapshot, written_ns: int) -> None:
+        """The next pool knows what was written: all that happened until then, but perhaps less of how long the last leases lasted."""
         self.bereft.clear()
         self.accounts = {}
         for session in kept.sessions:
             replay = session.replay
             if replay is not None:
-                loss, left = replay.loss, bool(session.left)
-                account = Account(keeps=not left, moved=left)
+                known = self.known[session.id] = [one for one in self.known.get(session.id, []) if one[0] <= written_ns]
+                account = replace(known[-1][1]) if known else Account()
+                loss = (replay.loss.worker, replay.loss.epoch, replay.loss.undone, replay.loss.tries) if replay.loss else ("", 0, False, 0)
+                same = loss == (account.dead, account.epoch, account.undone, account.tries)
+                self.demand(same, f"of a session's losses {loss} is written, which is not so", session.id)
+                less = replay.worked_ns <= account.worked_most_ns
+                self.demand(less, "a session worked for less than is written", session.id)
                 account.worked_least_ns = account.worked_most_ns = replay.worked_ns
-                if loss is not None:
-                    account.dead, account.epoch, account.undone = loss.worker, loss.epoch, loss.undone
                 self.accounts[session.id] = account
 
 
@@ -269,6 +279,21 @@ class Process:
     """Whether its word counts: not once it was told to end, was killed, or lost its link."""
 
 
+@dataclass(eq=False, slots=True)
+class Clock:
+    """From when on a lease counts."""
+
+    opened_ns: int
+    opened_unix_ns: int
+    replays: bool
+    """Its worker does again what a dead one did: that is free."""
+    confirmed_ns: int = field(init=False)
+    """When its worker said last that it holds the lease."""
+
+    def __post_init__(self) -> None:
+        self.confirmed_ns = self.opened_ns
+
+
 @dataclass(eq=False)
 class Held:
     """A lease, by the auditor's own clock."""
@@ -277,14 +302,36 @@ class Held:
     session: str
     worker: Process
     epoch: int
-    opened_ns: int
-    opened_unix_ns: int
-    confirmed_ns: int
     price: Price | None
-    replays: bool = False
-    """Its worker does again what a dead one did: that is free."""
+    clock: Clock
     pieces: list[int] = field(default_factory=list)
     """For how long each of its segments was metered."""
+    clocks: list[Clock] = field(init=False)
+    """Those before, and this one."""
+
+    def __post_init__(self) -> None:
+        self.clocks = [self.clock]
+
+    def starts_clock(self, clock: Clock) -> None:
+        self.clocks.append(clock)
+        self.clock = clock
+
+    def goes_back_to(self, now_ns: int) -> None:
+        """A pool died before it wrote what came after that."""
+        self.clocks = [clock for clock in self.clocks if clock.opened_ns <= now_ns]
+        self.clock = self.clocks[-1]
+
+    @property
+    def opened_ns(self) -> int:
+        return self.clock.opened_ns
+
+    @property
+    def opened_unix_ns(self) -> int:
+        return self.clock.opened_unix_ns
+
+    @property
+    def replays(self) -> bool:
+        return self.clock.replays
 
     @property
     def metered_ns(self) -> int:

@@ -21,6 +21,8 @@ class Disk:
     def __init__(self) -> None:
         self.stopped_ns: int | None = None
         """Since when the database refuses; None while it writes."""
+        self.written_ns = 0
+        """What happened until then was written when the pool died last."""
         self._under_way: list[tuple[int, Batch]] = []
         self._written = Batch(records=[])
         self._segments: dict[str, UsageRecord] = {}
@@ -42,7 +44,7 @@ class Disk:
             case Launch(worker, devices):
                 batch.workers[worker] = WorkerSnapshot(worker, tuple(device.id for device in devices), "", boot_id(), 1, 1)
             case Keep(Lease() as lease) if lease.state != "closed":
-                batch.leases[lease.id] = lease_snapshot(lease)
+                batch.keep_lease(lease_snapshot(lease))
             case Keep(Parking() as parking):
                 batch.parkings[parking.id] = parking_snapshot(parking)
             case Forget(parking):
@@ -56,9 +58,9 @@ class Disk:
 
     def dies(self, until_ns: int) -> None:
         """The pool is gone, and what it had not written by ``until_ns`` with it."""
-        until_ns = until_ns if self.stopped_ns is None else min(until_ns, self.stopped_ns)
+        self.written_ns = until_ns if self.stopped_ns is None else min(until_ns, self.stopped_ns)
         for when_ns, batch in self._under_way:
-            if when_ns <= until_ns:
+            if when_ns <= self.written_ns:
                 self._write(batch)
         self._under_way.clear()
 
@@ -66,7 +68,8 @@ class Disk:
         written = self._written
         written.sessions |= batch.sessions
         written.workers |= batch.workers
-        written.leases |= batch.leases
+        for lease in batch.leases.values():
+            written.keep_lease(lease)
         written.parkings |= batch.parkings
         written.confirmed_ns |= batch.confirmed_ns
         for record in batch.records:

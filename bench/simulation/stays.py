@@ -80,13 +80,13 @@ class StayBook:
                 self._open(stay)
 
     def let_go(self, holder: str) -> None:
-        """The worker was ended while nobody could vouch for what it keeps: what was not metered is free."""
+        """The worker is ended while nobody can vouch for what it keeps: it never comes back, and what was not metered is free."""
         self.stays = {session: stay for session, stay in self.stays.items() if stay.holder != holder}
 
-    def forget(self, sessions: Collection[str], fetched: Mapping[str, str], away: Collection[str]) -> None:
+    def forget(self, homes: Mapping[str, str | None], fetched: Mapping[str, str], away: Collection[str]) -> None:
         """Of those who are gone, or whose tensors another worker has or fetches, what nobody could vouch for is free."""
         for session, stay in list(self.stays.items()):
-            gone = session not in sessions or fetched.get(session, stay.holder) != stay.holder
+            gone = homes.get(session) != stay.holder or fetched.get(session, stay.holder) != stay.holder
             if gone and stay.holder in away:
                 del self.stays[session]
 

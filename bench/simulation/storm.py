@@ -89,7 +89,7 @@ class Storm(Outages):
         return self._machine(self.devices, dict(self.served), self.limits, name, self.unix_offset_ns)
 
     def settings(self) -> list[Event]:
-        self.auditor.unix_offset_ns = self.unix_offset_ns
+        self.auditor.unix_offset_ns, self.auditor.written_ns = self.unix_offset_ns, self.disk.written_ns
         return self.operator.quotas_set()
 
     def closures(self) -> list[Event]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from forebay_pool.errors import Deposed
-from forebay_pool.model.events import Restored, SessionAway, SessionLeft, SessionMoved, WorkerAway, WorkerGone
+from forebay_pool.model.events import Restored, SessionAway, SessionLeft, SessionMoved, SessionReplays, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import Confirm, Keep, Kill, Meter, TellClient
 from forebay_pool.model.metering import HOUR_NS
 from forebay_pool.model.snapshot import LeaseSnapshot, SessionSnapshot, Snapshot, WorkerSnapshot, lease_snapshot, session_snapshot
@@ -251,6 +251,22 @@ def test_a_lease_that_the_disk_never_knew_is_closed_at_its_worker_and_free(world
     after.worker(worker, wire.Starved())
     assert after.machine.sessions["s"].lease is not None
     assert (after.epoch("s"), after.records) == (2, [])
+
+
+def test_workers_that_died_in_replays_are_counted_over_a_restart(world: Make, store: Store) -> None:
+    w = world(resume_seconds=30.0)
+    w.lease("s")
+    w.do(SessionReplays("s"))
+    for _ in range(2):
+        w.do(WorkerGone(w.worker_of("s"), "killed"))
+        w.settle()
+    kept = left_by(w)
+    store.write(Batch(sessions={one.id: one for one in kept.sessions}), deliver=False)
+    assert [one.replay and one.replay.loss and one.replay.loss.tries for one in store.kept().sessions] == [1]
+    after = world(resume_seconds=30.0)
+    after.do(Restored(replace(kept, sessions=store.kept().sessions)))
+    after.do(WorkerGone(after.worker_of("s"), "killed"))
+    assert "s" not in after.machine.sessions
 
 
 def test_a_client_between_two_workers_finds_the_next_one_after_a_restart(world: Make) -> None:

@@ -522,6 +522,25 @@ def test_a_session_whose_own_work_kills_its_workers_is_lost_with_the_second_that
     assert "s" not in w.machine.sessions
 
 
+def test_workers_that_die_in_replays_are_counted_over_leases_that_end_meanwhile(world: Make) -> None:
+    w = replaying(world)
+    killed(w)
+    killed(w)
+    w.drain("s")
+    w.lease("s", 2)
+    assert w.machine.sessions["s"].lease.replays
+    w.do(WorkerGone(w.machine.sessions["s"].worker.id, Cause("killed", signal="SIGKILL")))
+    assert "s" not in w.machine.sessions
+
+
+def test_workers_that_die_after_a_replay_are_counted_anew(world: Make) -> None:
+    w = replaying(world)
+    killed(w)
+    lease = killed(w)
+    w.client("s", wire.Arrived(epoch=lease.epoch))
+    assert killed(w) is not None and killed(w) is not None
+
+
 def test_a_session_whose_worker_dies_while_it_rests_goes_on_with_its_next_lease(world: Make) -> None:
     w = replaying(world)
     w.drain("s")

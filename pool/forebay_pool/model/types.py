@@ -422,6 +422,8 @@ class Loss:
     cause: str
     undone: bool = True
     """Whether that is still to be done."""
+    tries: int = 0
+    """How many workers in a row died while they did it, this one among them."""
 
 
 @dataclass(slots=True)

@@ -146,7 +146,7 @@ class Failing:
         elif opened and session.image is not None and lease is not None and not self._admission.stopping:
             self._refetch(session, lease, cause)
         elif opened and not by_program and self._can_replay(session, lease):
-            self._replay(session, lease, Loss(worker.id, session.epoch, cause))
+            self._replay(session, lease, Loss(worker.id, session.epoch, cause, tries=self._tries(session, lease)))
         elif opened:
             self._ending.lose(session, Cause("worker_gone", cause, device=worker.device.id))
         elif session.request is not None:
@@ -159,7 +159,14 @@ class Failing:
         together = [session] if group is None else group.computed
         if self._admission.stopping or (group is not None and group.is_broken) or not all(map(self._has_short_replay, together)):
             return False
-        return lease is None or not lease.replays or lease.attempts + 1 < REPLAYS_MAX
+        return self._tries(session, lease) < REPLAYS_MAX
+
+    def _tries(self, session: Session, lease: Lease | None) -> int:
+        """How many workers in a row died while they did the session's work again. ``lease`` died with the last of its workers."""
+        loss = session.replay.loss
+        if loss is None or not loss.undone:
+            return 0
+        return loss.tries + (lease is not None and lease.replays)
 
     def _has_short_replay(self, session: Session) -> bool:
         lease = session.lease
@@ -172,29 +179,29 @@ class Failing:
 
     def _replay(self, session: Session, lease: Lease | None, loss: Loss) -> None:
         """The session goes on at another worker, and each member of its group does: they carry out their collectives again, in order."""
-        attempts = lease.attempts + 1 if lease is not None and lease.replays else 0
-        self._go_on(session, lease, loss, attempts)
+        self._go_on(session, lease, loss)
         group = session.group
         if group is None:
             return
         group.meeting = max(group.meeting + 1, self._step.unix_ns)
         for other in group.computed:
             if other is not session:
-                self._break_off(other, loss.cause, attempts)
+                self._break_off(other, loss)
         self._worklist.groups[group] = None
 
-    def _break_off(self, session: Session, cause: str, attempts: int) -> None:
-        """What the session's worker did is done again at another one, although it lives. Its lease is free, as that of the dead one."""
+    def _break_off(self, session: Session, loss: Loss) -> None:
+        """What the session's worker did is done again at another one, although it lives. Its lease is free, as that of the dead one, which
+        ``loss`` names."""
         worker, lease = session.worker, session.lease
         if worker is None or not worker.opened:
             return  # nothing has been done again yet
         if lease is not None:
             self._leases.close(lease, "failed", lease.confirmed_ns)
         self._processes.dismiss(worker, drains_milli=0 if lease is None else lease.place.share_milli)
-        self._go_on(session, lease, Loss(worker.id, session.epoch, cause), attempts)
+        self._go_on(session, lease, Loss(worker.id, session.epoch, loss.cause, tries=loss.tries))
         self._granting.show_and_settle(worker)
 
-    def _go_on(self, session: Session, lease: Lease | None, loss: Loss, attempts: int) -> None:
+    def _go_on(self, session: Session, lease: Lease | None, loss: Loss) -> None:
         """The session goes on at another worker: at once if ``lease`` was open, or another member of its group asks."""
         session.replay.loss = loss
         self._parked.drop(session)
@@ -206,8 +213,6 @@ class Failing:
             self._granting.request(session, 0, lease.span, lease.priority, lease.order)
         else:
             session.due = session.group is not None
-        if session.request is not None and attempts:
-            session.request.attempts = attempts
         self._step.touch(session)
         self._step.save(session)
 
