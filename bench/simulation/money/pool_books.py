@@ -181,8 +181,11 @@ class PoolBooks(Disk):
             except Killed as killed:
                 if str(killed) == "commit.before":
                     self._loses(batch)
+                else:
+                    self.written_ns = self.scenario.agenda.now_ns
                 self.scenario.pool_dies(f"at {killed} of {len(batch.records)} records")
                 return
+            self.written_ns = self.scenario.agenda.now_ns
             if batch.records:
                 self.deliver_soon()
 
