@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 SAMPLES = 6
+SAMPLES_TRIED = 2
 CALLS_KEPT = 5
 ELEMENTS_MAX = 1500
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32, torch.uint8, torch.bool, torch.complex64)
@@ -61,16 +62,22 @@ class Listener(TorchDispatchMode):
         self.allowed = allowed
         self.calls: dict[str, list[HostileCall]] = defaultdict(list)
         self.seen: set[str] = set()
+        self.heard = 0
+        """How many calls of these operators came, kept or not."""
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = str(op._schema.name) + ("." + op._schema.overload_name if op._schema.overload_name else "")
-        values = values_of(op, args, kwargs or {})
-        if name in self.allowed and len(self.calls[name]) < CALLS_KEPT and is_small(values):
-            shape = name + repr([getattr(v, "shape", v) if not isinstance(v, float) else 0 for v in values])[:400]
-            if shape not in self.seen:
-                self.seen.add(shape)
-                self.calls[name].append(HostileCall(op, tuple(kept(values))))
+        if name in self.allowed:
+            self.heard += 1
+            if len(self.calls[name]) < CALLS_KEPT:
+                self._keep(name, op, values_of(op, args, kwargs or {}))
         return op(*args, **(kwargs or {}))
+
+    def _keep(self, name: str, op: Any, values: list[Any]) -> None:
+        shape = name + repr([getattr(v, "shape", v) if not isinstance(v, float) else 0 for v in values])[:400]
+        if shape not in self.seen and is_small(values):
+            self.seen.add(shape)
+            self.calls[name].append(HostileCall(op, tuple(kept(values))))
 
 
 def record(allowed: set[str]) -> dict[str, list[HostileCall]]:
@@ -85,13 +92,16 @@ def record(allowed: set[str]) -> dict[str, list[HostileCall]]:
             for dtype in (torch.float32, torch.int64):
                 if dtype in entry.supported_dtypes("cpu"):
                     with suppress(Exception):
-                        run(entry, dtype)
+                        run(entry, dtype, listener)
     return listener.calls
 
 
-def run(entry: Any, dtype: torch.dtype) -> None:
-    gradient = entry.supports_autograd and dtype == torch.float32
-    for sample in islice(entry.sample_inputs("cpu", dtype, requires_grad=gradient), SAMPLES):
+def run(entry: Any, dtype: torch.dtype, listener: Listener) -> None:
+    """All samples of an entry, or the first ones if those call none of the operators that the listener is for."""
+    gradient, before = entry.supports_autograd and dtype == torch.float32, listener.heard
+    for number, sample in enumerate(islice(entry.sample_inputs("cpu", dtype, requires_grad=gradient), SAMPLES)):
+        if number == SAMPLES_TRIED and listener.heard == before:
+            return
         result = entry(sample.input, *sample.args, **sample.kwargs)
         if gradient:
             backward(result)
