@@ -31,7 +31,8 @@ def console(cloud: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[An
     found.expect(r"In \[1\]: ", timeout=START_SECONDS)
     try:
         enter(found, "%flavor dev.1gb")  # whatever the user chose last
-        enter(found, "import torch; x = torch.ones(500, 500, device='cuda')")
+        said = enter(found, "import torch; x = torch.ones(500, 500, device='cuda')")
+        assert "Traceback" not in said, said
         yield found
     finally:
         found.close(force=True)
