@@ -79,7 +79,7 @@ def wait_for(met: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize(("name", "cuts", "pause"), [("steps", 15, (0.01, 0.1)), ("bulk", 7, (0.02, 0.4))])
+@pytest.mark.parametrize(("name", "cuts", "pause"), [("steps", len(KINDS), (0.01, 0.1)), ("bulk", len(KINDS), (0.02, 0.4))])
 def test_a_program_whose_connection_is_cut_computes_what_one_computes_that_is_left_alone(
     tmp_path: Path, name: str, cuts: int, pause: tuple[float, float], full_sweep: bool
 ) -> None:
