@@ -17,7 +17,8 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 
 BIN := .venv/bin
 BEGAN := $(shell date +%s)
-ROOMS := acceptance device pool dashboards worker programs billing client lab simulation house generic standin docs monitoring service admin hub spawner wire packages kubernetes
+# the longest first, so that all streams end together
+ROOMS := device worker pool acceptance programs billing simulation hub packages kubernetes dashboards docs lab monitoring house wire service standin admin client generic spawner
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
 PACKAGES := forebay forebay_wire forebay_worker forebay_pool forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
