@@ -86,14 +86,15 @@ def test_workers_that_stand_still_and_go_on_cost_nobody_what_is_theirs(full_swee
 
 def test_the_storm_does_what_it_says() -> None:
     """Or the seeds prove nothing: sessions park, workers die, the database refuses, and leases end in every way."""
-    seen: set[str] = set()
-    for seed in range(30):
-        storm = Storm(seed, strict=False)
-        storm.watchers.append(Tally(seen))
-        storm.run()
     wanted = {"drained", "idle", "released", "moved", "failed", "revoked", "Kill", "Park", "parked", "SessionLost", "Refused"}
     wanted |= {"StoreChanged", "Restored", "ResumeWorker", "ResumeSession", "SessionAway", "WorkerAway", "Leave", "Carry"}
     wanted |= {"QuotaSet", "BudgetSet", "NodeDrain", "WorkerLost", "Arrived"}
+    seen: set[str] = set()
+    for seed in range(30):
+        if not wanted <= seen:
+            storm = Storm(seed, strict=False)
+            storm.watchers.append(Tally(seen))
+            storm.run()
     assert wanted <= seen, f"never seen: {sorted(wanted - seen)}"
 
 
