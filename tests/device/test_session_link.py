@@ -26,7 +26,8 @@ from session_case import TOKEN, WAIT_SECONDS_MAX, WORK, Case, RecordedStream, cl
 
 
 @pytest.fixture
-def case(scripted_pool: Any) -> Iterator[Case]:
+def case(scripted_pool: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Case]:
+    monkeypatch.setattr(session_module, "DRAIN_SECONDS_MAX", 1.0)  # some leave a lease open
     found = Case(scripted_pool)
     yield found
     found.session.close()
