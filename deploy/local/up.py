@@ -173,9 +173,11 @@ def stop(hub: subprocess.Popen[bytes]) -> None:
     if hub.poll() is None:
         say("\nStopping …")
         hub.terminate()
-    try:
-        hub.wait(HUB_STOP_TIMEOUT_SECONDS)
-    except subprocess.TimeoutExpired:
+    deadline = time.monotonic() + HUB_STOP_TIMEOUT_SECONDS
+    while hub.poll() is None and time.monotonic() < deadline:
+        reap(hub)  # the hub waits until servers that a hub before it started are gone, and those are our children by now
+        time.sleep(POLL_SECONDS / 4)
+    if hub.poll() is None:
         say(f"The hub has not stopped within {HUB_STOP_TIMEOUT_SECONDS} s; it is killed.")
         hub.kill()
         hub.wait()

@@ -133,6 +133,7 @@ def watched(passable: Any, starter: Callable[..., Any]) -> Iterator[Watched]:
     watched = Watched(starter(passable.folder / "state", passable.prefix))
     yield watched
     assert watched.cloud.stop() == 0
+    assert "has not stopped within" not in watched.said, "the second hub stops the servers that the first one started"
 
 
 @pytest.mark.parametrize(
