@@ -365,7 +365,7 @@ class Session:
         connection = link.socket
         if link.opened is None or not link.opened.resume_seconds:
             return
-        with contextlib.suppress(ConnectionClosed):
+        with contextlib.suppress(ConnectionClosed, OSError):  # it may end meanwhile
             if not connection.ping().wait(ANSWER_SECONDS_MAX):
                 connection.socket.shutdown(socket.SHUT_RDWR)
 

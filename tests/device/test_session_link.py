@@ -23,6 +23,7 @@ from forebay.texts import Texts
 from forebay.waiting import WaitingLine
 from forebay_wire import messages
 from session_case import TOKEN, WAIT_SECONDS_MAX, WORK, Case, RecordedStream, closed, granted
+from websockets.sync.client import ClientConnection
 
 
 @pytest.fixture
@@ -552,6 +553,23 @@ def test_who_waits_for_a_pool_that_stopped_finds_another(case: Case, monkeypatch
     case.pool.answer = stop
     case.session.acquire(WORK)
     assert len(case.pool.of(messages.Acquire, 2)) == 2
+
+
+def test_a_link_that_ends_just_as_its_pool_is_given_up_is_made_again(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "CHECK_SECONDS", 0.1)
+    keeps_sessions(case)
+    answer, ended = case.pool.answer, threading.Event()
+    case.pool.answer = lambda message: [] if isinstance(message, messages.Acquire) and not ended.is_set() else answer(message)
+
+    def ends(connection: ClientConnection, **_: bool) -> threading.Event:
+        connection.close_socket()
+        ended.set()
+        return threading.Event()
+
+    monkeypatch.setattr(ClientConnection, "ping", ends)
+    monkeypatch.setattr(session_module, "ANSWER_SECONDS_MAX", 0.0)
+    case.session.acquire(WORK)
+    assert ended.is_set() and len(case.pool.of(messages.Acquire, 2)) == 2
 
 
 def test_of_several_pools_the_one_that_takes_the_link_is_used(scripted_pool: Any) -> None:
