@@ -376,3 +376,23 @@ def test_workers_that_die_again_and_again_under_a_moving_session_end_it_with_a_s
             await running.until(lambda: all(worker.spare for worker in running.machine.fleet.workers.values()))
 
     asyncio.run(scenario())
+
+
+def test_what_a_dead_worker_did_is_done_again_on_a_device_of_its_model_alone(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str]
+) -> None:
+    async def scenario() -> None:
+        async with pool(**settings) as running, started(running) as training:
+            await training.until_step(5)
+            session, worker = session_of(running), session_of(running).worker
+            device = worker.device
+            assert (await running.call("PUT", f"api/devices/{device.id}", body={"cordoned": True, "cause": "a look"})).code == 200
+            kill(running, worker.id)
+            await running.until(lambda: session.request is not None and session.request.told is not None)
+            assert session.request.place is None, "another model is free"
+            assert (await running.call("PUT", f"api/devices/{device.id}", body={"cordoned": False, "cause": ""})).code == 200
+            await running.until(lambda: session.lease is not None)
+            assert session.lease.device.model == device.model
+            assert await training.rest() == undisturbed
+
+    asyncio.run(scenario())

@@ -23,28 +23,29 @@ process. From the top, by module:
 17. ``workers.closing``: workers say that a lease's work is over, or waits
 18. ``workers.moving``: sessions that leave a worker for another one
 19. ``workers.failing``: workers that fail, or are gone
-20. ``workers.ending``: sessions that end, or are lost with their worker
-21. ``workers.evacuation``: hosts that are drained, and how parked sessions leave them
-22. ``workers.draining``: devices that are closed, and how they are emptied
-23. ``leasing.scheduler``: the fleet, the queue, and the parts below
-24. ``leasing.revoking``: leases that are taken back, with grace
-25. ``leasing.offering``: what became free is offered to the requests whose turn it is
-26. ``leasing.groups``: leases that are granted together, or not at all
-27. ``leasing.granting``: from a request to a lease
-28. ``leasing.preparing``: room is made on a place, and a worker is readied
-29. ``leasing.place_finder``: where a lease can be opened now
-30. ``leasing.reservations``: what is reserved for requests that wait
-31. ``leasing.worker_processes``: workers are started and dismissed
-32. ``leasing.queue_positions``: what those who wait are told
-33. ``leasing.parking``: sessions that are parked, and the time for which they are
-34. ``leasing.leases``: opened, given back, closed, metered
-35. ``base.admission``: whether leases may open at all
-36. ``base.step``: the event at hand, and the instructions that it leads to
-37. ``base.worklist``: what the event may have freed, until it is offered
-38. ``base.story``: what happened to an object
-39. ``base.refusals``: what is refused, and why
-40. ``base.messages``: what worker and client are told of a session, its flavor and its lease
-41. ``base.eviction``: what may be parked
+20. ``workers.replays``: sessions that wait to have their work done again, and what is there to do it on
+21. ``workers.ending``: sessions that end, or are lost with their worker
+22. ``workers.evacuation``: hosts that are drained, and how parked sessions leave them
+23. ``workers.draining``: devices that are closed, and how they are emptied
+24. ``leasing.scheduler``: the fleet, the queue, and the parts below
+25. ``leasing.revoking``: leases that are taken back, with grace
+26. ``leasing.offering``: what became free is offered to the requests whose turn it is
+27. ``leasing.groups``: leases that are granted together, or not at all
+28. ``leasing.granting``: from a request to a lease
+29. ``leasing.preparing``: room is made on a place, and a worker is readied
+30. ``leasing.place_finder``: where a lease can be opened now
+31. ``leasing.reservations``: what is reserved for requests that wait
+32. ``leasing.worker_processes``: workers are started and dismissed
+33. ``leasing.queue_positions``: what those who wait are told
+34. ``leasing.parking``: sessions that are parked, and the time for which they are
+35. ``leasing.leases``: opened, given back, closed, metered
+36. ``base.admission``: whether leases may open at all
+37. ``base.step``: the event at hand, and the instructions that it leads to
+38. ``base.worklist``: what the event may have freed, until it is offered
+39. ``base.story``: what happened to an object
+40. ``base.refusals``: what is refused, and why
+41. ``base.messages``: what worker and client are told of a session, its flavor and its lease
+42. ``base.eviction``: what may be parked
 
 **One event**, as ``StateMachine.handle`` has it:
 
@@ -59,6 +60,7 @@ process. From the top, by module:
 - ``check``: workers that are silent or late fail.
 - ``give_up``: sessions whose clients did not come back end.
 - ``end_awaiting``: sessions that waited for a pool before this one have asked again, or have had time to.
+- ``check``: sessions whose work nothing can do again end.
 - ``check``: groups that have gathered for long enough go on.
 - ``end_crash_waits``: users whose calls crashed workers, and who have waited for long enough, get workers.
 - ``write``: segments that are over are metered, and confirmations are written.

@@ -9,6 +9,7 @@ from forebay_pool.machine.base.worklist import Worklist
 from forebay_pool.machine.workers.draining import Draining
 from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.moving import Moving
+from forebay_pool.machine.workers.replays import Replays
 from forebay_pool.model.health import Cordon, judge
 from forebay_pool.model.instructions import Kill, Show, TellWorker
 from forebay_pool.model.limits import Limits
@@ -30,6 +31,7 @@ class Operations:
         draining: Draining,
         failing: Failing,
         moving: Moving,
+        replays: Replays,
     ) -> None:
         self._step = step
         self._worklist = worklist
@@ -38,6 +40,7 @@ class Operations:
         self._draining = draining
         self._failing = failing
         self._moving = moving
+        self._replays = replays
         self.due: dict[str, Node] = {}
         """All and only the nodes that drain with a deadline that is still to come."""
 
@@ -50,6 +53,7 @@ class Operations:
             node.lost = None
         self._fleet.join(event.devices)
         self._step.note("node_joined", node=event.node, devices=len(event.devices))
+        self._replays.check()
         self.node_changed(self._fleet.nodes[event.node])
 
     def node_lost(self, event: NodeLost) -> None:
@@ -63,6 +67,7 @@ class Operations:
         for worker in self._workers_on(node):
             if worker.state != "ending":
                 self._failing.fail(worker, f"node {node.name} was lost: {event.cause}")
+        self._replays.check()
         self.node_changed(node)
 
     def node_drain(self, event: NodeDrain) -> None:

@@ -34,6 +34,7 @@ from forebay_pool.machine.workers.evacuation import Evacuation
 from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.liveness import Liveness
 from forebay_pool.machine.workers.moving import Moving
+from forebay_pool.machine.workers.replays import Replays
 from forebay_pool.machine.workers.workers import Workers
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.elastic import NodeGroup
@@ -105,7 +106,8 @@ class StateMachine:
         draining = Draining(step, fleet, leases, parked, processes, granting)
         evacuation = Evacuation(step, admission, limits, fleet, processes, preparing)
         ending = Ending(step, sessions, leases, parked, processes, granting, lends.groups)
-        failing = Failing(step, worklist, admission, limits, fleet, leases, parked, processes, granting, draining, ending)
+        self._replays = replays = Replays(sessions, fleet, granting, ending)
+        failing = Failing(step, worklist, admission, limits, fleet, leases, parked, processes, granting, draining, ending, replays)
         moving = Moving(step, admission, sessions, fleet, accounts, leases, parked, processes, preparing, granting, evacuation)
         closing = Closing(step, worklist, admission, fleet, leases, parked, positions, granting, lends.offering, draining, moving)
         workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving)
@@ -122,8 +124,8 @@ class StateMachine:
             step, limits, sessions, fleet, parked, granting, draining, evacuation, ending, failing, moving, closing, workers, takeover,
             absence,
         )
-        restoring = Restoring(step, admission, limits, sessions, fleet, accounts, leases, parked, granting, failing, absence)
-        operations = Operations(step, worklist, limits, fleet, draining, failing, moving)
+        restoring = Restoring(step, admission, limits, sessions, fleet, accounts, leases, parked, granting, failing, absence, replays)
+        operations = Operations(step, worklist, limits, fleet, draining, failing, moving, replays)
         self._evacuation, self._ending, self._liveness, self._absence, self._operations = evacuation, ending, liveness, absence, operations
         self._confirming = Confirming(step, sessions, leases, parked)
         self._outlooks = Outlooks(step, fleet, queue, lends.lengths, lends.arrivals, processes)
@@ -263,6 +265,7 @@ class StateMachine:
             self._liveness.check()
             self._absence.give_up()
             self._absence.end_awaiting()
+        self._replays.check()
         lends.groups.check()
         lends.granting.end_crash_waits()
         self._confirming.write()

@@ -43,8 +43,8 @@ Ranks = tuple[str, int]
 """A group whose members start together or not at all: its name, and what they need together, in thousandths of devices."""
 ALONE: Ranks = ("", 0)
 Lane = tuple[tuple[str, ...], str, tuple[str, ...], Ranks]
-"""Those in the queue who need the same: the devices that their tensors are on (none: any will do), the flavor, of its models those that
-are kept for other tenants (where any device will do), and the group that they start with."""
+"""Those in the queue who need the same: the devices that their tensors are on, or that see their images (none: any will do), the flavor,
+of its models those that they may not have (where any device will do), and the group that they start with."""
 
 
 # Nouns that never change
@@ -420,6 +420,9 @@ class Loss:
     epoch: int
     """The session's latest lease by then."""
     cause: str
+    model: str
+    devices: int
+    """What it computed on. So many devices of another model, or another number of them, may round otherwise."""
     undone: bool = True
     """Whether that is still to be done."""
     tries: int = 0

@@ -39,7 +39,7 @@ class Capacity:
 
     def __init__(self, estate: Estate) -> None:
         self._estate = estate
-        self._answers: dict[tuple[str, frozenset[str]], Cause | None] = {}
+        self._answers: dict[tuple[Flavor, frozenset[str]], Cause | None] = {}
 
     def forget(self) -> None:
         """Devices, flavors or policies have changed."""
@@ -51,7 +51,7 @@ class Capacity:
         barred = NO_MODELS
         if tenant is not None and policy.models:
             barred = frozenset(e.model for e in flavor.equivalents if not policy.allows(e.model, tenant))
-        key = (flavor.name, barred)
+        key = (flavor, barred)
         if key not in self._answers:
             self._answers[key] = self._judge(flavor, barred)
         return self._answers[key]

@@ -35,6 +35,7 @@ from forebay_pool.placement.choice import UNBOUND, Bounds, Placement
 from forebay_pool.placement.expected_ends import Ends
 from forebay_pool.placement.fragmentation import Demand
 from forebay_pool.placement.free_index import FreeIndex
+from forebay_pool.placement.homes import Homes
 from forebay_pool.placement.ranking import Ranking
 
 NAMES_MAX = 4
@@ -91,6 +92,7 @@ class Fleet:
         self.placement = Placement(self.demand, ranking)
         self.capacity = Capacity(self)
         self.ends = Ends()
+        self.homes = Homes(self.flavors, self.nodes)
         self._seats_joined = 0
         self._serves: dict[Make, tuple[str, ...]] = {}
         self._makes: dict[str, tuple[Make, ...]] = {}
@@ -181,13 +183,14 @@ class Fleet:
 
     def lane_of(self, session: Session) -> Lane:
         """Where in the queue the session waits."""
-        ranks = ALONE if session.group is None else session.group.ranks
-        if session.worker is not None:
-            return session.worker.names, session.flavor, (), ranks
-        if not self.policy.models:
+        ranks, home = ALONE if session.group is None else session.group.ranks, self.homes.of(session)
+        if home:
+            return home, session.flavor, (), ranks
+        if not self.policy.models and not session.replay.due:
             return (), session.flavor, (), ranks
         models = {equivalent.model for equivalent in self.flavors[session.flavor].equivalents}
-        return (), session.flavor, tuple(sorted(model for model in models if not self.policy.allows(model, session.tenant))), ranks
+        served = {way.model for way in self.homes.flavor_of(session).equivalents if self.policy.allows(way.model, session.tenant)}
+        return (), session.flavor, tuple(sorted(models - served)), ranks
 
     def demand_milli(self, lane: Lane) -> int:
         """The least compute that serves the lane's flavor, in thousandths of devices; on just its devices, if it names any."""
@@ -202,18 +205,22 @@ class Fleet:
     def _demand_milli(self, devices: tuple[str, ...], name: str) -> int:
         flavor = self.flavors[name]
         if devices:
-            fitting = equivalents_for(tuple(self.seats[device].device for device in devices), flavor)
+            there = tuple(self.seats[device].device for device in devices)
+            models = {device.model for device in there}
+            fitting = equivalents_for(there, flavor) or [e for e in flavor.equivalents if e.model in models]
         else:
             fitting = [e for e in flavor.equivalents if e.model in self.indexes]
         return min((e.count * e.share_milli for e in fitting or flavor.equivalents), default=WHOLE_MILLI)
 
     def most_together(self, flavor: Flavor, tenant: str) -> int:
-        """How many leases of the flavor the tenant could have open at a time, if nobody else had any."""
+        """How many leases of the flavor the tenant could have open at a time, if nobody else had any. Closed hosts count, but
+        for those that an operator drained and that are lost: they do not come back."""
         most: dict[str, int] = {}
         for e in flavor.equivalents:
             if e.model in self.indexes and self.policy.allows(e.model, tenant):
                 groups = self.indexes[e.model].groups.values()
-                devices = [seat.device for group in groups for seat in group.seats if suits(seat.device, flavor, e)]
+                seats = [seat for group in groups for seat in group.seats if seat.node.lost is None or not seat.node.drains]
+                devices = [seat.device for seat in seats if suits(seat.device, flavor, e)]
                 shares = sum(min(WHOLE_MILLI // e.share_milli, device.memory_bytes // flavor.memory_bytes) for device in devices)
                 most[e.model] = max(most.get(e.model, 0), shares if e.count == 1 else len(devices) // e.count)
         for group in [one.group for one in self.grows_for(flavor, tenant)]:
@@ -300,9 +307,10 @@ class Fleet:
 
     def free_for(self, session: Session) -> list[Seat]:
         """The seats with something free of which the session's lease could have a part."""
-        if session.worker is not None:
-            return [seat for seat in (self.seats[device.id] for device in session.worker.devices) if seat.free_milli]
-        models = {equivalent.model: None for equivalent in self.flavors[session.flavor].equivalents}
+        home = self.homes.of(session)
+        if home:
+            return [seat for seat in map(self.seats.__getitem__, home) if seat.free_milli]
+        models = {equivalent.model: None for equivalent in self.homes.flavor_of(session).equivalents}
         return [seat for model in models for seat in self.placement.free_of(model)]
 
     # Places

@@ -30,11 +30,12 @@ def why_gathering(group: Group) -> Why:
 
 def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
     """Why a session in the queue, that no quota stops, has no lease."""
+    here = sorted((fleet.seats[device] for device in fleet.homes.of(session)), key=lambda seat: (seat.is_open, seat.free_milli))
     if session.worker is not None:
-        here = [fleet.seats[device.id] for device in session.worker.devices]
-        worst = here[0] if len(here) == 1 else min(here, key=lambda seat: (seat.is_open, seat.free_milli))
-        return _why_not_there(session, fleet, worst)
-    flavor = fleet.flavors[session.flavor]
+        return _why_not_there(session, fleet, here[0])
+    if here and not (here[-1].is_open and here[-1].free_milli):
+        return _why_not_there(session, fleet, here[-1])
+    flavor = fleet.homes.flavor_of(session)
     count, free, closed, some = census = fleet.census(flavor)
     starting = [] if free else [growth.group for growth in fleet.grows_for(flavor, session.tenant) if growth.asked_ns]
     if starting:

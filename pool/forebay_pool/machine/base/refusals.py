@@ -8,6 +8,7 @@ from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.types import Flavor, Session, tensor_bytes
 from forebay_pool.placement.capacity import equivalents_for
 from forebay_pool.placement.fleet import Fleet
+from forebay_pool.placement.homes import alike
 
 FLAVORS_NAMED_MAX = 20
 """A refusal names at most this many flavors: a message has room for 2,048 characters."""
@@ -83,7 +84,9 @@ def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> Cause | None:
     held_bytes = tensor_bytes(session)
     if held_bytes > flavor.memory_bytes:
         return Cause("holds_too_much", held_bytes=held_bytes, flavor=flavor.name, flavor_bytes=flavor.memory_bytes)
-    worker = session.worker
+    worker, loss = session.worker, session.replay.loss
+    if worker is None and loss is not None and loss.undone and not alike(flavor, loss).equivalents:
+        return Cause("bound_to_device", model=loss.model, flavor=flavor.name)
     if worker is None or not session.pinned:
         return fleet.why_not(flavor, session.tenant) or why_not_brought(session, flavor, fleet)
     if equivalents_for(worker.devices, flavor):

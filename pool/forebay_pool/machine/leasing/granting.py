@@ -135,6 +135,10 @@ class Granting:
         else:
             self._worklist.groups[request.session.group] = None
 
+    def waits(self, request: Request) -> bool:
+        """True if the request is in the queue."""
+        return self._queue.has(request)
+
     def move(self, request: Request) -> bool:
         """Claims a place on other devices for the request and for all that start with it. True if there was one."""
         group = request.session.group

@@ -159,10 +159,8 @@ class Offering:
             self._offer_home(first[0])
 
     def _offer_home(self, session: str) -> None:
-        """Offers the devices on which the session's tensors are."""
-        worker = self._sessions[session].worker
-        if worker is not None:
-            self._worklist.offer(*(self._fleet.seats[device.id] for device in worker.devices))
+        """Offers the devices on which the session's tensors are, or that see its image."""
+        self._worklist.offer(*(self._fleet.seats[device] for device in self._fleet.homes.of(self._sessions[session])))
 
     def _rank_of(self, session: str) -> Rank | None:
         """The session's rank in the queue; None if it does not wait there for its devices."""
@@ -185,7 +183,7 @@ class Offering:
 
     def _fits_quota(self, request: Request, model: str) -> bool:
         """True if the quota has room for what the request needs of this model. It may need less of another model."""
-        equivalents = self._fleet.flavors[request.session.flavor].equivalents
+        equivalents = self._fleet.homes.flavor_of(request.session).equivalents
         needs = [e.count * e.share_milli for e in equivalents if e.model == model]
         return bool(needs) and min(needs) <= self._accounts.room_milli(request.session)
 
@@ -205,7 +203,7 @@ class Offering:
         for request in islice(walk, MOVERS_MAX):
             looked += 1
             session = request.session
-            if not request.lane[0] or (session.flavor, session.tenant) in full or not self._queue.has(request):
+            if session.worker is None or (session.flavor, session.tenant) in full or not self._queue.has(request):
                 continue
             if self._queue.is_barred(request, self._step.now_ns):
                 continue

@@ -53,7 +53,10 @@ class PlaceFinder:
         if session.worker is not None:
             return self._find_there(request, session.worker, reserved)
         place = self._choose_besides(request, session.avoid, reserved) if session.avoid else None
-        return place or self._choose_besides(request, (), reserved)
+        place = place or self._choose_besides(request, (), reserved)
+        if place is None:
+            self._reservations.hold_back(request, (self._fleet.seats[device].device for device in self._fleet.homes.of(session)))
+        return place
 
     def _find_there(self, request: Request, worker: Worker, reserved: Reserved) -> Place | None:
         """The place where its tensors are, if what it needs is free there."""
@@ -124,7 +127,7 @@ class PlaceFinder:
 
     def choose(self, session: Session, bounds: Bounds = UNBOUND) -> Place | None:
         """The best free place for the session's flavor."""
-        return self._fleet.choose(self._fleet.flavors[session.flavor], session.tenant, self._processes.has_room, bounds)
+        return self._fleet.choose(self._fleet.homes.flavor_of(session), session.tenant, self._processes.has_room, bounds)
 
     def _bounds(self, request: Request, reserved: Reserved | None = None, avoid: Collection[str] = ()) -> Bounds:
         """The bounds that quotas, tensors and reservations set."""

@@ -13,6 +13,7 @@ from forebay_pool.machine.leasing.leases import Leases
 from forebay_pool.machine.leasing.parking import ParkedSessions
 from forebay_pool.machine.sessions.absence import GATHER_SECONDS, Absence
 from forebay_pool.machine.workers.failing import Failing
+from forebay_pool.machine.workers.replays import Replays
 from forebay_pool.model.events import Restored
 from forebay_pool.model.history import Spent
 from forebay_pool.model.instructions import Forget, Kill, Meter, Show
@@ -40,6 +41,7 @@ class Restoring:
         granting: Granting,
         failing: Failing,
         absence: Absence,
+        replays: Replays,
     ) -> None:
         self._step = step
         self._admission = admission
@@ -52,6 +54,7 @@ class Restoring:
         self._granting = granting
         self._failing = failing
         self._absence = absence
+        self._replays = replays
 
     def restored(self, event: Restored) -> None:
         snapshot = event.kept
@@ -123,6 +126,7 @@ class Restoring:
         )
         if saved.replay is not None:
             session.replay = self._restored(saved.replay)
+            self._replays.add(session)
         worker = self._fleet.workers.get(saved.worker or "")
         if saved.flavor not in self._fleet.flavors or (worker is None and saved.opened):
             if worker is not None:

@@ -72,7 +72,8 @@ class Rules:
             request = session.request
             if request is None:
                 continue
-            why = refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
+            again = session.replay.due and session.worker is None  # it waits for hosts that may come back
+            why = None if again else refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
             if why is not None:
                 self._granting.drop(session, refusals.not_servable(why, request.number))
             elif self.refuse_if_over_limits(request):

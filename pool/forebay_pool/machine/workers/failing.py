@@ -13,6 +13,7 @@ from forebay_pool.machine.leasing.parking import ParkedSessions
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
 from forebay_pool.machine.workers.draining import Draining
 from forebay_pool.machine.workers.ending import Ending
+from forebay_pool.machine.workers.replays import Replays
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import WorkerGone, WorkerUnlinked
 from forebay_pool.model.instructions import Kill
@@ -48,6 +49,7 @@ class Failing:
         granting: Granting,
         draining: Draining,
         ending: Ending,
+        replays: Replays,
     ) -> None:
         self._step = step
         self._worklist = worklist
@@ -60,6 +62,7 @@ class Failing:
         self._granting = granting
         self._draining = draining
         self._ending = ending
+        self._replays = replays
 
     def worker_unlinked(self, event: WorkerUnlinked) -> None:
         worker = self._fleet.workers.get(event.worker)
@@ -146,7 +149,7 @@ class Failing:
         elif opened and session.image is not None and lease is not None and not self._admission.stopping:
             self._refetch(session, lease, cause)
         elif opened and not by_program and self._can_replay(session, lease):
-            self._replay(session, lease, Loss(worker.id, session.epoch, cause, tries=self._tries(session, lease)))
+            self._replay_or_lose(session, lease, _loss_of(worker, session, cause, self._tries(session, lease)))
         elif opened:
             self._ending.lose(session, Cause("worker_gone", cause, device=worker.device.id))
         elif session.request is not None:
@@ -177,6 +180,14 @@ class Failing:
         open_ns = 0 if lease is None or lease.replays else max(0, self._step.now_ns - begun_ns)
         return replay.possible and not gone and replay.worked_ns + open_ns <= int(self._limits.replay_seconds_max * SECOND)
 
+    def _replay_or_lose(self, session: Session, lease: Lease | None, loss: Loss) -> None:
+        """The session goes on at another worker, if there is a device for it."""
+        why = self._replays.why_never(session, loss)
+        if why is None:
+            self._replay(session, lease, loss)
+        else:
+            self._ending.lose(session, Cause("worker_gone", loss.cause, why))
+
     def _replay(self, session: Session, lease: Lease | None, loss: Loss) -> None:
         """The session goes on at another worker, and each member of its group does: they carry out their collectives again, in order."""
         self._go_on(session, lease, loss)
@@ -198,12 +209,13 @@ class Failing:
         if lease is not None:
             self._leases.close(lease, "failed", lease.confirmed_ns)
         self._processes.dismiss(worker, drains_milli=0 if lease is None else lease.place.share_milli)
-        self._go_on(session, lease, Loss(worker.id, session.epoch, loss.cause, tries=loss.tries))
+        self._go_on(session, lease, _loss_of(worker, session, loss.cause, loss.tries))
         self._granting.show_and_settle(worker)
 
     def _go_on(self, session: Session, lease: Lease | None, loss: Loss) -> None:
         """The session goes on at another worker: at once if ``lease`` was open, or another member of its group asks."""
         session.replay.loss = loss
+        self._replays.add(session)
         self._parked.drop(session)
         self._step.send(session.id, worker_lost(loss))
         self._step.note("session_replayed", session=session.id, tenant=session.tenant, cause=loss.cause)
@@ -254,3 +266,7 @@ class Failing:
             self._draining.cordon(seat, Cause("workers_over_memory", count=seat.lies), drains=False, lasting=True)
         self.fail(worker, Cause("over_its_memory", held=str(memory_bytes), most=str(worker.reserved_bytes)))
         return True
+
+
+def _loss_of(worker: Worker, session: Session, cause: str, tries: int) -> Loss:
+    return Loss(worker.id, session.epoch, cause, worker.device.model, len(worker.devices), tries=tries)
