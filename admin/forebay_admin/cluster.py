@@ -28,7 +28,7 @@ HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 MODEL_HEADERS = ["Model", "Devices", "Free", "Closed", "Tenants"]
-FLAVOR_HEADERS = ["Flavor", "Memory", "Rate", "Served by", "Residents", "Why not"]
+FLAVOR_HEADERS = ["Flavor", "Memory", "Rate", "Served by", "Residents", "Images", "Why not"]
 SUGGESTION_HEADERS = ["Flavor", "Memory", "Served by", "Remark", "Proposed rate"]
 NOTHING_SUGGESTED = "The devices that are here have their flavors: there is nothing to suggest."
 NOTHING_MADE = "Nothing is made yet: `forebay admin flavors suggest --apply` makes all of them, with names those alone."
@@ -165,6 +165,8 @@ def _add_flavors(things: Parsers) -> None:
         "--served-by", required=True, action="append", type=_equivalent, metavar="N*MODEL", help="16*MI250, or 0.25*A100; may be repeated"
     )
     setting.add_argument("--residents-max", type=int, metavar="N", help="resident sessions on a device (default: as memory allows)")
+    where = "where images of its sessions are kept (default: as the pool's setting says)"
+    setting.add_argument("--images", choices=("process", "disk", "node", "none"), help=where)
 
     suggesting = _action(
         actions, "suggest", perform_suggest, "which flavors the devices that are here could serve, and that are not there yet"
@@ -181,11 +183,12 @@ def perform_flavors(arguments: argparse.Namespace) -> int:
 def _flavor(flavor: Row) -> list[object]:
     rate = table.rate(flavor["price_nano_per_hour"], flavor["currency"])
     size = table.memory(flavor["memory_bytes"])
-    return [flavor["name"], size, rate, served_by(flavor), flavor["residents_max"], flavor["reason"]]
+    return [flavor["name"], size, rate, served_by(flavor), flavor["residents_max"], flavor["images_kept"], flavor["reason"]]
 
 
 def perform_set_flavor(arguments: argparse.Namespace) -> int:
-    body = {"memory_bytes": arguments.memory, "equivalents": arguments.served_by, "residents_max": arguments.residents_max}
+    bounds = {"memory_bytes": arguments.memory, "residents_max": arguments.residents_max}
+    body = {**bounds, "equivalents": arguments.served_by, "images": arguments.images}
     answer = _put(f"api/flavors/{_part(arguments.name)}", body, "name")
     return _show(arguments, answer, lambda: _table(FLAVOR_HEADERS, [_flavor(answer)], ""))
 
@@ -206,7 +209,7 @@ def perform_suggest(arguments: argparse.Namespace) -> int:
 def _make(service: Service, row: Row) -> Row:
     """The flavor as it is once it is made, unless somebody made or changed one of its name meanwhile."""
     ways = [{key: way[key] for key in ("model", "count", "share_milli")} for way in row["equivalents"]]
-    body = {"memory_bytes": row["memory_bytes"], "equivalents": ways, "residents_max": row["residents_max"]}
+    body = {"equivalents": ways, **{name: row[name] for name in ("memory_bytes", "residents_max", "images")}}
     expected = {"If-None-Match": "*"} if row["etag"] is None else {"If-Match": row["etag"]}
     return pool.row(service, service.put(f"api/flavors/{_part(row['name'])}", body, expected), "name")
 

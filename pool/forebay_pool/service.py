@@ -136,7 +136,7 @@ class Service:
             self.settings.limits,
             name=secrets.token_hex(4),
             unix_offset_ns=time.time_ns() - time.monotonic_ns(),
-            policy=Policy(self.settings.placement_preference, self.settings.gang_spread, self._models, self.settings.image_policies),
+            policy=Policy(self.settings.placement_preference, self.settings.gang_spread, self._models, self.settings.images),
             groups=self.settings.node_groups,
         )
         self.writer = Writer(
@@ -150,7 +150,7 @@ class Service:
         )
         self.shell = Shell(machine, self.writer, self.metrics, self._break)
         self.shell.library_folders = self._library_folders()
-        self.shell.image_folders, self.shell.images_fill_max = self._image_folders(), self.settings.images_fill_max
+        self.shell.image_folders, self.shell.images_fill_max = self._image_folders(flavors), self.settings.images_fill_max
         for quota in self._quotas:
             self.shell.apply(quota)
         self._collect_state(machine)
@@ -197,7 +197,7 @@ class Service:
 
     def _go_on(self, kept: Snapshot) -> None:
         """Takes over what the pool before left."""
-        if self.shell.image_folders is not None and self.settings.launcher == "local":
+        if self.settings.launcher == "local":
             self.shell.image_folders.remove_others({session.secret for session in kept.sessions})
         for worker in kept.workers:
             self.shell.adopt(worker)
@@ -265,19 +265,20 @@ class Service:
         except OSError as error:
             raise SettingsError(f"libraries_dir {folder} cannot be used ({error.strerror or error})") from None
 
-    def _image_folders(self) -> ImageFolders:
+    def _image_folders(self, flavors: Mapping[str, Flavor]) -> ImageFolders:
         """Workers make each session's when they need it. Raises SettingsError."""
-        policies = self.settings.image_policies
-        used = {policies.default, *policies.of_flavors.values()}
-        folders = {policy: folder for policy, folder in self.settings.image_dirs.items() if policy in used}
+        for flavor in flavors.values():
+            if not self.settings.keeps_images(flavor.images):
+                why = "flavor %s has images = %r, and image_dirs names no folder for that: its sessions keep none"
+                log.warning(why, flavor.name, flavor.images, extra={"action": "images_off"})
         made: dict[ImagePolicy, Path] = {}
-        for policy, folder in folders.items():
+        for policy, folder in self.settings.image_dirs.items():
             if is_own(folder):
                 made[policy] = self._make_workers_folder("image_dirs", folder)
             else:
                 why = "image_dirs %s cannot be made, or belongs to somebody else: no images are kept there"
                 log.warning(why, folder, extra={"action": "images_off"})
-        return ImageFolders(made, policies, self.settings.database)
+        return ImageFolders(made, self.settings.database)
 
     def _make_workers_folder(self, setting: str, folder: Path) -> Path:
         """One in which workers make files and folders, and neither list nor remove those of others. Raises SettingsError."""
@@ -299,7 +300,7 @@ class Service:
         self.store.migrate()
         self.epoch = self.store.lead(self.settings.own_url)
         try:
-            self.store.seed_flavors([*seeds(self.settings.flavors_file)])
+            self.store.seed_flavors(self._seeds())
             self.choices = self.store.choices()
             self._models = self.store.models()
             self._closures = self.store.closures()
@@ -308,6 +309,14 @@ class Service:
             return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}, kept
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the database cannot be read: {error}") from error
+
+    def _seeds(self) -> list[Flavor]:
+        """Raises SettingsError."""
+        found = seeds(self.settings.flavors_file)
+        homeless = next((flavor for flavor in found if not self.settings.keeps_images(flavor.images)), None)
+        if homeless is not None:
+            raise SettingsError(f"flavor {homeless.name} has images = {homeless.images!r}, and image_dirs names no folder for that")
+        return found
 
     def _nodes_changed(self, nodes: Sequence[RayNode]) -> None:
         """Tells the state machine which nodes came and which are gone; one that came back after a restart is another."""

@@ -17,7 +17,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.jobs import JobLimits
 from forebay_pool.model.limits import Limits
-from forebay_pool.model.policies import GangSpread, ImagePolicies, ImagePolicy, Preference
+from forebay_pool.model.policies import GangSpread, ImagePolicy, Preference
 from forebay_pool.model.types import Device, Kind
 
 NODE_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
@@ -109,9 +109,9 @@ class ImageSettings(ServiceSettings):
     images: ImagePolicy = Field(
         "process",
         description="Where images of sessions are kept, so that a session goes on at another worker if its own dies: process (the memory"
-        " of the worker's host), node (a folder that all hosts see), disk (a disk of that host), none (nowhere).",
+        " of the worker's host), node (a folder that all hosts see), disk (a disk of that host), none (nowhere)."
+        " A flavor may say otherwise.",
     )
-    images_of: dict[Name, ImagePolicy] = Field({}, description="The same of single flavors, as {\"large.64gb\" = \"none\"}.")
     image_dirs: dict[Literal["process", "node", "disk"], Path] = Field(
         {"process": Path("/dev/shm/forebay")},  # noqa: S108 - a folder of the pool's own, made with mode 0700
         description="The folder of images for each of these; without one there are no images.",
@@ -120,9 +120,9 @@ class ImageSettings(ServiceSettings):
         0.5, description="The part of that folder's file system that may be in use; an image that would go beyond is not kept."
     )
 
-    @property
-    def image_policies(self) -> ImagePolicies:
-        return ImagePolicies(self.images, self.images_of)
+    def keeps_images(self, policy: ImagePolicy | None) -> bool:
+        """Whether there is a folder for what a flavor says of its images."""
+        return policy in (None, "none") or policy in self.image_dirs
 
 
 class LinkSettings(ServiceSettings):

@@ -96,8 +96,8 @@ class Shell:
         """Hears how many nodes there should be, where some come and go."""
         self.library_folders: LibraryFolders | None = None
         """Where workers keep libraries; None: nowhere."""
-        self.image_folders: ImageFolders | None = None
-        """Where workers keep images of sessions; None: nowhere."""
+        self.image_folders = ImageFolders({}, "")
+        """Where workers keep images of sessions."""
         self.images_fill_max = 1.0
         """The part of the file system of an image that may be in use once it is there."""
         self._writer = writer
@@ -160,7 +160,8 @@ class Shell:
         if session is None:
             return message
         libraries = None if self.library_folders is None else self.library_folders.of(session.tenant)
-        images = None if self.image_folders is None else self.image_folders.of(session)
+        fleet = self.machine.fleet
+        images = self.image_folders.of(session.secret, fleet.policy.images_of(fleet.flavors[session.flavor]))
         return message.model_copy(update={"libraries": libraries, "images": images, "images_fill_max": self.images_fill_max})
 
     def _launch(self, instruction: Launch) -> None:
@@ -211,7 +212,7 @@ class Shell:
             return
         over = record.state in ("lost", "ended")
         self._writer.keep_session(record.id, None if over else session_snapshot(record))
-        if over and self.image_folders is not None:
+        if over:
             self.image_folders.remove(record.secret)
 
     def _confirm(self, instruction: Confirm) -> None:

@@ -157,9 +157,9 @@ def test_a_model_is_kept_for_tenants(admin: Run) -> None:
 def test_a_flavor_has_shares_gangs_and_residents(
     admin: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("--memory", "1GiB", "--served-by", "0.25*cpu-dev", "--served-by", "16*MI250", "--residents-max", "3")
+    words = ("--memory", "1GiB", "--served-by", "0.25*cpu-dev", "--served-by", "16*MI250", "--residents-max", "3", "--images", "none")
     status, out, _ = admin("flavors", "set", "mixed.1gb", *words)
-    assert (status, table(out)) == (0, [["mixed.1gb", "1,024 MiB", "not billed", "0.25 x cpu-dev or 16 x MI250", "3", "-"]])
+    assert (status, table(out)) == (0, [["mixed.1gb", "1,024 MiB", "not billed", "0.25 x cpu-dev or 16 x MI250", "3", "none", "-"]])
     row = next(row for row in answer(admin, "flavors", "list") if row["name"] == "mixed.1gb")
     assert row["equivalents"][0] == {"model": "cpu-dev", "count": 1, "share_milli": 250, "devices": 1, "speed": 100}
     assert row["residents_max"] == 3

@@ -23,7 +23,7 @@ from forebay_pool.model.events import (
     WorkerUnlinked,
 )
 from forebay_pool.model.instructions import Note
-from forebay_pool.model.policies import ImagePolicies, ImagePolicy, Policy
+from forebay_pool.model.policies import ImagePolicy, Policy
 from forebay_pool.model.types import Device, Lease
 from forebay_wire import messages as wire
 from pool_world import World
@@ -609,7 +609,7 @@ def test_a_session_with_an_image_is_lost_with_the_host_that_alone_has_it(world: 
     policies: dict[ImagePolicy, bool] = {"process": False, "node": True}
     for policy, goes_on in policies.items():
         w = world(on_nodes("east", "west"))
-        w.do(PolicySet(Policy(images=ImagePolicies(policy))))
+        w.do(PolicySet(Policy(images=policy)))
         w.lease("s")
         w.do(SessionReplays("s"))
         w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))

@@ -141,9 +141,8 @@ class FlavorForm(FlavorTable):
         saved, flavor_saved, currencies = Text("Nothing was saved."), False, frozenset[str]()
         try:
             if edit.flavor_changed:
-                residents_max = None if row.flavor is None else row.flavor.residents_max
                 await self.services.pool.set_flavor(
-                    self.token, row.name, edit.memory_bytes, edit.equivalents, residents_max, expecting(edit.flavor_stamp)
+                    self.token, row.name, edit.memory_bytes, edit.equivalents, row.flavor, expecting(edit.flavor_stamp)
                 )
                 flavor_saved = True
                 saved = Text("Memory and equivalents were saved; the price was not.") if edit.prices else saved

@@ -49,7 +49,7 @@ class SuggestionsPage(PageHandler):
         expected = expecting(stamp_of(wanted.etag))
         try:
             await self.services.pool.set_flavor(
-                self.token, wanted.name, wanted.memory_bytes, wanted.equivalents, wanted.residents_max, expected
+                self.token, wanted.name, wanted.memory_bytes, wanted.equivalents, wanted, expected
             )
         except UpstreamRefused as error:
             if overtaken(error):

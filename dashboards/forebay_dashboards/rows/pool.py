@@ -38,6 +38,8 @@ class Flavor(FlavorBase):
     memory_bytes: Count
     equivalents: tuple[Equivalent, ...] = ()
     residents_max: Count | None = None
+    images: str | None = None
+    images_kept: str | None = None
     servable: bool = False
     reason: str | None = None
     cause: Cause | None = None
@@ -49,6 +51,7 @@ class Suggestion(Row):
     equivalents: tuple[Equivalent, ...] = ()
     added: tuple[Equivalent, ...] = ()
     residents_max: Count | None = None
+    images: str | None = None
     etag: Tag = None
     proposed_nano_per_hour: Count | None = None
     currency: Currency | None = None

@@ -89,6 +89,7 @@ _COLUMNS = NAMES | {
     "reference": Text("Reference"),
     "removed": Text("Removed"),
     "residents_max": Text("Resident sessions at most"),
+    "images": Text("Images of sessions"),
     "role": Text("Role"),
     "state": Text("State"),
     "surcharge_nano_per_hour": Text("Surcharge in nano-units per hour"),

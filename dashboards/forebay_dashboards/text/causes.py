@@ -30,6 +30,7 @@ _REFUSED = {
     "no_device": Text("There is no such device any more."),
     "no_node": Text("There is no such node any more."),
     "no_flavor": Text("There is no such flavor any more."),
+    "no_image_dir": Text("The pool has no folder for such images; its setting image_dirs names them."),
     "default_flavor": Text("Processes that name no flavor get this one (a setting of the pool); it cannot be removed."),
     "no_model": Text("There is no device of this model."),
     "precondition_failed": Text("Somebody else changed this in the meantime, and nothing was saved; read it again."),

@@ -46,6 +46,12 @@ _WORDS: dict[str, dict[str, Text]] = {
         "free": in_context("use", "free"),
         "closed": in_context("use", "closed"),
     },
+    "images": {
+        "process": Text("images in the host's memory"),
+        "disk": Text("images on the host's disk"),
+        "node": Text("images that all hosts see"),
+        "none": Text("no images"),
+    },
     "lease": {"failed": in_context("lease", "failed"), "revoked": in_context("lease", "revoked")},
     "invoice": {
         "draft": in_context("invoice", "draft"),

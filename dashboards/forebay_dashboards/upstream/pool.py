@@ -100,12 +100,14 @@ class Pool:
         return await self._upstream.read(_SUGGESTIONS, token, "api/suggestions")
 
     async def set_flavor(
-        self, token: str, name: str, memory_bytes: int, equivalents: tuple[Equivalent, ...], residents_max: int | None,
+        self, token: str, name: str, memory_bytes: int, equivalents: tuple[Equivalent, ...], of: Flavor | Suggestion | None,
         expected: Mapping[str, str],
     ) -> None:  # fmt: skip
-        """Takes effect on leases opened from then on, as far as ``expected`` allows: see :func:`stamps.expecting`."""
+        """Takes effect on leases opened from then on, as far as ``expected`` allows: see :func:`stamps.expecting`. What is set otherwise
+        is as in ``of``."""
         rows = [row.model_dump() for row in equivalents]
-        body = {"memory_bytes": memory_bytes, "equivalents": rows, "residents_max": residents_max}
+        others = {} if of is None else {"residents_max": of.residents_max, "images": of.images}
+        body = {"memory_bytes": memory_bytes, "equivalents": rows, **others}
         await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body, headers=expected)
 
     async def remove_flavor(self, token: str, name: str, expected: Mapping[str, str]) -> None:

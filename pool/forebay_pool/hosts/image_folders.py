@@ -12,24 +12,23 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from forebay_pool.model.policies import ImagePolicies, ImagePolicy
-from forebay_pool.model.types import Session
+from forebay_pool.model.policies import ImagePolicy
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ImageFolders:
-    """A folder for each session, in the one of its flavor's policy. Nobody finds its name who does not know the session's secret."""
+    """A folder for each session, in the one of a policy. Nobody finds its name who does not know the session's secret."""
 
     parents: Mapping[ImagePolicy, Path]
-    policies: ImagePolicies
     database: str
     """Of this pool: others may have folders beside its own."""
 
-    def of(self, session: Session) -> str | None:
-        parent = self.parents.get(self.policies.of(session.flavor))
-        return None if parent is None else str(parent / self._name(session.secret))
+    def of(self, secret: bytes, policy: ImagePolicy) -> str | None:
+        """Of the session with this secret; None where its images are nowhere."""
+        parent = self.parents.get(policy)
+        return None if parent is None else str(parent / self._name(secret))
 
     def remove(self, secret: bytes) -> None:
         """The session is over. In a thread of its own: there may be much to remove."""

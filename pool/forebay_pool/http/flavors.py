@@ -45,6 +45,9 @@ class FlavorItem(FlavorApi):
         if re.fullmatch(NAME_PATTERN, name) is None:
             raise RequestRefused(400, "invalid", f"{name!r} is no name of a flavor: use a-z, 0-9, dot, dash, underscore, 64 at most.")
         flavor, expected = self.body(FlavorBody).named(name), self.expected()
+        if not self.context.settings.keeps_images(flavor.images):
+            problem = f"The pool has no folder for images {flavor.images!r}: name one in its setting image_dirs first."
+            raise RequestRefused(400, "no_image_dir", problem)
         await self.context.write(lambda: self.context.store.set_flavor(flavor, identity.name, expected))
         self.shell.apply(FlavorSet(flavor))
         log.info("flavor_set %s by %s", name, identity.name, extra={"action": "flavor_set", "flavor": name, "user": identity.name})

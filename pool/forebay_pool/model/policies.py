@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from forebay_pool.model.types import Flavor
 
 Preference = Literal["cheapest", "fastest", "packed"]
 """Of equal places: the least surcharge and the least computing power that do, the most, or where least is left in the node."""
@@ -30,28 +33,22 @@ class ModelPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class ImagePolicies:
-    """Where images of sessions are kept."""
-
-    default: ImagePolicy = "process"
-    of_flavors: Mapping[str, ImagePolicy] = field(default_factory=dict)
-
-    def of(self, flavor: str) -> ImagePolicy:
-        return self.of_flavors.get(flavor, self.default)
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """What the operator prefers among the places that would do, and where images are kept."""
 
     preference: Preference = "cheapest"
     gang_spread: GangSpread = "any"
     models: Mapping[str, ModelPolicy] = field(default_factory=dict)
-    images: ImagePolicies = field(default_factory=ImagePolicies)
+    images: ImagePolicy = "process"
+    """Of flavors that name no other."""
 
     def allows(self, model: str, tenant: str) -> bool:
         policy = self.models.get(model)
         return policy is None or policy.tenants is None or tenant in policy.tenants
+
+    def images_of(self, flavor: Flavor) -> ImagePolicy:
+        """Where images of the flavor's sessions are kept."""
+        return flavor.images or self.images
 
     def with_model(self, policy: ModelPolicy) -> Policy:
         return replace(self, models={**self.models, policy.model: policy})

@@ -148,7 +148,7 @@ class _Drafts:
             return
         least_bytes = draft.memory_bytes if name in self._flavors else min(memory_bytes, draft.memory_bytes)
         others = tuple(one for one in draft.equivalents if one not in own)
-        self._drafts[name] = Flavor(name, least_bytes, (*others, way), draft.residents_max)
+        self._drafts[name] = Flavor(name, least_bytes, (*others, way), draft.residents_max, draft.images)
 
     def suggestions(self) -> list[Suggestion]:
         found = []

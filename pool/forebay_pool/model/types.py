@@ -17,6 +17,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.health import Cordon
+from forebay_pool.model.policies import ImagePolicy
 from forebay_pool.model.records import fact
 
 WHOLE_MILLI = 1000
@@ -98,6 +99,8 @@ class Flavor:
     equivalents: tuple[Equivalent, ...]
     residents_max: int | None = None
     """How many resident sessions of this flavor a device may carry; None: as many as its memory holds."""
+    images: ImagePolicy | None = None
+    """Where images of its sessions are kept; None: where the pool keeps those of others."""
 
 
 @fact
@@ -624,9 +627,7 @@ class Node:
 
     @property
     def state(self) -> NodeState:
-        if self.lost is not None:
-            return "lost"
-        return "draining" if self.drains else "up"
+        return "lost" if self.lost is not None else "draining" if self.drains else "up"
 
 
 @dataclass(slots=True, eq=False)

@@ -319,7 +319,7 @@ def _engine(url: str) -> Engine:
 
 def _flavor_row(flavor: Flavor) -> dict[str, Any]:
     equivalents = json.dumps([_parts(e) for e in flavor.equivalents])
-    bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max}
+    bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max, "images": flavor.images}
     return {"name": flavor.name, **bounds, "equivalents": equivalents, "removed": False}
 
 
@@ -330,7 +330,7 @@ def _check_expected(expected: Precondition, tag: str | None) -> None:
 
 
 def _flavor(row: Any) -> Flavor:
-    return Flavor(row.name, row.memory_bytes, _equivalents(row.equivalents), row.residents_max)
+    return Flavor(row.name, row.memory_bytes, _equivalents(row.equivalents), row.residents_max, row.images)
 
 
 def _policy(row: Any) -> ModelPolicy:

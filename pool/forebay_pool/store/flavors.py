@@ -13,6 +13,7 @@ from forebay_wire.texts import Name
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from forebay_pool.model.catalogue import ways_of
+from forebay_pool.model.policies import ImagePolicy
 from forebay_pool.model.types import WHOLE_MILLI, Equivalent, Flavor
 from forebay_pool.settings import Bytes
 
@@ -49,15 +50,18 @@ class FlavorBody(BaseModel):
     equivalents: Annotated[tuple[EquivalentBody, ...], Field(min_length=1, max_length=64)]
 
     residents_max: Annotated[int, Field(ge=1, le=RESIDENTS_MAX, strict=True)] | None = None
+    images: ImagePolicy | None = None
+    """None: where the pool keeps those of others."""
 
     def named(self, name: str) -> Flavor:
-        return Flavor(name, self.memory_bytes, tuple(e.equivalent() for e in self.equivalents), self.residents_max)
+        return Flavor(name, self.memory_bytes, tuple(e.equivalent() for e in self.equivalents), self.residents_max, self.images)
 
 
 def settings_of(flavor: Flavor) -> dict[str, Any]:
     """What an operator sets of a flavor."""
     equivalents = [{"model": one.model, "count": one.count, "share_milli": one.share_milli} for one in flavor.equivalents]
-    return {"memory_bytes": flavor.memory_bytes, "equivalents": equivalents, "residents_max": flavor.residents_max}
+    bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max, "images": flavor.images}
+    return {**bounds, "equivalents": equivalents}
 
 
 class _Seed(BaseModel):
@@ -68,10 +72,11 @@ class _Seed(BaseModel):
     equivalents: Annotated[tuple[EquivalentBody, ...], Field(max_length=64)] = ()
     """None: what of the catalogue's accelerators holds its memory."""
     residents_max: Annotated[int, Field(ge=1, le=RESIDENTS_MAX)] | None = None
+    images: ImagePolicy | None = None
 
     def flavor(self) -> Flavor:
         named = tuple(one.equivalent() for one in self.equivalents)
-        return Flavor(self.name, self.memory, named or ways_of(self.memory), self.residents_max)
+        return Flavor(self.name, self.memory, named or ways_of(self.memory), self.residents_max, self.images)
 
 
 class _Seeds(BaseModel):
@@ -94,5 +99,9 @@ def _read(path: Path | None) -> tuple[_Seed, ...]:
     source = files("forebay_pool").joinpath("flavors.toml") if path is None else path
     try:
         return _Seeds.model_validate(tomllib.loads(source.read_text())).flavors
-    except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+    except (OSError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"flavors cannot be read from {source}: {error}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise SettingsError(f"flavors cannot be read from {source}: {where}: {first['msg']}") from None

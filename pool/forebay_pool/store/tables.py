@@ -14,6 +14,7 @@ FLAVORS = Table(
     Column("name", String(64), primary_key=True),
     Column("memory_bytes", BigInteger, nullable=False),
     Column("residents_max", Integer, nullable=True),
+    Column("images", String(8), nullable=True, comment="Where images of its sessions are kept; null: where the pool keeps those of others"),
     Column("equivalents", Text, nullable=False, comment="JSON: [[model, count] or [model, count, share_milli], ...]"),
     Column("removed", Boolean, nullable=False, server_default=false(), comment="Else a start would add it anew"),
 )

@@ -15,7 +15,7 @@ from typing_extensions import TypedDict  # pydantic reads typing's own from Pyth
 from forebay_pool.machine.base.eviction import parked_bytes
 from forebay_pool.model.catalogue import ACCELERATORS
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.policies import ModelPolicy
+from forebay_pool.model.policies import ImagePolicy, ModelPolicy
 from forebay_pool.model.suggestions import Suggestion, is_accelerator, proposed_price
 from forebay_pool.model.types import (
     Author,
@@ -230,6 +230,10 @@ class FlavorRow(TypedDict):
     memory_bytes: int
     equivalents: list[EquivalentRow]
     residents_max: int | None
+    images: ImagePolicy | None
+    """What is set; None: what the pool's setting says."""
+    images_kept: ImagePolicy | None
+    """Where images of its sessions are kept; null is for pools of older releases."""
     servable: bool
     reason: str | None
     """In English."""
@@ -248,6 +252,7 @@ class SuggestionRow(TypedDict):
     added: list[EquivalentRow]
     """What of them is new."""
     residents_max: int | None
+    images: ImagePolicy | None
     etag: str | None
     """Of the flavor that is there by now, which this one adds to; None where there is none of the name."""
     proposed_nano_per_hour: int | None
@@ -461,6 +466,8 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
         "memory_bytes": flavor.memory_bytes,
         "equivalents": [_equivalent_row(equivalent, fleet) for equivalent in flavor.equivalents],
         "residents_max": flavor.residents_max,
+        "images": flavor.images,
+        "images_kept": fleet.policy.images_of(flavor),
         "servable": why_not is None,
         "reason": why_not,
         "cause": None if why_not is None else cause_row(why_not),
@@ -481,6 +488,7 @@ def suggestion_row(suggestion: Suggestion, fleet: Fleet, tenant: str) -> Suggest
         "equivalents": [_equivalent_row(equivalent, fleet) for equivalent in flavor.equivalents],
         "added": [_equivalent_row(equivalent, fleet) for equivalent in suggestion.added],
         "residents_max": flavor.residents_max,
+        "images": flavor.images,
         "etag": None if present is None else tag_of(settings_of(present)),
         "proposed_nano_per_hour": None if proposal is None else proposal.nano_per_hour,
         "currency": None if proposal is None else proposal.currency,

@@ -36,6 +36,8 @@ class FlavorRow(Row):
     memory_bytes: int
     equivalents: list[EquivalentRow]
     residents_max: int | None
+    images: Literal["none", "process", "node", "disk"] | None
+    images_kept: Literal["none", "process", "node", "disk"] | None
     servable: bool
     reason: str | None
     cause: CauseRow | None

@@ -104,7 +104,7 @@ class Workers:
         session = worker.session
         if session is None or worker.state != "bound":
             return
-        shared = self._fleet.policy.images.of(session.flavor) == "node"
+        shared = self._fleet.policy.images_of(self._fleet.flavors[session.flavor]) == "node"
         session.replay.worked_ns = 0
         session.replay.image = Image(message.bytes, self._step.now_ns, self._step.unix_ns, None if shared else worker.device.node)
         self._step.save(session)
