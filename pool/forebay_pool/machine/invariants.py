@@ -57,6 +57,9 @@ def _check_session(machine: StateMachine, session: Session) -> None:
     parked = None if holder is None else (holder, holder.parked_bytes)
     unheard = parking is None and holder is not None and holder.away_ns is not None
     _demand(machine, kept == parked or unheard, "a session's parked bytes are metered otherwise than they are", name)
+    image, stretch = session.replay.image, session.replay.stretch
+    metered = (0 if image is None else image.bytes) == (0 if stretch is None else stretch.bytes)
+    _demand(machine, metered, "a session's image is metered otherwise than it is", name)
     if request is not None:
         waits = machine.queue.waiting.get(request.order) is request
         gathers = session.group is not None and not session.group.gathered and not waits
@@ -199,7 +202,8 @@ def _check_leases(machine: StateMachine) -> None:
     leases, sessions = machine.scheduler.leases, machine.sessions.values()
     held = {session.lease.id: session.lease for session in sessions if session.lease is not None}
     _demand(machine, leases.by_id == held, f"other leases are listed than are held: {leases.by_id.keys() ^ held.keys()}")
-    parked = {session.parking.id: session.parking for session in sessions if session.parking is not None}
+    stretches = [stretch for session in sessions for stretch in (session.parking, session.replay.stretch) if stretch is not None]
+    parked = {stretch.id: stretch for stretch in stretches}
     listed = machine.scheduler.parked.by_id
     _demand(machine, listed == parked, f"other sessions are listed as parked than are: {listed.keys() ^ parked.keys()}")
     revoked = {name: lease for name, lease in held.items() if lease.revoked_for is not None}

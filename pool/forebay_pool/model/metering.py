@@ -61,7 +61,7 @@ def whole_record(lease: Lease, duration_ns: int, reason: SegmentEnd, energy_mj: 
 
 def parked_record(parking: Parking, duration_ns: int, reason: SegmentEnd) -> UsageRecord:
     """What the stretch of parked time would be metered as, in one piece; named as its segment that is running."""
-    session, holder = parking.session, parking.holder
+    session, holder, image = parking.session, parking.holder, parking.image
     return UsageRecord(
         id=record_id(parking.id, parking.segment),
         tenant=session.tenant,
@@ -70,8 +70,8 @@ def parked_record(parking: Parking, duration_ns: int, reason: SegmentEnd) -> Usa
         lease=parking.id,
         span=parking.span,
         flavor=PARKED,
-        device_model=holder.device.model,
-        devices=len(holder.devices),
+        device_model=image.model if image is not None else "" if holder is None else holder.device.model,
+        devices=1 if image is not None or holder is None else len(holder.devices),
         started_at_unix_ns=parking.opened_unix_ns,
         duration_ns=duration_ns,
         close_reason=reason,

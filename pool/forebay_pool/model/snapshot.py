@@ -133,6 +133,8 @@ class ParkingSnapshot:
     """The number of the segment that runs."""
     metered_ns: int = 0
     """For how long it was metered, in the segments before."""
+    image: bool = False
+    """Whether it is of the session's image, and not of its tensors."""
 
     def here(self, now_ns: int, now_unix_ns: int, same_clock: bool) -> ParkingSnapshot:
         """The same by this host's monotonic clock, as :meth:`LeaseSnapshot.here` tells it."""
@@ -218,4 +220,5 @@ def parking_snapshot(parking: Parking) -> ParkingSnapshot:
         opened_unix_ns=parking.opened_unix_ns,
         segment=parking.segment,
         metered_ns=parking.metered_ns,
+        image=parking.image is not None,
     )

@@ -44,12 +44,11 @@ Ranks = tuple[str, int]
 """A group whose members start together or not at all: its name, and what they need together, in thousandths of devices."""
 ALONE: Ranks = ("", 0)
 Lane = tuple[tuple[str, ...], str, tuple[str, ...], Ranks]
-"""Those in the queue who need the same: the devices that their tensors are on, or that see their images (none: any will do), the flavor,
-of its models those that they may not have (where any device will do), and the group that they start with."""
+"""Those in the queue who need the same: the devices where their tensors are, or whence their images are seen (none: any will do), the
+flavor, of its models those that they may not have, and the group that they start with."""
 
 
 # Nouns that never change
-
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -122,7 +121,6 @@ class Price:
 
 Surcharges: TypeAlias = Mapping[tuple[str, str], int]
 """What an hour of one whole device costs beside the flavor's price, in nano-units, by model and currency."""
-
 
 Author: TypeAlias = Literal["operator", "owner"]
 """In whose name a quota is set: an operator's, or that of a tenant's owner."""
@@ -220,7 +218,6 @@ class Standing:
 
 
 # Records, changed by the state machine alone
-
 
 @dataclass(slots=True, eq=False)
 class Worker:
@@ -389,11 +386,12 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class Parking:
-    """A stretch of time in which one worker keeps so much of a session off its device."""
+    """A stretch of time in which so much of a session is kept off its device: its tensors, or its image."""
 
     id: str
     session: Session
-    holder: Worker
+    holder: Worker | None
+    """Who vouches for it; None: the session's client."""
     bytes: int
     span: wire.Span
     """What the session computed last."""
@@ -402,17 +400,19 @@ class Parking:
     segment: int = 1
     metered_ns: int = 0
     """As of a :class:`Lease`."""
+    image: Image | None = None
+    """The first image of that size; None where it is the session's tensors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What another worker can go on from, as a session's worker kept it last."""
+    """What another worker goes on from, as a session's worker kept it last, on a device of ``model``. ``node`` alone sees it; None: all."""
 
     bytes: int
     at_ns: int
     at_unix_ns: int
     node: str | None
-    """The node that alone sees it; None if all do."""
+    model: str
 
 
 @dataclass(slots=True)
@@ -443,6 +443,8 @@ class Replay:
     worked_ns: int = 0
     """How long leases lasted that are over, since the last image, but for time in which something was done again."""
     image: Image | None = None
+    stretch: Parking | None = None
+    """Since when there is an image of that size, for the meter."""
 
     @property
     def due(self) -> bool:
@@ -682,9 +684,7 @@ class Seat:
             return "lost"
         if self.holders:
             return "leased" if any(session.lease is not None for session in self.holders) else "placing"
-        if self.draining:
-            return "draining"
-        return "free" if self.is_open else "cordoned"
+        return "draining" if self.draining else "free" if self.is_open else "cordoned"
 
     @property
     def is_open(self) -> bool:

@@ -162,6 +162,7 @@ PARKINGS = Table(
     Column("opened_unix_ns", BigInteger, nullable=False),
     Column("segment", BigInteger, nullable=False, comment="The number of the segment that runs"),
     Column("metered_ns", BigInteger, nullable=False, comment="For how long the segments before were metered"),
+    Column("image", Boolean, nullable=False, server_default=false(), comment="Whether it is of the session's image, not of its tensors"),
 )
 
 AUDIT = Table(

@@ -188,12 +188,13 @@ class Restoring:
         self._leases.show_seats(place)
 
     def _restore_parking(self, saved: ParkingSnapshot) -> None:
-        """The stretch goes on if the session is still where it was. Otherwise nobody knows when it ended, and what was not metered is
-        free."""
+        """The stretch goes on if the session is still where it was, or still has its image. Otherwise nobody knows when it ended, and what
+        was not metered is free."""
         session = self._sessions.get(saved.session)
-        holder = None if session is None else session.parked_at
-        stays = session is not None and holder is not None and holder.parked_bytes == saved.bytes
-        if session is None or holder is None or not stays:
+        image = None if session is None or not saved.image else session.replay.image
+        holder = None if session is None else session.worker if saved.image else session.parked_at
+        there = image is not None if saved.image else holder is not None
+        if session is None or not there or saved.bytes != (holder and holder.parked_bytes if image is None else image.bytes):
             self._step.out.append(Forget(saved.id))
             return
         self._parked.add(
@@ -207,5 +208,6 @@ class Restoring:
                 opened_unix_ns=saved.opened_unix_ns,
                 segment=saved.segment,
                 metered_ns=saved.metered_ns,
+                image=image,
             )
         )

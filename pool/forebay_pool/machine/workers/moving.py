@@ -61,6 +61,7 @@ class Moving:
         goes_on = lease is not None and lease.state == "open" and not self._admission.stopping
         if lease is not None:
             self._leases.close(lease, "moved" if goes_on else lease.ending, self._step.now_ns)
+        session.replay.image = None  # the worker removed it
         self._fleet.let_go(worker, session, message.bytes, wire.Source(address=message.address, ticket=message.ticket))
         worker.spilled_bytes = message.spilled_bytes
         self._step.note("session_left", session=session.id, tenant=session.tenant, worker=worker.id, bytes=message.bytes)

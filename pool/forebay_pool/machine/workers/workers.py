@@ -106,7 +106,8 @@ class Workers:
             return
         shared = self._fleet.policy.images_of(self._fleet.flavors[session.flavor]) == "node"
         session.replay.worked_ns = 0
-        session.replay.image = Image(message.bytes, self._step.now_ns, self._step.unix_ns, None if shared else worker.device.node)
+        node = None if shared else worker.device.node
+        session.replay.image = Image(message.bytes, self._step.now_ns, self._step.unix_ns, node, worker.device.model)
         self._step.save(session)
         self._step.show(session)
 
