@@ -50,7 +50,7 @@ SHARED = {"SpanRow": "Span", "Span": "Span"}
 BASES = ("Flavor", "Lease", "Session", "Device", "Node", "AuditEntry", "UsageRecord", "BudgetRow", "Job")
 """Rows with properties, which their bases in ``rows/bases.py`` have."""
 HIDDEN = {
-    "Flavor": ("currency", "price_nano_per_hour", "wait_seconds", "waiting"),
+    "Flavor": ("currency", "parked_nano_per_gib_hour", "price_nano_per_hour", "wait_seconds", "waiting"),
     "Session": ("ahead", "ahead_tenant", "image"),
     "Device": ("speed", "spot", "switch"),
     "Node": ("moving", "parked_bytes", "releases"),

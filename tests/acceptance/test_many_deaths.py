@@ -17,7 +17,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from forebay_billing.model.types import PARKED
+from forebay_billing.rules.parked import gib_hours_text
 from processes import command_line, family, suspend
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow, pytest.mark.full_sweep, pytest.mark.timeout(4 * 3600)]
@@ -31,6 +34,8 @@ STILL_SECONDS = (0.5, 20.0)
 ALL_LOOKED_AT = 10
 """After so many deaths each notebook is waited for, after the others one of them."""
 NANO = 10**9
+IMAGES_NANO = 10 * NANO
+"""What a GiB of images costs in an hour, in nano-units."""
 VICTIMS = {
     "worker": (8, "forebay_worker"),
     "pool": (2, "-m forebay_pool"),
@@ -135,6 +140,9 @@ def notebooks(cloud: Any, kernel_type: type[Any]) -> Iterator[list[Notebook]]:
 def test_no_notebook_notices_what_dies(cloud: Any, notebooks: list[Notebook], pytestconfig: pytest.Config, eventually: Any) -> None:
     deaths: int = pytestconfig.getoption("--deaths")
     operator = cloud.person("operator").new_token()
+    headers = {"Authorization": f"token {operator}"}
+    price = {"price_nano_per_gib_hour": IMAGES_NANO}
+    httpx.put(f"{cloud.url}/services/billing/api/parked-prices/USD", json=price, headers=headers).raise_for_status()
 
     def sessions() -> set[str]:
         rows = cloud.service("pool/api/sessions", operator).raise_for_status().json()
@@ -158,9 +166,14 @@ def test_no_notebook_notices_what_dies(cloud: Any, notebooks: list[Notebook], py
         losses = each.losses()
         assert each.again() == losses and len(set(losses)) > deaths, each.program
     assert eventually(lambda: cloud.service("pool/api/leases", operator).json() == [])
+    for session in before:
+        httpx.delete(f"{cloud.url}/services/pool/api/sessions/{session}", headers=headers).raise_for_status()
     token = cloud.person("acme-owner").new_token()
     prices = {price["flavor"]: price["price_nano_per_hour"] for price in cloud.service("billing/api/prices", token).json()}
     assert eventually(lambda: billed(cloud, token) == booked(cloud, prices))
+    images, stretches = images_billed(cloud, token), images_booked(cloud)
+    print(f"images: {images}")
+    assert images == stretches
 
 
 def booked(cloud: Any, prices: dict[str, int]) -> tuple[int, int]:
@@ -179,3 +192,22 @@ def billed(cloud: Any, token: str) -> tuple[int, int]:
     (line,) = [line for line in statement["lines"] if line["flavor"] == FLAVOR]
     whole, _, fraction = line["cost_exact"].partition(".")
     return line["leases"], int(whole) * NANO**2 + int(fraction.ljust(18, "0"))
+
+
+def images_booked(cloud: Any) -> tuple[int, int, str]:
+    """Of the pool's own books: for how many stretches there were images, the nanoseconds of all, and their GiB-hours."""
+    with sqlite3.connect(f"file:{cloud.state}/pool/pool.sqlite?mode=ro", uri=True) as books:
+        asked = "select lease, duration_ns, parked_bytes from lease_segments where tenant = ? and parked_bytes is not null"
+        rows = books.execute(asked, (TENANT,)).fetchall()
+    books.close()
+    gib_hours = gib_hours_text(sum(duration * count for _, duration, count in rows))
+    return len({lease for lease, _, _ in rows}), sum(duration for _, duration, _ in rows), gib_hours
+
+
+def images_billed(cloud: Any, token: str) -> tuple[int, int, str]:
+    """Of billing's statement, the same; the memory of these sessions was never parked."""
+    month = datetime.now(UTC).strftime("%Y-%m")
+    statement = cloud.service("billing/api/statement", token, tenant=TENANT, month=month).raise_for_status().json()
+    (line,) = [line for line in statement["lines"] if line["flavor"] == PARKED]
+    assert line["amount"] != "0.00" and line["price_nano_per_gib_hour"] == IMAGES_NANO
+    return line["leases"], line["duration_ns"], line["gib_hours"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,5 +99,23 @@ def test_the_least_surcharge_is_looked_for_in_the_currency_of_who_asks(pool: Mak
                 assert granted.device.model == model
                 assert granted.flavor.price_nano_per_hour == PEOPLE[who][2] + 1
                 assert closed.cost_nano is not None
+
+    asyncio.run(scenario())
+
+
+def test_flavors_tell_what_a_gib_costs_in_an_hour_in_which_it_is_parked_or_in_an_image(pool: Make, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with billing(tmp_path, {"either": DOLLARS}, tenant_currencies={"globex": "KRW"}) as books, pool(**beside(books)) as running:
+            assert (await running.call("PUT", "api/flavors/either", body=EITHER)).code == 200
+
+            async def told(who: str) -> Any:
+                rows = await running.get("api/flavors", who)
+                return next(row["parked_nano_per_gib_hour"] for row in rows if row["name"] == "either")
+
+            assert await told("ada") == 0, "it was never set"
+            await books.ask("PUT", "api/parked-prices/USD", {"price_nano_per_gib_hour": 50_000})
+            await books.ask("PUT", "api/parked-prices/USD", {"price_nano_per_gib_hour": 90_000, "valid_from_ns": time.time_ns() + 10**12})
+            await running.until(lambda: running.machine.fleet.tariff.parked)
+            assert (await told("ada"), await told("other-ada")) == (50_000, 0)
 
     asyncio.run(scenario())

@@ -81,7 +81,7 @@ async def billing_service() -> AsyncIterator[Billing]:
     own = {"billing": billing}
     routes = [
         *(("/b/api/usage", _Usage, own), ("/b/api/prices", _Prices, own)),
-        *(("/b/api/surcharges", _Surcharges), ("/b/api/currencies", _Currencies)),
+        *(("/b/api/surcharges", _Surcharges), ("/b/api/parked-prices", _Surcharges), ("/b/api/currencies", _Currencies)),
     ]
     server = HTTPServer(Application(routes, log_function=lambda _: None))
     sockets = bind_sockets(0, "127.0.0.1")

@@ -75,6 +75,10 @@ def text(flavors: Sequence[Row], chosen: str | None, command: str, *, whole: boo
     if numbered:
         headers, rows = ["No.", *headers], [[str(number), *row] for number, row in enumerate(rows, 1)]
     lines = [table.render(headers, rows)]
+    priced = next((flavor for flavor in here if flavor.get("parked_nano_per_gib_hour")), None)
+    if priced is not None:
+        price = table.rate(priced["parked_nano_per_gib_hour"], priced.get("currency"))
+        lines.append(f"\nEach GiB of images, and of tensors that are parked, costs {price} more.")
     several = [str(flavor["name"]) for flavor in here if _is_several(flavor)]
     if several:
         lines.append(f"\n{SEVERAL} This holds for {', '.join(several)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -37,6 +38,15 @@ class _SurchargeRow(BaseModel):
     model: str
     surcharge_nano_per_hour: int
     currency: str
+
+
+class _ParkedPriceRow(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    currency: str
+    version: int
+    price_nano_per_gib_hour: int
+    valid_from_ns: int
 
 
 class _Currencies(BaseModel):
@@ -75,6 +85,7 @@ class _HeartbeatAnswer(BaseModel):
 
 _PRICES = TypeAdapter(list[_PriceRow])
 _SURCHARGES = TypeAdapter(list[_SurchargeRow])
+_PARKED_PRICES = TypeAdapter(list[_ParkedPriceRow])
 _CURRENCIES = TypeAdapter(_Currencies)
 
 T = TypeVar("T")
@@ -105,15 +116,17 @@ class BillingClient:
         await self._fetch("POST", "api/notices/jobs", json.dumps(body))
 
     async def tariff(self) -> Tariff:
-        """What flavors and models of devices cost today, and what tenants are billed in. Raises BillingUnavailable."""
+        """What flavors, models of devices and parked bytes cost today, and what tenants are billed in. Raises BillingUnavailable."""
         prices = await self._read("api/prices", _PRICES)
         surcharges = await self._read("api/surcharges", _SURCHARGES)
-        currencies = await self._read("api/currencies", _CURRENCIES)
+        parked = sorted(await self._read("api/parked-prices", _PARKED_PRICES), key=lambda row: row.version)
+        currencies, now_ns = await self._read("api/currencies", _CURRENCIES), time.time_ns()
         return Tariff(
             {(row.flavor, row.currency): row.price_nano_per_hour for row in prices},
             {(row.model, row.currency): row.surcharge_nano_per_hour for row in surcharges},
             currencies.currency,
             currencies.tenants,
+            {row.currency: row.price_nano_per_gib_hour for row in parked if row.valid_from_ns <= now_ns},
         )
 
     async def _read(self, path: str, answer: TypeAdapter[T]) -> T:

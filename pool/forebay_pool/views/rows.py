@@ -239,6 +239,8 @@ class FlavorRow(TypedDict):
     """In English."""
     cause: CauseRow | None
     price_nano_per_hour: int | None
+    parked_nano_per_gib_hour: int | None
+    """What a GiB costs in an hour in which it is parked, or in an image of its sessions."""
     currency: str | None
     waiting: int
     wait_seconds: float | None
@@ -458,8 +460,8 @@ def model_row(model: str, fleet: Fleet) -> ModelRow:
     }
 
 
-def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlook) -> FlavorRow:
-    why_not = fleet.why_not(flavor)
+def flavor_row(flavor: Flavor, fleet: Fleet, tenant: str, outlook: Outlook) -> FlavorRow:
+    why_not, price = fleet.why_not(flavor), fleet.tariff.price_of(flavor.name, tenant)
     return {
         "etag": tag_of(settings_of(flavor)),
         "name": flavor.name,
@@ -472,6 +474,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, price: Price | None, outlook: Outlo
         "reason": why_not,
         "cause": None if why_not is None else cause_row(why_not),
         "price_nano_per_hour": None if price is None else price.nano_per_hour,
+        "parked_nano_per_gib_hour": fleet.tariff.parked_price_of(tenant),
         "currency": None if price is None else price.currency,
         "waiting": outlook.waiting,
         "wait_seconds": outlook.wait_seconds,

@@ -42,6 +42,7 @@ class FlavorRow(Row):
     reason: str | None
     cause: CauseRow | None
     price_nano_per_hour: int | None
+    parked_nano_per_gib_hour: int | None
     currency: str | None
     waiting: int
     wait_seconds: float | None
