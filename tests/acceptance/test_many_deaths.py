@@ -121,6 +121,9 @@ class Chance:
 
 @pytest.fixture
 def notebooks(cloud: Any, kernel_type: type[Any]) -> Iterator[list[Notebook]]:
+    operator = {"Authorization": f"token {cloud.person('operator').new_token()}"}
+    price = {"price_nano_per_gib_hour": IMAGES_NANO}
+    httpx.put(f"{cloud.url}/services/billing/api/parked-prices/USD", json=price, headers=operator).raise_for_status()
     person = cloud.person(PERSON)
     person.spawn(FLAVOR)
     person.open_lab()
@@ -141,8 +144,6 @@ def test_no_notebook_notices_what_dies(cloud: Any, notebooks: list[Notebook], py
     deaths: int = pytestconfig.getoption("--deaths")
     operator = cloud.person("operator").new_token()
     headers = {"Authorization": f"token {operator}"}
-    price = {"price_nano_per_gib_hour": IMAGES_NANO}
-    httpx.put(f"{cloud.url}/services/billing/api/parked-prices/USD", json=price, headers=headers).raise_for_status()
 
     def sessions() -> set[str]:
         rows = cloud.service("pool/api/sessions", operator).raise_for_status().json()

@@ -19,13 +19,14 @@ std::optional<KernelRefusal> define_kernel(CommandStream& stream, uint64_t kerne
   const uint64_t generation = stream.generation();
   std::optional<KernelRefusal> refusal;
   wire::Writer definition;
+  uint64_t asked = 0;
   stream.ask_aside(
       [&](wire::Writer& out, uint64_t request) {
         const auto& no_kernels = stream.worker().no_kernels;
         if (!no_kernels.empty()) refusal = {wire::FailureCode::kUnsupported, no_kernels};
         if (refusal || kernels.contains(kernel)) return false;
         definition.command(Command::kKernel);
-        definition.varint(request);
+        definition.varint(asked = request);
         definition.varint(kernel);
         definition.raw(source.data(), source.size());
         out.raw(definition.bytes().data(), definition.size());
@@ -40,8 +41,9 @@ std::optional<KernelRefusal> define_kernel(CommandStream& stream, uint64_t kerne
         const std::lock_guard lock(stream.commands().mutex());
         if (generation != stream.generation()) return;
         kernels.insert(kernel);
-        stream.commands().definitions().add(Definitions::Kind::kKernel, definition.bytes().data(), definition.size());
-      });
+        stream.commands().definitions().add_kernel(asked, definition);
+      },
+      AskedCommand::Kind::kKernel);
   return refusal;
 }
 

@@ -11,9 +11,15 @@
 
 namespace forebay {
 
+// A KERNEL, in a frame of its own. A worker must have answered it before a LAUNCH comes.
+struct DefinedKernel {
+  uint64_t request;
+  std::vector<uint8_t> frame;
+};
+
 class Definitions {
  public:
-  enum class Kind : uint8_t { kOperator, kTemplate, kKernel, kSettings, kTime };
+  enum class Kind : uint8_t { kOperator, kTemplate, kSettings, kTime };
 
   // A command that was recorded. Of settings, and of what the worker is to note of times, the last one holds.
   void add(Kind kind, const uint8_t* command, size_t bytes) {
@@ -21,24 +27,30 @@ class Definitions {
       auto& last = kind == Kind::kTime ? time_ : settings_;
       last.assign(command, command + bytes);
     } else {
-      auto& frames = kind == Kind::kOperator ? operators_ : kind == Kind::kTemplate ? templates_ : kernels_;
+      auto& frames = kind == Kind::kOperator ? operators_ : templates_;
       frames.open().raw(command, bytes);
       if (frames.last_size() > kFrameBytes) frames.close();
     }
   }
+  // A KERNEL that the worker has compiled.
+  void add_kernel(uint64_t request, const wire::Writer& command) {
+    kernels_.push_back({request, framed([&](wire::Writer& out) { out.raw(command.bytes().data(), command.size()); })});
+  }
   void forget_templates() { templates_.clear(); }
   void clear() {
-    for (Frames* frames : {&operators_, &templates_, &kernels_}) frames->clear();
+    for (Frames* frames : {&operators_, &templates_}) frames->clear();
+    kernels_.clear();
     settings_.clear();
     time_.clear();
   }
 
-  // All of them, as frames for a worker that was told nothing yet.
+  const std::vector<DefinedKernel>& kernels() const { return kernels_; }
+  // All others, as frames for a worker that was told nothing yet.
   std::vector<uint8_t> frames() {
     Frames last(uncounted_);
     for (const auto* command : {&settings_, &time_}) last.open().raw(command->data(), command->size());
     std::vector<uint8_t> all;
-    for (Frames* frames : {&operators_, &templates_, &kernels_, &last}) {
+    for (Frames* frames : {&operators_, &templates_, &last}) {
       frames->close();
       all.insert(all.end(), frames->bytes().begin(), frames->bytes().end());
     }
@@ -51,7 +63,7 @@ class Definitions {
   std::atomic<uint64_t> uncounted_{0};
   Frames operators_{uncounted_};
   Frames templates_{uncounted_};
-  Frames kernels_{uncounted_};
+  std::vector<DefinedKernel> kernels_;
   std::vector<uint8_t> settings_;
   std::vector<uint8_t> time_;
 };

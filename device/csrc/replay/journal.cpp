@@ -79,7 +79,9 @@ void Journal::shorten_last_write(int64_t bytes) {
   data.resize(static_cast<size_t>(bytes));
 }
 
-void Journal::ask_image(uint64_t number, std::vector<uint8_t> frames) { next_ = Stretch{number, std::move(frames), {}, 0}; }
+void Journal::ask_image(uint64_t number, std::vector<DefinedKernel> kernels, std::vector<uint8_t> frames) {
+  next_ = Stretch{number, std::move(kernels), std::move(frames), {}, 0};
+}
 
 void Journal::image_kept() {
   if (next_) set(std::move(next_), std::nullopt);
@@ -100,6 +102,10 @@ bool Journal::replay(const Replay& replay) const {
       out.command(Command::kRestore);
       out.varint(now_->image);
     }));
+    for (const auto& kernel : now_->kernels) {
+      replay.send(kernel.frame);
+      replay.compiled(kernel.request);
+    }
     replay.send(now_->first);
   }
   bool paused = false;
@@ -146,6 +152,10 @@ void Journal::replay_commands(const Block& block, const Replay& replay, bool& pa
       copy(question.end);
       flush();
       replay.met(fields);
+    } else if (question.kind == Kind::kKernel && is_answered) {
+      copy(question.end);
+      flush();
+      replay.compiled(question.request);
     } else if (is_answered && question.kind == Kind::kReads && !replay.again(question.request)) {
       copy(question.begin);
       auto& cut = out.open();
@@ -154,7 +164,7 @@ void Journal::replay_commands(const Block& block, const Replay& replay, bool& pa
       place = question.end;
     } else if (!is_answered) {
       copy(question.begin);
-      const bool is_aside = question.kind == Kind::kAside || question.kind == Kind::kDoor;
+      const bool is_aside = question.kind == Kind::kAside || question.kind == Kind::kDoor || question.kind == Kind::kKernel;
       if (std::exchange(paused, true) || is_aside) return;
       flush();
       replay.pause();

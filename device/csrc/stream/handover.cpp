@@ -4,6 +4,7 @@
 #include <c10/util/ScopeExit.h>
 #include <poll.h>
 
+#include <algorithm>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -172,6 +173,7 @@ void Handover::replay() {
   replay.send = [this](const std::vector<uint8_t>& frames) { send(frames); };
   replay.pause = [this] { settle(); };
   replay.met = [this](wire::Reader door) { tell_door(door); };
+  replay.compiled = [this](uint64_t request) { await_kernel(request); };
   replay.renew = [this](wire::Writer& out, wire::Reader member) { renew_member(out, member); };
   if (!stream_.journal_.replay(replay)) settle_recorded();
 }
@@ -203,6 +205,19 @@ void Handover::tell_door(wire::Reader door) {
   stream_.receiver_.set_answered(answered_);
   if (!opened) give_up("the worker is gone, and the next one opens no door for the process group");
   place_of(group)->tell(stream_.commands_.meetings().number(), *opened);
+}
+
+// One that the dead worker had refused is launched by nobody.
+void Handover::await_kernel(uint64_t request) {
+  bool is_refused = false;
+  stream_.receiver_.receive(request, [&](Reply reply, wire::Reader&) { is_refused = reply == Reply::kFailure; });
+  stream_.receiver_.set_answered(answered_);
+  const auto was_compiled = [&] {
+    const std::lock_guard recording(stream_.commands_.mutex());
+    const auto& kernels = stream_.commands_.definitions().kernels();
+    return std::any_of(kernels.begin(), kernels.end(), [&](const DefinedKernel& kernel) { return kernel.request == request; });
+  };
+  if (is_refused && was_compiled()) give_up("the worker is gone, and the next one cannot compile a kernel of the program");
 }
 
 void Handover::renew_member(wire::Writer& out, wire::Reader member) {

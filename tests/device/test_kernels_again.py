@@ -1,0 +1,50 @@
+"""Another worker compiles a program's kernels before it is sent what launches them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from importlib.util import find_spec
+from pathlib import Path
+
+import forebay_wire
+import fork_server
+import pytest
+from standalone import standalone_worker
+from standin import build
+
+SOURCES = Path(__file__).parents[2] / "device" / "csrc"
+KERNEL, LAUNCH, SETTINGS, RESTORE = 36, 37, 26, 43
+"""Numbers of commands (docs/wire.md)."""
+SECONDS_MAX = 300
+
+
+def test_a_kernel_is_sent_and_awaited_before_its_launches(tmp_path: Path) -> None:
+    compiler = shutil.which("g++")
+    assert compiler, "g++ builds the extensions, so it must be here"
+    sources = [Path(__file__).with_name("check_journal.cpp"), SOURCES / "replay" / "journal.cpp"]
+    flags = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-D_GLIBCXX_ASSERTIONS", f"-I{forebay_wire.include_dir()}", f"-I{SOURCES}"]
+    subprocess.run([compiler, *flags, *map(str, sources), "-o", tmp_path / "check"], check=True, timeout=120)
+    said = subprocess.run([tmp_path / "check"], capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
+    assert said == [f" {KERNEL} await(7) {LAUNCH}", f" {RESTORE} {KERNEL} await(7) {SETTINGS} {LAUNCH}"]
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: pip install triton (190 MB)")
+@pytest.mark.timeout(SECONDS_MAX + 60)
+def test_launches_are_done_again_by_a_worker_that_was_told_nothing_yet(tmp_path: Path) -> None:
+    """On the stand-in, which interprets what the worker compiled."""
+    python = fork_server.standin(build.built())
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    options = {"memory_bytes": 4 << 30, "python": python}
+    with (
+        standalone_worker(folders[0], "--device", "standin:0", "--kernels", **options) as first,
+        standalone_worker(folders[1], "--device", "standin:0", "--kernels", **options) as second,
+    ):
+        command = [fork_server.programs(), "triton_replay.py", *first, *second]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS_MAX, cwd=Path(__file__).parent, check=False)
+    assert done.returncode == 0, done.stderr + "".join((folder / "worker.log").read_text() for folder in folders)
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told == {"before": [0.0, 3.0, 6.0, 9.0], "after": [0.0, 6.0, 12.0, 18.0], "went_on": True}
