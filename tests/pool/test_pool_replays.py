@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.events import FlavorSet, PolicySet, SessionReplays, WorkerGone
+from forebay_pool.model.events import FlavorSet, PolicySet, SessionParked, SessionReplays, WorkerGone
 from forebay_pool.model.node_events import NodeDrain, NodeJoined, NodeLost
-from forebay_pool.model.policies import ModelPolicy, Policy
+from forebay_pool.model.policies import ImagePolicy, ModelPolicy, Policy
 from forebay_pool.model.types import Device, Equivalent, Flavor
 from forebay_wire import messages as wire
 from pool_world import GIB, World, flavor
@@ -172,3 +172,27 @@ def test_a_session_that_did_its_work_again_may_be_anywhere(world: Make) -> None:
     w.drain("s")
     w.client("s", wire.ChooseFlavor(flavor="new"))
     assert w.machine.sessions["s"].flavor == "new"
+
+
+def test_a_parked_session_goes_on_from_its_image_if_its_worker_or_its_host_is_gone(world: Make) -> None:
+    policies: dict[ImagePolicy, bool] = {"node": True, "process": False}
+    for policy, outlives_the_host in policies.items():
+        for host_is_lost in (False, True):
+            w = world([*host("east", "old"), *host("west", "old")], FLAVORS)
+            w.do(PolicySet(Policy(images=policy)))
+            w.lease("s", flavor="either")
+            w.do(SessionReplays("s"))
+            w.worker(w.worker_of("s"), wire.Heartbeat(epoch=1, memory_bytes=1 << 20, busy_ns=0, commands=1))
+            w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
+            w.drain("s")
+            w.do(SessionParked("s"))
+            w.settle()
+            session = w.machine.sessions["s"]
+            assert session.state == "parked"
+            if host_is_lost:
+                w.do(NodeLost(session.worker.device.node, "cut off"))
+                w.settle()
+            else:
+                kill(w)
+            assert ("s" in w.machine.sessions) == (outlives_the_host or not host_is_lost)
+            assert "s" not in w.machine.sessions or len(ask(w, "s", number=2)) == 1
