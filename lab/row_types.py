@@ -21,11 +21,12 @@ ROWS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "FlavorRow", ("name", "memory_bytes", "price_nano_per_hour", "currency", "equivalents", "servable", "reason", "cause"),
     ),
     "Span": ("SpanRow", ("label",)),
-    "SessionRow": ("SessionRow", ("session", "flavor", "state", "process", "span", "memory_bytes")),
+    "Image": ("ImageRow", ("bytes", "at_ns")),
+    "SessionRow": ("SessionRow", ("session", "flavor", "state", "process", "span", "memory_bytes", "image")),
     "Shared": ("NewSharedNotebookRow", ("id", "key", "name", "tenant", "expires_at_ns")),
 }  # fmt: skip
 """By the extension's name, the schema and the fields that it uses."""
-ABSENT = {("Cause", "message"), ("Equivalent", "devices"), ("Equivalent", "speed"), ("FlavorRow", "cause")}
+ABSENT = {("Cause", "message"), ("Equivalent", "devices"), ("Equivalent", "speed"), ("FlavorRow", "cause"), ("SessionRow", "image")}
 """Fields that pools and kernels of older releases do not send."""
 PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 

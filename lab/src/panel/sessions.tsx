@@ -18,8 +18,10 @@ export function Sessions({ texts, sessions, release }: Props): JSX.Element | nul
     return null;
   }
   const others = sessions.filter(session => !session.here);
+  const here = sessions.find(session => session.here && session.image);
   return (
     <section>
+      {here && <p className="forebay-hint">{texts.say('image_here', { image: amounts.image(here.image, texts) })}</p>}
       <h3 id="forebay-sessions">{texts.say('sessions')}</h3>
       {others.length === 0 && <p className="forebay-hint">{texts.say('sessions_none')}</p>}
       <ul className="forebay-sessions" aria-labelledby="forebay-sessions">
@@ -29,7 +31,9 @@ export function Sessions({ texts, sessions, release }: Props): JSX.Element | nul
             <li key={session.session}>
               <span className="forebay-session-what" title={session.process}>{what}</span>
               <span className="forebay-session-more">
-                {[session.flavor, texts.state(session.state), amounts.memory(session.memory_bytes)].join(' · ')}
+                {[session.flavor, texts.state(session.state), amounts.memory(session.memory_bytes), amounts.image(session.image, texts)]
+                  .filter(part => part !== '')
+                  .join(' · ')}
               </span>
               {asked === session.session ? (
                 <span className="forebay-ask" role="group" aria-label={texts.say('release_label', { what })}>

@@ -30,6 +30,11 @@ export interface Span {
   label: string;
 }
 
+export interface Image {
+  bytes: number;
+  at_ns: number;
+}
+
 export interface SessionRow {
   session: string;
   flavor: string;
@@ -37,6 +42,7 @@ export interface SessionRow {
   process: string;
   span: Span | null;
   memory_bytes: number;
+  image?: Image | null;
 }
 
 export interface Shared {

@@ -1,5 +1,6 @@
 // Times, bytes and money for eyes. Amounts of money are rounded to a millionth of the unit: the bill is exact.
 import { Flavor, Money } from '../protocol/messages';
+import { Image } from '../protocol/rows';
 import { Texts } from './texts';
 
 const NANO = 1e9;
@@ -64,4 +65,10 @@ export function memory(bytes: number): string {
   return mebibytes < 1024 || mebibytes % 1024 !== 0 && mebibytes < 10240
     ? `${Math.round(mebibytes)} MiB`
     : `${Math.round(mebibytes / 1024)} GiB`;
+}
+
+/** The last image of a session, and how long ago it was kept; empty where there is none. */
+export function image(last: Image | null | undefined, texts: Texts): string {
+  const age = (at_ns: number) => running(Math.max(0, Date.now() * 1e6 - at_ns));
+  return last ? texts.say('image', { size: memory(last.bytes), age: age(last.at_ns) }) : '';
 }
