@@ -300,7 +300,7 @@ class Service:
         self.store.migrate()
         self.epoch = self.store.lead(self.settings.own_url)
         try:
-            self.store.seed_flavors(self._seeds())
+            self.store.seed_flavors(_seeds(self.settings))
             self.choices = self.store.choices()
             self._models = self.store.models()
             self._closures = self.store.closures()
@@ -309,14 +309,6 @@ class Service:
             return self.store.flavors() | {flavor.name: flavor for flavor in self._extra_flavors}, kept
         except SQLAlchemyError as error:
             raise StoreUnavailable(f"the database cannot be read: {error}") from error
-
-    def _seeds(self) -> list[Flavor]:
-        """Raises SettingsError."""
-        found = seeds(self.settings.flavors_file)
-        homeless = next((flavor for flavor in found if not self.settings.keeps_images(flavor.images)), None)
-        if homeless is not None:
-            raise SettingsError(f"flavor {homeless.name} has images = {homeless.images!r}, and image_dirs names no folder for that")
-        return found
 
     def _nodes_changed(self, nodes: Sequence[RayNode]) -> None:
         """Tells the state machine which nodes came and which are gone; one that came back after a restart is another."""
@@ -571,3 +563,12 @@ def _log_request(handler: Any) -> None:
     fields = {"action": "http", "status": handler.get_status()}
     seconds = handler.request.request_time()
     log.debug("%d %s %s %.1f ms", handler.get_status(), handler.request.method, handler.request.path, 1000 * seconds, extra=fields)
+
+
+def _seeds(settings: Settings) -> list[Flavor]:
+    """Raises SettingsError."""
+    found = seeds(settings.flavors_file)
+    homeless = next((flavor for flavor in found if not settings.keeps_images(flavor.images)), None)
+    if homeless is not None:
+        raise SettingsError(f"flavor {homeless.name} has images = {homeless.images!r}, and image_dirs names no folder for that")
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from forebay_wire.causes import cause_of_budget
@@ -119,14 +120,14 @@ class BillingClient:
         """What flavors, models of devices and parked bytes cost today, and what tenants are billed in. Raises BillingUnavailable."""
         prices = await self._read("api/prices", _PRICES)
         surcharges = await self._read("api/surcharges", _SURCHARGES)
-        parked = sorted(await self._read("api/parked-prices", _PARKED_PRICES), key=lambda row: row.version)
+        parked = await self._read("api/parked-prices", _PARKED_PRICES)
         currencies, now_ns = await self._read("api/currencies", _CURRENCIES), time.time_ns()
         return Tariff(
             {(row.flavor, row.currency): row.price_nano_per_hour for row in prices},
             {(row.model, row.currency): row.surcharge_nano_per_hour for row in surcharges},
             currencies.currency,
             currencies.tenants,
-            {row.currency: row.price_nano_per_gib_hour for row in parked if row.valid_from_ns <= now_ns},
+            {one.currency: one.price_nano_per_gib_hour for one in sorted(parked, key=attrgetter("version")) if one.valid_from_ns <= now_ns},
         )
 
     async def _read(self, path: str, answer: TypeAdapter[T]) -> T:
