@@ -144,7 +144,7 @@ std::vector<LaunchArgument> launch_arguments(const py::sequence& arguments) {
   return result;
 }
 
-py::object define_kernel(uint64_t kernel, const py::bytes& source, int device) {
+py::object define_kernel_for_python(uint64_t kernel, const py::bytes& source, int device) {
   const auto refusal = forebay::define_kernel(stream_of(device), kernel, source);
   return refusal ? py::object(py::make_tuple(static_cast<int>(refusal->code), refusal->why)) : py::none();
 }
@@ -200,7 +200,7 @@ PYBIND11_MODULE(_C, module) {
              py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
   module.def("memory", &forebay::memory, device);
   module.def("resize_storage", &forebay::resize);
-  module.def("define_kernel", &forebay::define_kernel, py::arg("kernel"), py::arg("source"), device);
+  module.def("define_kernel", &forebay::define_kernel_for_python, py::arg("kernel"), py::arg("source"), device);
   module.def(
       "launch_kernel",
       [](uint64_t kernel, const py::bytes& source, const std::array<uint64_t, 3>& grid, const py::sequence& arguments, int index) {
