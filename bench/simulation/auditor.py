@@ -447,6 +447,7 @@ class Auditor:
         if guest is None:
             raise Caught("a worker is opened without a live session", process.name, session)
         process.executes, process.opened, process.restoring, guest.fresh = message.epoch, True, False, False
+        guest.way = process.devices[0].model, len(process.devices)
         flavor = self.flavors[guest.flavor]
         process.share_milli = share_of(flavor, process.devices)
         process.memory_bytes = max(process.memory_bytes, message.memory_limit_bytes, process.parked_bytes)
@@ -468,9 +469,13 @@ class Auditor:
                 self.losses.goes_on(told.session, back_at(event))
             case wire.SessionLost():
                 guest = self.guests.pop(told.session, None)
-                excused = guest is None or guest.forgotten or self.losses.may_be_lost(told.session)
+                excused = guest is None or guest.forgotten or self._is_unserved(guest) or self.losses.may_be_lost(told.session)
                 self._demand(excused, "a session is lost without a cause", told.session)
                 self.losses.forget(told.session)
+
+    def _is_unserved(self, guest: Guest) -> bool:
+        """Whether its flavor is served otherwise by now than by what it computed on, so that nothing does its work again alike."""
+        return guest.way not in {(way.model, way.count) for way in self.flavors[guest.flavor].equivalents}
 
     def _refused(self, session: str, refused: wire.Refused) -> None:
         guest = self.guests[session]

@@ -353,6 +353,8 @@ class Guest:
     """The number of the request that has no final answer."""
     home: str | None = None
     """The worker that has its tensors."""
+    way: tuple[str, int] = ("", 0)
+    """The model, and the number, of the devices that it computed on last."""
     forgotten: bool = False
     """Whether a pool died before it wrote which worker that is: the next one cannot know, and the session may be lost."""
     fresh: bool = False
