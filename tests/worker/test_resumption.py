@@ -209,3 +209,13 @@ def test_without_a_time_to_wait_for_a_worker_is_as_before(start_worker: Callable
     with pytest.raises(OSError):
         peer.resume()
     peer.socket.close()
+
+
+def test_a_client_that_resumes_nothing_is_sent_no_acknowledgements(start_worker: Callable[..., Any]) -> None:
+    """One of a release that had no resumption would take them for frames."""
+    client = start_worker(*GRACE, address="tcp:127.0.0.1:0").connect()
+    with client.socket:
+        assert isinstance(client.hello(), stream.Welcome)
+        storage = client.upload(torch.ones(3 << 20, dtype=torch.uint8))
+        assert isinstance(client.sync(), stream.Done)
+        assert client.read(storage, 4) == bytes([1, 1, 1, 1])

@@ -70,7 +70,7 @@ bool Connection::flush() {
 }
 
 void Connection::acknowledge() {
-  if (!is_there() || !flush() || !link_->received.is_to_be_acknowledged() || !link_->sent.can_take_control()) return;
+  if (!link_->resumes || !is_there() || !flush() || !link_->received.is_to_be_acknowledged() || !link_->sent.can_take_control()) return;
   link_->sent.put_control(wire::Control::kAcknowledge, link_->received.acknowledge());
   flush();
 }
