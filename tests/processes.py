@@ -1,9 +1,10 @@
-"""What tests do to processes."""
+"""What tests do to processes, and where these listen."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -43,3 +44,9 @@ def alive(processes: list[psutil.Process]) -> list[str]:
 def _states(pid: int) -> list[str]:
     """A letter for each thread, as proc(5) has them."""
     return [stat.read_text().rpartition(")")[2].split()[0] for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
+
+
+def own_address() -> str:
+    """This host's own on a network; empty where it is on none."""
+    families = (one for addresses in psutil.net_if_addrs().values() for one in addresses if one.family == socket.AF_INET)
+    return next((one.address for one in families if not one.address.startswith("127.")), "")

@@ -150,11 +150,11 @@ def set_lease_callback(callback: Callable[[int], None], /) -> None:
     It is called with the GIL and outside locks; returns after :func:`lease_opened`, or raises.
     """
 
-def connect(address: str, ticket: bytes, device: int = 0, meeting: int | None = None) -> Welcome:
+def connect(address: str, ticket: bytes, device: int = 0, meeting: int | None = None, certificate: str = "") -> Welcome:
     """Connects to a worker's command stream, ``unix:/path`` or ``tcp:host:port``. Raises RuntimeError with one sentence.
 
     ``meeting``: under which number the process groups of this process and of those that compute with it meet at their workers; None where
-    no pool knows that they compute together."""
+    no pool knows that they compute together. ``certificate``: the SHA-256 of what the worker must show, in hex; empty: in clear."""
 
 def connected(device: int = 0) -> bool: ...
 def lease_opened(epoch: int, memory_bytes: int, device: int = 0) -> None: ...

@@ -54,8 +54,7 @@ WORD_SECONDS_MAX = 30.0
 TOO_MUCH = "It cannot be done again (docs: what your session survives), so its tensors are lost; run your code from where it made them."
 OTHER_DEVICES = "The worker is gone, and another number of devices might round otherwise; the tensors are lost."
 CLOSE_SECONDS_MAX = 2.0
-POOLS_OWN_REQUEST = 0
-"""Number of a request that the pool makes itself, when the worker finds work in the stream after the lease was closed as idle."""
+POOLS_OWN_REQUEST = 0  # which the pool makes itself, when the worker finds work in the stream after the lease was closed as idle
 DRAIN_SECONDS_MAX = 10.0
 """How long a process that ends waits for its recorded work to be done."""
 
@@ -63,7 +62,7 @@ DRAIN_SECONDS_MAX = 10.0
 class Stream(Protocol):
     """What a session does to the command stream: ``forebay._C``."""
 
-    def connect(self, address: str, ticket: bytes, meeting: int | None, /) -> object: ...
+    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, /) -> object: ...
     def connected(self) -> bool: ...
     def lease_opened(self, epoch: int, memory_bytes: int, /) -> None: ...
     def lease_closed(self) -> None: ...
@@ -651,7 +650,8 @@ class Session:
 
 def _connect_stream(stream: Stream, granted: messages.Granted, headers: Mapping[str, str]) -> None:
     """Raises RuntimeError."""
-    stream.connect(granted.address, bytes.fromhex(granted.ticket), granted.meeting if messages.GROUP_HEADER in headers else None)
+    ticket, meeting = bytes.fromhex(granted.ticket), granted.meeting if messages.GROUP_HEADER in headers else None
+    stream.connect(granted.address, ticket, meeting, granted.certificate or "")
 
 
 def _span(work: Work) -> messages.Span:

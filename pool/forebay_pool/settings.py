@@ -300,12 +300,13 @@ class Settings(ImageSettings, LinkSettings):
         return check_driver(self.database_url or f"sqlite:///{self.state_dir.absolute() / 'pool.sqlite'}", "forebay-pool")
 
     def check_plaintext(self) -> None:
-        """Raises SettingsError, also where workers on other hosts would be reached in clear."""
+        """Raises SettingsError, also where Ray starts workers on other hosts: what they are started with is in clear, and so is what
+        process groups and devices of several hosts send each other."""
         super().check_plaintext()
         if not self.plaintext and self.launcher == "ray" and self.ray_address != "auto" and is_open(f"http://{self.ray_address}"):
             raise SettingsError(
-                f"ray_address is {self.ray_address}, a cluster beyond this host, and commands and tensors go to its workers without TLS:"
-                " set plaintext = true where the network is closed to others."
+                f"ray_address is {self.ray_address}, a cluster beyond this host, and Ray, process groups and devices of several hosts speak"
+                " without TLS: set plaintext = true where the network is closed to others."
             )
 
     @property

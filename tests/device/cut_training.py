@@ -1,6 +1,7 @@
 """Trains at a worker until the standard input says that it may end, and at least so many steps; prints losses and the weights' hash.
 
-Run as ``cut_training.py ADDRESS TICKET PROGRAM STEPS``. Programs: ``steps`` reads each loss; ``bulk`` moves 64 MiB up and down.
+Run as ``cut_training.py ADDRESS TICKET PROGRAM STEPS CERTIFICATE``; the last is empty where no TLS is spoken.
+Programs: ``steps`` reads each loss; ``bulk`` moves 64 MiB up and down.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ BULK_FLOATS = 4 << 20
 """16 MiB: four make 64."""
 
 
-def serve(address: str, ticket: str) -> None:
+def serve(address: str, ticket: str, certificate: str) -> None:
     """Gives this process the virtual device, served by a worker that opened its own lease; a session that is lost is not begun again."""
     served: list[object] = []
 
     def lease(device: int) -> None:
         if not served:
-            served.append(_C.connect(address, bytes.fromhex(ticket), device))
+            served.append(_C.connect(address, bytes.fromhex(ticket), device, certificate=certificate))
         if not _C.connected(device):
             raise RuntimeError("the session is lost")
         _C.lease_opened(1, 1 << 40, device)
@@ -71,9 +72,9 @@ def move(steps: int) -> list[float]:
 
 
 def main() -> None:
-    address, ticket, program, steps = sys.argv[1:]
+    address, ticket, program, steps, certificate = sys.argv[1:]
     torch.set_num_threads(1)
-    serve(address, ticket)
+    serve(address, ticket, certificate)
     found = (train if program == "steps" else move)(int(steps))
     torch.cuda.synchronize()
     counts = _C.statistics()

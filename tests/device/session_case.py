@@ -30,7 +30,7 @@ class RecordedStream:
         self.differences = (0, 0)
         self._changed = threading.Condition()
 
-    def connect(self, address: str, ticket: bytes, meeting: int | None, /) -> None:
+    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, /) -> None:
         self.meeting = meeting
         self._note("connect", address, ticket)
         if self.connect_error is not None:

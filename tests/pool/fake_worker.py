@@ -39,7 +39,10 @@ class FakeWorker:
         server = await asyncio.start_unix_server(self.serve, path=address)
         kind = self.options.device.split(":")[0]
         model = wire.DeviceModel(kind=kind, model="null" if kind == "null" else f"{kind}-dev")
-        ready = wire.Ready(worker=self.options.worker, address=f"unix:{address}", torch="none", device=model, pid=os.getpid())
+        told = os.environ.get("FAKE_ADDRESS", f"unix:{address}"), os.environ.get("FAKE_CERTIFICATE")
+        ready = wire.Ready(
+            worker=self.options.worker, address=told[0], certificate=told[1], torch="none", device=model, pid=os.getpid()
+        )
         await self.say(ready)
         beats = asyncio.create_task(self.beat(0.2))
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib.util
-import logging
 import os
 import signal
 import socket
@@ -20,6 +19,7 @@ import psutil
 import pytest
 from forebay_wire import messages as wire
 from forebay_wire import stream
+from processes import own_address
 
 ray = pytest.importorskip("ray")
 from forebay_pool.hosts.probes import Drivers, HostWatch, NamedDevice  # noqa: E402
@@ -221,16 +221,10 @@ def test_a_gang_holds_devices_of_several_nodes_and_gives_all_of_them_back(on_ray
     asyncio.run(scenario())
 
 
-def own_address() -> str:
-    """This host's own on a network; empty where it is on none."""
-    families = (one for addresses in psutil.net_if_addrs().values() for one in addresses if one.family == socket.AF_INET)
-    return next((one.address for one in families if not one.address.startswith("127.")), "")
-
-
 @pytest.mark.skipif(not own_address(), reason="this host has the loopback interface alone")
 @pytest.mark.parametrize("plaintext", [False, True])
-def test_a_worker_on_a_node_beyond_this_host_is_refused_in_clear_unless_the_pool_says_that_it_may(
-    on_ray: Callable[..., Any], cluster: RayCluster, caplog: pytest.LogCaptureFixture, plaintext: bool
+def test_a_worker_on_a_node_beyond_this_host_is_reached_by_tls_and_in_clear_if_the_pool_says_that_it_may(
+    on_ray: Callable[..., Any], cluster: RayCluster, plaintext: bool
 ) -> None:
     labels = {"forebay.io/model": "cpu-beyond", "forebay.io/node": "beyond"}
     node = cluster.cluster.add_node(
@@ -244,31 +238,36 @@ def test_a_worker_on_a_node_beyond_this_host_is_refused_in_clear_unless_the_pool
             client = await running.client()
             await client.hello("beyond")
             await client.ask()
-            if plaintext:
-                granted = await client.hears(wire.Granted)
-                assert granted.address.startswith(f"tcp:{own_address()}:")
-                await client.say(wire.Release(epoch=granted.epoch))
-                await client.hears(wire.LeaseClosed)
-                await running.until(running.records)
-            else:
-                await client.hears(wire.Refused)
+            granted = await client.hears(wire.Granted)
+            assert granted.address.startswith(f"tcp:{own_address()}:") and granted.certificate is not None
+            peer, answer = await asyncio.to_thread(greeted, granted)
+            peer.close()
+            assert isinstance(answer, stream.Welcome if plaintext else stream.Refused)
+            await client.say(wire.Release(epoch=granted.epoch))
+            await client.hears(wire.LeaseClosed)
+            await running.until(running.records)
 
-    with caplog.at_level(logging.INFO):
-        try:
-            asyncio.run(scenario())
-        finally:
-            cluster.cluster.remove_node(node)
-    assert ("is reached over a network, where commands" in caplog.text) != plaintext
+    try:
+        asyncio.run(scenario())
+    finally:
+        cluster.cluster.remove_node(node)
 
 
-def filled(granted: wire.Granted) -> socket.socket:
-    """The client's connection to a worker, after two storages of which no device of the lease holds more than one."""
+def greeted(granted: wire.Granted) -> tuple[socket.socket, stream.Reply]:
+    """The client's connection to a worker, in clear, and what that answers."""
     host, port = granted.address.removeprefix("tcp:").rsplit(":", 1)
     peer = socket.create_connection((host, int(port)), timeout=60)
     writer = stream.CommandWriter()
     writer.add(stream.Hello(bytes.fromhex(granted.ticket), "2.13.0"))
     peer.sendall(stream.frame(writer.take()))
-    assert isinstance(stream.decode_reply(stream.read_frame(peer) or b""), stream.Welcome)
+    return peer, stream.decode_reply(stream.read_frame(peer) or b"")
+
+
+def filled(granted: wire.Granted) -> socket.socket:
+    """The client's connection to a worker, after two storages of which no device of the lease holds more than one."""
+    peer, answer = greeted(granted)
+    assert isinstance(answer, stream.Welcome)
+    writer = stream.CommandWriter()
     for storage in (1, 2):
         writer.add(stream.Allocate(storage, 400 << 20))
         writer.add(stream.Write(storage, 0, bytes([storage])))

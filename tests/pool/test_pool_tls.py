@@ -154,3 +154,46 @@ def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, 
     for missing in (Settings(tls_certificate=tmp_path / "none.pem"), Settings(tls_certificate=shown), Settings(tls_certificate=key)):
         with pytest.raises(SettingsError, match="tls_certificate and tls_key cannot be used"):
             missing.tls()
+
+
+CERTIFICATE = "0f" * 32
+
+
+@pytest.mark.parametrize("address", ["tcp:10.0.0.7:9", "tcp:[fd00::7]:9", "tcp:gpu-1:9"])
+def test_a_worker_that_is_reached_over_a_network_without_tls_is_refused(
+    pool: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, address: str
+) -> None:
+    monkeypatch.setenv("FAKE_ADDRESS", address)
+
+    async def scenario() -> None:
+        async with pool(worker_environment=["FAKE_ADDRESS"], worker_attempts_max=1) as running:
+            client = await running.client()
+            await client.hello()
+            await client.ask()
+            await client.hears(wire.Refused)
+
+    asyncio.run(scenario())
+    assert f"it is reached at {address} without TLS, and the setting plaintext does not allow that" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("address", "certificate", "plaintext"),
+    [("tcp:10.0.0.7:9", CERTIFICATE, False), ("tcp:10.0.0.7:9", None, True), ("tcp:127.0.0.1:9", None, False)],
+    ids=["by tls", "in clear", "on this host"],
+)
+def test_the_client_is_told_which_certificate_its_worker_shows(
+    pool: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, address: str, certificate: str | None, plaintext: bool
+) -> None:
+    monkeypatch.setenv("FAKE_ADDRESS", address)
+    if certificate is not None:
+        monkeypatch.setenv("FAKE_CERTIFICATE", certificate)
+
+    async def scenario() -> None:
+        async with pool(worker_environment=["FAKE_ADDRESS", "FAKE_CERTIFICATE"], plaintext=plaintext) as running:
+            client = await running.client()
+            await client.hello()
+            await client.ask()
+            granted = await client.hears(wire.Granted)
+            assert (granted.address, granted.certificate) == (address, certificate)
+
+    asyncio.run(scenario())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import queue
 import secrets
 import socket
+import ssl
 import subprocess
 import threading
 import time
@@ -87,6 +89,15 @@ class Pool:
         self.thread.join()
 
 
+def encrypted(peer: socket.socket, certificate: str) -> ssl.SSLSocket:
+    """By TLS with who shows that certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    found = context.wrap_socket(peer)
+    assert hashlib.sha256(found.getpeercert(binary_form=True) or b"").hexdigest() == certificate
+    return found
+
+
 class Linked:
     """A worker process, the pool's end of its link, and its client."""
 
@@ -94,7 +105,7 @@ class Linked:
         self.pool, self.process, self.spill = pool, process, spill
         self.ticket = secrets.token_bytes(32)
         ready = pool.expect(messages.Ready)
-        self.address, self.pid = ready.address, ready.pid
+        self.address, self.pid, self.certificate = ready.address, ready.pid, ready.certificate
         self._make_client = make_client
         self.epoch = 0
         self.clients: list[Any] = []
@@ -118,7 +129,10 @@ class Linked:
             pass
 
     def client(self) -> Any:
+        """By TLS if the worker told of a certificate."""
         client = self._make_client(self.address, self.ticket)
+        if self.certificate is not None:
+            client.socket = encrypted(client.socket, self.certificate)
         self.clients.append(client)
         assert isinstance(client.hello(), stream.Welcome)
         return client

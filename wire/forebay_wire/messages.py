@@ -9,7 +9,7 @@ Every time is an integer of nanoseconds, every amount of money an integer of nan
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -17,7 +17,7 @@ from forebay_wire.decoding import MESSAGE_BYTES_MAX as MESSAGE_BYTES_MAX
 from forebay_wire.decoding import MessageError as MessageError
 from forebay_wire.decoding import decode
 from forebay_wire.message_parts import MEMBERS_MAX as MEMBERS_MAX
-from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Count, Hex256, Priority, Seconds, Text, Ticket
+from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Certificate, Count, Hex256, Priority, Seconds, Text, Ticket
 from forebay_wire.message_parts import Cause as Cause
 from forebay_wire.message_parts import DeviceModel as DeviceModel
 from forebay_wire.message_parts import Flavor as Flavor
@@ -227,6 +227,11 @@ class Granted(Message):
     meeting: Count = 0
     """Under which number process groups meet. The same for all ranks; another one when they do again what dead workers did."""
     flavor: Flavor
+    certificate: Certificate | None = None
+    """What the worker must show; None: its command stream is in clear, as on one host."""
+
+    def encode(self) -> str:
+        return self.model_dump_json(exclude={"certificate"} if self.certificate is None else None)
 
 
 class Revoking(Explained):
@@ -316,18 +321,43 @@ class Ready(Message):
     torch: Name
     device: DeviceModel
     pid: Count
+    certificate: Certificate | None = None
+    """What it shows at that address; None: it speaks no TLS there."""
+
+    def encode(self) -> str:
+        """Without a field that pools of a former release do not know, where it says nothing."""
+        return self.model_dump_json(exclude={"certificate"} if self.certificate is None else None)
 
 
-class Left(Message):
+class Source(Message):
+    """Where a session's storages are fetched from."""
+
+    address: Text
+    """As :class:`Ready` tells the command stream's."""
+    ticket: Ticket
+    """Presented in FETCH; good for this image as long as the worker there lives."""
+    certificate: Certificate | None = None
+    """Of the worker that holds them; None: they are fetched in clear."""
+
+    @property
+    def unsaid(self) -> set[str]:
+        """Fields that peers of a former release do not know, where they say nothing."""
+        return {"certificate"} if self.certificate is None else set()
+
+
+class Left(Source):
     """The session left this worker, which has carried out all that came before, and holds its storages for another worker to fetch."""
 
     type: Literal["left"] = "left"
     bytes: Count
     spilled_bytes: Count = 0
-    address: Text
-    """Where they are fetched: as :class:`Ready` tells the command stream's."""
-    ticket: Ticket
-    """Presented in FETCH; good for this image as long as this worker lives."""
+
+    @property
+    def source(self) -> Source:
+        return Source(address=self.address, ticket=self.ticket, certificate=self.certificate)
+
+    def encode(self) -> str:
+        return self.model_dump_json(exclude=self.unsaid)
 
 
 class Ended(Message):
@@ -370,10 +400,17 @@ class ResumeWorker(Message):
     """Of :class:`Assign`: proves to a pool that does not know of it that one before gave it this session."""
     client_away: bool = False
     """As :class:`ClientCut` said."""
+    certificate: Certificate | None = None
+    """As in :class:`Ready`."""
 
     def encode(self) -> str:
-        """Without a field that pools of a former release do not know, where it says nothing."""
-        return self.model_dump_json(exclude=None if self.client_away else {"client_away"})
+        """Without fields that pools of a former release do not know, where they say nothing."""
+        unsaid: dict[str, Any] = {} if self.client_away else {"client_away": True}
+        if self.certificate is None:
+            unsaid["certificate"] = True
+        if self.left is not None:
+            unsaid["left"] = self.left.unsaid
+        return self.model_dump_json(exclude=unsaid)
 
 
 class Assigned(Message):
@@ -499,13 +536,6 @@ class Lead(Message):
     epoch: Count
 
 
-class Source(Message):
-    """Where a session's storages are fetched from: what :class:`Left` said."""
-
-    address: Text
-    ticket: Ticket
-
-
 class Assign(Message):
     """Gives the worker its one session. ``ticket`` is what the client will present."""
 
@@ -526,8 +556,12 @@ class Assign(Message):
 
     def encode(self) -> str:
         """Without fields that workers of a former release do not know, where they say nothing."""
-        unused = {"libraries"} if self.libraries is None else set()
-        return self.model_dump_json(exclude=unused | ({"images", "images_fill_max"} if self.images is None else set()))
+        unsaid: dict[str, Any] = {} if self.libraries is not None else {"libraries": True}
+        if self.images is None:
+            unsaid |= {"images": True, "images_fill_max": True}
+        if self.source is not None:
+            unsaid["source"] = self.source.unsaid
+        return self.model_dump_json(exclude=unsaid)
 
 
 class Carry(Message):
@@ -540,6 +574,10 @@ class Carry(Message):
     bytes_max: Count
     bytes_per_second_max: Annotated[int, Field(gt=0, lt=2**63)]
     heartbeat_seconds: Annotated[float, Field(gt=0)]
+
+    def encode(self) -> str:
+        """Without a field that workers of a former release do not know, where it says nothing."""
+        return self.model_dump_json(exclude={"source": self.source.unsaid})
 
 
 class Open(Message):

@@ -177,14 +177,24 @@ MakeGraph graph_maker(const py::object& make) {
   };
 }
 
+// Address, ticket, and the hash of the certificate.
+ImageSource source_of(const std::tuple<std::string, std::string, std::string>& told) {
+  return {std::get<0>(told), ticket_of(std::get<1>(told)), std::get<2>(told)};
+}
+
 std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads,
                                     std::string spill_directory, const std::vector<std::pair<std::string, std::string>>& others, const std::string& homes,
-                                    Device::LimitMemory limit_memory, const py::object& make_graph, double reconnect_seconds) {
+                                    Device::LimitMemory limit_memory, const py::object& make_graph, double reconnect_seconds, bool tls, bool plaintext) {
   install_host_limit();
+  Encryption encryption;
+  if (tls) {
+    py::module_::import("ssl");  // loads the interpreter's OpenSSL
+    encryption = {TlsContext::of_worker(), /*is_required=*/!plaintext};
+  }
   std::vector<RankAddress> addresses;
   for (const auto& [other, ticket] : others) addresses.push_back({other, ticket_of(ticket)});
   return std::make_unique<Server>(Device(std::move(kind), index, std::move(model), std::move(limit_memory), graph_maker(make_graph)), address, threads, std::move(spill_directory), std::move(addresses),
-                                  homes_of(homes), reconnect_seconds);
+                                  homes_of(homes), reconnect_seconds, std::move(encryption));
 }
 
 }  // namespace
@@ -196,14 +206,16 @@ PYBIND11_MODULE(_executor, module) {
   using release = py::call_guard<py::gil_scoped_release>;
   py::class_<Server>(module, "Server")
       .def(py::init(&make_server), py::arg("kind"), py::arg("index"), py::arg("model"), py::arg("address"), py::arg("threads"), py::arg("spill_directory"),
-           py::arg("others"), py::arg("homes"), py::arg("limit_memory"), py::arg("make_graph"), py::arg("reconnect_seconds") = 0.0)
+           py::arg("others"), py::arg("homes"), py::arg("limit_memory"), py::arg("make_graph"), py::arg("reconnect_seconds") = 0.0, py::arg("tls") = false,
+           py::arg("plaintext") = false)
       .def_property_readonly("address", &Server::address)
+      .def_property_readonly("certificate", &Server::certificate)
       .def_property_readonly("event_descriptor", [](Server& self) { return self.mailbox().event_descriptor(); })
       .def("assign",
            [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds,
-              const std::optional<std::pair<std::string, std::string>>& source, std::string images, double images_fill_max, double word_seconds) {
+              const std::optional<std::tuple<std::string, std::string, std::string>>& source, std::string images, double images_fill_max, double word_seconds) {
              std::optional<ImageSource> from;
-             if (source) from = ImageSource{source->first, ticket_of(source->second)};
+             if (source) from = source_of(*source);
              ImageFolder folder;
              folder.set(std::move(images), images_fill_max);
              self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(from), std::move(folder), word_seconds);
@@ -211,8 +223,8 @@ PYBIND11_MODULE(_executor, module) {
            py::arg("ticket"), py::arg("limit_bytes"), py::arg("idle_release_seconds"), py::arg("source") = py::none(), py::arg("images") = "",
            py::arg("images_fill_max") = 1.0, py::arg("word_seconds") = 0.0)
       .def("carry",
-           [](Server& self, const std::pair<std::string, std::string>& source, int64_t limit_bytes, int64_t bytes_per_second) {
-             self.carry({source.first, ticket_of(source.second)}, limit_bytes, bytes_per_second);
+           [](Server& self, const std::tuple<std::string, std::string, std::string>& source, int64_t limit_bytes, int64_t bytes_per_second) {
+             self.carry(source_of(source), limit_bytes, bytes_per_second);
            },
            py::arg("source"), py::arg("limit_bytes"), py::arg("bytes_per_second"))
       .def("open", [](Server& self, uint64_t epoch, int64_t limit_bytes) { self.mailbox().order(orders::OpenLease{epoch, limit_bytes}); }, release())

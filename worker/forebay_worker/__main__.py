@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--other", metavar="ADDRESS", action="append", default=[], help=others)
     result.add_argument("--socket-dir", metavar="DIR", type=Path, help="where the command stream's Unix socket is made (with --pool)")
     result.add_argument("--listen", metavar="tcp:HOST:PORT", help="listen on TCP instead of a Unix socket; port 0 takes any")
-    clear = f"listen beyond this host, too, where all goes over a network in clear (default: {PLAINTEXT_VARIABLE} is 1)"
+    clear = f"what reaches this worker over a network may be in clear, too (default: {PLAINTEXT_VARIABLE} is 1)"
     result.add_argument("--plaintext", action="store_true", default=os.environ.get(PLAINTEXT_VARIABLE) == "1", help=clear)
     result.add_argument("--spill-dir", metavar="DIR", type=Path, help="where parked tensors go that memory has no place for")
     result.add_argument("--threads", metavar="N", type=int, help="threads of host operators (default: PyTorch's)")
@@ -157,7 +157,9 @@ def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argp
     limit = functools.partial(pytorch.limit_accelerator_memory, device)
     graphs = None if os.environ.get(compile_queue.SWITCH) == "0" else device_graphs.maker_of(device)
     try:
-        return cast("Server", executor.Server(device.kind, device.index, device.model, *where, limit, graphs, options.reconnect_seconds))
+        encryption = (not is_local(where[0]), options.plaintext)
+        given = (device.kind, device.index, device.model, *where, limit, graphs, options.reconnect_seconds, *encryption)
+        return cast("Server", executor.Server(*given))
     except (OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"the executor cannot start: {error}") from None
 
@@ -230,12 +232,6 @@ def is_local(address: str) -> bool:
 
 def check(options: argparse.Namespace) -> None:
     """Raises WorkerError for options that do not go together."""
-    where = options.standalone or options.listen or ""
-    if not options.plaintext and not is_local(where):
-        raise WorkerError(
-            f"{where} is reached over a network, where commands, tensors and the ticket would go in clear; --plaintext, or the pool's"
-            " setting plaintext, says that it is closed to others"
-        )
     if options.standalone and not re.fullmatch("[0-9a-fA-F]{64}", options.ticket or os.environ.get(TICKET_VARIABLE, "")):
         raise WorkerError("--ticket takes the 64 hex digits that the client will show")
     if options.pool and not options.worker:

@@ -7,7 +7,7 @@ TORCH_VERSION: str
 Event = tuple[str, int, int, int, str]
 """Kind, epoch, number (idle, waiting, closed: nanoseconds; parked, left, kept: bytes), bytes spilled (parked, left), text.
 
-The text is of ``left`` (address and ticket), ``refused`` and ``failed``."""
+The text is of ``left`` (address, ticket, and the hash of the certificate or nothing), ``refused`` and ``failed``."""
 
 Offer = tuple[str, int, bytes]
 """Kind, the number of a segment or kernel, text. The kinds are those of ``forebay_worker.offers.OfferKind``."""
@@ -15,6 +15,8 @@ Offer = tuple[str, int, bytes]
 class Server:
     event_descriptor: int
     address: str
+    certificate: str
+    """The SHA-256 of its certificate, in hex; empty where it speaks no TLS."""
     def __init__(
         self,
         kind: str,
@@ -28,13 +30,17 @@ class Server:
         limit_memory: Callable[[int], None],
         make_graph: Callable[[], DeviceGraph] | None,
         reconnect_seconds: float = 0.0,
-    ) -> None: ...
+        tls: bool = False,
+        plaintext: bool = False,
+    ) -> None:
+        """``tls``: it makes a certificate, and is reached by TLS; with ``plaintext`` in clear, too. Raises RuntimeError without OpenSSL."""
+
     def assign(
         self,
         ticket: bytes,
         limit_bytes: int,
         idle_release_seconds: float,
-        source: tuple[str, bytes] | None = None,
+        source: tuple[str, bytes, str] | None = None,
         images: str = "",
         images_fill_max: float = 1.0,
         word_seconds: float = 0.0,
@@ -43,7 +49,7 @@ class Server:
         file system that may be in use once one is there. ``word_seconds``: how long a pool is given to end this worker once that of
         another member of a process group is gone."""
 
-    def carry(self, source: tuple[str, bytes], limit_bytes: int, bytes_per_second: int) -> None: ...
+    def carry(self, source: tuple[str, bytes, str], limit_bytes: int, bytes_per_second: int) -> None: ...
     def open(self, epoch: int, limit_bytes: int) -> None: ...
     def close(self, epoch: int) -> None: ...
     def park(self, host_bytes: int, spill_bytes: int) -> None: ...

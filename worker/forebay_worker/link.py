@@ -54,10 +54,12 @@ class Worker:
     device: SeenDevice
     torch: str
 
-    def ready(self, address: str) -> messages.Ready:
-        """The link's first message."""
+    def ready(self, address: str, certificate: str) -> messages.Ready:
+        """The link's first message. ``certificate``: empty where it has none."""
         model = DeviceModel(kind=self.device.kind, model=self.device.model)
-        return messages.Ready(worker=self.name, address=address, torch=self.torch, device=model, pid=os.getpid())
+        return messages.Ready(
+            worker=self.name, address=address, torch=self.torch, device=model, pid=os.getpid(), certificate=certificate or None
+        )
 
 
 def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWorker | None:
@@ -94,8 +96,13 @@ def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWo
 def left_of(event: Event) -> messages.Left:
     """Where the image of a session is that left."""
     _, _, number, spilled, text = event
-    address, _, ticket = text.rpartition(" ")
-    return messages.Left(bytes=number, spilled_bytes=spilled, address=address, ticket=ticket)
+    address, ticket, certificate = text.rsplit(" ", 2)
+    return messages.Left(bytes=number, spilled_bytes=spilled, address=address, ticket=ticket, certificate=certificate or None)
+
+
+def source_of(source: messages.Source) -> tuple[str, bytes, str]:
+    """As the executor takes it."""
+    return source.address, bytes.fromhex(source.ticket), source.certificate or ""
 
 
 @dataclass
@@ -297,6 +304,7 @@ class WorkerLink:
         return messages.ResumeWorker(
             worker=self._worker.name,
             address=self._executor.address,
+            certificate=self._executor.certificate or None,
             session=standing.session,
             epoch=standing.epoch,
             ended=ended,
@@ -345,7 +353,7 @@ class WorkerLink:
             raise LinkLost(f"this pool led with epoch {lead.epoch}, and {self._standing.leader} was seen")
         self._standing.leader = lead.epoch
         self._connection = connection  # what happens from here on is sent, what happened before is in the first message
-        first = self._resume() if self._linked else self._worker.ready(self._executor.address)
+        first = self._resume() if self._linked else self._worker.ready(self._executor.address, self._executor.certificate)
         self._linked = True
         connection.say(first)
 
@@ -356,7 +364,7 @@ class WorkerLink:
                 self._refuse_second()
                 if message.libraries is not None and self._keep_in is not None:
                     self._keep_in(Path(message.libraries))
-                source = None if message.source is None else (message.source.address, bytes.fromhex(message.source.ticket))
+                source = None if message.source is None else source_of(message.source)
                 limits = (message.memory_limit_bytes, message.idle_release_seconds)
                 images = (message.images or "", message.images_fill_max)
                 executor.assign(bytes.fromhex(message.ticket), *limits, source, *images, WORD_SECONDS)
@@ -366,8 +374,7 @@ class WorkerLink:
                 self._assigned.set()
             case messages.Carry():
                 self._refuse_second()
-                source = (message.source.address, bytes.fromhex(message.source.ticket))
-                executor.carry(source, message.bytes_max, message.bytes_per_second_max)
+                executor.carry(source_of(message.source), message.bytes_max, message.bytes_per_second_max)
                 self._heartbeat_seconds, self._standing.session = message.heartbeat_seconds, message.session
                 self._assigned.set()
             case _ if not self._assigned.is_set():

@@ -25,7 +25,7 @@ async def serve(executor: Server, ticket: bytes, limit_bytes: int, heard: Callab
     epoch = 1
     executor.assign(ticket, limit_bytes, IDLE_SECONDS)
     executor.open(epoch, limit_bytes)
-    tell(event="ready", address=executor.address)
+    tell(event="ready", address=executor.address, certificate=executor.certificate)
     try:
         while True:
             await rung.wait()

@@ -97,7 +97,7 @@ def _files(layout: Layout, address: str) -> list[File]:
 
 
 def _with_plaintext(variables: Path) -> bytes:
-    """The pool's variables, as ``init`` writes them from now on: workers on other hosts are reached in clear."""
+    """The pool's variables, as ``init`` writes them from now on: workers on other hosts may be reached in clear, too."""
     content, line = variables.read_bytes(), f"{PLAINTEXT}='true'\n".encode()
     return content if line in content else content + line
 

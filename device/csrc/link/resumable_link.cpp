@@ -14,11 +14,13 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/waiting.h"
+#include "link/tls_greeting.h"
 
 namespace forebay {
 namespace {
@@ -38,6 +40,7 @@ struct Over {};  // an attempt is not wanted any more
 bool is_full() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 void end_when_silent(int fd, std::chrono::milliseconds grace) {
+  if (grace.count() == 0) return;
   const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof(value)); };
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(grace.count()) / kUserTimeoutParts);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -59,17 +62,27 @@ std::vector<uint8_t> resume_frame(const std::string& ticket, uint64_t received) 
   return frame;
 }
 
+// Few bytes, which a fresh connection takes.
+bool send_all(int fd, TlsStream* tls, const std::vector<uint8_t>& bytes) {
+  const ssize_t count = tls != nullptr ? tls->send(bytes.data(), bytes.size()) : ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (count != static_cast<ssize_t>(bytes.size())) errno = ECONNRESET;
+  return count == static_cast<ssize_t>(bytes.size());
+}
+
 // Receives all of it. False, with errno, if the connection broke (ECONNRESET), or nothing came for so long (ETIMEDOUT). Throws Over.
-bool receive_all(int fd, uint8_t* target, size_t bytes, std::chrono::milliseconds patience, const std::atomic<bool>& over) {
+bool receive_all(int fd, TlsStream* tls, uint8_t* target, size_t bytes, std::chrono::milliseconds patience, const std::atomic<bool>& over) {
   const auto until = std::chrono::steady_clock::now() + patience;
   for (size_t done = 0; done < bytes;) {
-    pollfd entry{fd, POLLIN, 0};
-    ::poll(&entry, 1, kPollMs);
     if (over) throw Over();
-    const ssize_t count = ::recv(fd, target + done, bytes - done, MSG_DONTWAIT);
+    const ssize_t count = tls != nullptr ? tls->receive(target + done, bytes - done) : ::recv(fd, target + done, bytes - done, MSG_DONTWAIT);
     const bool nothing = count < 0 && (is_full() || errno == EINTR);
     if (count > 0) done += static_cast<size_t>(count);
-    if (count > 0 || (nothing && std::chrono::steady_clock::now() < until)) continue;
+    if (count > 0) continue;
+    if (nothing && std::chrono::steady_clock::now() < until) {
+      pollfd entry{fd, POLLIN, 0};
+      ::poll(&entry, 1, kPollMs);
+      continue;
+    }
     errno = nothing ? ETIMEDOUT : ECONNRESET;
     return false;
   }
@@ -78,8 +91,9 @@ bool receive_all(int fd, uint8_t* target, size_t bytes, std::chrono::millisecond
 
 }  // namespace
 
-void ResumableLink::begin(int socket, Worker worker) {
+void ResumableLink::begin(int socket, std::unique_ptr<TlsStream> tls, Worker worker) {
   const std::lock_guard lock(mutex_);
+  tls_ = std::move(tls);
   end_when_silent(socket, worker.grace);
   worker_ = std::move(worker);
   socket_ = socket;
@@ -125,13 +139,17 @@ std::optional<std::string> ResumableLink::over() const {
   return over_;
 }
 
+ssize_t ResumableLink::put(const uint8_t* data, size_t bytes) { return tls_ ? tls_->send(data, bytes) : ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL); }
+
+ssize_t ResumableLink::get(uint8_t* target, size_t bytes) { return tls_ ? tls_->receive(target, bytes) : ::recv(socket_, target, bytes, MSG_DONTWAIT); }
+
 // Whether all went that was to go.
 bool ResumableLink::flush() {
-  while (socket_ >= 0 && sent_.left() > 0) {
-    const ssize_t count = ::send(socket_, sent_.next(), sent_.left(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (socket_ >= 0 && has_left()) {
+    const ssize_t count = sent_.left() > 0 ? put(sent_.next(), sent_.left()) : tls_->flush();
     if (count < 0 && is_full()) return false;
     if (count < 0 && errno != EINTR) cut();
-    if (count <= 0) continue;
+    if (count < 0) continue;
     sent_.advance(static_cast<size_t>(count));
     moved_ = Clock::now();
   }
@@ -148,7 +166,7 @@ bool ResumableLink::acknowledge() {
 std::optional<size_t> ResumableLink::send(const uint8_t* data, size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (!acknowledge() || sent_.is_full()) return std::nullopt;
-  const ssize_t count = ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t count = put(data, bytes);
   if (count < 0 && is_full()) return std::nullopt;
   if (count < 0 && errno != EINTR) {
     cut();
@@ -165,8 +183,8 @@ ssize_t ResumableLink::receive(uint8_t* target, size_t bytes) {
   ssize_t count = static_cast<ssize_t>(received_.read(target, bytes));
   if (count == 0 && socket_ >= 0) {
     const size_t direct = std::min(bytes, received_.direct_bytes());
-    if (direct > wire::kControlBytes) {
-      count = ::recv(socket_, target, direct, MSG_DONTWAIT);
+    if (direct >= direct_bytes_min()) {
+      count = get(target, direct);
       if (count > 0) received_.note_direct(static_cast<size_t>(count));
       if (count == 0 || (count < 0 && !is_full() && errno != EINTR)) cut();
       if (count > 0) moved_ = Clock::now();
@@ -185,7 +203,7 @@ ssize_t ResumableLink::receive(uint8_t* target, size_t bytes) {
 
 // Takes what came into the buffer. As recv(2).
 ssize_t ResumableLink::fill() {
-  const auto receive = [this](uint8_t* target, size_t bytes) { return ::recv(socket_, target, bytes, MSG_DONTWAIT); };
+  const auto receive = [this](uint8_t* target, size_t bytes) { return get(target, bytes); };
   const auto take = [this](wire::Control, uint64_t count) { sent_.acknowledge(count); };
   try {
     const ssize_t count = received_.fill(receive, take);
@@ -207,7 +225,7 @@ void ResumableLink::wait(short events) {
     suspect();
     fd = socket_;
     if ((events & POLLIN) != 0 || received_.has_room()) wanted |= POLLIN;
-    if (sent_.left() > 0 || ((events & POLLOUT) != 0 && !sent_.is_full())) wanted |= POLLOUT;
+    if (has_left() || ((events & POLLOUT) != 0 && !sent_.is_full())) wanted |= POLLOUT;
   }
   pollfd entry{fd, wanted, 0};
   ::poll(&entry, 1, fd < 0 ? kMendingPollMs : kPollMs);
@@ -228,7 +246,7 @@ std::chrono::milliseconds ResumableLink::patience() const { return worker_.grace
 // A thread waits, and nothing moves: the worker is busy, or a direction of the connection is dead. To make it again does no harm.
 void ResumableLink::suspect() {
   int queued = 0;
-  if (socket_ < 0 || Clock::now() - moved_ < patience()) return;
+  if (socket_ < 0 || worker_.grace.count() == 0 || Clock::now() - moved_ < patience()) return;
   ::ioctl(socket_, SIOCOUTQ, &queued);
   moved_ = Clock::now();
   if (std::exchange(queued_, queued) != queued) return;
@@ -240,6 +258,7 @@ void ResumableLink::cut() {
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
   if (over_) return;
+  if (worker_.grace.count() == 0) return end("the worker ended");
   if (mending_) mending_->over = true;
   mending_ = std::make_shared<Mending>();
   std::thread([this, mending = mending_] { mend(mending); }).detach();
@@ -296,16 +315,22 @@ void ResumableLink::mend(const std::shared_ptr<Mending>& mending) {
 ResumableLink::Answer ResumableLink::resume(const std::shared_ptr<Mending>& mending, int fd, std::chrono::milliseconds patience) {
   try {
     std::vector<uint8_t> greeting;
+    std::string certificate;
     {
       const std::lock_guard lock(mutex_);
       greeting = resume_frame(worker_.ticket, received_.resume());
+      certificate = worker_.certificate;
     }
+    const auto check = [&mending] {
+      if (mending->over) throw Over();
+    };
+    auto tls = certificate.empty() ? nullptr : greet_by_tls(fd, certificate, patience, check);
     std::vector<uint8_t> answer(wire::kFrameHeaderBytes);
-    bool answered = ::send(fd, greeting.data(), greeting.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(greeting.size());
-    answered = answered && receive_all(fd, answer.data(), answer.size(), patience, mending->over);
+    bool answered = (certificate.empty() || tls) && send_all(fd, tls.get(), greeting);
+    answered = answered && receive_all(fd, tls.get(), answer.data(), answer.size(), patience, mending->over);
     if (answered) {
       answer.resize(wire::get_frame_header(answer.data()));
-      answered = receive_all(fd, answer.data(), answer.size(), patience, mending->over);
+      answered = receive_all(fd, tls.get(), answer.data(), answer.size(), patience, mending->over);
     }
     if (!answered) {
       const auto answer = errno == ETIMEDOUT ? Answer::kNone : Answer::kClosed;
@@ -319,16 +344,18 @@ ResumableLink::Answer ResumableLink::resume(const std::shared_ptr<Mending>& mend
     if (reply != wire::Reply::kResumed) throw wire::WireError("the worker refused: " + (reply == wire::Reply::kRefused ? body.string(wire::kMessageBytesMax) : "no answer to a RESUME"));
     sent_.resume(body.varint());
     end_when_silent(fd, worker_.grace);
-    socket_ = fd;
+    tls_ = std::move(tls);
+      socket_ = fd;
     moved_ = Clock::now();
-  } catch (const wire::WireError& error) {
+    fill();  // what came with the answer
+  } catch (const Over&) {
+    ::close(fd);
+    throw;
+  } catch (const std::runtime_error& error) {  // of wire.h, or of tls.h
     ::close(fd);
     const std::lock_guard lock(mutex_);
     if (!mending->over) end(error.what());
     return Answer::kFinal;
-  } catch (...) {
-    ::close(fd);
-    throw;
   }
   send_rest(mending);
   return Answer::kFinal;
@@ -352,6 +379,7 @@ void ResumableLink::send_rest(const std::shared_ptr<Mending>& mending) {
 void ResumableLink::forked() {
   new (&mutex_) std::mutex;
   new (&mending_) std::shared_ptr<Mending>;
+  new (&tls_) std::unique_ptr<TlsStream>;
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
   on_ = false;

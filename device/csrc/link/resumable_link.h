@@ -15,6 +15,7 @@
 #include <string>
 
 #include "forebay/resumption.h"
+#include "forebay/tls.h"
 #include "link/address.h"
 
 namespace forebay {
@@ -24,14 +25,15 @@ class ResumableLink {
   struct Worker {
     TcpAddress address;
     std::string ticket;
-    std::chrono::milliseconds grace;  // how long it waits for this side
+    std::string certificate;          // its hash, as Handover::connect is told it; empty: the connection is in clear
+    std::chrono::milliseconds grace;  // how long it waits for this side; 0: not at all
   };
 
   // `tell` is called, from a thread of its own, when the worker has not been reached for a while.
   void set_teller(std::function<void()> tell) { tell_ = std::move(tell); }
 
-  // Takes over a socket over which the worker and this side greeted each other, and nothing else was said.
-  void begin(int socket, Worker worker);
+  // Takes over a socket over which the worker and this side greeted each other, and nothing else was said. `tls`: over it; none in clear.
+  void begin(int socket, std::unique_ptr<TlsStream> tls, Worker worker);
   bool is_on() const { return on_.load(std::memory_order_acquire); }
   // Nothing is sent or received any more; `why` is what who waits is told. Does not tell the worker.
   void stop(const std::string& why);
@@ -60,6 +62,13 @@ class ResumableLink {
   };
 
   // Under the lock.
+  // As send(2) and recv(2), by TLS where it is spoken.
+  ssize_t put(const uint8_t* data, size_t bytes);
+  ssize_t get(uint8_t* target, size_t bytes);
+  // Whether something is to go.
+  bool has_left() const { return sent_.left() > 0 || (tls_ && tls_->has_left()); }
+  // How much must come at once to be received where it belongs.
+  size_t direct_bytes_min() const { return tls_ ? TlsStream::kRoomBytes : wire::kControlBytes + 1; }
   bool flush();
   bool acknowledge();
   ssize_t fill();
@@ -81,6 +90,7 @@ class ResumableLink {
   mutable std::mutex mutex_;  // guards all that follows
   Worker worker_;
   std::atomic<int> socket_{-1};  // -1 while there is none
+  std::unique_ptr<TlsStream> tls_;
   wire::SentBytes sent_;
   wire::ReceivedBytes received_;
   std::shared_ptr<Mending> mending_;

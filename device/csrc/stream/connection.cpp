@@ -14,6 +14,7 @@
 
 #include "base/python.h"
 #include "base/waiting.h"
+#include "link/tls_greeting.h"
 
 namespace forebay {
 namespace {
@@ -24,7 +25,7 @@ bool is_full() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
 
-void Connection::open(const std::string& address) {
+void Connection::open(const std::string& address, const std::string& certificate) {
   close();
   link_.reset();
   is_tcp_ = address.rfind("tcp:", 0) == 0;
@@ -39,15 +40,24 @@ void Connection::open(const std::string& address) {
   TORCH_CHECK(fd >= 0, "the worker at ", address, " cannot be reached: ", std::strerror(errno));
   socket_ = fd;
   greeting_ = true;
+  certificate_ = certificate;
+  if (certificate.empty()) return;
+  try {
+    tls_ = greet_by_tls(fd, certificate, kConnectPatience, check_signals);
+  } catch (const TlsError& error) {
+    TORCH_CHECK(false, "the worker at ", address, " is not trusted: ", error.what());
+  }
+  if (!tls_) lose(std::strerror(errno));
 }
 
 void Connection::greeted(const std::string& ticket, std::chrono::milliseconds grace) {
   greeting_ = false;
-  if (is_tcp_ && grace.count() > 0) link_.begin(socket_.exchange(-1), {tcp_address_, ticket, grace});
+  if (is_tcp_ && (tls_ || grace.count() > 0)) link_.begin(socket_.exchange(-1), std::move(tls_), {tcp_address_, ticket, certificate_, grace});
 }
 
 void Connection::close() {
   if (link_.is_on()) link_.stop("it was closed");
+  tls_.reset();
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
   greeting_ = false;
@@ -66,7 +76,7 @@ void Connection::forked() {
 
 std::optional<size_t> Connection::send(const uint8_t* data, size_t bytes) {
   if (link_.is_on()) return send_resumably(data, bytes);
-  const ssize_t count = ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t count = tls_ ? tls_->send(data, bytes) : ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (count < 0 && is_full()) return std::nullopt;
   if (count < 0 && errno != EINTR) lose(std::strerror(errno));
   if (count <= 0) return 0;
@@ -90,6 +100,7 @@ ssize_t Connection::receive(uint8_t* target, size_t bytes) {
     if (count > 0) counters_.bytes_received.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
     return count;
   }
+  if (tls_) return tls_->receive(target, bytes);
   iovec part{target, bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
   msghdr message{};

@@ -69,7 +69,7 @@ class WorkerCommand:
     user_kernels: bool = False
     """Programs may launch kernels of their own."""
     plaintext: bool = False
-    """Workers on Ray's nodes may listen beyond their own host."""
+    """What reaches workers over a network may be in clear, too."""
 
     @property
     def variables(self) -> dict[str, str]:

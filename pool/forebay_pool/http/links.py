@@ -13,6 +13,7 @@ from forebay_service.handler import token_in
 from forebay_service.identity import COMPUTE, IdentityRefused, IdentityUnavailable
 from forebay_service.peers.front import Front
 from forebay_service.peers.rate_limit import Crowded, Peer
+from forebay_service.peers.tls import is_open
 from forebay_wire import messages as wire
 from pydantic import ValidationError
 from tornado.httputil import HTTPHeaders
@@ -192,6 +193,11 @@ def group_in(headers: HTTPHeaders) -> wire.GroupMember | None:
     except ValidationError:
         return None
     return member if member.rank < member.size else None
+
+
+def _is_open(address: str) -> bool:
+    """Whether a command stream goes over a network, if its worker speaks no TLS."""
+    return address.startswith("tcp:") and is_open(f"http://{address.removeprefix('tcp:')}")
 
 
 def _without_first_line(message: wire.FromClient) -> wire.FromClient:
@@ -406,6 +412,9 @@ class WorkerLink(_LinkHandler):
                 return
             if message.worker != self.worker:
                 self._refuse(f"it calls itself {message.worker!r}")
+                return
+            if message.certificate is None and _is_open(message.address) and not self.context.settings.plaintext:
+                self._refuse(f"it is reached at {message.address} without TLS, and the setting plaintext does not allow that")
                 return
             self._ready = True
         elif not self._ready:

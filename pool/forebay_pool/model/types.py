@@ -227,7 +227,8 @@ class Worker:
     devices: tuple[Device, ...]
     started_ns: int
     state: WorkerState = "starting"
-    address: str = ""
+    door: tuple[str, str | None] = ("", None)
+    """Where its command stream is reached, and the hash of the certificate that it shows there; None where it speaks no TLS."""
     session: Session | None = None
     seen_ns: int = 0
     deadline_ns: int | None = None

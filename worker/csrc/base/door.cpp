@@ -41,7 +41,7 @@ std::vector<uint8_t> Door::banner() {
 
 void Door::add_to(std::vector<pollfd>& polled) const {
   polled.push_back({listener_.get(), POLLIN, 0});
-  for (const auto& peer : peers_) polled.push_back({peer.socket.get(), POLLIN, 0});
+  for (const auto& peer : peers_) polled.push_back({peer.channel.get(), POLLIN, 0});
 }
 
 std::optional<Clock::time_point> Door::deadline() const {
@@ -55,7 +55,7 @@ std::optional<Guest> Door::hear(Clock::time_point now) {
     const Verdict verdict = hear(peers_[index], now);
     if (verdict == Verdict::kWelcome) {
       Peer& peer = peers_[index];
-      Guest guest{std::move(peer.socket), peer.greeting, peer.rank, peer.received};
+      Guest guest{std::move(peer.channel), peer.greeting, peer.rank, peer.received};
       peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index));
       return guest;
     }
@@ -85,19 +85,44 @@ void Door::admit_peers(Clock::time_point now) {
 }
 
 Door::Verdict Door::hear(Peer& peer, Clock::time_point now) {
-  std::array<uint8_t, kHelloBytesMax> buffer;
-  const size_t room = kHelloBytesMax - peer.heard.size();
-  const auto got = ::recv(peer.socket.get(), buffer.data(), room, MSG_DONTWAIT);
-  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return Verdict::kGone;
-  if (got > 0) peer.heard.insert(peer.heard.end(), buffer.data(), buffer.data() + got);
   try {
-    if (is_greeting(peer)) return Verdict::kWelcome;
+    const auto secured = secure(peer);
+    if (secured == TlsStream::Greeting::kBroken) return Verdict::kGone;
+    if (secured == TlsStream::Greeting::kDone) {
+      std::array<uint8_t, kHelloBytesMax> buffer;
+      const auto got = peer.channel.receive(buffer.data(), kHelloBytesMax - peer.heard.size());
+      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return Verdict::kGone;
+      if (got > 0) peer.heard.insert(peer.heard.end(), buffer.data(), buffer.data() + got);
+      if (is_greeting(peer)) return Verdict::kWelcome;
+    }
     if (now < peer.deadline) return Verdict::kListening;
-    refuse(peer.socket, "no " + name() + " within 10 seconds");
-  } catch (const wire::WireError& error) {
-    refuse(peer.socket, error.what());
+    refuse(peer.channel, "no " + name() + " within 10 seconds");
+  } catch (const std::runtime_error& error) {  // of wire.h, or of tls.h
+    refuse(peer.channel, error.what());
   }
   return Verdict::kGone;
+}
+
+// The first byte tells TLS from a greeting in clear, no frame of which is of such a size (RFC 8446, section 5.1: a handshake's record).
+TlsStream::Greeting Door::secure(Peer& peer) const {
+  constexpr uint8_t kHandshake = 22;
+  using enum TlsStream::Greeting;
+  if (encryption_ == nullptr || !encryption_->tls || peer.is_secure) return kDone;
+  if (!peer.channel.is_encrypted()) {
+    uint8_t first = 0;
+    const auto got = ::recv(peer.channel.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return kGoesOn;
+    if (got <= 0) return kBroken;
+    if (first != kHandshake && encryption_->is_required) {
+      std::array<uint8_t, kHelloBytesMax> unread;
+      peer.channel.receive(unread.data(), unread.size());  // left unread, it would take the refusal along as the socket closes
+      throw wire::WireError("this worker is reached by TLS alone; install the same release on both sides");
+    }
+    if (first == kHandshake) peer.channel.encrypt(*encryption_->tls);
+  }
+  const auto greeting = peer.channel.is_encrypted() ? peer.channel.greet() : kDone;
+  peer.is_secure = greeting == kDone;
+  return greeting;
 }
 
 bool Door::is_greeting(Peer& peer) const {
@@ -132,14 +157,14 @@ std::string Door::name() const {
   return greeting_ == wire::Command::kHello ? "HELLO" : "FETCH";
 }
 
-void Door::refuse(const Descriptor& peer, const std::string& sentence) {
+void Door::refuse(Channel& peer, const std::string& sentence) {
   wire::Writer body;
   body.reply(wire::Reply::kRefused);
   body.string(sentence);
   std::vector<uint8_t> frame(wire::kFrameHeaderBytes);
   wire::put_frame_header(frame.data(), body.size());
   frame.insert(frame.end(), body.bytes().begin(), body.bytes().end());
-  [[maybe_unused]] const auto sent = ::send(peer.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);  // a courtesy
+  [[maybe_unused]] const auto sent = peer.send(frame.data(), frame.size());  // a courtesy
   refusals_.push_back(sentence);
 }
 

@@ -223,7 +223,7 @@ void ProcessGroup::welcome_guests() {
       continue;
     }
     if (may_come && members_[guest->rank].meeting == Meeting::kApart) {
-      members_[guest->rank].socket = std::move(guest->socket);
+      members_[guest->rank].socket = guest->channel.take_socket();
       tune(members_[guest->rank].socket.get());
       greet(guest->rank);
     }

@@ -26,42 +26,42 @@ void attach(msghdr& message, int descriptor, std::array<char, CMSG_SPACE(sizeof(
 
 }  // namespace
 
-void Connection::admit(Descriptor socket) {
-  socket_ = std::move(socket);
+void Connection::admit(Channel channel) {
+  channel_ = std::move(channel);
   inbox_ = Inbox();
   link_.emplace();
 }
 
 void Connection::close() {
-  socket_ = Descriptor();
+  channel_ = Channel();
   link_.reset();
 }
 
-void Connection::resume(Descriptor& socket, uint64_t received) {
+void Connection::resume(Channel& channel, uint64_t received) {
   if (link_->is_over) throw wire::WireError("the session is over");
   link_->sent.resume(received);
   link_->resumes = true;
-  socket_ = std::move(socket);
+  channel_ = std::move(channel);
   wire::Writer head;
   head.reply(wire::Reply::kResumed);
   head.varint(link_->received.resume());
   std::vector<uint8_t> frame(wire::kFrameHeaderBytes);
   wire::put_frame_header(frame.data(), head.size());
   frame.insert(frame.end(), head.bytes().begin(), head.bytes().end());
-  const auto sent = ::send(socket_.get(), frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  const auto sent = channel_.send(frame.data(), frame.size());
   if (sent != static_cast<ssize_t>(frame.size())) return lose();
   flush();
 }
 
 void Connection::lose() {
-  socket_ = Descriptor();
+  channel_ = Channel();
   if (!is_resumable() && !is_untouched()) throw ClientLost();
 }
 
 bool Connection::flush() {
   auto& sent = link_->sent;
-  while (is_there() && sent.left() > 0) {
-    const auto count = ::send(socket_.get(), sent.next(), sent.left(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  while (is_there() && (sent.left() > 0 || channel_.has_left())) {
+    const auto count = sent.left() > 0 ? channel_.send(sent.next(), sent.left()) : channel_.flush();
     if (count < 0 && errno == EAGAIN) return false;
     if (count < 0 && errno != EINTR) lose();
     if (count > 0) sent.advance(static_cast<size_t>(count));
@@ -84,17 +84,18 @@ void Connection::take_control(wire::Control control, uint64_t count) {
 }
 
 ssize_t Connection::fill() {
-  const auto receive = [this](uint8_t* target, size_t bytes) { return ::recv(socket_.get(), target, bytes, MSG_DONTWAIT); };
+  const auto receive = [this](uint8_t* target, size_t bytes) { return channel_.receive(target, bytes); };
   return link_->received.fill(receive, [this](wire::Control control, uint64_t count) { take_control(control, count); });
 }
 
 ssize_t Connection::take_in(uint8_t* target, size_t bytes) {
-  if (!link_) return ::recv(socket_.get(), target, bytes, MSG_DONTWAIT);
+  if (!link_) return channel_.receive(target, bytes);
   auto& received = link_->received;
   auto count = static_cast<ssize_t>(received.read(target, bytes));
   if (count == 0 && is_there()) {
-    const size_t direct = std::min(bytes, received.direct_bytes());
-    count = direct > 0 ? ::recv(socket_.get(), target, direct, MSG_DONTWAIT) : fill();
+    size_t direct = std::min(bytes, received.direct_bytes());
+    if (direct < channel_.room_bytes()) direct = 0;
+    count = direct > 0 ? channel_.receive(target, direct) : fill();
     const bool broke = count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
     if (broke) lose();
     if (count > 0 && direct > 0) received.note_direct(static_cast<size_t>(count));
@@ -119,6 +120,28 @@ size_t Connection::receive_into(void* target, size_t bytes) {
   return got < 0 ? 0 : static_cast<size_t>(got);
 }
 
+// Returns when all went, or the connection broke.
+void Connection::send_by_tls(const wire::Writer& head, const void* payload, size_t payload_bytes) {
+  std::vector<uint8_t> begin(wire::kFrameHeaderBytes);
+  wire::put_frame_header(begin.data(), head.size() + payload_bytes);
+  begin.insert(begin.end(), head.bytes().begin(), head.bytes().end());
+  const auto wait_or_lose = [this](ssize_t result) {
+    if (result >= 0 || errno == EINTR) return;
+    errno == EAGAIN ? wait_to_send_() : lose();
+  };
+  const auto send_all = [&](const uint8_t* data, size_t bytes) {
+    for (size_t done = 0; done < bytes && is_there();) {
+      const auto count = channel_.send(data + done, bytes - done);
+      wait_or_lose(count);
+      if (count > 0) done += static_cast<size_t>(count);
+    }
+  };
+  send_all(begin.data(), begin.size());
+  send_all(static_cast<const uint8_t*>(payload), payload_bytes);
+  while (is_there() && channel_.has_left()) wait_or_lose(channel_.flush());
+  answered_at_ = Clock::now();
+}
+
 // What is sent while the client is away goes when it is back.
 void Connection::send_resumably(const wire::Writer& head, const void* payload, size_t payload_bytes) {
   while (link_->sent.is_full()) wait_to_send_();
@@ -133,6 +156,7 @@ void Connection::send_resumably(const wire::Writer& head, const void* payload, s
 
 void Connection::send(const wire::Writer& head, const void* payload, size_t payload_bytes, int descriptor) {
   if (link_ && link_->resumes) return send_resumably(head, payload, payload_bytes);
+  if (channel_.is_encrypted()) return send_by_tls(head, payload, payload_bytes);
   std::array<uint8_t, wire::kFrameHeaderBytes> header;
   wire::put_frame_header(header.data(), head.size() + payload_bytes);
   std::array<iovec, 3> parts{{{header.data(), header.size()},
@@ -150,7 +174,7 @@ void Connection::send(const wire::Writer& head, const void* payload, size_t payl
     message.msg_iovlen = parts.size() - first;
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
     if (descriptor >= 0) attach(message, descriptor, control);
-    auto sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    auto sent = ::sendmsg(channel_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno != EAGAIN && errno != EINTR) return lose();
       wait_to_send_();

@@ -10,10 +10,10 @@
 #include <forebay/resumption.h>
 #include <forebay/wire.h>
 
+#include "base/channel.h"
 #include "base/clock.h"
 #include "base/inbox.h"
 #include "base/replies.h"
-#include "base/socket.h"
 #include "server/lease_clock.h"
 
 namespace forebay::worker {
@@ -26,13 +26,13 @@ class Connection final : public Replies {
   // `is_local`: the client is on this host. `wait_to_send`: returns when the socket may take more; throws ClientLost.
   Connection(bool is_local, LeaseClock& lease, std::function<void()> wait_to_send) : is_local_(is_local), lease_(lease), wait_to_send_(std::move(wait_to_send)) {}
 
-  void take(Descriptor socket) { socket_ = std::move(socket); }
+  void take(Channel channel) { channel_ = std::move(channel); }
   // Takes a client that may come back over another connection, if it says that it does.
-  void admit(Descriptor socket);
+  void admit(Channel channel);
   void close();
 
   // The client is back over this connection, and has received so much. Throws wire::WireError, and changes nothing, if that cannot be.
-  void resume(Descriptor& socket, uint64_t received);
+  void resume(Channel& channel, uint64_t received);
   // Nothing came from the client but its greeting.
   bool is_untouched() const { return link_ && link_->received.received() == 0; }
   // Whether the client comes back, unless it says goodbye.
@@ -48,8 +48,8 @@ class Connection final : public Replies {
   // Takes in what the client sent, for later, and sends on what is to go. Throws ClientLost.
   void drain();
 
-  int socket() const { return socket_.get(); }
-  bool is_there() const { return socket_.get() >= 0; }
+  int socket() const { return channel_.get(); }
+  bool is_there() const { return static_cast<bool>(channel_); }
 
   Inbox& inbox() { return inbox_; }
   const Inbox& inbox() const { return inbox_; }
@@ -77,6 +77,7 @@ class Connection final : public Replies {
   };
 
   void send(const wire::Writer& head, const void* payload, size_t payload_bytes, int descriptor);
+  void send_by_tls(const wire::Writer& head, const void* payload, size_t payload_bytes);
   void send_resumably(const wire::Writer& head, const void* payload, size_t payload_bytes);
   // Whether all went, or there is no connection.
   bool flush();
@@ -89,7 +90,7 @@ class Connection final : public Replies {
   const bool is_local_;
   LeaseClock& lease_;
   std::function<void()> wait_to_send_;
-  Descriptor socket_;  // none while a client is away that comes back
+  Channel channel_;  // none while a client is away that comes back
   std::optional<Link> link_;
   Inbox inbox_;
   Clock::time_point answered_at_{};

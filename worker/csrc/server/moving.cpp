@@ -27,6 +27,38 @@ std::string hex(const Ticket& ticket) {
   return text;
 }
 
+// What a worker says to another that holds the image of a session.
+wire::Writer fetch_of(const Ticket& ticket) {
+  wire::Writer greeting;
+  greeting.command(wire::Command::kFetch);
+  greeting.raw(&wire::kMagic, sizeof(wire::kMagic));
+  greeting.varint(wire::kVersion);
+  greeting.raw(ticket.data(), ticket.size());
+  greeting.string(TORCH_VERSION);
+  return greeting;
+}
+
+// A channel to the worker that holds the image. `poll` waits, and obeys orders. Throws std::runtime_error.
+Channel connected(const ImageSource& source, const std::function<void(std::vector<pollfd>&, Clock::time_point)>& poll) {
+  const auto until = Clock::now() + kConnectPatience;
+  Channel channel(begin_connect(source.address));
+  const auto await = [&](short events) {
+    for (pollfd ready{channel.get(), events, 0}; ::poll(&ready, 1, 0) == 0;) {
+      std::vector<pollfd> polled{ready};
+      if (Clock::now() >= until) throw std::runtime_error("no connection within 10 seconds");
+      poll(polled, until);
+    }
+  };
+  await(POLLOUT);
+  if (source.certificate.empty()) return channel;
+  channel.encrypt(source.certificate);
+  for (auto greeting = channel.greet(); greeting != TlsStream::Greeting::kDone; greeting = channel.greet()) {
+    if (greeting == TlsStream::Greeting::kBroken) throw std::runtime_error("the connection broke");
+    await(POLLIN);
+  }
+  return channel;
+}
+
 }  // namespace
 
 // Leaving: all that came before has been carried out.
@@ -64,9 +96,9 @@ void Server::hold() {
   const auto held = static_cast<uint64_t>(session_.storages().used_bytes());
   session_.segments().offer_if_compiling(SessionLeaves{});
   hand_over_offers();  // before it is told where the session is
-  mailbox_.report({Event::Kind::kLeft, 0, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket)});
+  mailbox_.report({Event::Kind::kLeft, 0, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket) + " " + certificate()});
   while (true) {
-    Door door(listener, ticket, wire::Command::kFetch);
+    Door door(listener, ticket, wire::Command::kFetch, encryption_);
     connection_.take(hear(door));
     try {
       session_.send_image([this](const wire::Writer& head, const uint8_t* payload, size_t bytes) { connection_.send(head, payload, bytes); });
@@ -81,9 +113,9 @@ void Server::hold() {
 // Coming.
 
 void Server::fetch(const ImageSource& source) {
-  connection_.take(begin_connect(source.address));
   try {
-    connect(source);
+    connection_.take(connected(source, [this](std::vector<pollfd>& polled, Clock::time_point until) { poll(polled, until); }));
+    connection_.send(fetch_of(source.ticket), nullptr, 0);
     while (!session_.image().is_whole()) fetch_frame();
   } catch (const ClientLost&) {
     throw std::runtime_error("the worker at " + source.address + " that holds this session's tensors ended the connection");
@@ -96,22 +128,6 @@ void Server::fetch(const ImageSource& source) {
   const auto& libraries = session_.image().libraries();
   if (!libraries.empty()) session_.segments().offer_if_compiling(LibrariesImported{libraries});
   hand_over_offers();
-}
-
-void Server::connect(const ImageSource& source) {
-  const auto until = Clock::now() + kConnectPatience;
-  for (pollfd ready{connection_.socket(), POLLOUT, 0}; ::poll(&ready, 1, 0) == 0;) {
-    std::vector<pollfd> polled{ready};
-    if (Clock::now() >= until) throw std::runtime_error("no connection within 10 seconds");
-    poll(polled, until);
-  }
-  wire::Writer greeting;
-  greeting.command(wire::Command::kFetch);
-  greeting.raw(&wire::kMagic, sizeof(wire::kMagic));
-  greeting.varint(wire::kVersion);
-  greeting.raw(source.ticket.data(), source.ticket.size());
-  greeting.string(TORCH_VERSION);
-  connection_.send(greeting, nullptr, 0);
 }
 
 void Server::fetch_frame() {

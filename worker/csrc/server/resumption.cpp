@@ -6,7 +6,7 @@
 namespace forebay::worker {
 
 void Resumption::begin(const Ticket& ticket) {
-  door_.emplace(listener_, ticket, wire::Command::kHello, /*resumes=*/true);
+  door_.emplace(listener_, ticket, wire::Command::kHello, encryption_, /*resumes=*/true);
   away_since_.reset();
 }
 
@@ -45,9 +45,9 @@ void Resumption::hear(const std::vector<pollfd>& polled, size_t first) {
 void Resumption::take(Guest guest) {
   try {
     if (guest.greeting == wire::Command::kResume) {
-      connection_.resume(guest.socket, guest.received);
+      connection_.resume(guest.channel, guest.received);
     } else if (connection_.is_untouched()) {
-      connection_.admit(std::move(guest.socket));
+      connection_.admit(std::move(guest.channel));
       welcome_();
     } else {
       throw wire::WireError("the session has begun already");

@@ -19,8 +19,8 @@ namespace forebay::worker {
 class Resumption {
  public:
   // A client is waited for `grace`; zero: not at all. `welcome` greets one whose first connection broke before it heard the greeting.
-  Resumption(Listener& listener, Connection& connection, Mailbox& mailbox, Clock::duration grace, std::function<void()> welcome)
-      : listener_(listener), connection_(connection), mailbox_(mailbox), grace_(grace), welcome_(std::move(welcome)) {}
+  Resumption(Listener& listener, const Encryption& encryption, Connection& connection, Mailbox& mailbox, Clock::duration grace, std::function<void()> welcome)
+      : listener_(listener), encryption_(encryption), connection_(connection), mailbox_(mailbox), grace_(grace), welcome_(std::move(welcome)) {}
 
   Clock::duration grace() const { return grace_; }
   // The client is there, and whoever shows its ticket from now on takes its place.
@@ -40,6 +40,7 @@ class Resumption {
   void note_absence();
 
   Listener& listener_;
+  const Encryption& encryption_;
   Connection& connection_;
   Mailbox& mailbox_;
   const Clock::duration grace_;

@@ -61,7 +61,7 @@ Clock::duration seconds(double value) {
 }  // namespace
 
 Server::Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory, std::vector<RankAddress> others, Homes homes,
-               double reconnect_seconds)
+               double reconnect_seconds, Encryption encryption)
     : device_(std::move(device)),
       threads_(threads),
       spill_directory_(std::move(spill_directory)),
@@ -69,8 +69,9 @@ Server::Server(Device device, const std::string& address, std::optional<int> thr
       others_(std::move(others)),
       homes_(homes),
       listener_(address),
+      encryption_(std::move(encryption)),
       connection_(listener_.is_unix(), lease_, [this] { wait(POLLOUT); }),
-      resumption_(listener_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace(), images_.are_kept()); }),
+      resumption_(listener_, encryption_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace(), images_.are_kept()); }),
       session_(device_, connection_, *this),
       lease_(device_, session_.storages(), mailbox_) {
   outlive_integer_divisions();
@@ -172,8 +173,8 @@ void Server::serve(const Ticket& ticket) {
 }
 
 void Server::admit(const Ticket& ticket) {
-  Door door(listener_, ticket, wire::Command::kHello);
-  if (listener_.is_unix() || resumption_.grace() == Clock::duration{}) {
+  Door door(listener_, ticket, wire::Command::kHello, encryption_);
+  if (!encryption_.tls && (listener_.is_unix() || resumption_.grace() == Clock::duration{})) {
     connection_.take(hear(door));
     listener_.close();
   } else {
@@ -184,7 +185,7 @@ void Server::admit(const Ticket& ticket) {
   welcome(device_, session_, connection_, resumption_.grace(), images_.are_kept());
 }
 
-Descriptor Server::hear(Door& door) {
+Channel Server::hear(Door& door) {
   while (true) {
     std::vector<pollfd> polled;
     door.add_to(polled);
@@ -193,7 +194,7 @@ Descriptor Server::hear(Door& door) {
     poll(polled, until);
     auto peer = door.hear(Clock::now());
     for (auto& sentence : door.take_refusals()) mailbox_.report({Event::Kind::kRefused, 0, 0, 0, std::move(sentence)});
-    if (peer) return std::move(peer->socket);
+    if (peer) return std::move(peer->channel);
   }
 }
 
@@ -391,6 +392,7 @@ void Server::obey() {
 // Process groups.
 
 std::string Server::door_address() {
+  if (encryption_.is_required) throw std::runtime_error("process groups go over the network in clear, which is refused here: the pool's setting plaintext allows it");
   const bool is_tcp = listener_.address().rfind("tcp:", 0) == 0;
   return is_tcp ? any_port_of(door_address_) : door_address_ + "." + std::to_string(++doors_);
 }

@@ -32,6 +32,7 @@ namespace forebay::worker {
 struct ImageSource {
   std::string address;
   Ticket ticket;
+  std::string certificate{};  // the hash of that worker's; empty: it is reached in clear
 };
 
 // Bounds how fast an image comes.
@@ -61,10 +62,12 @@ class Server final : private GroupHost {
   // Listens at once; peers wait until `assign`. Nothing is spilled where `spill_directory` is empty. `others`: the workers of the session's other
   // devices, which are this one's alone; it computes on all. A client over TCP whose connection breaks is waited for `reconnect_seconds`.
   Server(Device device, const std::string& address, std::optional<int> threads, std::string spill_directory, std::vector<RankAddress> others, Homes homes,
-         double reconnect_seconds);
+         double reconnect_seconds, Encryption encryption);
   ~Server() override;
 
   const std::string& address() const { return listener_.address(); }
+  // The hash of its certificate; empty where it speaks no TLS.
+  std::string certificate() const { return encryption_.tls ? encryption_.tls->certificate() : std::string(); }
 
   // Before `assign`. Segments are offered for compiling; those on which the device has worked for so long are due.
   void compile(double due_seconds);
@@ -97,7 +100,7 @@ class Server final : private GroupHost {
   void serve(const Ticket& ticket);
   void admit(const Ticket& ticket);
   // Waits for the one who shows the ticket.
-  Descriptor hear(Door& door);
+  Channel hear(Door& door);
   void converse();
   // One command, or a wait for the lease that it needs.
   void step(wire::Reader& frame);
@@ -119,7 +122,6 @@ class Server final : private GroupHost {
   void hold();
   // Brings the session here. Throws wire::WireError, CommandError, std::exception.
   void fetch(const ImageSource& source);
-  void connect(const ImageSource& source);
   void fetch_frame();
   // Receives bytes of storages where they belong.
   void fetch_bytes(size_t bytes);
@@ -141,6 +143,7 @@ class Server final : private GroupHost {
   std::vector<RankAddress> others_;
   Homes homes_;
   Listener listener_;
+  const Encryption encryption_;
   Mailbox mailbox_;
   Connection connection_;
   Resumption resumption_;

@@ -90,15 +90,17 @@ def lost(cause: str) -> wire.SessionLost:
 
 
 def granted(lease: Lease, worker: Worker) -> wire.Granted:
+    address, certificate = worker.door
     return wire.Granted(
         request=lease.number,
         lease=lease.id,
         epoch=lease.epoch,
         worker=worker.id,
-        address=worker.address,
+        address=address,
         ticket=ticket(lease.session, worker),
         device=_model_message(lease.device.kind, lease.device.model),
         devices=len(lease.place.devices),
         meeting=0 if lease.session.group is None else lease.session.group.meeting,
         flavor=flavor_message(lease.flavor, lease.price),
+        certificate=certificate,
     )

@@ -71,7 +71,8 @@ class WorkerReturns:
             self._takeover.adopt(worker, self._sessions.get(message.session or ""), message.ticket)
         session, own = worker.session, worker.session or worker.keeps or worker.carries
         limit_bytes = (message.memory_limit_bytes or 0) if worker.unsure else 0
-        worker.away_ns, worker.address, worker.memory_bytes = None, message.address, message.memory_bytes
+        worker.away_ns, worker.memory_bytes = None, message.memory_bytes
+        worker.door = (message.address, message.certificate)
         self._absence.note_cut(worker, message.client_away)
         strange = message.session is not None and (own is None or own.id != message.session)
         self._fleet.doubt(worker, strange)

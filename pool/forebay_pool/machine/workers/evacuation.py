@@ -105,7 +105,7 @@ class Evacuation:
         if before is None or session.worker is not None:
             self._processes.dismiss(worker, drains_milli=0)
             return
-        self._fleet.hand_over(worker, session, message.bytes, wire.Source(address=message.address, ticket=message.ticket))
+        self._fleet.hand_over(worker, session, message.bytes, message.source)
         worker.spilled_bytes = message.spilled_bytes
         self._fleet.retire(before, 0)
         before.deadline_ns = self._step.now_ns + int(WRITTEN_SECONDS * SECOND)

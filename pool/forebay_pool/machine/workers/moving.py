@@ -62,7 +62,7 @@ class Moving:
         if lease is not None:
             self._leases.close(lease, "moved" if goes_on else lease.ending, self._step.now_ns)
         session.replay.image = None  # the worker removed it
-        self._fleet.let_go(worker, session, message.bytes, wire.Source(address=message.address, ticket=message.ticket))
+        self._fleet.let_go(worker, session, message.bytes, message.source)
         worker.spilled_bytes = message.spilled_bytes
         self._step.note("session_left", session=session.id, tenant=session.tenant, worker=worker.id, bytes=message.bytes)
         if session.request is None and goes_on and session.span is not None:

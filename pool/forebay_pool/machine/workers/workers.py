@@ -50,10 +50,11 @@ class Workers:
 
     def ready(self, worker: Worker, message: wire.Ready) -> None:
         if worker.state == "starting" and worker.carries is not None:
-            worker.address, worker.away_ns = message.address, None
+            worker.door, worker.away_ns = (message.address, message.certificate), None
             self._evacuation.carry(worker, worker.carries)
         elif worker.state == "starting":
-            worker.state, worker.address, worker.deadline_ns, worker.away_ns = "warm", message.address, None, None
+            worker.state, worker.deadline_ns, worker.away_ns = "warm", None, None
+            worker.door = (message.address, message.certificate)
             self._fleet.doubt(worker, False)  # a worker that another pool started has done nothing yet
             self._step.note("worker_ready", worker=worker.id, device=worker.device.id, torch=message.torch, pid=message.pid)
             self._granting.show_and_settle(worker)
