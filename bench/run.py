@@ -15,7 +15,8 @@ HERE = Path(__file__).resolve().parent
 SECONDS_MAX = 120
 """Longest one benchmark may take; all together take less than five minutes."""
 NOT_BENCHMARKS = {"run", "report"}
-IN_FOLDERS = {path.stem: path for path in (HERE / "network" / "delay.py", *(HERE / "services").glob("*.py"))}
+IN_FOLDERS = {path.stem: path for path in (HERE / "services").glob("*.py")}
+IN_FOLDERS |= {name: HERE / "network" / f"{name}.py" for name in ("delay", "encryption")}
 IN_FOLDERS["step"] = HERE / "step" / "__main__.py"
 
 
