@@ -322,13 +322,12 @@ class TlsStream {
         done += static_cast<size_t>(result);
         continue;
       }
+      if (done > 0) break;
       const int error = openssl::streams().error_of(stream_.get(), result);
-      if (done > 0 && (error != kWantRead || bytes - done < kRoomBytes)) break;
       if (error == kZeroReturn) return 0;
       errno = ECONNRESET;
       if (error != kWantRead) return -1;
       const ssize_t count = bytes_.fill(room);
-      if (count <= 0 && done > 0) break;
       if (count <= 0) return count;
     }
     return static_cast<ssize_t>(done);
