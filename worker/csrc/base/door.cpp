@@ -55,7 +55,7 @@ std::optional<Guest> Door::hear(Clock::time_point now) {
     const Verdict verdict = hear(peers_[index], now);
     if (verdict == Verdict::kWelcome) {
       Peer& peer = peers_[index];
-      Guest guest{std::move(peer.channel), peer.greeting, peer.rank, peer.received};
+      Guest guest{std::move(peer.channel), peer.greeting, std::move(peer.attached), peer.rank, peer.received};
       peers_.erase(peers_.begin() + static_cast<std::ptrdiff_t>(index));
       return guest;
     }
@@ -80,7 +80,7 @@ void Door::admit_peers(Clock::time_point now) {
       const auto said = banner();
       if (::send(socket.get(), said.data(), said.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(said.size())) continue;
     }
-    peers_.push_back({std::move(socket), now + kPatience, {}, greeting_});
+    peers_.push_back({std::move(socket), now + kPatience, {}, greeting_, {}});
   }
 }
 
@@ -90,7 +90,9 @@ Door::Verdict Door::hear(Peer& peer, Clock::time_point now) {
     if (secured == TlsStream::Greeting::kBroken) return Verdict::kGone;
     if (secured == TlsStream::Greeting::kDone) {
       std::array<uint8_t, kHelloBytesMax> buffer;
-      const auto got = peer.channel.receive(buffer.data(), kHelloBytesMax - peer.heard.size());
+      const size_t room = kHelloBytesMax - peer.heard.size();
+      const bool may_attach = greeting_ == wire::Command::kMeet;  // in clear
+      const auto got = may_attach ? receive_attached(peer.channel.get(), buffer.data(), room, peer.attached) : peer.channel.receive(buffer.data(), room);
       if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return Verdict::kGone;
       if (got > 0) peer.heard.insert(peer.heard.end(), buffer.data(), buffer.data() + got);
       if (is_greeting(peer)) return Verdict::kWelcome;

@@ -35,6 +35,7 @@ struct Encryption {
 struct Guest {
   Channel channel;
   wire::Command greeting;
+  Descriptor attached;    // to the greeting of a process group's member
   size_t rank = 0;        // as it says, of a process group's member
   uint64_t received = 0;  // bytes, as it says, of a client that is back
 };
@@ -68,6 +69,7 @@ class Door {
     Clock::time_point deadline;
     std::vector<uint8_t> heard;
     wire::Command greeting;
+    Descriptor attached;
     size_t rank = 0;
     uint64_t received = 0;
     bool is_secure = false;

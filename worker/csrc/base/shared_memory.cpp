@@ -3,12 +3,14 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <climits>
 #include <string>
+#include <utility>
 
 #include <forebay/wire.h>
 
@@ -19,7 +21,19 @@ SharedMemory::SharedMemory(size_t bytes)
   if (!descriptor_) throw_errno("a shared area");
   if (::ftruncate(descriptor(), static_cast<off_t>(bytes)) != 0) throw_errno("the size of a shared area");
   if (::fcntl(descriptor(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) throw_errno("the seals of a shared area");
-  void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(), 0);
+  map();
+}
+
+SharedMemory::SharedMemory(Descriptor descriptor, size_t bytes) : descriptor_(std::move(descriptor)), bytes_(bytes) {
+  const int seals = ::fcntl(this->descriptor(), F_GET_SEALS), wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+  struct stat about {};
+  const bool is_whole = seals >= 0 && (seals & wanted) == wanted && ::fstat(this->descriptor(), &about) == 0;
+  if (!is_whole || about.st_size != static_cast<off_t>(bytes)) throw wire::WireError("a shared area of another size");
+  map();
+}
+
+void SharedMemory::map() {
+  void* data = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor(), 0);
   if (data == MAP_FAILED) throw_errno("mapping a shared area");
   data_ = static_cast<uint8_t*>(data);
 }

@@ -1,5 +1,5 @@
-// Memory that a client on the same host maps as well, for bulk data. Only payload lies there, and the count of what was taken out of it:
-// a client may write to any byte at any time, so nothing that is read from it is ever trusted, or read twice.
+// Memory that a client or another worker on the same host maps as well, for bulk data. Only payload lies there, and counts of it: the other side
+// may write to any byte at any time, so nothing that is read from it is ever trusted, or read twice.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,8 @@ class SharedMemory {
   SharedMemory() = default;
   // `bytes` of zeroed memory, which no peer can shrink. Throws std::system_error where the host has none.
   explicit SharedMemory(size_t bytes);
+  // What another process made so. Throws wire::WireError where it has another size, or could get one.
+  SharedMemory(Descriptor descriptor, size_t bytes);
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
@@ -26,6 +28,8 @@ class SharedMemory {
   void taken();
 
  private:
+  void map();
+
   Descriptor descriptor_;
   uint8_t* data_ = nullptr;
   size_t bytes_ = 0;

@@ -145,6 +145,34 @@ Descriptor begin_connect(const std::string& address) {
   throw std::invalid_argument("an address \"" + address + "\"; a worker listens at unix:/path or tcp:host:port");
 }
 
+void attach(msghdr& message, int descriptor, AttachmentRoom& room) {
+  message.msg_control = room.data();
+  message.msg_controllen = room.size();
+  cmsghdr* part = CMSG_FIRSTHDR(&message);
+  part->cmsg_level = SOL_SOCKET;
+  part->cmsg_type = SCM_RIGHTS;
+  part->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(part), &descriptor, sizeof(descriptor));
+}
+
+ssize_t receive_attached(int socket, uint8_t* target, size_t bytes, Descriptor& attached) {
+  iovec part{target, bytes};
+  alignas(cmsghdr) AttachmentRoom room;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room.data();
+  message.msg_controllen = room.size();
+  const auto got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const cmsghdr* found = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (found != nullptr && found->cmsg_level == SOL_SOCKET && found->cmsg_type == SCM_RIGHTS && found->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int descriptor;
+    std::memcpy(&descriptor, CMSG_DATA(found), sizeof(descriptor));
+    attached = Descriptor(descriptor);
+  }
+  return got;
+}
+
 std::string any_port_of(const std::string& address) {
   if (address.rfind("tcp:", 0) != 0) return address;
   return address.substr(0, address.rfind(':')) + ":0";

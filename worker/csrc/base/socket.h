@@ -1,6 +1,11 @@
 // File descriptors, addresses, and the system's errors as exceptions.
 #pragma once
 
+#include <sys/socket.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -56,6 +61,12 @@ class Listener {
 
 // A socket that begins to connect to such an address, without blocking: it is writable once it has. Throws as Listener does.
 Descriptor begin_connect(const std::string& address);
+
+// Lets a message over a Unix socket carry a descriptor. The room must live until it is sent.
+using AttachmentRoom = std::array<char, CMSG_SPACE(sizeof(int))>;
+void attach(msghdr& message, int descriptor, AttachmentRoom& room);
+// As ::recv, without blocking; `attached` becomes the descriptor that came with the bytes, if one did.
+ssize_t receive_attached(int socket, uint8_t* target, size_t bytes, Descriptor& attached);
 
 // The same address, but any port of TCP: for another door beside the first.
 std::string any_port_of(const std::string& address);

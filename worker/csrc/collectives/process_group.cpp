@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <map>
 #include <system_error>
 
 #include <torch/headeronly/version.h>
@@ -55,10 +56,18 @@ std::vector<uint8_t> framed(const wire::Writer& body) {
   return frame;
 }
 
-// Whole, or not at all: what is said while members meet fits an empty socket.
-bool said(int socket, const std::vector<uint8_t>& frame) {
-  return ::send(socket, frame.data(), frame.size(), MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(frame.size());
+// Whole, or not at all: what is said while members meet fits an empty socket. `attached`: a descriptor that goes with it, or -1.
+bool said(int socket, const std::vector<uint8_t>& frame, int attached) {
+  iovec part{const_cast<uint8_t*>(frame.data()), frame.size()};
+  alignas(cmsghdr) AttachmentRoom room;
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (attached >= 0) attach(message, attached, room);
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(frame.size());
 }
+
+bool is_unix(const std::string& address) { return address.rfind("unix:", 0) == 0; }
 
 void tune(int socket) {
   const int on = 1;
@@ -132,18 +141,19 @@ void ProcessGroup::end(const std::string& why, bool names_rank) noexcept {
   header.names_rank = names_rank;
   header.bytes = ended_.size();
   for (Member& member : members_) {
-    const bool between = member.outgoing.empty() || member.outgoing.front().done == 0;  // else it would be taken for bytes of a tensor
+    // Else it would be taken for bytes of a tensor.
+    const bool between = member.channel.is_shared() || member.outgoing.empty() || member.outgoing.front().done == 0;
     if (member.meeting == Meeting::kMet && between) {
       const auto packed = header.packed();
       std::array<iovec, 2> parts{{{const_cast<uint8_t*>(packed.data()), packed.size()}, {ended_.data(), ended_.size()}}};
       msghdr message{};
       message.msg_iov = parts.data();
       message.msg_iovlen = parts.size();
-      [[maybe_unused]] const auto sent = ::sendmsg(member.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);  // its end is heard of in any case
+      [[maybe_unused]] const auto sent = ::sendmsg(member.channel.socket(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);  // its end is heard of in any case
     }
-    if (member.socket) {
-      ::shutdown(member.socket.get(), SHUT_RDWR);
-      parted_.push_back(std::move(member.socket));
+    if (member.channel) {
+      ::shutdown(member.channel.socket(), SHUT_RDWR);
+      parted_.push_back(member.channel.close());
     }
     member = Member();
   }
@@ -155,8 +165,8 @@ void ProcessGroup::end(const std::string& why, bool names_rank) noexcept {
 void ProcessGroup::begin(size_t number) {
   Member& member = members_[number];
   try {
-    member.socket = begin_connect(member.address);
-    tune(member.socket.get());
+    member.channel = MemberChannel(begin_connect(member.address));
+    tune(member.channel.socket());
     member.meeting = Meeting::kListening;
   } catch (const std::system_error& error) {
     if (error.code().value() != EAGAIN) miss(number, "cannot be reached");
@@ -168,7 +178,7 @@ void ProcessGroup::begin(size_t number) {
 bool ProcessGroup::hear_exactly(size_t number, size_t bytes) {
   Member& member = members_[number];
   std::array<uint8_t, 64> buffer;
-  const auto got = ::recv(member.socket.get(), buffer.data(), bytes - member.heard.size(), MSG_DONTWAIT);
+  const auto got = receive_attached(member.channel.socket(), buffer.data(), bytes - member.heard.size(), member.attached);
   if (got < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOTCONN)) return false;
   if (got <= 0) miss(number, "cannot be reached");
   member.heard.insert(member.heard.end(), buffer.data(), buffer.data() + got);
@@ -189,7 +199,7 @@ void ProcessGroup::hear_banner(size_t number) {
   greeting.raw(member.ticket.data(), member.ticket.size());
   greeting.string(TORCH_VERSION);
   greeting.varint(rank_);
-  if (!said(member.socket.get(), framed(greeting))) miss(number, "cannot be reached");
+  if (!said(member.channel.socket(), framed(greeting), is_unix(member.address) ? member.channel.offer() : -1)) miss(number, "cannot be reached");
   member.meeting = Meeting::kGreeted;
 }
 
@@ -201,15 +211,26 @@ void ProcessGroup::hear_answer(size_t number) {
   const bool is_answer = bytes == in.left() && in.u8() == static_cast<uint8_t>(wire::Reply::kMet);
   if (!is_answer || !same_ticket(in.raw(wire::kTicketBytes), ticket_)) lose(number, "is not what this one was told of");
   member.heard.clear();
+  try {
+    member.channel.share(std::move(member.attached));
+  } catch (const std::exception&) {
+    lose(number, "shares no memory");
+  }
   member.meeting = Meeting::kMet;
 }
 
-void ProcessGroup::greet(size_t number) {
+void ProcessGroup::greet(size_t number, Descriptor attached) {
   Member& member = members_[number];
+  const int offered = attached ? member.channel.offer() : -1;
+  try {
+    member.channel.share(std::move(attached));
+  } catch (const std::exception&) {
+    lose(number, "shares no memory");
+  }
   wire::Writer answer;
   answer.reply(wire::Reply::kMet);
   answer.raw(member.ticket.data(), member.ticket.size());
-  if (!said(member.socket.get(), framed(answer))) miss(number, "is gone");
+  if (!said(member.channel.socket(), framed(answer), offered)) miss(number, "is gone");
   member.meeting = Meeting::kMet;
 }
 
@@ -223,9 +244,9 @@ void ProcessGroup::welcome_guests() {
       continue;
     }
     if (may_come && members_[guest->rank].meeting == Meeting::kApart) {
-      members_[guest->rank].socket = guest->channel.take_socket();
-      tune(members_[guest->rank].socket.get());
-      greet(guest->rank);
+      members_[guest->rank].channel = MemberChannel(guest->channel.take_socket());
+      tune(members_[guest->rank].channel.socket());
+      greet(guest->rank, std::move(guest->attached));
     }
     guest = guests_.erase(guest);
   }
@@ -250,7 +271,7 @@ void ProcessGroup::meet(const std::vector<size_t>& wanted) {
     for (const size_t number : wanted) {
       if (!is_met(number)) missing.push_back(number);
     }
-    if (missing.empty()) return;
+    if (missing.empty()) return close_door();
     if (!deadline) deadline = Clock::now() + patience_;
     if (Clock::now() >= *deadline) lose(missing.front(), "did not come within " + in_seconds(patience_));
     std::vector<pollfd> polled;
@@ -259,11 +280,18 @@ void ProcessGroup::meet(const std::vector<size_t>& wanted) {
     if (const auto patience = door_.deadline()) until = std::min(until, *patience);
     for (const size_t number : missing) {
       const Member& member = members_[number];
-      if (member.socket) polled.push_back({member.socket.get(), POLLIN, 0});
+      if (member.channel) polled.push_back({member.channel.socket(), POLLIN, 0});
       else if (number < rank_) until = std::min(until, Clock::now() + kKnockAgain);
     }
     host_.wait_for(polled, until);
   }
+}
+
+void ProcessGroup::close_door() {
+  const auto met = std::count_if(members_.begin(), members_.end(), [](const Member& member) { return member.meeting == Meeting::kMet; });
+  if (met + 1 < static_cast<std::ptrdiff_t>(size())) return;
+  listener_.close();
+  guests_.clear();
 }
 
 // Messages.
@@ -282,6 +310,29 @@ void ProcessGroup::exchange(const Subject& subject, const std::vector<Parcel>& s
   active_ = std::move(others);
   deliver(subject, sent, received);
   transfer();
+}
+
+const ProcessGroup::Hosts& ProcessGroup::hosts() {
+  if (!hosts_.empty()) return hosts_;
+  std::vector<uint64_t> firsts(size());  // of those that each member shares memory with
+  std::vector<Parcel> sent, received;
+  const auto bytes_of = [&](size_t member) { return reinterpret_cast<uint8_t*>(&firsts[member]); };
+  std::vector<size_t> others;
+  for (size_t member = 0; member < size(); ++member) {
+    if (member != rank_) others.push_back(member);
+  }
+  meet(others);
+  firsts[rank_] = rank_;
+  for (const size_t member : others) {
+    if (members_[member].channel.is_shared()) firsts[rank_] = std::min<uint64_t>(firsts[rank_], member);
+    sent.push_back({member, bytes_of(rank_), sizeof(uint64_t)});
+    received.push_back({member, bytes_of(member), sizeof(uint64_t)});
+  }
+  exchange({wire::Collective::kAllGather}, sent, received);
+  std::map<uint64_t, std::vector<size_t>> found;
+  for (size_t member = 0; member < size(); ++member) found[firsts[member]].push_back(member);
+  for (auto& [first, members] : found) hosts_.push_back(std::move(members));
+  return hosts_;
 }
 
 void ProcessGroup::deliver(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
@@ -327,7 +378,8 @@ void ProcessGroup::transfer() {
     return moved;
   };
   while (!is_done()) {
-    if (spinner_.until(move_all)) {
+    std::vector<pollfd> polled;
+    if (spinner_.until(move_all) || (polled = doze(), move_all())) {
       moved_at = Clock::now();
       continue;
     }
@@ -337,23 +389,42 @@ void ProcessGroup::transfer() {
       const uint8_t what = Header::of(member.incoming.empty() ? member.outgoing.front().header : member.incoming.front().expected).what;
       lose(*silent, std::string("did not take part in ") + collective_name(what) + " within " + in_seconds(patience_));
     }
-    std::vector<pollfd> polled;
-    for (const size_t number : active_) {
-      const Member& member = members_[number];
-      const int events = (member.outgoing.empty() ? 0 : POLLOUT | POLLRDHUP) | (member.incoming.empty() ? 0 : POLLIN);
-      if (events != 0) polled.push_back({member.socket.get(), static_cast<short>(events), 0});
-    }
     host_.wait_for(polled, moved_at + patience_);
     for (const size_t number : active_) {
-      const auto ready = std::find_if(polled.begin(), polled.end(), [&](const pollfd& one) { return one.fd == members_[number].socket.get(); });
-      if (ready != polled.end() && ready->revents & POLLRDHUP && members_[number].incoming.empty()) hear_end(number);
+      const auto ready = std::find_if(polled.begin(), polled.end(), [&](const pollfd& one) { return one.fd == members_[number].channel.socket(); });
+      if (ready != polled.end()) hear(number, ready->revents);
     }
   }
 }
 
+std::vector<pollfd> ProcessGroup::doze() {
+  std::vector<pollfd> polled;
+  for (const size_t number : active_) {
+    Member& member = members_[number];
+    const short events = member.channel.sleep(!member.outgoing.empty(), !member.incoming.empty());
+    if (events != 0) polled.push_back({member.channel.socket(), events, 0});
+  }
+  return polled;
+}
+
+void ProcessGroup::hear(size_t number, short events) {
+  Member& member = members_[number];
+  if (!member.channel.is_shared()) {
+    if (events & POLLRDHUP && member.incoming.empty()) hear_end(number);
+  } else if (events != 0 && member.channel.hears_end()) {
+    move(number);  // what it sent before
+    if (!member.incoming.empty() || !member.outgoing.empty()) hear_end(number);
+  }
+}
+
 bool ProcessGroup::move(size_t number) {
-  const bool sent = send_some(number);
-  return receive_some(number) || sent;
+  try {
+    const bool sent = send_some(number), moved = receive_some(number) || sent;
+    if (moved) members_[number].channel.wake();
+    return moved;
+  } catch (const wire::WireError&) {
+    lose(number, "broke the protocol");
+  }
 }
 
 bool ProcessGroup::send_some(size_t number) {
@@ -363,17 +434,14 @@ bool ProcessGroup::send_some(size_t number) {
     Outgoing& next = member.outgoing.front();
     const size_t head = std::min(next.done, next.header.size()), body = next.done - head;
     std::array<iovec, 2> parts{{{next.header.data() + head, next.header.size() - head}, {const_cast<uint8_t*>(next.data) + body, next.bytes - body}}};
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = parts.size();
-    const auto sent = ::sendmsg(member.socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) return moved;
-    if (sent < 0) {
+    const auto sent = member.channel.send(parts);
+    if (!sent) {
       receive_some(number);  // it may have said why
       hear_end(number);
     }
-    moved = moved || sent > 0;
-    next.done += static_cast<size_t>(sent);
+    if (*sent == 0) return moved;
+    moved = true;
+    next.done += *sent;
     if (next.done < next.header.size() + next.bytes) continue;
     member.outgoing.pop_front();
   }
@@ -390,10 +458,10 @@ bool ProcessGroup::receive_some(size_t number) {
     uint8_t* target = in_head ? member.header.data() + next.done : next.data + (next.done - head);
     const size_t room = in_head ? head - next.done : next.bytes - (next.done - head);
     if (room > 0) {
-      const auto got = ::recv(member.socket.get(), target, room, MSG_DONTWAIT);
-      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return moved;
-      if (got <= 0) miss(number, "is gone: its process ended, or lost its device");
-      next.done += static_cast<size_t>(got);
+      const auto got = member.channel.receive(target, room);
+      if (!got) miss(number, "is gone: its process ended, or lost its device");
+      if (*got == 0) return moved;
+      next.done += *got;
       moved = true;
       if (in_head && next.done == head) check_header(number);
     }
@@ -416,7 +484,7 @@ void ProcessGroup::check_header(size_t number) {
 
 void ProcessGroup::hear_end(size_t number) {
   Member& member = members_[number];
-  const auto got = ::recv(member.socket.get(), member.header.data(), member.header.size(), MSG_DONTWAIT);
+  const auto got = ::recv(member.channel.socket(), member.header.data(), member.header.size(), MSG_DONTWAIT);
   const Header told = Header::of(member.header);
   if (got == static_cast<ssize_t>(member.header.size()) && told.magic == wire::kMagic && told.what == kEnds) end_as(number, told);
   miss(number, "is gone: its process ended, or lost its device");
@@ -424,7 +492,7 @@ void ProcessGroup::hear_end(size_t number) {
 
 void ProcessGroup::end_as(size_t number, const Header& told) {
   std::string sentence(std::min<size_t>(told.bytes, kSentenceBytesMax), ' ');
-  const auto got = ::recv(members_[number].socket.get(), sentence.data(), sentence.size(), MSG_DONTWAIT);
+  const auto got = ::recv(members_[number].channel.socket(), sentence.data(), sentence.size(), MSG_DONTWAIT);
   sentence.resize(got < 0 ? 0 : static_cast<size_t>(got));
   give_up(told.names_rank ? sentence : "rank " + std::to_string(number) + " ended the process group: " + sentence, true);
 }

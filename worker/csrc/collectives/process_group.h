@@ -17,6 +17,7 @@
 
 #include "base/door.h"
 #include "base/socket.h"
+#include "collectives/member_channel.h"
 
 namespace forebay::worker {
 
@@ -68,6 +69,9 @@ class ProcessGroup {
   };
   // Returns when all is sent and received, in order for each member. Throws GroupEnded, and whatever a wait throws.
   void exchange(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received);
+  // The members of each host, in the order of ranks, as far as they share memory; the same at each member. All must ask at once when they first do.
+  using Hosts = std::vector<std::vector<size_t>>;
+  const Hosts& hosts();
   // Tells the members that are met, and throws the same at whoever uses the group from here on. A sentence that names no rank is of this one.
   void end(const std::string& why, bool names_rank = false) noexcept;
 
@@ -90,8 +94,9 @@ class ProcessGroup {
     Meeting meeting = Meeting::kUnknown;
     std::string address;
     Ticket ticket{};
-    Descriptor socket;
+    MemberChannel channel;
     std::vector<uint8_t> heard;  // of what comes before messages
+    Descriptor attached;         // to it
     uint64_t sent = 0;           // messages
     uint64_t received = 0;
     std::deque<Outgoing> outgoing;
@@ -111,14 +116,20 @@ class ProcessGroup {
   void hear_answer(size_t number);
   bool hear_exactly(size_t number, size_t bytes);
   void welcome_guests();
-  void greet(size_t number);
+  // Where all have met, nobody else is to come.
+  void close_door();
+  void greet(size_t number, Descriptor attached);
   // Whether anything moved.
   bool move(size_t number);
   bool send_some(size_t number);
   bool receive_some(size_t number);
   void check_header(size_t number);
-  // Throws where it has ended the group, and says why if it did.
+  // A member that has ended the group or is gone: throws, and says why if it did.
   void hear_end(size_t number);
+  // Before this one sleeps: what to poll for.
+  std::vector<pollfd> doze();
+  // After it slept.
+  void hear(size_t number, short events);
   [[noreturn]] void end_as(size_t number, const Header& told);
   bool is_done() const;
   void deliver(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received);
@@ -133,6 +144,7 @@ class ProcessGroup {
   std::vector<Guest> guests_;  // that showed the ticket before this worker was told of them
   std::vector<Member> members_;
   std::vector<size_t> active_;  // with something to send or to receive
+  Hosts hosts_;
   std::string ended_;
   std::vector<Descriptor> parted_;  // from members that are to read why: closing would take it back where something unread lies
   Spinner spinner_;

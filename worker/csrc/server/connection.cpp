@@ -11,21 +11,6 @@
 
 namespace forebay::worker {
 
-namespace {
-
-// Lets a message carry a descriptor. The bytes must live until it is sent.
-void attach(msghdr& message, int descriptor, std::array<char, CMSG_SPACE(sizeof(int))>& bytes) {
-  message.msg_control = bytes.data();
-  message.msg_controllen = bytes.size();
-  cmsghdr* part = CMSG_FIRSTHDR(&message);
-  part->cmsg_level = SOL_SOCKET;
-  part->cmsg_type = SCM_RIGHTS;
-  part->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(part), &descriptor, sizeof(descriptor));
-}
-
-}  // namespace
-
 void Connection::admit(Channel channel) {
   channel_ = std::move(channel);
   inbox_ = Inbox();
