@@ -121,6 +121,7 @@ def conversations(draw: st.DrawFn) -> list[stream.Command]:
 TICKETS = st.binary(min_size=32, max_size=32)
 RANKS = st.integers(0, 1024)
 SPANS = st.builds(vocabulary.Span, UNSIGNED, st.integers(0, 2**46), st.integers(0, 2**46))
+REDUCTIONS = st.builds(vocabulary.InPlace, st.integers(0, 255), st.sampled_from(vocabulary.Reduction), SPANS)
 POINTERS = st.builds(vocabulary.Pointer, UNSIGNED, st.integers(0, 2**46))
 SOURCES = st.builds(
     vocabulary.KernelSource,
@@ -176,6 +177,7 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
             SPANS,
             SPANS,
         ),
+        st.builds(vocabulary.ReduceEach, UNSIGNED, st.lists(REDUCTIONS, max_size=3).map(tuple)),
         st.builds(vocabulary.Part, UNSIGNED),
         st.builds(images.Keep, UNSIGNED, UNSIGNED),
         st.builds(images.Restore, UNSIGNED),

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from forebay_wire import _stream
 from forebay_wire._stream import Reader, WireError, Writer
-from forebay_wire.vocabulary import Collective, Door, Exchange, GroupCommand, Member, OpenDoor, Parcel, Part, Reduce, Reduction, Span
+from forebay_wire.vocabulary import (
+    Collective,
+    Door,
+    Exchange,
+    GroupCommand,
+    InPlace,
+    Member,
+    OpenDoor,
+    Parcel,
+    Part,
+    Reduce,
+    ReduceEach,
+    Reduction,
+    Span,
+)
 
-OPCODES = range(30, 35)
+OPCODES = (*range(30, 35), 39)
 
 
 def put_group_command(out: Writer, command: GroupCommand) -> None:
@@ -32,6 +46,12 @@ def put_group_command(out: Writer, command: GroupCommand) -> None:
                 out.u8(number)
             _put_span(out, command.input)
             _put_span(out, command.result)
+        case ReduceEach():
+            _put(out, 39, command.group, len(command.each))
+            for one in command.each:
+                out.u8(one.dtype)
+                out.u8(one.reduction)
+                _put_span(out, one.span)
         case Part():
             _put(out, 34, command.group)
 
@@ -49,10 +69,11 @@ def get_group_command(reader: Reader, opcode: int) -> GroupCommand:
         case 32:
             return Exchange(reader.varint(), _collective(reader), _parcels(reader), _parcels(reader))
         case 33:
-            group, what, dtype, reduction = reader.varint(), _collective(reader), reader.u8(), reader.u8()
-            if reduction not in set(Reduction):
-                raise WireError("a reduction of unknown kind")
-            return Reduce(group, what, dtype, Reduction(reduction), _span(reader), _span(reader))
+            group, what, dtype = reader.varint(), _collective(reader), reader.u8()
+            return Reduce(group, what, dtype, _reduction(reader), _span(reader), _span(reader))
+        case 39:
+            group, count = reader.varint(), reader.count(_stream.ITEMS_MAX, "the number of reductions")
+            return ReduceEach(group, tuple(InPlace(reader.u8(), _reduction(reader), _span(reader)) for _ in range(count)))
     return Part(reader.varint())
 
 
@@ -84,6 +105,13 @@ def _collective(reader: Reader) -> Collective:
     if number not in set(Collective):
         raise WireError("an unknown collective")
     return Collective(number)
+
+
+def _reduction(reader: Reader) -> Reduction:
+    number = reader.u8()
+    if number not in set(Reduction):
+        raise WireError("a reduction of unknown kind")
+    return Reduction(number)
 
 
 def _parcels(reader: Reader) -> tuple[Parcel, ...]:

@@ -428,6 +428,23 @@ class Reduce:
 
 
 @dataclass(frozen=True)
+class InPlace:
+    """Elements that become the reduction of all members' own."""
+
+    dtype: int
+    reduction: Reduction
+    span: Span
+
+
+@dataclass(frozen=True)
+class ReduceEach:
+    """Of a gang's first worker to the others."""
+
+    group: int
+    each: tuple[InPlace, ...]
+
+
+@dataclass(frozen=True)
 class Part:
     """The session leaves the group."""
 
@@ -475,7 +492,7 @@ class Launch:
 
 
 KernelCommand = Kernel | Launch
-GroupCommand = OpenDoor | Member | Exchange | Reduce | Part
+GroupCommand = OpenDoor | Member | Exchange | Reduce | ReduceEach | Part
 StorageCommand = Allocate | Resize | Free | Write | Read | Sync | Mark | Heard | Share | WriteShared | ReadShared | Copy | Leave | Limit
 Command = (
     Hello

@@ -47,6 +47,18 @@ wire::Collective collective_of(wire::Reader& in) {
   return what;
 }
 
+// Throws for one that there is not, and for elements of no type.
+wire::Reduction reduction_of(wire::Reader& in, uint8_t dtype) {
+  const auto reduction = static_cast<wire::Reduction>(in.u8());
+  if (!is_supported(dtype) || reduction > wire::Reduction::kMax) throw wire::WireError("a reduction of unknown kind");
+  return reduction;
+}
+
+void check_elements(const StorageRange& range, uint8_t dtype) {
+  const auto item_bytes = static_cast<int64_t>(c10::elementSize(static_cast<c10::ScalarType>(dtype)));
+  if (range.offset % item_bytes != 0 || range.bytes % item_bytes != 0) throw wire::WireError("a reduction of parts of elements");
+}
+
 }  // namespace
 
 void Collectives::open_door(wire::Reader& in) {
@@ -128,14 +140,24 @@ void Collectives::reduce(wire::Reader& in) {
   const uint64_t number = in.varint();
   const auto what = collective_of(in);
   const uint8_t dtype = in.u8();
-  const auto reduction = static_cast<wire::Reduction>(in.u8());
-  if (!is_supported(dtype) || reduction > wire::Reduction::kMax) throw wire::WireError("a reduction of unknown kind");
-  const auto item_bytes = static_cast<int64_t>(c10::elementSize(static_cast<c10::ScalarType>(dtype)));
+  const auto reduction = reduction_of(in, dtype);
   const StorageRange input = range_of(in), result = range_of(in);
-  for (const auto& range : {input, result}) {
-    if (range.offset % item_bytes != 0 || range.bytes % item_bytes != 0) throw wire::WireError("a reduction of parts of elements");
-  }
+  for (const auto& range : {input, result}) check_elements(range, dtype);
   collect(what, number, {input, result}, [&](Transport& transport) { transport.reduce({what, dtype, reduction}, input, result); });
+}
+
+void Collectives::reduce_each(wire::Reader& in) {
+  const uint64_t number = in.varint();
+  std::vector<StorageReduction> each(in.count(wire::kItemsMax, "the number of reductions"));
+  std::vector<StorageRange> ranges;
+  for (auto& [dtype, reduction, range] : each) {
+    const uint8_t told = in.u8();
+    reduction = reduction_of(in, told);
+    dtype = static_cast<c10::ScalarType>(told);
+    check_elements(range = range_of(in), told);
+    ranges.push_back(range);
+  }
+  collect(wire::Collective::kAllReduce, number, ranges, [&](Transport& transport) { transport.reduce_each(each); });
 }
 
 void Collectives::collect(wire::Collective what, uint64_t number, const std::vector<StorageRange>& ranges, const std::function<void(Transport&)>& carry_out) {

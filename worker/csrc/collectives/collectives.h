@@ -31,6 +31,7 @@ class Collectives {
   void member(wire::Reader& in);
   void exchange(wire::Reader& in);
   void reduce(wire::Reader& in);
+  void reduce_each(wire::Reader& in);
   void part(wire::Reader& in);
 
   // Whether the session was ever a member of a process group. Its worker then keeps no images: the members' collectives are done again together.

@@ -61,6 +61,11 @@ std::vector<HostTransport::HostRange> HostTransport::fetched(const std::vector<S
   return result;
 }
 
+void HostTransport::put_back(const std::vector<HostRange>& bytes, size_t first) {
+  for (size_t index = first; index < bytes.size(); ++index) bytes[index].put_back();
+  device_.synchronize();  // before host memory goes
+}
+
 void HostTransport::exchange(const ProcessGroup::Subject& subject, const std::vector<StorageParcel>& sent, const std::vector<StorageParcel>& received) {
   std::vector<StorageRange> ranges;
   for (const auto* parcels : {&sent, &received}) {
@@ -77,7 +82,7 @@ void HostTransport::exchange(const ProcessGroup::Subject& subject, const std::ve
   }
   group_.exchange(subject, out, back);
   host_.wait_for_lease();
-  for (size_t index = sent.size(); index < bytes.size(); ++index) bytes[index].put_back();
+  put_back(bytes, sent.size());
 }
 
 void HostTransport::reduce(const ProcessGroup::Subject& subject, const StorageRange& input, const StorageRange& result) {
@@ -94,7 +99,19 @@ void HostTransport::reduce(const ProcessGroup::Subject& subject, const StorageRa
     all_reduce(group_, subject, target);
   }
   host_.wait_for_lease();
-  bytes[1].put_back();
+  put_back(bytes, 1);
+}
+
+void HostTransport::reduce_each(const std::vector<StorageReduction>& each) {
+  std::vector<StorageRange> ranges;
+  for (const auto& one : each) ranges.push_back(one.range);
+  const auto bytes = fetched(ranges);
+  if (!device_.computes()) return;
+  std::vector<Reduced> reduced;
+  for (size_t index = 0; index < bytes.size(); ++index) reduced.push_back({each[index].reduction, bytes[index].flat(each[index].dtype)});
+  all_reduce_each(group_, reduced);
+  host_.wait_for_lease();
+  put_back(bytes, 0);
 }
 
 }  // namespace forebay::worker

@@ -18,11 +18,14 @@ class HostTransport final : public Transport {
 
   void exchange(const ProcessGroup::Subject& subject, const std::vector<StorageParcel>& sent, const std::vector<StorageParcel>& received) override;
   void reduce(const ProcessGroup::Subject& subject, const StorageRange& input, const StorageRange& result) override;
+  void reduce_each(const std::vector<StorageReduction>& each) override;
 
  private:
   class HostRange;
   // The bytes of each range on the host; none where the device computes nothing.
   std::vector<HostRange> fetched(const std::vector<StorageRange>& ranges);
+  // Of those from there on what was written becomes the storages'.
+  void put_back(const std::vector<HostRange>& bytes, size_t first);
 
   ProcessGroup& group_;
   GroupHost& host_;

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include <c10/core/ScalarType.h>
+#include <forebay/wire.h>
+
 #include "collectives/process_group.h"
 
 namespace forebay::worker {
@@ -22,6 +25,13 @@ struct StorageParcel {
   StorageRange range;
 };
 
+// Of elements of a type.
+struct StorageReduction {
+  c10::ScalarType dtype;
+  wire::Reduction reduction;
+  StorageRange range;
+};
+
 // Takes what it sends from storages, and puts what it receives into them; host memory and sockets are one way. Returns when all is done, under a
 // lease. Throws wire::WireError for what is not the protocol, GroupEnded, CommandError and what the device throws.
 class Transport {
@@ -30,6 +40,8 @@ class Transport {
   virtual void exchange(const ProcessGroup::Subject& subject, const std::vector<StorageParcel>& sent, const std::vector<StorageParcel>& received) = 0;
   // The result becomes the reduction of all members' inputs; of `kReduceScatter`, of this member's part of them.
   virtual void reduce(const ProcessGroup::Subject& subject, const StorageRange& input, const StorageRange& result) = 0;
+  // Each becomes the reduction of all members' own.
+  virtual void reduce_each(const std::vector<StorageReduction>& each) = 0;
 };
 
 }  // namespace forebay::worker

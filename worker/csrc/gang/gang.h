@@ -21,6 +21,7 @@
 #include "call/plan.h"
 #include "device/device.h"
 #include "device/storage.h"
+#include "gang/device_sums.h"
 #include "gang/gang_memory.h"
 #include "gang/gang_templates.h"
 #include "gang/homes.h"
@@ -43,6 +44,9 @@ class Gang {
   // What they hold, and where storages lie.
   GangMemory& memory() { return memory_; }
   GangHomes& homes() { return homes_; }
+  // Of all devices; to be given before it is asked for.
+  void add_up_by(std::unique_ptr<DeviceSums> sums) { sums_ = std::move(sums); }
+  DeviceSums& sums() { return *sums_; }
 
   // As FORGET, SETTINGS and LIMIT say.
   void forget();
@@ -96,6 +100,7 @@ class Gang {
   GangTemplates templates_;
   GangMemory memory_;
   GangHomes homes_;
+  std::unique_ptr<DeviceSums> sums_;
   int active_ = 0;
   std::vector<Sent> sent_;  // since all was settled
 };

@@ -152,7 +152,41 @@ void Rank::copy(uint64_t target, int64_t target_offset, uint64_t source, int64_t
   out_.varint(static_cast<uint64_t>(bytes));
 }
 
+void Rank::member(uint64_t group, size_t rank, const RankAddress& where) {
+  say(wire::Command::kMember);
+  out_.varint(group);
+  out_.varint(rank);
+  out_.string(where.address);
+  out_.raw(where.ticket.data(), where.ticket.size());
+}
+
+void Rank::reduce_each(uint64_t group, const std::vector<Reduction>& each) {
+  say(wire::Command::kReduceEach);
+  out_.varint(group);
+  out_.varint(each.size());
+  for (const auto& one : each) {
+    out_.u8(one.dtype);
+    out_.u8(static_cast<uint8_t>(one.reduction));
+    out_.varint(one.id);
+    out_.varint(0);  // from its beginning
+    out_.varint(static_cast<uint64_t>(one.bytes));
+  }
+  ++calls_;
+}
+
 // Answers.
+
+RankAddress Rank::open_door(uint64_t group, size_t rank, size_t size, uint64_t patience_ms) {
+  say(wire::Command::kDoor);
+  out_.varint(++request_);
+  for (const uint64_t number : {group, uint64_t{rank}, uint64_t{size}, patience_ms}) out_.varint(number);
+  send();
+  wire::Reader in = receive();
+  if (static_cast<wire::Reply>(in.u8()) != wire::Reply::kDoor || in.varint() != request_) lose("lets no other device in");
+  RankAddress where{in.string(), {}};
+  std::memcpy(where.ticket.data(), in.raw(where.ticket.size()), where.ticket.size());
+  return where;
+}
 
 std::optional<Failure> Rank::settle() {
   if (settled_) return std::nullopt;

@@ -48,9 +48,12 @@ class Rank {
   int number() const { return number_; }
   int64_t used_bytes() const { return used_bytes_; }
   int socket() const { return socket_.get(); }
+  const std::string& address() const { return where_.address; }
   // Throws RankLost.
   [[noreturn]] void lose(const std::string& why) const;
-  // CALLs so far.
+  // Throws RankLost where this worker is to end.
+  void heed() const { wait(-1, 0); }
+  // CALLs so far, and what counts as one.
   uint64_t calls() const { return calls_; }
 
   // Throws RankLost where nobody listens there in time, or the ticket is refused.
@@ -84,6 +87,18 @@ class Rank {
   };
   // Throws RankLost where one cannot be read. All must be settled.
   void read(const std::vector<Range>& ranges);
+
+  // Process groups of the other worker's, as the commands DOOR, MEMBER and REDUCE_EACH say. They throw RankLost.
+  // Where it lets the others in. All must be settled.
+  RankAddress open_door(uint64_t group, size_t rank, size_t size, uint64_t patience_ms);
+  void member(uint64_t group, size_t rank, const RankAddress& where);
+  struct Reduction {
+    uint8_t dtype;
+    wire::Reduction reduction;
+    uint64_t id;
+    int64_t bytes;
+  };
+  void reduce_each(uint64_t group, const std::vector<Reduction>& each);
 
  private:
   void say(wire::Command command);

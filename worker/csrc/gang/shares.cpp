@@ -1,9 +1,5 @@
 #include "gang/shares.h"
 
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
-
 #include "device/bulk_copy.h"
 
 namespace forebay::worker {
@@ -11,13 +7,6 @@ namespace forebay::worker {
 namespace {
 
 constexpr int64_t kBucketBytes = int64_t{64} << 20;  // of what is merged together
-
-// One more device's part. NaN stays.
-void add_part(at::Tensor& merged, const at::Tensor& part, Sharing sharing) {
-  if (sharing == Sharing::kMax) at::maximum_out(merged, merged, part);
-  else if (sharing == Sharing::kMin) at::minimum_out(merged, merged, part);
-  else merged.add_(part);
-}
 
 }  // namespace
 
@@ -120,62 +109,24 @@ void Shares::write(uint64_t id, int place, const c10::Storage& memory, int64_t b
   copy.finish();
 }
 
-void Shares::merge_here(const std::vector<uint64_t>& ids, const std::function<void(const std::vector<uint64_t>&)>& finish) {
-  std::vector<uint64_t> bucket;
+void Shares::merge(const std::vector<uint64_t>& ids) {
+  std::vector<DeviceSums::Parts> bucket;
   int64_t bytes = 0;
   for (const uint64_t id : ids) {
-    bucket.push_back(id);
-    bytes += storages_.at(id).bytes();
+    const Entry& entry = storages_.at(id);
+    bucket.push_back({id, entry.share()->placement.sharing, flat(id)});
+    bytes += entry.bytes();
     if (bytes < kBucketBytes && id != ids.back()) continue;
-    merge_here(bucket);
-    finish(bucket);
+    gang_.sums().make(bucket);
+    for (const auto& made : bucket) storages_.at(made.id).share()->placement = {Sharing::kCopies, 0, 0};
     bucket.clear();
     bytes = 0;
   }
 }
 
-// Each device is asked for all of them at once.
-void Shares::merge_here(const std::vector<uint64_t>& bucket) {
-  for (int place = 1; place < devices(); ++place) {
-    std::vector<c10::Storage> parts;
-    std::vector<Rank::Range> ranges;
-    for (const uint64_t id : bucket) {
-      const int64_t bytes = storages_.at(id).bytes();
-      parts.push_back(device_.allocate_parked(bytes));
-      ranges.push_back({id, 0, bytes, static_cast<uint8_t*>(parts.back().mutable_data())});
-    }
-    gang_.rank(place).read(ranges);
-    for (size_t index = 0; index < bucket.size(); ++index) {
-      at::Tensor merged = flat(bucket[index]);
-      const at::Tensor part = at::from_blob(ranges[index].target, merged.sizes(), merged.options().device(at::kCPU)).to(device_.where());
-      add_part(merged, part, storages_.at(bucket[index]).share()->placement.sharing);
-    }
-    device_.synchronize();  // before the parts go
-  }
-  for (const uint64_t id : bucket) {
-    if (storages_.at(id).share()->placement.sharing == Sharing::kMean) flat(id).div_(devices());
-  }
-}
-
-void Shares::merge(const std::vector<uint64_t>& ids) {
-  merge_here(ids, [this](const std::vector<uint64_t>& bucket) {
-    for (int place = 1; place < devices(); ++place) {
-      for (const uint64_t id : bucket) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
-      gang_.rank(place).flush();
-    }
-    for (int place = 1; place < devices(); ++place) GangHomes::demand(gang_.rank(place));
-    for (const uint64_t id : bucket) storages_.at(id).share()->placement = {Sharing::kCopies, 0, 0};
-  });
-}
-
 void Shares::merge_at(const std::vector<uint64_t>& ids, int place) {
-  merge_here(ids, [this, place](const std::vector<uint64_t>& bucket) {
-    for (const uint64_t id : bucket) {
-      if (place != 0) write(id, place, storages_.at(id).memory(), storages_.at(id).bytes());
-    }
-    if (place != 0) GangHomes::demand(gang_.rank(place));
-    for (const uint64_t id : bucket) keep(id, place);
-  });
+  merge(ids);
+  for (const uint64_t id : ids) keep(id, place);
 }
 
 void Shares::keep(uint64_t id, int place) {

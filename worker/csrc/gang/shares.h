@@ -55,9 +55,6 @@ class Shares {
   void send(uint64_t id, int place, const c10::Storage& memory, int64_t bytes);
   void write(uint64_t id, int place, const c10::Storage& memory, int64_t bytes);
   at::Tensor flat(uint64_t id);
-  // In buckets: has this device's part be what all make; then does with each bucket what is to be done with it.
-  void merge_here(const std::vector<uint64_t>& ids, const std::function<void(const std::vector<uint64_t>&)>& finish);
-  void merge_here(const std::vector<uint64_t>& bucket);
   // Memory of this device with the bytes of storages that lie whole on others.
   std::vector<c10::Storage> fetched(const std::vector<uint64_t>& ids);
 

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 #include "base/settings.h"
+#include "collectives/gang_sums.h"
 #include "tier2/segments.h"
 
 namespace forebay::worker {
@@ -104,6 +105,7 @@ const Session::Command& Session::command_of(uint8_t opcode) {
     set(kMember, kBetween, false, [](Session& session, In& in) { session.collectives_.member(in); });
     set(kExchange, kEndsSegment, true, [](Session& session, In& in) { session.collectives_.exchange(in); });
     set(kReduce, kEndsSegment, true, [](Session& session, In& in) { session.collectives_.reduce(in); });
+    set(kReduceEach, kEndsSegment, true, [](Session& session, In& in) { session.collectives_.reduce_each(in); });
     set(kPart, kBetween, false, [](Session& session, In& in) { session.collectives_.part(in); });
     set(kKernel, kBetween, false, [](Session& session, In& in) { session.kernels_.define(in); });
     set(kTraces, kBetween, false, [](Session& session, In& in) { session.arriving_traces_.take(in, session.templates_, session.traces_, session.freed_); });
@@ -133,6 +135,7 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
 
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes) {
   gang_.join(std::move(others), homes, templates_.layouts());
+  gang_.gang().add_up_by(std::make_unique<GangSums>(gang_.gang(), device_));
   segments_.note_several_devices();
 }
 

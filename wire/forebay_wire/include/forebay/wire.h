@@ -87,7 +87,7 @@ enum class Command : uint8_t {
   kMember = 31,
   kExchange = 32,
   kReduce = 33,
-  kPart = 34,
+  kPart = 34, kReduceEach = 39,  // REDUCE_EACH: of a gang's first worker to the others
   kMeet = 35,  // of another member's worker: comes first and alone at a process group's door
   kKernel = 36,
   kLaunch = 37, kResume = 38, kKeep = 42, kRestore = 43, kTraces = 44,  // RESUME in place of HELLO; the others for images

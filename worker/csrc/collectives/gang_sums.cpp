@@ -1,0 +1,97 @@
+#include "collectives/gang_sums.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include <ATen/ops/from_blob.h>
+
+#include "collectives/reduction.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr uint64_t kGroup = 0;  // at each of the other workers, whose only client is this one
+constexpr std::chrono::milliseconds kPartnersPatience = std::chrono::minutes(10);
+constexpr auto kEndNoticed = std::chrono::seconds(1);  // of a device's process, by the connection to it
+constexpr auto kHeed = std::chrono::milliseconds(100);
+
+wire::Reduction reduction_of(Sharing sharing) {
+  switch (sharing) {
+    case Sharing::kSum:
+      return wire::Reduction::kSum;
+    case Sharing::kMean:
+      return wire::Reduction::kAverage;
+    case Sharing::kMax:
+      return wire::Reduction::kMax;
+    case Sharing::kMin:
+      return wire::Reduction::kMin;
+    case Sharing::kCopies:
+    case Sharing::kRows:
+      break;
+  }
+  throw std::logic_error("nothing is to be made of copies and rows");
+}
+
+}  // namespace
+
+GangSums::GangSums(Gang& gang, const Device& device) : gang_(gang), device_(device) { word_patience_ = kEndNoticed; }
+
+std::string GangSums::door_address() { return gang_.rank(1).address() + ".first"; }
+
+void GangSums::wait_for(std::vector<pollfd>& polled, Clock::time_point until) {
+  const size_t count = polled.size();
+  for (int place = 1; place < static_cast<int>(gang_.size()); ++place) polled.push_back({gang_.rank(place).socket(), POLLRDHUP, 0});
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min<Clock::duration>(until - Clock::now(), kHeed));
+  ::poll(polled.data(), polled.size(), static_cast<int>(std::max<int64_t>(left.count(), 0)));
+  for (int place = 1; place < static_cast<int>(gang_.size()); ++place) {
+    if (polled[count + static_cast<size_t>(place) - 1].revents != 0) gang_.rank(place).lose("has ended");
+  }
+  polled.resize(count);
+  gang_.rank(1).heed();
+}
+
+void GangSums::meet() {
+  if (group_) return;
+  const size_t size = gang_.size();
+  GroupHost& host = *this;
+  group_.emplace(host, size_t{0}, size, kPartnersPatience);
+  std::vector<RankAddress> doors{{group_->address(), group_->ticket()}};
+  for (size_t rank = 1; rank < size; ++rank) doors.push_back(gang_.rank(static_cast<int>(rank)).open_door(kGroup, rank, size, kPartnersPatience.count()));
+  for (size_t rank = 0; rank < size; ++rank) {
+    for (size_t other = 0; other < size; ++other) {
+      if (other == rank) continue;
+      if (rank == 0) group_->know(other, doors[other].address, doors[other].ticket);
+      else gang_.rank(static_cast<int>(rank)).member(kGroup, other, doors[other]);
+    }
+  }
+}
+
+void GangSums::make(const std::vector<Parts>& parts) {
+  meet();
+  std::vector<Rank::Reduction> told;
+  std::vector<Reduced> reduced;
+  for (const auto& [id, sharing, own] : parts) {
+    told.push_back({static_cast<uint8_t>(own.scalar_type()), reduction_of(sharing), id, static_cast<int64_t>(own.nbytes())});
+    const c10::Storage staging = device_.is_host() ? c10::Storage() : device_.allocate_staging(static_cast<int64_t>(own.nbytes()));
+    at::Tensor here = device_.is_host() ? own : at::from_blob(staging.mutable_data(), own.sizes(), [staging](void*) {}, own.options().device(at::kCPU));
+    if (!here.is_same(own)) here.copy_(own);
+    reduced.push_back({told.back().reduction, std::move(here)});
+  }
+  for (int place = 1; place < static_cast<int>(gang_.size()); ++place) {
+    gang_.rank(place).reduce_each(kGroup, told);
+    gang_.rank(place).flush();
+  }
+  try {
+    all_reduce_each(*group_, reduced);
+  } catch (const GroupEnded& error) {
+    throw RankLost(std::string("the devices of this session add up no more: ") + error.what());
+  }
+  for (size_t index = 0; index < parts.size(); ++index) {
+    at::Tensor own = parts[index].own;
+    if (!reduced[index].data.is_same(own)) own.copy_(reduced[index].data);
+  }
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,36 @@
+// Sums among the devices of a gang: their workers are a process group, of which the first one tells the others what to reduce.
+#pragma once
+
+#include <poll.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/process_group.h"
+#include "device/device.h"
+#include "gang/device_sums.h"
+#include "gang/gang.h"
+
+namespace forebay::worker {
+
+class GangSums final : public DeviceSums, private GroupHost {
+ public:
+  GangSums(Gang& gang, const Device& device);
+
+  void make(const std::vector<Parts>& parts) override;
+
+ private:
+  // Each worker hears where the others let it in.
+  void meet();
+
+  std::string door_address() override;
+  void wait_for(std::vector<pollfd>& polled, Clock::time_point until) override;
+  void wait_for_lease() override {}  // it cannot end meanwhile: the pool's orders wait
+
+  Gang& gang_;
+  const Device& device_;
+  std::optional<ProcessGroup> group_;
+};
+
+}  // namespace forebay::worker
