@@ -106,7 +106,7 @@ release: ## wheels, changes, bill of materials and sums of the version, in build
 wheels-gpu: ## gather what a GPU server without a package registry needs beside PyTorch, in build/wheels-gpu
 	@$(PYTHON) bench/gpu/wheels.py --python $(GPU_PYTHON)
 
-test-gpu: ## try Forebay on this machine's GPU: all parts, or PART=build|fidelity|memory|park|share|speed|graphs|kernels|faults
+test-gpu: ## try Forebay on this machine's GPU: all parts, or PART=build|fidelity|memory|park|share|speed|graphs|kernels|faults|gang
 	@$(PYTHON) bench/gpu/host.py $(PART)
 
 lint: ## style, types, and who may import whom

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-PARTS = ("build", "fidelity", "memory", "park", "share", "speed", "graphs", "kernels", "faults")
+PARTS = ("build", "fidelity", "memory", "park", "share", "speed", "graphs", "kernels", "faults", "gang")
 PARK_SIZES_GB = (0.1, 1, 10, 40)
 SMALL_MODELS = ("mlp", "transformer", "convnet", "gpt2")
 RECURRENT_MODELS = ("lstm", "gru")
@@ -12,6 +12,7 @@ RECURRENT_MODELS = ("lstm", "gru")
 LARGE_MODELS = ("gpt2-medium", "vit-b", "resnet-50")
 ATTENTION_CASES = ("causal", "plain", "mask", "dropout", "float32")
 KERNEL_CASES = ("vector add", "softmax", "matmul, autotuned", "attention", "an operator of one's own with its gradient")
+GANG_MODELS = ("mlp", "transformer")
 SWEEP_DTYPES = ("float32", "bfloat16")
 SESSION_COUNTS = (2, 4)
 BANDWIDTH_SHARE = 0.7
@@ -191,6 +192,12 @@ def _faults() -> list[Figure]:
     ]
 
 
-FIGURES: dict[str, Figure] = {
-    figure.name: figure for make in (_build, _fidelity, _memory, _park, _share, _speed, _graphs, _kernels, _faults) for figure in make()
-}
+def _gang() -> list[Figure]:
+    return [
+        *(Figure(f"gang/{model} on several devices, largest difference of a loss", "of the first", at_most=1e-3) for model in GANG_MODELS),
+        *(Figure(f"gang/{model} on several devices, step ÷ on one", "ratio") for model in GANG_MODELS),
+    ]
+
+
+MAKERS = (_build, _fidelity, _memory, _park, _share, _speed, _graphs, _kernels, _faults, _gang)
+FIGURES: dict[str, Figure] = {figure.name: figure for make in MAKERS for figure in make()}

@@ -7,6 +7,7 @@ ViT-B/16 (Dosovitskiy et al. 2021) and ResNet-50 (He et al. 2016), with weights 
 from __future__ import annotations
 
 import contextlib
+import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -196,6 +197,26 @@ def losses(device: str, model: str, steps: int, dtype: str = "float32", autocast
     found = torch.stack([STEPS[model]() for _ in range(steps)]).float().tolist()
     del STEPS[model]
     return [float(loss) for loss in found]
+
+
+def fed(device: str, model: str, steps: int) -> dict[str, Any]:
+    """A training that begins anew, with a batch from the host for each step: losses, and the median of a later step, in ms."""
+    torch.manual_seed(0)
+    network, batch, optimizer_of = MODELS[model]
+    module = network().to(device).train()
+    optimizer = optimizer_of(module.parameters())
+    losses, taken = [], []
+    for _ in range(steps):
+        inputs, labels = batch()
+        began = time.perf_counter()
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(module(inputs.to(device)).flatten(0, -2), labels.to(device).flatten())
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+        synchronize(device)
+        taken.append(1e3 * (time.perf_counter() - began))
+    return {"losses": losses, "ms": statistics.median(taken[steps // 2 :])}
 
 
 def block_ms(device: str, model: str, steps: int) -> float:
