@@ -3,7 +3,8 @@
 ``division_search.py ADDRESS TICKET COUNT SEED [OPERATOR …]`` holds so many sequences of calls of PyTorch's operators on the virtual device
 against the CPU, element by element, and prints as JSON what differs, how many calls were divided, and of which operators. In a
 sequence one sample of an operator is called with values that change (value_sequences.py): its tensors are uploaded anew each time, as
-batches are, or stay, by chance. The samples' sizes are multiples of 2 and 3, so that devices have equal parts of them.
+batches are, or stay, by chance, and their dimensions lie in memory in any order, so that any of them is divided. The samples'
+sizes are multiples of 2 and 3, so that devices have equal parts of them.
 """
 
 from __future__ import annotations
@@ -62,14 +63,30 @@ class Sample:
         self.leaves, self.tree = _pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
         self.tensors = [place for place, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided]
         self.batches = {place for place in self.tensors if chance.random() < 0.7} or set(self.tensors[:1])
+        self.orders = {place: self.order(self.leaves[place].ndim) for place in self.tensors}
         self.differentiates = op.supports_autograd and chance.random() < 0.4
+
+    def order(self, rank: int) -> list[int] | None:
+        """In which a tensor's dimensions lie in memory, from the outermost; devices have rows of that one. None: as they are."""
+        dims = list(range(rank))
+        if self.chance.random() < 0.5:
+            return None
+        self.chance.shuffle(dims)
+        return dims
+
+    def laid_out(self, place: int, value: torch.Tensor) -> torch.Tensor:
+        order = self.orders[place]
+        if order is None or value.ndim != len(order):
+            return value
+        return value.permute(order).contiguous().permute([order.index(dim) for dim in range(value.ndim)])
 
     def drawn(self, ordinary: bool, kept: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
         """Values of all tensors; those that stay are in ``kept`` once they are there."""
         values = {}
         for place in self.tensors:
             if place not in kept or place in self.batches:
-                kept[place] = filled(self.leaves[place].detach(), self.chance, ordinary, classes=self.op.name in LOSSES)
+                value = filled(self.leaves[place].detach(), self.chance, ordinary, classes=self.op.name in LOSSES)
+                kept[place] = self.laid_out(place, value)
             values[place] = kept[place]
         return values
 

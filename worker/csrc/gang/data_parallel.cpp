@@ -5,6 +5,7 @@
 
 #include "gang/call_storages.h"
 #include "gang/composed_call.h"
+#include "gang/item_sharding.h"
 #include "gang/sharding.h"
 
 namespace forebay::worker {
@@ -88,7 +89,12 @@ void DataParallel::note_upload(uint64_t id) {
 }
 
 void DataParallel::look(uint64_t number, const Plan& plan, const wire::Words& words) {
-  if (uploads_.empty() || !has_room_) return;
+  if (!has_room_) return;
+  if (!uploads_.empty()) look_at_uploads(number, plan, words);
+  step_.note(number, plan, words);
+}
+
+void DataParallel::look_at_uploads(uint64_t number, const Plan& plan, const wire::Words& words) {
   std::vector<const Layout*> layouts;
   collect(plan.arguments, layouts);
   auto layout = layouts.begin();
@@ -99,15 +105,24 @@ void DataParallel::look(uint64_t number, const Plan& plan, const wire::Words& wo
     const Key kind{number, index, static_cast<uint64_t>(entry.bytes())};
     auto& came = came_.try_emplace(kind, std::make_shared<int64_t>(0)).first->second;
     entry.tell_end(came);
-    if (*came < kCame || view.sizes.empty()) return;
-    const size_t rows = outermost(view);
-    if (static_cast<int64_t>(words[index + 1]) >= std::max<int64_t>(view.strides[rows], 1)) return;
-    const int64_t period = forebay::worker::period_of(geometry_of(view), rows, view.sizes[rows], view.item_bytes);
-    const auto local = local_view(geometry_of(view), view.item_bytes, period, devices());
-    if (period == 0 || !local || local->dimension != rows || period != entry.bytes()) return;
+    const int64_t period = batch_period(view, static_cast<int64_t>(words[index + 1]), entry.bytes());
+    step_.note_upload({id, kind, period}, *came);
+    if (*came < kCame) return;
+    on_ = on_ || step_.has_rows();
+    if (period == 0 || !step_.is_divided(kind)) return;
     batches_.emplace(id, period);
     on_ = true;
   });
+}
+
+// Of the rows of an upload; 0 where they cannot be divided.
+int64_t DataParallel::batch_period(const Layout& view, int64_t offset, int64_t bytes) const {
+  if (view.sizes.empty()) return 0;
+  const size_t rows = outermost(view);
+  if (offset >= std::max<int64_t>(view.strides[rows], 1)) return 0;
+  const int64_t period = forebay::worker::period_of(geometry_of(view), rows, view.sizes[rows], view.item_bytes);
+  const auto local = local_view(geometry_of(view), view.item_bytes, period, devices());
+  return period != 0 && local && local->dimension == rows && period == bytes ? period : 0;
 }
 
 void DataParallel::place_batches(const std::vector<uint64_t>& ids) {
@@ -134,6 +149,7 @@ void DataParallel::return_rows(const std::vector<uint64_t>& ids) {
 
 bool DataParallel::is_in_rows(uint64_t id) const {
   const Entry& entry = storages_.at(id);
+  if (step_.period_of(id) != 0) return true;
   if (entry.share() != nullptr) return entry.share()->placement.sharing == Sharing::kRows;
   return batches_.count(id) != 0 || (entry.on_host() != nullptr && entry.on_host()->period() != 0);
 }
@@ -150,10 +166,18 @@ void DataParallel::merge(std::vector<uint64_t> ids) {
 
 // Ways.
 
-uint64_t DataParallel::number_of(const Placement& placement) {
-  const auto found = std::find(placements_.begin(), placements_.end(), placement);
+Held DataParallel::held(uint64_t id) const {
+  const Entry& entry = storages_.at(id);
+  if (entry.share() == nullptr) return {std::nullopt, entry.bytes(), entry.is_untouched(), false};
+  return {entry.share()->placement, entry.bytes(), false, step_.period_of(id) != 0};
+}
+
+uint64_t DataParallel::number_of(const Held& held) {
+  if (!held.placement) return 0;
+  const std::pair<Placement, bool> kind{*held.placement, held.may_be_copied && held.period() != 0};
+  const auto found = std::find(placements_.begin(), placements_.end(), kind);
   if (found != placements_.end()) return static_cast<uint64_t>(found - placements_.begin()) + 1;
-  placements_.push_back(placement);
+  placements_.push_back(kind);
   return placements_.size();
 }
 
@@ -177,7 +201,7 @@ std::optional<DataParallel::Key> DataParallel::key_of(uint64_t number, const Pla
     if (share != nullptr) given_.push_back(share);
     fits = fits && (share == nullptr ? entry.is_untouched() : share->placement.sharing == Sharing::kCopies || share->placement.sharing == Sharing::kRows);
     has_rows = has_rows || (share != nullptr && share->placement.sharing == Sharing::kRows);
-    key.push_back(share == nullptr ? 0 : number_of(share->placement));
+    key.push_back(number_of(held(id)));
   });
   if (has_rows) note_aliases(plan, words, key);
   for (Share* share : given_) {
@@ -196,16 +220,22 @@ std::vector<Owners::Part> DataParallel::owned_parts(uint64_t number, Plan& plan,
 Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) {
   bool has_rows = false;
   ++calls_;
+  if (!out_of_rows(plan, words).empty()) return nullptr;
   const auto key = key_of(number, plan, words, has_rows);
   if (!has_rows && (!key || gang_.templates().length_of_items(number) > 1)) {
     parts_ = owned_parts(number, plan, words);
     if (!parts_.empty()) return owners_.are_ready(parts_) ? &owned_ : nullptr;
   }
-  if (!key || !owners_.have_room(plan.new_bytes)) return nullptr;
-  if (!has_rows) return &copies_;
+  if (!key) return nullptr;
+  if (!has_rows) return owners_.have_room(plan.new_bytes) ? &copies_ : nullptr;
   const auto found = ways_.find(*key);
-  if (found == ways_.end() || found->second.whole || !serves(found->second, plan, words)) return nullptr;
+  if (found == ways_.end() || found->second.whole || !found->second.copied.empty() || !serves(found->second, plan, words)) return nullptr;
+  if (!owners_.have_room(made_bytes(found->second, plan))) return nullptr;
   return to_be_cut(found->second, plan, words).empty() ? &found->second : nullptr;
+}
+
+int64_t DataParallel::made_bytes(const Way& way, const Plan& plan) const {
+  return way.starts.empty() || way.composition ? plan.new_bytes : gang_.templates().own_plan(way.definition).new_bytes;
 }
 
 void DataParallel::make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids) {
@@ -218,7 +248,8 @@ void DataParallel::make_room_for_whole(const Plan& plan, const std::vector<uint6
 }
 
 bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& ids) {
-  int64_t bytes = plan.new_bytes;
+  const bool in_rows = std::any_of(ids.begin(), ids.end(), [&](uint64_t id) { return is_in_rows(id); });
+  int64_t bytes = in_rows ? plan.new_bytes / devices() : plan.new_bytes;
   for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
   return owners_.make_room(bytes, ids, gang_.memory().scratch_of(ids, plan.new_bytes));
 }
@@ -233,36 +264,91 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
     owners_.prepare(parts_);
     return owned_;
   }
+  place_rows(plan, words);
   if (!has_room_for(plan, ids)) return give_up();
   owners_.copy(ids);
   std::vector<uint64_t> partial;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(partial), [&](uint64_t id) { return storages_.at(id).is_partial(); });
   merge(std::move(partial));
-  bool has_rows = false;
-  const auto key = key_of(number, plan, words, has_rows);
-  Way* way = &copies_;
-  if (has_rows) {
-    if (!plan.mutated.empty() && fails_by_value(plan) && !plan.random) return whole_;  // or some devices would write their rows, and others not
-    const auto [found, is_new] = ways_.try_emplace(key.value());
-    way = &found->second;
-    if (is_new) *way = way_of(number, plan, words);
-    if (way->composition) owners_.make_room(way->composition->bytes(devices()), ids);
-    if (way->whole || !serves(*way, plan, words)) {
-      make_room_for_whole(plan, ids);
-      whole_.alone = way->whole ? way->alone : way->composition ? wire::Alone::kNoRoom : wire::Alone::kViews;
-      return whole_;
-    }
-  }
-  for (const auto& [id, period] : to_be_cut(*way, plan, words)) {
-    shares_.gather(id);
-    shares_.cut(id, period);
-  }
-  return *way;
+  Way& way = way_with_copies(number, plan, words, ids);
+  for (const auto& [id, period] : to_be_cut(way, plan, words)) shares_.cut(id, period);
+  return way;
 }
 
-Way DataParallel::way_of(uint64_t number, const Plan& plan, const wire::Words& words) {
-  Sharding sharding(gang_, device_, storages_, number, plan, words);
+Way& DataParallel::way_with_copies(uint64_t number, const Plan& plan, const wire::Words& words, const std::vector<uint64_t>& ids) {
+  for (;;) {
+    bool has_rows = false;
+    const auto key = key_of(number, plan, words, has_rows);
+    if (!has_rows) return copies_;
+    if (!plan.mutated.empty() && fails_by_value(plan) && !plan.random) return whole_;  // or some devices would write their rows, and others not
+    const auto [found, is_new] = ways_.try_emplace(key.value());
+    Way& way = found->second;
+    if (is_new) way = new_way({number, &plan, words}, [this](uint64_t id) { return held(id); });
+    if (copy_rows_for(way, plan, words)) continue;
+    if (way.composition) owners_.make_room(way.composition->bytes(devices()), ids);
+    if (!way.whole && way.copied.empty() && serves(way, plan, words)) return way;
+    make_room_for_whole(plan, ids);
+    whole_.alone = way.whole ? way.alone : way.composition || !way.copied.empty() ? wire::Alone::kNoRoom : wire::Alone::kViews;
+    return whole_;
+  }
+}
+
+std::vector<uint64_t> DataParallel::out_of_rows(const Plan& plan, const wire::Words& words) const {
+  if (!step_.has_rows()) return {};
+  std::vector<uint64_t> found;
+  const auto written = written_of(plan, words);
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) {
+    const int64_t period = step_.period_of(id);
+    const Entry& entry = storages_.at(id);
+    if (period == 0 || entry.bytes() % period != 0) return;
+    const bool is_alone = entry.share() == nullptr && entry.holds_anything();
+    const bool is_copies = entry.share() != nullptr && entry.share()->placement.sharing == Sharing::kCopies;
+    if (is_alone || (is_copies && std::binary_search(written.begin(), written.end(), id))) found.push_back(id);
+  });
+  return found;
+}
+
+void DataParallel::place_rows(const Plan& plan, const wire::Words& words) {
+  const auto found = out_of_rows(plan, words);
+  std::vector<uint64_t> ids(found.begin(), found.end());
+  std::sort(ids.begin(), ids.end());
+  for (const uint64_t id : found) {
+    const bool is_alone = storages_.at(id).share() == nullptr;
+    if (is_alone) owners_.make_room_at(0, 2 * storages_.at(id).bytes(), ids);
+    if (is_alone) shares_.gather(id);
+    shares_.cut(id, step_.period_of(id));
+  }
+}
+
+// False where nothing need be copied, or a device has no room for it.
+bool DataParallel::copy_rows_for(const Way& way, const Plan& plan, const wire::Words& words) {
+  std::vector<uint64_t> copied;
+  size_t tensor = 0;
+  int64_t bytes = 0;
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) {
+    if (std::find(way.copied.begin(), way.copied.end(), tensor++) != way.copied.end()) copied.push_back(id);
+  });
+  if (copied.empty()) return false;
+  for (const uint64_t id : copied) bytes += storages_.at(id).bytes();
+  if (!owners_.make_room(bytes, storages_of(plan, words))) return false;
+  for (const uint64_t id : copied) shares_.gather(id);
+  owners_.copy(copied);
+  return true;
+}
+
+const Way& DataParallel::way_of(const StepRecord::Call& call, const HeldLookup& held) {
+  Key key{call.number};
+  for_each_tensor(*call.plan, call.words, [&](size_t, uint64_t id) { key.push_back(number_of(held(id))); });
+  note_aliases(*call.plan, call.words, key);
+  const auto [found, is_new] = ways_.try_emplace(std::move(key));
+  if (is_new) found->second = new_way(call, held);
+  return found->second;
+}
+
+Way DataParallel::new_way(const StepRecord::Call& call, const HeldLookup& held) {
+  Sharding sharding(gang_, device_, held, call.number, *call.plan, call.words);
   if (auto way = sharding.way()) return *way;
+  if (auto way = ItemSharding(gang_, held, call.number, *call.plan, call.words).way()) return *way;
   Way whole = whole_;
   whole.alone = sharding.why_none();
   return whole;
@@ -355,6 +441,12 @@ void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, cons
     const Way::Made made = way.starts.empty() ? Way::Made{{Sharing::kCopies, 0, 0}, outputs[index]->storage_bytes} : way.made[index];
     shares_.made(id, made.placement, made.bytes);
   });
+  for (const auto& [tensor, placement] : way.written) {
+    size_t number = 0;
+    for_each_tensor(plan, words, [&, tensor = tensor, placement = placement](size_t, uint64_t id) {
+      if (number++ == tensor) storages_.at(id).share()->placement = placement;
+    });
+  }
 }
 
 void DataParallel::free_made(const Plan& plan, const wire::Words& words) {

@@ -22,8 +22,10 @@
 #include "device/placement.h"
 #include "device/storage.h"
 #include "gang/gang.h"
+#include "gang/held.h"
 #include "gang/owners.h"
 #include "gang/shares.h"
+#include "gang/step_plan.h"
 #include "gang/way.h"
 
 namespace forebay::worker {
@@ -40,10 +42,14 @@ class DataParallel {
         caller_(caller),
         settle_(std::move(settle)),
         shares_(gang, device, storages, layouts),
-        owners_(gang, storages, caller, shares_) {
+        owners_(gang, storages, caller, shares_),
+        step_(gang, device, storages, [this](const StepRecord::Call& call, const HeldLookup& held) -> const Way& { return way_of(call, held); }) {
     whole_.whole = true;
     owned_.by_owners = true;
+    owners_.rest_by([this](uint64_t id) { return step_.period_of(id); });
   }
+  DataParallel(const DataParallel&) = delete;  // its parts call it
+  DataParallel& operator=(const DataParallel&) = delete;
 
   // Bytes came from the client.
   void note_upload(uint64_t id);
@@ -53,7 +59,10 @@ class DataParallel {
   // Why nothing is divided while it is not on.
   wire::Alone why_off() const { return has_room_ ? wire::Alone::kNoBatch : wire::Alone::kNoRoom; }
   // Templates have new numbers from here on.
-  void forget() { ways_.clear(); }
+  void forget() {
+    ways_.clear();
+    step_.forget();
+  }
 
   // Null where something must be moved before, or the call comes with such placements for the first time: then all must be settled, and it is `prepared`.
   Way* known(uint64_t number, Plan& plan, const wire::Words& words);
@@ -80,17 +89,30 @@ class DataParallel {
     size_t operator()(const Key& key) const;
   };
 
-  uint64_t number_of(const Placement& placement);
+  Held held(uint64_t id) const;
+  // Of a placement, and whether it may be copied.
+  uint64_t number_of(const Held& held);
   static void note_aliases(const Plan& plan, const wire::Words& words, Key& key);
   // None where something must be moved: sums, and what lies on one device.
   std::optional<Key> key_of(uint64_t number, const Plan& plan, const wire::Words& words, bool& has_rows);
   // Gives untouched storages the placements that the way says.
   void place_untouched(const Way& way, const Plan& plan, const wire::Words& words);
-  Way way_of(uint64_t number, const Plan& plan, const wire::Words& words);
+  const Way& way_of(const StepRecord::Call& call, const HeldLookup& held);
+  Way new_way(const StepRecord::Call& call, const HeldLookup& held);
+  // The way of a call whose tensors are where they may be; all must be settled. What must be copied first was copied.
+  Way& way_with_copies(uint64_t number, const Plan& plan, const wire::Words& words, const std::vector<uint64_t>& ids);
+  // Of what a call is given, what rests in rows and must come to lie in them: where it lies with one device, or is copies that the call writes to.
+  std::vector<uint64_t> out_of_rows(const Plan& plan, const wire::Words& words) const;
   // Whether a way serves a call with such words, and every device has room for what it makes meanwhile.
   bool serves(const Way& way, const Plan& plan, const wire::Words& words) const;
   // Copies that a way wants in rows.
   std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
+  void look_at_uploads(uint64_t number, const Plan& plan, const wire::Words& words);
+  int64_t batch_period(const Layout& view, int64_t offset, int64_t bytes) const;
+  // What a device makes of a call's new storages.
+  int64_t made_bytes(const Way& way, const Plan& plan) const;
+  void place_rows(const Plan& plan, const wire::Words& words);
+  bool copy_rows_for(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
   void return_rows(const std::vector<uint64_t>& ids);
   bool is_in_rows(uint64_t id) const;
@@ -123,13 +145,14 @@ class DataParallel {
   Settle settle_;
   Shares shares_;
   Owners owners_;
+  StepPlan step_;
   bool on_ = false;
   bool has_room_ = true;                           // on each device for what a call is given; once it has not, nothing is divided any more
   bool may_fail_ = false;                          // something that was sent since all was settled
   std::unordered_set<uint64_t> uploads_;           // that no call has used yet
   std::map<Key, std::shared_ptr<int64_t>> came_;   // how often uploads of a kind were freed or written anew
   std::unordered_map<uint64_t, int64_t> batches_;  // the periods of those that were found, and are not cut yet
-  std::vector<Placement> placements_;              // by number, from 1
+  std::vector<std::pair<Placement, bool>> placements_;  // with whether it may be copied; by number, from 1
   std::unordered_map<Key, Way, KeyHash> ways_;
   Way copies_, whole_, owned_;
   std::vector<Owners::Part> parts_;                // of the present call, if it is owned

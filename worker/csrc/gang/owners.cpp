@@ -284,7 +284,9 @@ void Owners::leave_copies(const std::function<bool()>& has_room, const std::vect
   for (const auto& [used, id] : shared) {
     if (has_room()) return;
     const int place = gang_.memory().roomiest();
+    const int64_t period = period_of_ ? period_of_(id) : 0;
     if (storages_.at(id).is_partial()) shares_.merge_at({id}, place);
+    else if (period != 0 && storages_.at(id).bytes() % period == 0) shares_.cut(id, period);
     else keep(id, place);
   }
 }

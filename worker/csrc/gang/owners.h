@@ -50,6 +50,8 @@ class Owners {
   // As make_room, of one device. The others are left room for `left_bytes`.
   bool make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t left_bytes = 0);
 
+  // The period of the rows in which a copy rests where memory is short; 0 of one that one device keeps then.
+  void rest_by(std::function<int64_t(uint64_t id)> period_of) { period_of_ = std::move(period_of); }
   // Leaves copies and sums but these to one device each until there is room; and rows to the host, the largest first.
   void leave_copies(const std::function<bool()>& has_room, const std::vector<uint64_t>& but);
   void leave_rows(const std::function<bool()>& has_room, const std::vector<uint64_t>& but);
@@ -79,6 +81,7 @@ class Owners {
   Storages& storages_;
   Caller& caller_;
   Shares& shares_;
+  std::function<int64_t(uint64_t)> period_of_;
   std::set<uint64_t> lent_;  // kept by one device, and used as copies by calls on rows; some may be gone
 };
 

@@ -4,15 +4,17 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include "call/plan.h"
 #include "device/device.h"
-#include "device/storage.h"
 #include "gang/composition.h"
 #include "gang/gang.h"
+#include "gang/held.h"
+#include "gang/local_call.h"
 #include "gang/way.h"
 #include "strategies/strategy.h"
 
@@ -20,7 +22,7 @@ namespace forebay::worker {
 
 class Sharding {
  public:
-  Sharding(Gang& gang, const Device& device, Storages& storages, uint64_t number, const Plan& plan, const wire::Words& words);
+  Sharding(Gang& gang, const Device& device, HeldLookup held, uint64_t number, const Plan& plan, const wire::Words& words);
 
   // None where no rule divides the call, or its views do not lie in whole rows. Throws wire::WireError as making a plan does.
   std::optional<Way> way();
@@ -32,13 +34,18 @@ class Sharding {
     int label;
     int64_t size;
     int64_t rows;
+    bool operator==(const Cut& other) const { return label == other.label && size == other.size && rows == other.rows; }
   };
-
-  std::optional<Way> composed_way();
+  // By which the call may be divided, first the one for which the fewest bytes are copied.
+  std::vector<Cut> cuts(const Strategy& strategy);
+  std::optional<Way> way_by(const Cut& cut, const Strategy& strategy);
+  std::optional<Composition> composed() const;
   bool refuse(wire::Alone reason);
-  // The template of the parts, but for its results, and where their arguments begin.
+
+  // The parts' call but for its results, and where their arguments begin.
   bool localize(const Strategy& strategy);
-  bool find_cut(const Strategy& strategy);
+  // Has what is in other rows be copies; false where that may not be.
+  bool copy_others(const Strategy& strategy);
   // Whether all that has the label is as long.
   bool agrees(const Strategy& strategy) const;
   // Has storages be in rows that are untouched, or are copies that the call writes to, where they have the label.
@@ -47,8 +54,8 @@ class Sharding {
   bool divide_sizes(const Strategy& strategy);
   bool place_results(const Strategy& strategy);
   bool place_result(const ResultStrategy& strategy, wire::Output& output);
-  bool place_rows(size_t dimension, wire::Output& output);
   bool place_merged(Merge merge, const wire::Output& output);
+  wire::Geometry& geometry_of(size_t tensor) const { return call_->tensors()[tensor]->geometry; }
   // 0 where the storage is not in rows.
   int64_t period_of(uint64_t id) const;
   uint64_t storage_of(size_t tensor) const { return words_[places_[tensor]]; }
@@ -56,19 +63,19 @@ class Sharding {
 
   Gang& gang_;
   const Device& device_;
-  Storages& storages_;
+  HeldLookup held_;
   const wire::Template& source_;
   const c10::OperatorHandle op_;
   const Plan& plan_;
   const wire::Words& words_;
-  std::vector<size_t> places_;   // where the words of each tensor argument begin
-  std::vector<bool> writes_;     // whether the call writes to it
-  std::vector<wire::Argument*> tensors_;  // of the parts' template
-  std::map<uint64_t, int64_t> fresh_;     // periods of what is to be in rows
-  bool may_write_copies_ = false;         // as compositions do, on all devices alike
+  const bool is_composed_;      // it may write to copies, on all devices alike
+  std::vector<size_t> places_;  // where the words of each tensor argument begin
+  std::vector<bool> writes_;    // whether the call writes to it
+  // By one cut.
   Cut cut_{};
-  wire::Template local_;
-  Way way_;
+  std::optional<LocalCall> call_;
+  std::map<uint64_t, int64_t> fresh_;  // periods of what is to be in rows
+  std::set<uint64_t> copied_;          // what is in rows, and is to be copies
   wire::Alone why_none_ = wire::Alone::kNoRule;
 };
 

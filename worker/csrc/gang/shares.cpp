@@ -1,5 +1,7 @@
 #include "gang/shares.h"
 
+#include <limits>
+
 #include "device/bulk_copy.h"
 
 namespace forebay::worker {
@@ -34,7 +36,38 @@ void Shares::begin(uint64_t id, const Placement& placement) {
   entry.exchange(own);
 }
 
+// Each device keeps its part of what it has.
+void Shares::cut_copies(uint64_t id, int64_t period) {
+  Entry& entry = storages_.at(id);
+  const int64_t bytes = entry.bytes(), part_bytes = bytes / devices(), row = period / devices();
+  const uint64_t draft = this->draft();
+  for (int place = 1; place < devices(); ++place) {
+    gang_.rank(place).allocate(draft, part_bytes);
+    for (int64_t begin = 0, at = 0; begin < bytes; begin += period, at += row) gang_.rank(place).copy(draft, at, id, begin + place * row, row);
+  }
+  auto own = part(entry.memory(), bytes, 0, period);
+  entry.share_as(nullptr);  // and the copies are freed
+  hold(id, {Sharing::kRows, period, 0}, /*made=*/false);
+  for (int place = 1; place < devices(); ++place) {
+    gang_.rank(place).copy(id, 0, draft, 0, part_bytes);
+    gang_.rank(place).free(draft);
+    GangHomes::demand(gang_.rank(place));
+  }
+  entry.exchange(own);
+}
+
+uint64_t Shares::draft() const {
+  uint64_t id = std::numeric_limits<uint64_t>::max();
+  while (storages_.has(id)) --id;
+  return id;
+}
+
 void Shares::cut(uint64_t id, int64_t period) {
+  if (const Share* share = storages_.at(id).share(); share != nullptr) {
+    const bool is_copies = share->placement.sharing == Sharing::kCopies;
+    if (is_copies && storages_.at(id).bytes() / period <= kPiecesMax) return cut_copies(id, period);
+    gather(id);
+  }
   Entry& entry = storages_.at(id);
   const c10::Storage whole = entry.home() == kOnHost ? entry.on_host()->memory() : entry.touch(device_);
   const int64_t bytes = entry.bytes() / devices();

@@ -29,7 +29,7 @@ class Shares {
   void keep(uint64_t id, int place);
   // A storage that nothing has touched.
   void begin(uint64_t id, const Placement& placement);
-  // Cuts a storage that lies whole on this device, or on the host.
+  // Cuts a storage that lies whole on this device, or on the host, or of which each device has a copy.
   void cut(uint64_t id, int64_t period);
   // Makes it whole on this device alone.
   void gather(uint64_t id);
@@ -46,7 +46,12 @@ class Shares {
   void made(uint64_t id, const Placement& placement, int64_t bytes);
 
  private:
+  static constexpr int64_t kPiecesMax = 4096;  // that a device copies one by one
+
   int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
+  void cut_copies(uint64_t id, int64_t period);
+  // The number of no storage.
+  uint64_t draft() const;
   // `there`: what one of the other devices holds of it already.
   void hold(uint64_t id, const Placement& placement, bool made, std::unique_ptr<RemoteMemory> there = nullptr);
   // Copies between a whole storage and one with a device's part of it.

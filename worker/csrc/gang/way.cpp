@@ -5,6 +5,7 @@ namespace forebay::worker {
 std::optional<wire::Words> local_words(const Way& way, const Plan& plan, const wire::Words& words, int place, int64_t devices) {
   wire::Words result = words;
   if (way.starts.empty()) return result;
+  if (way.first_word && place != 0) result[*way.first_word] = 0;  // whichever kind of number it is
   auto start = way.starts.begin();
   for (size_t index = 0; index < plan.words.size(); ++index) {
     if (plan.words[index] != wire::Word::kStorage) continue;

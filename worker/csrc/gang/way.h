@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <forebay/gang_work.h>
@@ -35,6 +36,9 @@ struct Way {
   std::vector<Start> starts;  // of the tensor arguments, in order; none where all are the same
   std::vector<Made> made;     // the new storages, in order
   std::vector<int64_t> fresh; // of each tensor argument, the period that it is to have where it is untouched or a copy; 0 for copies; none where all are
+  std::vector<size_t> copied;  // tensor arguments in rows that must be copies first; such a way is not for carrying out
+  std::vector<std::pair<size_t, Placement>> written;  // tensor arguments, copies before, which each device writes to, and of which the whole is then made so
+  std::optional<size_t> first_word; // of the call, a number: 0 to all devices but this one, as of what is added once to a sum
   std::optional<size_t> zero_word;  // of the call, a number: the way serves only calls where it is 0
   std::shared_ptr<const Composition> composition;  // of more calls than one, if it is
 };

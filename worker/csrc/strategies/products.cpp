@@ -26,10 +26,12 @@ bool product(StrategyDraft& draft, const char* left, const char* right, const La
   return true;
 }
 
-// A product to which something is added once: parts of the sums over the inner dimension cannot be summed any more.
+// A product to which something is added, times beta: once, where the product is a sum of parts. Complex factors are two words of a call.
 bool added_product(StrategyDraft& draft, const char* left, const char* right, const Labels& of_left, const Labels& of_right, const Labels& of_result) {
   if (!draft.is_tensor("self") || !product(draft, left, right, of_left, of_right, of_result)) return false;
-  draft.results(of_result);
+  const bool has_factor = draft.has("beta") && draft.argument("beta").tag != wire::Tag::kScalarComplex;
+  if (has_factor) draft.added_once("beta");
+  draft.results(of_result, has_factor ? Merge::kSum : Merge::kNone);
   std::vector<int64_t> sizes;
   for (const int label : of_result) {
     const auto left_place = std::find(of_left.begin(), of_left.end(), label);
@@ -45,6 +47,12 @@ bool mm(StrategyDraft& draft) { return product(draft, "self", "mat2", {0, 1}, {1
 bool bmm(StrategyDraft& draft) { return product(draft, "self", "mat2", {0, 1, 2}, {0, 2, 3}, {0, 1, 3}); }
 bool dot(StrategyDraft& draft) { return product(draft, "self", draft.name() == "dot" ? "tensor" : "other", {0}, {0}, {}); }
 bool addmm(StrategyDraft& draft) { return added_product(draft, "mat1", "mat2", {0, 1}, {1, 2}, {0, 2}); }
+// What is made of a sum by a function cannot be made of its parts.
+bool addmm_activation(StrategyDraft& draft) {
+  if (!addmm(draft)) return false;
+  draft.results({0, 2});
+  return true;
+}
 bool addmv(StrategyDraft& draft) { return added_product(draft, "mat", "vec", {0, 1}, {1}, {0}); }
 bool addr(StrategyDraft& draft) { return added_product(draft, "vec1", "vec2", {0}, {1}, {0, 1}); }
 bool baddbmm(StrategyDraft& draft) { return added_product(draft, "batch1", "batch2", {0, 1, 2}, {0, 2, 3}, {0, 1, 3}); }
@@ -100,7 +108,7 @@ bool cdist_backward(StrategyDraft& draft) {
 
 const StrategyRules& product_rules() {
   static const StrategyRules rules{
-      {"_addmm_activation", addmm},
+      {"_addmm_activation", addmm_activation},
       {"_cdist_backward", cdist_backward},
       {"_cdist_forward", cdist},
       {"_int_mm", mm},

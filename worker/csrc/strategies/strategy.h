@@ -40,6 +40,7 @@ struct Strategy {
   std::vector<Labels> tensors;          // of the tensor arguments in their order, those in lists included
   std::vector<ResultStrategy> results;  // of the outputs in their order, those in lists included
   std::vector<SizeArgument> sizes;
+  std::optional<size_t> added_once;  // where results are sums of the parts': the argument that is the factor of what is added, by one of the parts alone
   std::optional<size_t> dropout;  // of an operator that draws: the argument that is its probability, and must be 0, so that nothing is drawn
 };
 
@@ -73,6 +74,7 @@ class StrategyDraft {
   // All outputs alike.
   void results(const Labels& labels, Merge merge = Merge::kNone);
   void size(std::string_view name, size_t position, int label);
+  void added_once(std::string_view name) { strategy_.added_once = place_of(name); }
   void dropout(std::string_view name) { strategy_.dropout = place_of(name); }
   Strategy take() { return std::move(strategy_); }
 

@@ -1,0 +1,44 @@
+"""Several devices keep rows of weights where sums of gradients would cost more than the step: what they compute is what one device computes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import fork_server
+import pytest
+from sharded_programs import PROGRAMS
+from standalone import standalone_worker
+
+PROGRAM = Path(__file__).resolve().parent / "sharded_programs.py"
+MEMORY_BYTES = 256 << 20
+
+
+def ran(folder: Path, devices: int, *names: str) -> Any:
+    several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
+    environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
+    with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * MEMORY_BYTES) as reached:
+        command = [fork_server.programs(), str(PROGRAM), *reached, *names]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def differs(one: float, other: float) -> bool:
+    if math.isnan(one) or math.isnan(other) or math.isinf(other):
+        return not (one == other or (math.isnan(one) and math.isnan(other)))
+    return not math.isclose(one, other, rel_tol=1e-10, abs_tol=1e-10)
+
+
+@pytest.mark.parametrize("devices", [2, pytest.param(3, marks=pytest.mark.full_sweep), 4])
+def test_trainings_whose_weights_are_in_rows_give_what_the_cpu_gives(tmp_path: Path, devices: int) -> None:
+    found = ran(tmp_path, devices, *PROGRAMS)
+    for name, one in found.items():
+        wrong = [(ours, theirs) for ours, theirs in zip(one["ours"], one["theirs"], strict=True) if differs(ours, theirs)]
+        assert not wrong, (name, wrong[:5])
+        if devices != 3:
+            assert one["divided"] > 50, (name, one["divided"])

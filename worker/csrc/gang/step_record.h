@@ -1,0 +1,62 @@
+// The calls from one batch of a kind to the next: what a program does again and again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <forebay/traces.h>
+
+#include "call/plan.h"
+#include "device/storage.h"
+
+namespace forebay::worker {
+
+class StepRecord {
+ public:
+  // Of uploads: the call that uses them first, which argument they are there, and their bytes.
+  using Kind = std::vector<uint64_t>;
+  struct Call {
+    uint64_t number;  // of its template
+    const Plan* plan;
+    wire::Words words;
+  };
+  // A storage as the step finds it, or as it is made in it.
+  struct Found {
+    int64_t bytes = 0;
+    bool is_untouched = false;
+    bool was_there = false;  // before the step
+    size_t last = 0;         // the number of the last call that uses it
+  };
+  struct Upload {
+    uint64_t id;
+    Kind kind;
+    int64_t period;  // of its rows; 0 where it cannot be divided
+  };
+
+  bool is_on() const { return is_on_; }
+  const Kind& kind() const { return kind_; }
+  // From the next call on, until the kind comes again.
+  void begin(Kind kind);
+  void note_upload(Upload upload);
+  void note(uint64_t number, const Plan& plan, const wire::Words& words, Storages& storages);
+  void forget() { *this = StepRecord(); }
+
+  const std::vector<Call>& calls() const { return calls_; }
+  const std::unordered_map<uint64_t, Found>& storages() const { return storages_; }
+  const std::vector<Upload>& uploads() const { return uploads_; }
+
+ private:
+  static constexpr size_t kWordsMax = size_t{4} << 20;  // of a step; longer ones are not recorded
+
+  bool is_on_ = false;
+  Kind kind_;
+  std::vector<Call> calls_;
+  std::unordered_map<uint64_t, Found> storages_;
+  std::vector<Upload> uploads_;
+  size_t words_ = 0;
+};
+
+}  // namespace forebay::worker
