@@ -1,7 +1,7 @@
 """Programs whose weights are larger than their batches, so that devices keep rows of weights rather than copies.
 
-``sharded_programs.py ADDRESS TICKET PROGRAM …`` runs each on the virtual device and on the CPU in float64, and prints as JSON what it leaves on
-both: losses, what was read of the weights and of the optimizer, and how many calls were divided.
+``sharded_programs.py ADDRESS TICKET PROGRAM …`` runs each on the virtual device and on the CPU in float64, and prints as JSON what it
+leaves on both (losses, what was read of the weights and of the optimizer), and how many calls were divided.
 """
 
 from __future__ import annotations
@@ -48,8 +48,16 @@ def batch(generator: torch.Generator, words: bool, rows: int = ROWS) -> tuple[to
     return torch.randn(rows, WIDTH, generator=generator), torch.randint(0, CLASSES, (rows,), generator=generator)
 
 
+def nothing(*_: Any) -> None:
+    """Between two steps."""
+
+
 def trained(
-    device: str, make: Callable[[], nn.Module], optimizer: Callable[..., torch.optim.Optimizer], between: Callable[..., None] = lambda *_: None, **options: Any
+    device: str,
+    make: Callable[[], nn.Module],
+    optimizer: Callable[..., torch.optim.Optimizer],
+    between: Callable[..., None] = nothing,
+    **options: Any,
 ) -> list[float]:
     """Losses, then sums of all weights and states; ``between`` is called before each step."""
     torch.manual_seed(0)
@@ -88,7 +96,6 @@ def words(device: str) -> list[float]:
 
 def disturbed(device: str) -> list[float]:
     """Other batches, evaluations, checkpoints, surgery and hooks between the steps."""
-    seen: list[float] = []
 
     def between(step: int, model: nn.Module, steps: torch.optim.Optimizer, left: list[float]) -> None:
         first, generator = model[0], torch.Generator().manual_seed(step)
@@ -119,7 +126,7 @@ def disturbed(device: str) -> list[float]:
             steps.param_groups[0]["params"][-2:] = list(model[-1].parameters())
             left.append(torch.cat([parameter.grad.flatten() for parameter in list(model.parameters())[:4]]).abs().max().item())
 
-    return trained(device, perceptron, torch.optim.SGD, between, lr=0.05, momentum=0.9) + seen
+    return trained(device, perceptron, torch.optim.SGD, between, lr=0.05, momentum=0.9)
 
 
 def zeros_and_infinities(device: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Several devices keep rows of weights where sums of gradients would cost more than the step: what they compute is what one device computes."""
+"""Several devices keep rows of weights where sums of gradients take longer, and compute what one device computes."""
 
 from __future__ import annotations
 
