@@ -50,6 +50,8 @@ LEFT_OUT = {
     # kernels of the host that give for NaN what depends on its place: those of the last elements differ from those of the others
     *("nn.functional.celu", "nn.functional.elu", "nn.functional.selu", "nn.functional.hardshrink", "nn.functional.softshrink"),
     *("nn.functional.hardswish", "logit"),
+    # the host's kernel for gradients ends the process for places that are no numbers
+    *("grid_sampler_2d", "grid_sampler_3d", "nn.functional.grid_sample"),
     # the host's kernels read what nothing wrote, or trust numbers of elements
     *("_segment_reduce", "segment_reduce", "special.chebyshev_polynomial_w"),
 }

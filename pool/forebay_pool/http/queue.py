@@ -16,7 +16,8 @@ from forebay_pool.http.handler import Api, owns, sees_all
 from forebay_pool.machine.base.eviction import eviction_outcome
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import LeaseRevoked, QuotaSet, SessionMoved, SessionParked
-from forebay_pool.model.types import PRIORITY_MAX, Author, Quota, Worker
+from forebay_pool.model.policies import Author
+from forebay_pool.model.types import PRIORITY_MAX, Quota, Worker
 from forebay_pool.placement.room import residents
 from forebay_pool.queue.accounts import NO_QUOTA, Account
 from forebay_pool.views.rows import queue_row, quota_row, share_row

@@ -13,6 +13,8 @@ Preference = Literal["cheapest", "fastest", "packed"]
 """Of equal places: the least surcharge and the least computing power that do, the most, or where least is left in the node."""
 GangSpread = Literal["node", "switch", "any"]
 """How far apart the devices of a gang may be."""
+Author = Literal["operator", "owner"]
+"""In whose name a quota is set: an operator's, or that of a tenant's owner."""
 ImagePolicy = Literal["none", "process", "node", "disk"]
 """Where images of sessions are that outlive their workers: nowhere, in the memory of the worker's host, in a folder that all hosts see,
 or on a disk of that host."""

@@ -17,7 +17,7 @@ from forebay_wire import messages as wire
 
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.health import Cordon
-from forebay_pool.model.policies import ImagePolicy
+from forebay_pool.model.policies import Author, ImagePolicy
 from forebay_pool.model.records import fact
 
 WHOLE_MILLI = 1000
@@ -49,6 +49,7 @@ flavor, of its models those that they may not have, and the group that they star
 
 
 # Nouns that never change
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -121,9 +122,6 @@ class Price:
 
 Surcharges: TypeAlias = Mapping[tuple[str, str], int]
 """What an hour of one whole device costs beside the flavor's price, in nano-units, by model and currency."""
-
-Author: TypeAlias = Literal["operator", "owner"]
-"""In whose name a quota is set: an operator's, or that of a tenant's owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,9 +426,8 @@ class Loss:
     devices: int
     """What it computed on. So many devices of another model, or another number of them, may round otherwise."""
     undone: bool = True
-    """Whether that is still to be done."""
     tries: int = 0
-    """How many workers in a row died while they did it, this one among them."""
+    """How many workers in a row died while they did it, this one among them. ``undone``: whether it is still to be done."""
 
 
 @dataclass(slots=True)

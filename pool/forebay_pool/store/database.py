@@ -23,9 +23,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from forebay_pool import failpoints
 from forebay_pool.errors import ChangedMeanwhile, Deposed, StoreUnavailable
 from forebay_pool.hosts.process_identity import boot_id
-from forebay_pool.model.policies import ModelPolicy
+from forebay_pool.model.policies import Author, ModelPolicy
 from forebay_pool.model.snapshot import Snapshot
-from forebay_pool.model.types import WHOLE_MILLI, Author, Equivalent, Flavor, Quota, UsageRecord
+from forebay_pool.model.types import WHOLE_MILLI, Equivalent, Flavor, Quota, UsageRecord
 from forebay_pool.store import audit, history_rows, snapshot_rows
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.flavors import settings_of

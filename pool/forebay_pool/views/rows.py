@@ -15,10 +15,9 @@ from typing_extensions import TypedDict  # pydantic reads typing's own from Pyth
 from forebay_pool.machine.base.eviction import parked_bytes
 from forebay_pool.model.catalogue import ACCELERATORS
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.policies import ImagePolicy, ModelPolicy
+from forebay_pool.model.policies import Author, ImagePolicy, ModelPolicy
 from forebay_pool.model.suggestions import Suggestion, is_accelerator, proposed_price
 from forebay_pool.model.types import (
-    Author,
     BudgetState,
     DeviceState,
     Equivalent,

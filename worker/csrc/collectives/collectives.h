@@ -17,7 +17,7 @@
 #include "device/device.h"
 #include "device/storage.h"
 #include "device/timing.h"
-#include "gang/gang_caller.h"
+#include "parallel/gang_caller.h"
 
 namespace forebay::worker {
 

@@ -7,7 +7,7 @@
 #include "collectives/transport.h"
 #include "device/device.h"
 #include "device/storage.h"
-#include "gang/gang_caller.h"
+#include "parallel/gang_caller.h"
 
 namespace forebay::worker {
 

@@ -22,7 +22,7 @@
 #include "device/device.h"
 #include "device/storage.h"
 #include "device/timing.h"
-#include "gang/gang_caller.h"
+#include "parallel/gang_caller.h"
 #include "session/image.h"
 #include "session/session_kernels.h"
 #include "session/traces_receiver.h"

@@ -16,7 +16,7 @@
 #include "device/device.h"
 #include "device/storage.h"
 #include "device/timing.h"
-#include "gang/gang_caller.h"
+#include "parallel/gang_caller.h"
 #include "tier2/segment_tracker.h"
 
 namespace forebay::worker {

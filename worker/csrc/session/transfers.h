@@ -13,7 +13,7 @@
 #include "call/effects.h"
 #include "device/device.h"
 #include "device/storage.h"
-#include "gang/gang_caller.h"
+#include "parallel/gang_caller.h"
 
 namespace forebay::worker {
 

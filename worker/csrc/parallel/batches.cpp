@@ -1,0 +1,63 @@
+#include "parallel/batches.h"
+
+#include <algorithm>
+
+#include "parallel/call_tensors.h"
+
+namespace forebay::worker {
+
+namespace {
+
+// The dimension that lies outermost in memory: the first one as it was uploaded, in whatever order a call takes them.
+size_t outermost(const Layout& view) {
+  return static_cast<size_t>(std::max_element(view.strides.begin(), view.strides.end()) - view.strides.begin());
+}
+
+}  // namespace
+
+void Batches::note_upload(uint64_t id) {
+  uploads_.insert(id);
+  if (const auto& came = storages_.at(id).told_end()) ++*came;
+}
+
+bool Batches::find(uint64_t number, const Plan& plan, const wire::Words& words) {
+  if (uploads_.empty()) return false;
+  bool divides = false;
+  const auto layouts = layouts_of(plan);
+  auto layout = layouts.begin();
+  for_each_tensor(plan, words, [&](size_t index, uint64_t id) {
+    const Layout& view = **layout++;
+    Entry& entry = storages_.at(id);
+    if (uploads_.erase(id) == 0 || entry.cause()) return;
+    const StepRecord::Kind kind{number, index, static_cast<uint64_t>(entry.bytes())};
+    auto& came = came_.try_emplace(kind, std::make_shared<int64_t>(0)).first->second;
+    entry.tell_end(came);
+    const int64_t period = period_of_rows(view, static_cast<int64_t>(words[index + 1]), entry.bytes());
+    step_.note_upload({id, kind, period}, *came);
+    if (*came < kCame) return;
+    divides = divides || step_.has_rows();
+    if (period == 0 || !step_.is_divided(kind)) return;
+    periods_.emplace(id, period);
+    divides = true;
+  });
+  return divides;
+}
+
+int64_t Batches::take(uint64_t id) {
+  const auto found = periods_.find(id);
+  if (found == periods_.end()) return 0;
+  const int64_t period = found->second;
+  periods_.erase(found);
+  return period;
+}
+
+int64_t Batches::period_of_rows(const Layout& view, int64_t offset, int64_t bytes) const {
+  if (view.sizes.empty()) return 0;
+  const size_t rows = outermost(view);
+  if (offset >= std::max<int64_t>(view.strides[rows], 1)) return 0;
+  const int64_t period = period_of(geometry_of(view), rows, view.sizes[rows], view.item_bytes);
+  const auto local = local_view(geometry_of(view), view.item_bytes, period, devices_);
+  return period != 0 && local && local->dimension == rows && period == bytes ? period : 0;
+}
+
+}  // namespace forebay::worker

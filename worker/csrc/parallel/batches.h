@@ -1,0 +1,43 @@
+// Which uploads are batches of rows: those of a kind that came again and again.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "call/plan.h"
+#include "device/storage.h"
+#include "parallel/step_plan.h"
+
+namespace forebay::worker {
+
+class Batches {
+ public:
+  Batches(int64_t devices, Storages& storages, StepPlan& step) : devices_(devices), storages_(storages), step_(step) {}
+
+  // Bytes came from the client.
+  void note_upload(uint64_t id);
+  // Whether this call, the first to use some of the uploads, is to be divided by them.
+  bool find(uint64_t number, const Plan& plan, const wire::Words& words);
+  // Whether it was found, and was not taken.
+  bool has(uint64_t id) const { return periods_.count(id) != 0; }
+  // The period of its rows; 0 of what is no such batch.
+  int64_t take(uint64_t id);
+
+ private:
+  static constexpr int64_t kCame = 2;  // uploads of a kind, until the next one is taken for a batch
+
+  int64_t period_of_rows(const Layout& view, int64_t offset, int64_t bytes) const;
+
+  const int64_t devices_;
+  Storages& storages_;
+  StepPlan& step_;
+  std::unordered_set<uint64_t> uploads_;                            // that no call has used yet
+  std::map<StepRecord::Kind, std::shared_ptr<int64_t>> came_;       // how often uploads of a kind were freed or written anew
+  std::unordered_map<uint64_t, int64_t> periods_;                   // of those that were found
+};
+
+}  // namespace forebay::worker

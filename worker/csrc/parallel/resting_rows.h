@@ -1,0 +1,34 @@
+// What rests in rows, as a step's plan says (step_plan.h): how it comes to lie in them, and how each device has a copy for a call divided by other rows.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "call/plan.h"
+#include "device/storage.h"
+#include "parallel/owners.h"
+#include "parallel/shares.h"
+#include "parallel/step_plan.h"
+#include "parallel/way.h"
+
+namespace forebay::worker {
+
+class RestingRows {
+ public:
+  RestingRows(Storages& storages, Shares& shares, Owners& owners, const StepPlan& step) : storages_(storages), shares_(shares), owners_(owners), step_(step) {}
+
+  // Of what a call is given, what must come to lie in its rows: where it lies with one device, or is copies that the call writes to.
+  std::vector<uint64_t> missing(const Plan& plan, const wire::Words& words) const;
+  // Has it lie in them. All must be settled.
+  void place(const Plan& plan, const wire::Words& words);
+  // Copies what a way wants copied. False where that is nothing, or a device has no room for it. All must be settled.
+  bool copy_for(const Way& way, const Plan& plan, const wire::Words& words);
+
+ private:
+  Storages& storages_;
+  Shares& shares_;
+  Owners& owners_;
+  const StepPlan& step_;
+};
+
+}  // namespace forebay::worker

@@ -1,0 +1,72 @@
+#include "parallel/step_plan.h"
+
+#include "gang/call_storages.h"
+#include "parallel/placement_planner.h"
+
+namespace forebay::worker {
+
+namespace {
+
+// Of a processor's core and of an accelerator, in round numbers: the plan depends on their ratios alone.
+constexpr DeviceRates kHost{30e9, 5e9, 5e-6, 1e9, 2e-4};
+constexpr DeviceRates kAccelerator{50e12, 1e12, 5e-6, 10e9, 1e-4};
+
+}  // namespace
+
+StepPlan::StepPlan(Gang& gang, const Device& device, Storages& storages, WayOf way_of)
+    : gang_(gang), device_(device), storages_(storages), way_of_(std::move(way_of)) {}
+
+void StepPlan::forget() { record_.forget(); }
+
+DeviceRates StepPlan::rates() const { return device_.is_host() ? kHost : kAccelerator; }
+
+bool StepPlan::is_divided(const StepRecord::Kind& kind) const {
+  const auto found = kinds_.find(kind);
+  return found == kinds_.end() ? divides_ : found->second;
+}
+
+void StepPlan::note_upload(const StepRecord::Upload& upload, int64_t came) {
+  if (record_.is_on() && record_.kind() == upload.kind && !record_.calls().empty()) choose();
+  const bool is_new = came == 1 || (kinds_.count(upload.kind) != 0 && !is_used_);
+  if (!record_.is_on() && is_new && records_ < kRecordsMax) {
+    ++records_;
+    record_.begin(upload.kind);
+  }
+  record_.note_upload(upload);
+  is_used_ = false;
+}
+
+void StepPlan::note(uint64_t number, const Plan& plan, const wire::Words& words) {
+  record_.note(number, plan, words, storages_);
+  if (is_used_ || periods_.empty()) return;
+  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) { is_used_ = is_used_ || periods_.count(id) != 0; });
+}
+
+void StepPlan::choose() {
+  std::unordered_map<uint64_t, double> seconds;  // by template
+  auto& templates = gang_.templates();
+  CallRules rules{way_of_,
+                  [&](const StepRecord::Call& call) {
+                    const auto [known, is_new] = seconds.try_emplace(call.number);
+                    if (is_new) known->second = seconds_of(templates.template_of(call.number), templates.operator_of(call.number), rates());
+                    return known->second;
+                  },
+                  [&](const StepRecord::Call& call) { return templates.length_of_items(call.number) > 1; }};
+  StepSimulation simulation(record_, static_cast<int64_t>(gang_.size()), rates(), std::move(rules));
+  PlacementPlanner planner(record_, gang_, simulation, gang_.memory().part_of(storages_.limit_bytes()), periods_);
+  if (!planner.has_choice()) return record_.forget();
+  const StepPlacement placement = planner.best();
+  for (const auto& [id, found] : record_.storages()) {
+    const auto rows = placement.rows.find(id);
+    if (found.was_there) periods_.try_emplace(id, rows == placement.rows.end() ? 0 : rows->second);
+  }
+  for (const auto& upload : record_.uploads()) {
+    periods_.erase(upload.id);
+    kinds_[upload.kind] = placement.batches_in_rows;
+  }
+  divides_ = placement.batches_in_rows;
+  has_rows_ = has_rows_ || !placement.rows.empty();
+  record_.forget();
+}
+
+}  // namespace forebay::worker

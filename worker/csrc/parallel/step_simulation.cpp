@@ -1,0 +1,217 @@
+#include "parallel/step_simulation.h"
+
+#include <algorithm>
+
+#include "gang/call_storages.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr int64_t kSmallSumBytes = int64_t{1} << 20;  // sums of fewer bytes are made together (data_parallel.h)
+
+const std::optional<Placement> kEverywhere = Placement{Sharing::kCopies, 0, 0};
+
+}  // namespace
+
+StepSimulation::StepSimulation(const StepRecord& step, int64_t devices, const DeviceRates& rates, CallRules rules)
+    : step_(step), devices_(devices), rates_(rates), rules_(std::move(rules)), ends_(step.calls().size()) {
+  note_owned();
+  for (const auto& [id, found] : step.storages()) {
+    if (!found.was_there) ends_[found.last].push_back(id);
+  }
+  for (const auto& upload : step.uploads()) {
+    const auto found = step.storages().find(upload.id);
+    if (found != step.storages().end() && found->second.was_there) ends_[found->second.last].push_back(upload.id);
+  }
+}
+
+void StepSimulation::note_owned() {
+  for (const auto& [id, found] : step_.storages()) {
+    if (found.was_there) owned_.insert(id);
+  }
+  for (const auto& call : step_.calls()) {
+    if (rules_.has_owners(call)) continue;
+    for (const uint64_t id : storages_of(*call.plan, call.words)) owned_.erase(id);
+  }
+}
+
+StepCost StepSimulation::cost(const StepPlacement& begin, bool returns_rows) {
+  placement_ = &begin;
+  returns_rows_ = returns_rows;
+  cost_ = {};
+  cost_.rests.batches_in_rows = begin.batches_in_rows;
+  this->begin();
+  for (size_t call = 0; call < step_.calls().size(); ++call) {
+    carry_out(step_.calls()[call]);
+    for (const uint64_t id : ends_[call]) leave(id);
+  }
+  for (const auto& [id, held] : held_) {
+    const auto found = step_.storages().find(id);
+    const int64_t period = begin.rows.count(id) != 0 ? begin.rows.at(id) : held.period();
+    if (found->second.was_there && period != 0) cost_.rests.rows.emplace(id, period);
+  }
+  return std::move(cost_);
+}
+
+void StepSimulation::begin() {
+  held_.clear();
+  bytes_ = 0;
+  for (const auto& [id, found] : step_.storages()) {
+    if (!found.was_there) continue;
+    const auto rows = placement_->rows.find(id);
+    const bool is_planned = rows != placement_->rows.end();
+    hold(id, {is_planned ? std::optional(Placement{Sharing::kRows, rows->second, 0}) : kEverywhere, found.bytes, false, is_planned});
+  }
+  for (const auto& upload : step_.uploads()) {
+    const auto found = step_.storages().find(upload.id);
+    if (found == step_.storages().end() || upload.period == 0 || !placement_->batches_in_rows) continue;
+    hold(upload.id, {Placement{Sharing::kRows, upload.period, 0}, found->second.bytes, false, false});
+  }
+}
+
+Held StepSimulation::held(uint64_t id) const {
+  const auto known = held_.find(id);
+  if (known != held_.end()) return known->second;
+  return {std::nullopt, step_.storages().at(id).bytes, /*is_untouched=*/true, false};
+}
+
+int64_t StepSimulation::bytes_of(uint64_t id, const Held& held) const {
+  const bool is_copy = held.placement && held.placement->sharing == Sharing::kCopies;
+  const bool returns = is_copy && (owned_.count(id) != 0 || (returns_rows_ && placement_->rows.count(id) != 0));
+  return held.placement && !returns ? held.placement->bytes_of(held.bytes, devices_) : held.bytes / devices_;
+}
+
+void StepSimulation::hold(uint64_t id, Held held) {
+  leave(id);
+  bytes_ += bytes_of(id, held);
+  cost_.bytes = std::max(cost_.bytes, bytes_);
+  held_[id] = std::move(held);
+}
+
+void StepSimulation::leave(uint64_t id) {
+  const auto known = held_.find(id);
+  if (known == held_.end()) return;
+  bytes_ -= bytes_of(id, known->second);
+  held_.erase(known);
+}
+
+// So many bytes come to each device, and as many leave it.
+void StepSimulation::move(double bytes) { cost_.move_s += rates_.link_latency_s + bytes / rates_.link_bytes_per_s; }
+
+bool StepSimulation::is_in_rows(const std::vector<uint64_t>& ids) const {
+  return std::any_of(ids.begin(), ids.end(), [&](uint64_t id) { return held(id).period() != 0; });
+}
+
+void StepSimulation::merge_for(const std::vector<uint64_t>& ids) {
+  const auto is_partial = [&](uint64_t id) {
+    const auto known = held_.find(id);
+    return known != held_.end() && known->second.placement && known->second.placement->is_partial();
+  };
+  if (std::none_of(ids.begin(), ids.end(), is_partial)) return;
+  double bytes = 0;
+  for (auto& [id, held] : held_) {
+    const bool is_asked = std::find(ids.begin(), ids.end(), id) != ids.end();
+    if (!is_partial(id) || (!is_asked && held.bytes >= kSmallSumBytes)) continue;
+    bytes += 2.0 * static_cast<double>(held.bytes) * static_cast<double>(devices_ - 1) / static_cast<double>(devices_);
+    held.placement = kEverywhere;
+  }
+  move(bytes);
+}
+
+void StepSimulation::carry_out(const StepRecord::Call& call) {
+  const auto ids = storages_of(*call.plan, call.words);
+  for (const uint64_t id : written_of(*call.plan, call.words)) {
+    const auto rows = placement_->rows.find(id);
+    Held now = held(id);
+    if (rows == placement_->rows.end() || now.period() != 0 || !now.placement) continue;
+    now.placement = Placement{Sharing::kRows, rows->second, 0};
+    hold(id, now);
+  }
+  merge_for(ids);
+  const double seconds = rules_.seconds_of(call), parts = static_cast<double>(devices_);
+  const HeldLookup lookup = [this](uint64_t id) { return held(id); };
+  const Way* way = nullptr;
+  while (is_in_rows(ids)) {
+    way = &rules_.way_of(call, lookup);
+    if (way->copied.empty()) break;
+    copy_for(call, *way);
+    way = nullptr;
+  }
+  if (way == nullptr) {
+    cost_.compute_s += rules_.has_owners(call) ? seconds / parts : seconds;
+    return place_results(call, Way());
+  }
+  cost_.compute_s += way->whole ? seconds : seconds / parts;
+  place_results(call, *way);
+  for (const uint64_t id : ids) {  // copies that are not kept
+    const auto rows = placement_->rows.find(id);
+    Held now = held(id);
+    if (!returns_rows_ || rows == placement_->rows.end() || !now.placement || now.placement->sharing != Sharing::kCopies) continue;
+    now.placement = Placement{Sharing::kRows, rows->second, 0};
+    hold(id, now);
+  }
+}
+
+void StepSimulation::copy_for(const StepRecord::Call& call, const Way& way) {
+  std::vector<uint64_t> given;
+  for_each_storage(*call.plan, call.words, wire::Word::kStorage, [&](uint64_t id) { given.push_back(id); });
+  int64_t together = 0;
+  double bytes = 0;
+  for (const size_t tensor : way.copied) {
+    Held now = held(given[tensor]);
+    if (now.period() == 0) continue;
+    bytes += static_cast<double>(now.bytes) * static_cast<double>(devices_ - 1) / static_cast<double>(devices_);
+    together += now.bytes;
+    now.placement = kEverywhere;
+    hold(given[tensor], now);
+  }
+  if (returns_rows_) cost_.bytes = std::max(cost_.bytes, bytes_ + together);
+  move(bytes);
+}
+
+// Of a whole call, what is in rows comes to one device, and what it makes of the same size goes back to rows.
+void StepSimulation::place_whole(const StepRecord::Call& call) {
+  double bytes = static_cast<double>(call.plan->new_bytes);
+  Held rows;
+  for (const uint64_t id : storages_of(*call.plan, call.words)) {
+    if (held(id).period() == 0) continue;
+    rows = held(id);
+    bytes += static_cast<double>(rows.bytes);
+  }
+  move(bytes * static_cast<double>(devices_ - 1) / static_cast<double>(devices_));
+  for_each_storage(*call.plan, call.words, wire::Word::kNew, [&](uint64_t id) {
+    const int64_t made = step_.storages().at(id).bytes;
+    hold(id, {made == rows.bytes ? rows.placement : kEverywhere, made, false, false});
+  });
+}
+
+void StepSimulation::place_results(const StepRecord::Call& call, const Way& way) {
+  if (way.whole) return place_whole(call);
+  auto period = way.fresh.begin();
+  for_each_storage(*call.plan, call.words, wire::Word::kStorage, [&](uint64_t id) {
+    const int64_t fresh = way.fresh.empty() ? 0 : *period++;
+    Held now = held(id);
+    const bool is_copy = now.placement && now.placement->sharing == Sharing::kCopies;
+    if (fresh == 0 ? !now.is_untouched : !now.is_untouched && !is_copy) return;
+    now.placement = fresh == 0 ? kEverywhere : std::optional(Placement{Sharing::kRows, fresh, 0});
+    now.is_untouched = false;
+    hold(id, now);
+  });
+  std::vector<std::optional<Placement>> made;
+  if (way.composition) {
+    made.resize(call.plan->new_storages, kEverywhere);
+    for (const auto& one : way.composition->made) {
+      if (one.result) made[*one.result] = one.placement;
+    }
+  }
+  for (const auto& one : way.made) made.push_back(one.placement);
+  size_t result = 0;
+  for_each_storage(*call.plan, call.words, wire::Word::kNew, [&](uint64_t id) {
+    const auto placement = result < made.size() ? made[result] : kEverywhere;
+    ++result;
+    hold(id, {placement, step_.storages().at(id).bytes, false, false});
+  });
+}
+
+}  // namespace forebay::worker
