@@ -161,7 +161,7 @@ class Shell:
             return message
         libraries = None if self.library_folders is None else self.library_folders.of(session.tenant)
         fleet = self.machine.fleet
-        images = self.image_folders.of(session.secret, fleet.policy.images_of(fleet.flavors[session.flavor]))
+        images = self.image_folders.of(session.secret, fleet.policy.images_of(fleet.flavors[session.flavor].images))
         return message.model_copy(update={"libraries": libraries, "images": images, "images_fill_max": self.images_fill_max})
 
     def _launch(self, instruction: Launch) -> None:

@@ -26,8 +26,8 @@ def test_the_images_of_each_session_are_where_the_policy_says(tmp_path: Path) ->
 
 def test_a_flavor_says_where_images_of_its_sessions_are_or_the_pool_does() -> None:
     policy = Policy(images="disk")
-    assert policy.images_of(Flavor("dev.1gb", 2**30, ())) == "disk"
-    assert policy.images_of(Flavor("dev.1gb", 2**30, (), images="none")) == "none"
+    assert policy.images_of(Flavor("dev.1gb", 2**30, ()).images) == "disk"
+    assert policy.images_of(Flavor("dev.1gb", 2**30, (), images="none").images) == "none"
 
 
 def test_flavors_of_a_file_say_where_images_are_and_a_word_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from forebay_pool.model.types import Flavor
+from typing import Literal
 
 Preference = Literal["cheapest", "fastest", "packed"]
 """Of equal places: the least surcharge and the least computing power that do, the most, or where least is left in the node."""
@@ -48,9 +45,9 @@ class Policy:
         policy = self.models.get(model)
         return policy is None or policy.tenants is None or tenant in policy.tenants
 
-    def images_of(self, flavor: Flavor) -> ImagePolicy:
-        """Where images of the flavor's sessions are kept."""
-        return flavor.images or self.images
+    def images_of(self, own: ImagePolicy | None) -> ImagePolicy:
+        """Where images are kept of sessions whose flavor names such a policy of its own, or none."""
+        return own or self.images
 
     def with_model(self, policy: ModelPolicy) -> Policy:
         return replace(self, models={**self.models, policy.model: policy})

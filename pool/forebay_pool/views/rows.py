@@ -468,7 +468,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, tenant: str, outlook: Outlook) -> F
         "equivalents": [_equivalent_row(equivalent, fleet) for equivalent in flavor.equivalents],
         "residents_max": flavor.residents_max,
         "images": flavor.images,
-        "images_kept": fleet.policy.images_of(flavor),
+        "images_kept": fleet.policy.images_of(flavor.images),
         "servable": why_not is None,
         "reason": why_not,
         "cause": None if why_not is None else cause_row(why_not),

@@ -105,7 +105,7 @@ class Workers:
         session = worker.session
         if session is None or worker.state != "bound":
             return
-        shared = self._fleet.policy.images_of(self._fleet.flavors[session.flavor]) == "node"
+        shared = self._fleet.policy.images_of(self._fleet.flavors[session.flavor].images) == "node"
         session.replay.worked_ns = 0
         node = None if shared else worker.device.node
         session.replay.image = Image(message.bytes, self._step.now_ns, self._step.unix_ns, node, worker.device.model)
