@@ -124,6 +124,7 @@ def check(found: Sequence[bytes], wanted: torch.Tensor, reduction: Reduction = R
         assert bytes_of(ours[there]) == bytes_of(wanted[there])
 
 
+@pytest.mark.everywhere
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_all_ranks_have_the_sum_in_the_order_of_ranks_bit_for_bit(clients: list[Any], ranks: int) -> None:
     members = Members(clients[:ranks], 1).meet()
@@ -137,6 +138,7 @@ def test_all_ranks_have_the_sum_in_the_order_of_ranks_bit_for_bit(clients: list[
             check(members.read(one, part[0]), made_of(part, reduction), reduction)
 
 
+@pytest.mark.everywhere
 def test_kinds_may_be_mixed_and_come_again_with_the_same_bits(clients: list[Any]) -> None:
     members = Members(clients[:3], 1).meet()
     kinds = [(torch.float32, Reduction.SUM), (torch.float16, Reduction.AVERAGE)] * 2
@@ -152,6 +154,7 @@ def test_kinds_may_be_mixed_and_come_again_with_the_same_bits(clients: list[Any]
     assert found[0] == found[1]
 
 
+@pytest.mark.everywhere
 def test_messages_larger_than_the_memory_that_is_shared_arrive_whole_and_in_order(clients: list[Any]) -> None:
     """From each to each other at once, of sizes that are no multiple of anything, some of them nothing."""
     members = Members(clients, 1).meet()

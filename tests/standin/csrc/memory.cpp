@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -34,17 +35,37 @@ struct Arenas {
     device = map(PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     device_shadow = map(PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     ::madvise(reinterpret_cast<void*>(device_shadow), kArenaBytes, MADV_NOHUGEPAGE);
-    pinned_file = ::memfd_create("standin-pinned", MFD_CLOEXEC);
-    if (pinned_file < 0 || ::ftruncate(pinned_file, static_cast<off_t>(kArenaBytes)) != 0) {
-      throw std::system_error(errno, std::generic_category(), "memfd of the stand-in's pinned memory");
-    }
+    pinned_file = pinned_memory();
     pinned = map(PROT_READ | PROT_WRITE, MAP_SHARED, pinned_file);
     pinned_shadow = map(PROT_READ | PROT_WRITE, MAP_SHARED, pinned_file);
   }
+
+  // A process that was forked has pinned memory of its own, or it would write into that of the others. The one before has none in use.
+  void renew() {
+    ::close(pinned_file);
+    pinned_file = pinned_memory();
+    for (const uintptr_t place : {pinned, pinned_shadow}) {
+      void* address = ::mmap(reinterpret_cast<void*>(place), kArenaBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, pinned_file, 0);
+      if (address == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap of the stand-in's pinned memory");
+    }
+  }
+
+ private:
+  static int pinned_memory() {
+    const int file = ::memfd_create("standin-pinned", MFD_CLOEXEC);
+    if (file < 0 || ::ftruncate(file, static_cast<off_t>(kArenaBytes)) != 0) {
+      throw std::system_error(errno, std::generic_category(), "memfd of the stand-in's pinned memory");
+    }
+    return file;
+  }
 };
 
-const Arenas& arenas() {
-  static const Arenas* made = new Arenas;
+Arenas& arenas() {
+  static Arenas* made = [] {
+    auto* arenas_made = new Arenas;
+    ::pthread_atfork(nullptr, nullptr, [] { arenas().renew(); });
+    return arenas_made;
+  }();
   return *made;
 }
 
