@@ -29,8 +29,6 @@ CLASSES = 10
 ROWS = 8
 STEPS = 8
 
-torch.set_default_dtype(torch.float64)
-
 
 def perceptron() -> nn.Module:
     wide = (part for _ in range(2) for part in (nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, WIDTH), nn.LayerNorm(WIDTH)))
@@ -173,5 +171,6 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_default_dtype(torch.float64)
     torch.ones(1).to("cuda").sum().item()
     main(sys.argv[3:])

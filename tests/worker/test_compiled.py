@@ -625,7 +625,7 @@ class Ringing:
     """An executor that has an offer ready just after its offers were taken, as its own thread may."""
 
     def __init__(self) -> None:
-        self.event_descriptor, self.address = os.eventfd(1, os.EFD_NONBLOCK), ""
+        self.event_descriptor, self.address, self.certificate = os.eventfd(1, os.EFD_NONBLOCK), "", ""
         self.heard = 0
 
     def hear(self) -> None:
