@@ -469,7 +469,8 @@ class Auditor:
                 self.losses.goes_on(told.session, back_at(event))
             case wire.SessionLost():
                 guest = self.guests.pop(told.session, None)
-                excused = guest is None or guest.forgotten or self._is_unserved(guest) or self.losses.may_be_lost(told.session)
+                unserved = guest is not None and self._is_unserved(guest) and is_said("replay_unserved", told.message.cause)
+                excused = guest is None or guest.forgotten or unserved or self.losses.may_be_lost(told.session)
                 self._demand(excused, "a session is lost without a cause", told.session)
                 self.losses.forget(told.session)
 
@@ -667,6 +668,11 @@ class Auditor:
 def names(processes: Iterable[Process]) -> list[str]:
     """Of workers, and of the sessions they serve."""
     return [name for process in processes for name in (process.name, process.session) if name is not None]
+
+
+def is_said(code: str, cause: wire.Cause | None) -> bool:
+    """Whether it is the cause, or a part of it."""
+    return cause is not None and (cause.code == code or any(is_said(code, part) for part in cause.parts))
 
 
 def back_at(event: Event) -> str | None:
