@@ -15,12 +15,19 @@ from processes import own_address
 BEYOND = pytest.mark.skipif(not own_address(), reason="this host has the loopback interface alone")
 
 
-@pytest.mark.parametrize("host", [LOOPBACK, pytest.param(own_address(), marks=BEYOND)], ids=["clear", "tls"])
-@pytest.mark.parametrize(("name", "cuts", "pause"), [("steps", len(KINDS), (0.01, 0.1)), ("bulk", len(KINDS), (0.02, 0.4))])
+@pytest.mark.parametrize(
+    ("host", "name", "pause"),
+    [
+        pytest.param(LOOPBACK, "steps", (0.01, 0.1), id="clear-steps"),
+        pytest.param(LOOPBACK, "bulk", (0.02, 0.4), id="clear-bulk", marks=pytest.mark.full_sweep),
+        pytest.param(own_address(), "steps", (0.01, 0.1), id="tls-steps", marks=[BEYOND, pytest.mark.full_sweep]),
+        pytest.param(own_address(), "bulk", (0.02, 0.4), id="tls-bulk", marks=BEYOND),
+    ],
+)
 def test_a_program_whose_connection_is_cut_computes_what_one_computes_that_is_left_alone(
-    tmp_path: Path, name: str, cuts: int, pause: tuple[float, float], host: str, full_sweep: bool
+    tmp_path: Path, host: str, name: str, pause: tuple[float, float], full_sweep: bool
 ) -> None:
-    cuts = cuts * 20 if full_sweep else cuts
+    cuts = len(KINDS) * 20 if full_sweep else len(KINDS)
     with served(tmp_path, host=host) as cut:
         program = cut.program(name)
         wait_for(lambda: cut.proxy.passages > 0 or program.poll() is not None)
