@@ -56,11 +56,9 @@ double flops_of_attention(const LocalCall& call, bool is_backward) {
   return is_backward ? 2.5 * forward : forward;
 }
 
-}  // namespace
-
-double flops_of(const wire::Template& source, const c10::OperatorHandle& op) {
+// Of products, convolutions and attention; 0 of what reads and writes alone takes time.
+double flops_of(const LocalCall& call, const wire::Template& source, const c10::OperatorHandle& op) {
   const auto name = wire::local_name(op.schema().name());
-  const LocalCall call(source);
   const bool is_backward = name.find("backward") != std::string_view::npos;
   if (begins_with(name, {"mm", "addmm", "bmm", "baddbmm", "_addmm", "addmv", "addbmm"})) {
     const auto strategy = strategy_of(source, op);
@@ -71,6 +69,8 @@ double flops_of(const wire::Template& source, const c10::OperatorHandle& op) {
   return 0;
 }
 
+}  // namespace
+
 double seconds_of(const wire::Template& source, const c10::OperatorHandle& op, const DeviceRates& rates) {
   const LocalCall call(source);
   double bytes = 0;
@@ -78,7 +78,7 @@ double seconds_of(const wire::Template& source, const c10::OperatorHandle& op, c
   for (const auto* output : call.outputs()) {
     if (output->tag == wire::OutputTag::kNew) bytes += static_cast<double>(output->storage_bytes);
   }
-  return rates.call_s + std::max(flops_of(source, op) / rates.flops_per_s, bytes / rates.bytes_per_s);
+  return rates.call_s + std::max(flops_of(call, source, op) / rates.flops_per_s, bytes / rates.bytes_per_s);
 }
 
 }  // namespace forebay::worker

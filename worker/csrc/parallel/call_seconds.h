@@ -17,9 +17,6 @@ struct DeviceRates {
   double link_latency_s;
 };
 
-// Of products, convolutions and attention; 0 of what reads and writes alone takes time.
-double flops_of(const wire::Template& call, const c10::OperatorHandle& op);
-
 double seconds_of(const wire::Template& call, const c10::OperatorHandle& op, const DeviceRates& rates);
 
 }  // namespace forebay::worker

@@ -13,13 +13,6 @@ namespace {
 
 constexpr int64_t kSmallSumBytes = int64_t{1} << 20;  // larger ones may be one owner's (owners.h)
 
-void collect(const std::vector<OutputPlan>& outputs, std::vector<const OutputPlan*>& made) {
-  for (const auto& output : outputs) {
-    if (output.tag == wire::OutputTag::kNew) made.push_back(&output);
-    collect(output.items, made);
-  }
-}
-
 bool fails_by_value(const Plan& plan) { return !plan.bounds.empty() || plan.partial_writes != PartialWrites::kNone; }
 
 bool may_fail(const Plan& plan) { return plan.new_bytes > 0 || fails_by_value(plan); }
@@ -276,7 +269,7 @@ void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, cons
     throw;
   }
   std::vector<const OutputPlan*> outputs;
-  collect(plan.outputs, outputs);
+  flatten(plan.outputs, outputs);
   for_each_made(plan, words, [&](size_t index, uint64_t id) {
     const Way::Made made = way.starts.empty() ? Way::Made{{Sharing::kCopies, 0, 0}, outputs[index]->storage_bytes} : way.made[index];
     shares_.made(id, made.placement, made.bytes);
@@ -362,7 +355,7 @@ void DataParallel::run_whole(Plan& plan, const wire::Words& words) {
   for (const auto& [id, period] : written) shares_.cut(id, period);
   if (!rows) return;
   std::vector<const OutputPlan*> outputs;
-  collect(plan.outputs, outputs);
+  flatten(plan.outputs, outputs);
   for_each_made(plan, words, [&](size_t index, uint64_t id) {
     const Layout& made = *outputs[index]->layout;
     if (made.sizes != sizes || made.span_bytes() != outputs[index]->storage_bytes || made.span != made.numel) return;

@@ -1,6 +1,7 @@
 #include "parallel/item_sharding.h"
 
 #include "gang/call_storages.h"
+#include "parallel/call_tensors.h"
 #include "parallel/item_norms.h"
 
 namespace forebay::worker {
@@ -20,9 +21,7 @@ ItemSharding::ItemSharding(Gang& gang, HeldLookup held, uint64_t number, const P
       words_(words),
       writes_(writes_of(plan)),
       call_(gang.templates().template_of(number)) {
-  for (size_t index = 0; index < plan.words.size(); ++index) {
-    if (plan.words[index] == wire::Word::kStorage) starts_.push_back(index);
-  }
+  for_each_tensor(plan, words, [this](size_t place, uint64_t) { starts_.push_back(place); });
 }
 
 std::optional<Way> ItemSharding::way() {

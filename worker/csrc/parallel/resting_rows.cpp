@@ -34,7 +34,6 @@ void RestingRows::place(const Plan& plan, const wire::Words& words) {
   }
 }
 
-// False where nothing need be copied, or a device has no room for it.
 bool RestingRows::copy_for(const Way& way, const Plan& plan, const wire::Words& words) {
   std::vector<uint64_t> copied;
   size_t tensor = 0;

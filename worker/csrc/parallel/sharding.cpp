@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "gang/call_storages.h"
+#include "parallel/call_tensors.h"
 
 namespace forebay::worker {
 
@@ -46,9 +47,7 @@ Sharding::Sharding(Gang& gang, const Device& device, HeldLookup held, uint64_t n
       words_(words),
       is_composed_(is_composed(source_, op_)),
       writes_(writes_of(plan)) {
-  for (size_t index = 0; index < plan.words.size(); ++index) {
-    if (plan.words[index] == wire::Word::kStorage) places_.push_back(index);
-  }
+  for_each_tensor(plan, words, [this](size_t place, uint64_t) { places_.push_back(place); });
 }
 
 bool Sharding::refuse(wire::Alone reason) {

@@ -36,22 +36,34 @@ void Shares::begin(uint64_t id, const Placement& placement) {
   entry.exchange(own);
 }
 
-// Each device keeps its part of what it has.
+// Each device keeps its part of what it has. Where one has no room for that, all keep their copies.
 void Shares::cut_copies(uint64_t id, int64_t period) {
   Entry& entry = storages_.at(id);
   const int64_t bytes = entry.bytes(), part_bytes = bytes / devices(), row = period / devices();
   const uint64_t draft = this->draft();
-  for (int place = 1; place < devices(); ++place) {
-    gang_.rank(place).allocate(draft, part_bytes);
-    for (int64_t begin = 0, at = 0; begin < bytes; begin += period, at += row) gang_.rank(place).copy(draft, at, id, begin + place * row, row);
-  }
   auto own = part(entry.memory(), bytes, 0, period);
+  for (int place = 1; place < devices(); ++place) {
+    Rank& rank = gang_.rank(place);
+    try {
+      rank.allocate(draft, part_bytes);
+      for (int64_t begin = 0, at = 0; begin < bytes; begin += period, at += row) rank.copy(draft, at, id, begin + place * row, row);
+      GangHomes::demand(rank);
+    } catch (const CommandError&) {
+      for (int tried = 1; tried <= place; ++tried) gang_.rank(tried).free(draft);
+      throw;
+    }
+  }
   entry.share_as(nullptr);  // and the copies are freed
   hold(id, {Sharing::kRows, period, 0}, /*made=*/false);
-  for (int place = 1; place < devices(); ++place) {
-    gang_.rank(place).copy(id, 0, draft, 0, part_bytes);
-    gang_.rank(place).free(draft);
-    GangHomes::demand(gang_.rank(place));
+  try {
+    for (int place = 1; place < devices(); ++place) {
+      gang_.rank(place).copy(id, 0, draft, 0, part_bytes);
+      gang_.rank(place).free(draft);
+      GangHomes::demand(gang_.rank(place));
+    }
+  } catch (...) {  // this device still has all of it
+    entry.share_as(nullptr);
+    throw;
   }
   entry.exchange(own);
 }
