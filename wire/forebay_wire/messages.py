@@ -351,6 +351,12 @@ class Left(Source):
     type: Literal["left"] = "left"
     bytes: Count
     spilled_bytes: Count = 0
+    image: Count = 0
+    """The number of an image that says the same, where :class:`Assign` said, should this worker die; 0: there is none."""
+
+    @property
+    def unsaid(self) -> set[str]:
+        return super().unsaid if self.image else super().unsaid | {"image"}
 
     @property
     def source(self) -> Source:
@@ -483,6 +489,7 @@ class Kept(Message):
     """An image of the session lies where :class:`Assign` said: another worker can go on from what was done until then."""
 
     type: Literal["kept"] = "kept"
+    number: Count
     bytes: Count
 
 
@@ -553,12 +560,16 @@ class Assign(Message):
     """The folder in which images of the session outlive the worker; None: there are none."""
     images_fill_max: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The part of that folder's file system that may be in use once an image is there."""
+    image: Count = 0
+    """The session goes on from the image of this number in that folder, which is read before :class:`Assigned`; 0: it does not."""
 
     def encode(self) -> str:
         """Without fields that workers of a former release do not know, where they say nothing."""
         unsaid: dict[str, Any] = {} if self.libraries is not None else {"libraries": True}
         if self.images is None:
             unsaid |= {"images": True, "images_fill_max": True}
+        if not self.image:
+            unsaid["image"] = True
         if self.source is not None:
             unsaid["source"] = self.source.unsaid
         return self.model_dump_json(exclude=unsaid)
@@ -574,10 +585,18 @@ class Carry(Message):
     bytes_max: Count
     bytes_per_second_max: Annotated[int, Field(gt=0, lt=2**63)]
     heartbeat_seconds: Annotated[float, Field(gt=0)]
+    images: Annotated[str, Field(min_length=1, max_length=PATH_CHARACTERS_MAX)] | None = None
+    images_fill_max: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """As in :class:`Assign`."""
+    image: Count = 0
+    """The number of the image that it keeps there of what it has fetched; 0: none."""
 
     def encode(self) -> str:
-        """Without a field that workers of a former release do not know, where it says nothing."""
-        return self.model_dump_json(exclude={"source": self.source.unsaid})
+        """Without fields that workers of a former release do not know, where they say nothing."""
+        unsaid: dict[str, Any] = {"source": self.source.unsaid}
+        if not self.image:
+            unsaid |= {"images": True, "images_fill_max": True, "image": True}
+        return self.model_dump_json(exclude=unsaid)
 
 
 class Open(Message):

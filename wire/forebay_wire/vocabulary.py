@@ -304,6 +304,8 @@ class Leave:
     """The session moves to another worker; ends the stream. Answered by :class:`Done`."""
 
     request: int
+    image: int = 0
+    """The number of the image that the worker keeps before it says that the session has left; 0: none."""
 
 
 @dataclass(frozen=True)

@@ -213,20 +213,25 @@ PYBIND11_MODULE(_executor, module) {
       .def_property_readonly("event_descriptor", [](Server& self) { return self.mailbox().event_descriptor(); })
       .def("assign",
            [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds,
-              const std::optional<std::tuple<std::string, std::string, std::string>>& source, std::string images, double images_fill_max, double word_seconds) {
-             std::optional<ImageSource> from;
-             if (source) from = source_of(*source);
+              const std::optional<std::tuple<std::string, std::string, std::string>>& source, std::string images, double images_fill_max, uint64_t image,
+              double word_seconds) {
+             Origin origin;
+             if (source) origin = source_of(*source);
+             if (image != 0) origin = KeptImage{image};
              ImageFolder folder;
              folder.set(std::move(images), images_fill_max);
-             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(from), std::move(folder), word_seconds);
+             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(origin), std::move(folder), word_seconds);
            },
            py::arg("ticket"), py::arg("limit_bytes"), py::arg("idle_release_seconds"), py::arg("source") = py::none(), py::arg("images") = "",
-           py::arg("images_fill_max") = 1.0, py::arg("word_seconds") = 0.0)
+           py::arg("images_fill_max") = 1.0, py::arg("image") = 0, py::arg("word_seconds") = 0.0)
       .def("carry",
-           [](Server& self, const std::tuple<std::string, std::string, std::string>& source, int64_t limit_bytes, int64_t bytes_per_second) {
-             self.carry(source_of(source), limit_bytes, bytes_per_second);
+           [](Server& self, const std::tuple<std::string, std::string, std::string>& source, int64_t limit_bytes, int64_t bytes_per_second, std::string images,
+              double images_fill_max, uint64_t image) {
+             ImageFolder folder;
+             folder.set(std::move(images), images_fill_max);
+             self.carry(source_of(source), limit_bytes, bytes_per_second, std::move(folder), image);
            },
-           py::arg("source"), py::arg("limit_bytes"), py::arg("bytes_per_second"))
+           py::arg("source"), py::arg("limit_bytes"), py::arg("bytes_per_second"), py::arg("images") = "", py::arg("images_fill_max") = 1.0, py::arg("image") = 0)
       .def("open", [](Server& self, uint64_t epoch, int64_t limit_bytes) { self.mailbox().order(orders::OpenLease{epoch, limit_bytes}); }, release())
       .def("close", [](Server& self, uint64_t epoch) { self.mailbox().order(orders::CloseLease{epoch}); }, release())
       .def("park", [](Server& self, int64_t host_bytes, int64_t spill_bytes) { self.mailbox().order(orders::Park{{host_bytes, spill_bytes}}); },

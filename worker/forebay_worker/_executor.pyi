@@ -43,13 +43,24 @@ class Server:
         source: tuple[str, bytes, str] | None = None,
         images: str = "",
         images_fill_max: float = 1.0,
+        image: int = 0,
         word_seconds: float = 0.0,
     ) -> None:
         """``images``: the folder in which images of the session outlive this process; empty: nowhere. ``images_fill_max``: the part of its
-        file system that may be in use once one is there. ``word_seconds``: how long a pool is given to end this worker once that of
-        another member of a process group is gone."""
+        file system that may be in use once one is there. ``image``: the number of the one that the session goes on from; 0: none.
+        ``word_seconds``: how long a pool is given to end this worker once that of another member of a process group is gone."""
 
-    def carry(self, source: tuple[str, bytes, str], limit_bytes: int, bytes_per_second: int) -> None: ...
+    def carry(
+        self,
+        source: tuple[str, bytes, str],
+        limit_bytes: int,
+        bytes_per_second: int,
+        images: str = "",
+        images_fill_max: float = 1.0,
+        image: int = 0,
+    ) -> None:
+        """``images`` and ``images_fill_max``: as for ``assign``. ``image``: the number of the image to be kept there; 0: none."""
+
     def open(self, epoch: int, limit_bytes: int) -> None: ...
     def close(self, epoch: int) -> None: ...
     def park(self, host_bytes: int, spill_bytes: int) -> None: ...

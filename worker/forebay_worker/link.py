@@ -79,7 +79,7 @@ def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWo
         case "left":
             return left_of(event)
         case "kept":
-            return messages.Kept(bytes=number)
+            return messages.Kept(number=epoch, bytes=number)
         case "waiting":
             return messages.Waiting(epoch=epoch, idle_ns=number)
         case "working":
@@ -95,9 +95,9 @@ def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWo
 
 def left_of(event: Event) -> messages.Left:
     """Where the image of a session is that left."""
-    _, _, number, spilled, text = event
+    _, image, number, spilled, text = event
     address, ticket, certificate = text.rsplit(" ", 2)
-    return messages.Left(bytes=number, spilled_bytes=spilled, address=address, ticket=ticket, certificate=certificate or None)
+    return messages.Left(bytes=number, spilled_bytes=spilled, image=image, address=address, ticket=ticket, certificate=certificate or None)
 
 
 def source_of(source: messages.Source) -> tuple[str, bytes, str]:
@@ -365,16 +365,24 @@ class WorkerLink:
                 if message.libraries is not None and self._keep_in is not None:
                     self._keep_in(Path(message.libraries))
                 source = None if message.source is None else source_of(message.source)
-                limits = (message.memory_limit_bytes, message.idle_release_seconds)
-                images = (message.images or "", message.images_fill_max)
-                executor.assign(bytes.fromhex(message.ticket), *limits, source, *images, WORD_SECONDS)
+                executor.assign(
+                    bytes.fromhex(message.ticket),
+                    message.memory_limit_bytes,
+                    message.idle_release_seconds,
+                    source,
+                    message.images or "",
+                    message.images_fill_max,
+                    message.image,
+                    WORD_SECONDS,
+                )
                 self._heartbeat_seconds = message.heartbeat_seconds
                 self._standing.session, self._standing.ticket = message.session, message.ticket
                 self._standing.memory_limit_bytes = message.memory_limit_bytes
                 self._assigned.set()
             case messages.Carry():
                 self._refuse_second()
-                executor.carry(source_of(message.source), message.bytes_max, message.bytes_per_second_max)
+                images = (message.images or "", message.images_fill_max, message.image)
+                executor.carry(source_of(message.source), message.bytes_max, message.bytes_per_second_max, *images)
                 self._heartbeat_seconds, self._standing.session = message.heartbeat_seconds, message.session
                 self._assigned.set()
             case _ if not self._assigned.is_set():

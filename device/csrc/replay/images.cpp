@@ -21,7 +21,12 @@ void Images::begin(bool keeps) {
 
 void Images::lose(Journal& journal) {
   settle(journal);
-  journal.image_failed();
+  journal.image_lost();
+}
+
+uint64_t Images::ask_last(const Journal& journal, Duration worked) {
+  if (!keeps_ || interval_ns_ <= 0 || journal.is_given_up()) return 0;
+  return ask(journal, worked);
 }
 
 uint64_t Images::answered(wire::Reader body) {

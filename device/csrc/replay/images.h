@@ -37,6 +37,9 @@ class Images {
   // The number of the image to be asked for, behind all that the journal holds.
   uint64_t ask(const Journal& journal, Duration worked);
 
+  // The number of the image that the worker is to keep as the session leaves it; 0: none.
+  uint64_t ask_last(const Journal& journal, Duration worked);
+
   // At any time: none is asked for until this is undone.
   void hold(bool holds) { holds_ = holds; }
   // From the receiver: a KEPT, behind its request. Returns the last request of which no answer is needed any more.

@@ -32,6 +32,7 @@ void Journal::set(std::optional<Stretch> now, std::optional<Stretch> next) {
   now_ = std::move(now);
   next_ = std::move(next);
   whole_ = now_.has_value();
+  awaits_ = next_.has_value();
 }
 
 void Journal::begin(uint64_t bytes_max) {
@@ -41,6 +42,8 @@ void Journal::begin(uint64_t bytes_max) {
 }
 
 void Journal::drop() { set(std::nullopt, std::nullopt); }
+
+void Journal::begin_at(uint64_t image) { set(image == 0 ? std::nullopt : std::optional(Stretch{image, {}, {}, {}, 0}), std::nullopt); }
 
 // Where there is too much, what was sent since an image that is on its way may still do.
 Journal::Stretch* Journal::room_for(size_t bytes) {
@@ -80,11 +83,16 @@ void Journal::shorten_last_write(int64_t bytes) {
 }
 
 void Journal::ask_image(uint64_t number, std::vector<DefinedKernel> kernels, std::vector<uint8_t> frames) {
-  next_ = Stretch{number, std::move(kernels), std::move(frames), {}, 0};
+  set(std::move(now_), Stretch{number, std::move(kernels), std::move(frames), {}, 0});
 }
 
 void Journal::image_kept() {
   if (next_) set(std::move(next_), std::nullopt);
+}
+
+// Where nothing else is left, the image may be there although nobody said so: who is to go on from it finds out.
+void Journal::image_lost() {
+  now_ || is_given_up() ? image_failed() : image_kept();
 }
 
 void Journal::image_failed() {
@@ -92,7 +100,7 @@ void Journal::image_failed() {
     std::move(next_->blocks.begin(), next_->blocks.end(), std::back_inserter(now_->blocks));
     now_->bytes += next_->bytes;
   }
-  next_.reset();
+  set(std::move(now_), std::nullopt);
 }
 
 bool Journal::replay(const Replay& replay) const {

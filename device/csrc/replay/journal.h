@@ -37,8 +37,12 @@ class Journal {
   void begin(uint64_t bytes_max);
   // Whether another worker can be brought to where this one is.
   bool is_whole() const { return whole_.load(std::memory_order_relaxed) && !is_given_up(); }
+  // Whether it can be if the image is there that this one was asked for. At any time.
+  bool may_be_whole() const { return (whole_.load(std::memory_order_relaxed) || awaits_.load(std::memory_order_relaxed)) && !is_given_up(); }
   // No other worker can be until an image has been kept.
   void drop();
+  // The session moves: its worker keeps an image of this number last, which another goes on from; 0: none.
+  void begin_at(uint64_t image);
   // No other worker ever can be. At any time; what is held goes with what is appended next.
   void give_up() { bytes_max_ = 0; }
   bool is_given_up() const { return bytes_max_ == 0; }
@@ -52,9 +56,10 @@ class Journal {
 
   // An image was asked for, behind all that was appended. A worker with that image is to be sent the kernels and the frames first.
   void ask_image(uint64_t number, std::vector<DefinedKernel> kernels, std::vector<uint8_t> frames);
-  // It is there, so what came before it is not needed any more; or it will never be.
+  // It is there, so what came before it is not needed any more; or it will never be; or the worker is gone, and has not said.
   void image_kept();
   void image_failed();
+  void image_lost();
   bool awaits_image() const { return next_.has_value(); }
   // The image that another worker would go on from; 0: none, from the beginning.
   uint64_t image() const { return now_ ? now_->image : 0; }
@@ -108,6 +113,7 @@ class Journal {
   std::atomic<uint64_t> bytes_max_{0};  // of both
   uint64_t last_request_ = 0;
   std::atomic<bool> whole_{false};
+  std::atomic<bool> awaits_{false};  // an image
 };
 
 }  // namespace forebay

@@ -124,10 +124,12 @@ void Handover::end_stream(uint64_t request) {
   const std::lock_guard lock(stream_.commands_.mutex());
   stream_.commands_.tracer().say_frees();
   auto& out = stream_.commands_.cut();
+  const uint64_t image = stream_.commands_.meetings().are_known() ? 0 : stream_.images_.ask_last(stream_.journal_, stream_.lease_.worked());
   out.command(Command::kLeave);
   out.varint(request);
+  out.varint(image);
   stream_.sender_.take_last();
-  stream_.journal_.drop();  // the next worker fetches what this one has, and templates get numbers that begin again
+  stream_.journal_.begin_at(image);  // templates get numbers that begin again
   stream_.commands_.forget();
   if (auto* knowledge = stream_.failures_.knowledge()) knowledge->forget();
   stream_.lease_.stop();

@@ -145,7 +145,7 @@ class CommandStream {
   std::unique_lock<std::mutex> lock_to_send();
   std::unique_lock<std::timed_mutex> lock_to_receive();
   void receive(std::unique_lock<std::timed_mutex>& lock, const std::function<void()>& wait);
-  bool goes_on() const { return session_.connected && journal_.is_whole(); }
+  bool goes_on() const { return session_.connected && journal_.may_be_whole(); }
   // Throws if the answer is a failure.
   void check_answer(wire::Reply reply, wire::Reader& body, std::optional<uint64_t> own = std::nullopt);
   [[noreturn]] void refuse_generation();

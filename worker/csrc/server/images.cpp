@@ -2,9 +2,16 @@
 
 #include <chrono>
 #include <exception>
+#include <stdexcept>
 #include <string>
 
 namespace forebay::worker {
+
+namespace {
+
+constexpr auto kLastPatience = std::chrono::seconds(60);  // of who waits for the session that left, and of the pool
+
+}  // namespace
 
 // The segment ends. The client hears what came of it; nothing else depends on it.
 void Images::keep(wire::Reader& frame) {
@@ -14,10 +21,9 @@ void Images::keep(wire::Reader& frame) {
   session_.settle();
   const auto since = Clock::now();
   int64_t bytes = 0;
-  std::string why = folder_.is_set() ? session_.image().refusal() : "this worker keeps none";
-  if (session_.collectives().has_joined()) why = "its session is in a process group";
+  std::string why;
   try {
-    if (why.empty()) bytes = folder_.write(number, base, session_.storages().used_bytes(), [this](const SendImage& send) { session_.send_image(send); });
+    bytes = write(number, base);
   } catch (const std::exception& error) {
     why = error.what();
   }
@@ -38,10 +44,46 @@ void Images::restore(wire::Reader& frame) {
   const uint64_t number = frame.varint();
   if (!session_.image().is_fresh()) throw wire::WireError("a RESTORE of a session that has begun");
   try {
+    go_on_from(number);
+  } catch (const std::runtime_error& error) {
+    throw wire::WireError(error.what());
+  }
+}
+
+void Images::go_on_from(uint64_t number) {
+  try {
     folder_.read(number, session_.image());
   } catch (const std::exception& error) {
-    throw wire::WireError("image " + std::to_string(number) + " of this session cannot be used: " + error.what());
+    throw std::runtime_error("image " + std::to_string(number) + " of this session cannot be used: " + error.what());
   }
+}
+
+void Images::leave(uint64_t number) {
+  last_ = number;
+  if (number == 0) folder_.clear();
+}
+
+uint64_t Images::keep_last() {
+  if (last_ == 0) return 0;
+  try {
+    write(last_, 0, Clock::now() + kLastPatience);
+    return last_;
+  } catch (const std::exception&) {
+    folder_.clear();  // whoever comes for the session has it from this process alone
+    return 0;
+  }
+}
+
+int64_t Images::write(uint64_t number, uint64_t base, Clock::time_point until) {
+  const std::string why = folder_.is_set() ? session_.image().refusal() : "this worker keeps none";
+  if (!why.empty()) throw std::runtime_error(why);
+  if (session_.collectives().has_joined()) throw std::runtime_error("its session is in a process group");
+  return folder_.write(number, base, session_.storages().used_bytes(), [&](const SendImage& send) {
+    session_.send_image([&](const wire::Writer& head, const uint8_t* payload, size_t bytes) {
+      if (Clock::now() > until) throw std::runtime_error("it takes too long");
+      send(head, payload, bytes);
+    });
+  });
 }
 
 }  // namespace forebay::worker

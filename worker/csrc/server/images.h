@@ -1,8 +1,12 @@
 // Images of the session that outlive this process: written for its client, and read in the place of a worker that died.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 #include <forebay/wire.h>
 
+#include "base/clock.h"
 #include "server/connection.h"
 #include "server/mailbox.h"
 #include "session/image_folder.h"
@@ -17,18 +21,26 @@ class Images {
   void keep_in(ImageFolder folder) { folder_ = std::move(folder); }
   // Whether the session has images.
   bool are_kept() const { return folder_.is_set() && !session_.gang().is_on(); }
-  // The session leaves: the next worker keeps new ones.
-  void drop() const { folder_.clear(); }
+  // The session leaves, and its client names the image that is to stay; 0: none is.
+  void leave(uint64_t number);
+  // Writes that image of a session that has left. Returns its number; 0 if there is none.
+  uint64_t keep_last();
+  // The session goes on from the image of this number. Throws std::runtime_error where that cannot be used.
+  void go_on_from(uint64_t number);
 
   // Commands. They throw wire::WireError for what is not the protocol; the second one also for an image that cannot be used.
   void keep(wire::Reader& frame);
   void restore(wire::Reader& frame);
 
  private:
+  // Returns the image's bytes. Throws std::exception: why there is none.
+  int64_t write(uint64_t number, uint64_t base, Clock::time_point until = Clock::time_point::max());
+
   Session& session_;
   Mailbox& mailbox_;
   Connection& connection_;
   ImageFolder folder_;
+  uint64_t last_ = 0;  // that is to stay when the session has left
 };
 
 }  // namespace forebay::worker

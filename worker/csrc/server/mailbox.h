@@ -19,7 +19,7 @@ namespace forebay::worker {
 struct Event {
   enum class Kind { kAssigned, kConnected, kDrained, kIdle, kStarved, kParked, kRestored, kLeft, kFetched, kKept, kWaiting, kWorking, kClosed, kClientAway, kClientBack, kClientGone, kRefused, kFailed };
   Kind kind;
-  uint64_t epoch = 0;    // kKept: the image's number; kDrained, kIdle, kWaiting, kWorking, kClosed
+  uint64_t epoch = 0;    // kKept, kLeft: the image's number; kDrained, kIdle, kWaiting, kWorking, kClosed
   uint64_t number = 0;   // kIdle, kWaiting, kClosed: nanoseconds without work; kParked, kLeft, kKept: bytes
   uint64_t spilled = 0;  // kParked, kLeft: bytes of them that are on disk
   std::string text{};    // kLeft: address and ticket of the image, with a space between; kRefused, kFailed

@@ -66,10 +66,10 @@ Channel connected(const ImageSource& source, const std::function<void(std::vecto
 void Server::leave(wire::Reader& frame) {
   frame.u8();
   const uint64_t request = frame.varint();
+  images_.leave(frame.varint());
   if (!frame.done()) throw wire::WireError("commands after a LEAVE");
   session_.end_segment();
   session_.collectives().end("its session moved to another device");
-  images_.drop();
   session_.settle();
   lease_.rest();
   lease_.drop();
@@ -91,12 +91,13 @@ void Server::hold() {
   int64_t spilled = session_.storages().spilled_bytes();
   if (!session_.storages().parked()) spilled = session_.park(ParkingSpace(), spill_directory_);
   lease_.account();
+  const uint64_t image = images_.keep_last();
   const Ticket ticket = fresh_ticket();
   Listener listener(any_port_of(door_address_));
   const auto held = static_cast<uint64_t>(session_.storages().used_bytes());
   session_.segments().offer_if_compiling(SessionLeaves{});
   hand_over_offers();  // before it is told where the session is
-  mailbox_.report({Event::Kind::kLeft, 0, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket) + " " + certificate()});
+  mailbox_.report({Event::Kind::kLeft, image, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket) + " " + certificate()});
   while (true) {
     Door door(listener, ticket, wire::Command::kFetch, encryption_);
     connection_.take(hear(door));

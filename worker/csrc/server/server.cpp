@@ -85,21 +85,23 @@ Server::~Server() {
 
 // The thread.
 
-void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source, ImageFolder images,
-                    double word_seconds) {
+void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, Origin origin, ImageFolder images, double word_seconds) {
   lease_.release_after(seconds(idle_release_seconds));
   images_.keep_in(std::move(images));
   word_patience_ = seconds(word_seconds);
-  start([this, ticket, limit_bytes, source = std::move(source)] {
+  start([this, ticket, limit_bytes, origin = std::move(origin)] {
     join_others();
     session_.set_limit(limit_bytes);
-    if (source) fetch(*source);
+    if (const auto* source = std::get_if<ImageSource>(&origin)) fetch(*source);
+    if (const auto* kept = std::get_if<KeptImage>(&origin)) images_.go_on_from(kept->number);
     mailbox_.report({Event::Kind::kAssigned});
     serve(ticket);
   });
 }
 
-void Server::carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second) {
+void Server::carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second, ImageFolder images, uint64_t image) {
+  images_.keep_in(std::move(images));
+  images_.leave(image);
   start([this, limit_bytes, bytes_per_second, source = std::move(source)] {
     listener_.close();  // no client comes here
     pace_.begin(bytes_per_second);

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <forebay/spin.h>
@@ -34,6 +35,14 @@ struct ImageSource {
   Ticket ticket;
   std::string certificate{};  // the hash of that worker's; empty: it is reached in clear
 };
+
+// The image that a worker before kept, in the session's folder.
+struct KeptImage {
+  uint64_t number;
+};
+
+// Where a session comes from that does not begin here.
+using Origin = std::variant<std::monostate, ImageSource, KeptImage>;
 
 // Bounds how fast an image comes.
 class Pace {
@@ -74,10 +83,10 @@ class Server final : private GroupHost {
   // Kernels of programs are taken.
   void take_kernels(KernelHost host) { session_.kernels().accept_by(std::move(host)); }
   // Starts the thread; once. `word_seconds`: so long a pool is given to end this worker once that of another member of a process group is gone.
-  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, std::optional<ImageSource> source, ImageFolder images,
-              double word_seconds);
-  // In its place: fetches a session's image off the device, no faster than so, and holds it for another worker.
-  void carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second);
+  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, Origin origin, ImageFolder images, double word_seconds);
+  // In its place: fetches a session's image off the device, no faster than so, and holds it for another worker. Keeps it in the folder too, as the
+  // image of this number; 0: it does not.
+  void carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second, ImageFolder images, uint64_t image);
 
   // From any thread. Orders are carried out at the next command boundary, in order.
   Mailbox& mailbox() { return mailbox_; }
