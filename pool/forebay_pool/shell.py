@@ -7,10 +7,10 @@ import hashlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from forebay_wire.messages import Assign, Message, Refused
+from forebay_wire.messages import Assign, Carry, Message, Refused
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.hosts.image_folders import ImageFolders
@@ -23,6 +23,7 @@ from forebay_pool.model.attention import Attention
 from forebay_pool.model.events import Event, Look, PricesSet, ShutDown, StoreChanged, Tick, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import (
     Confirm,
+    DropImages,
     Forget,
     Instruction,
     Keep,
@@ -115,6 +116,7 @@ class Shell:
             MeterParked: self._meter_parked,
             Keep: self._keep,
             Forget: self._forget,
+            DropImages: lambda instruction: self._drop_images(instruction.secret, {instruction.node}),
             Confirm: self._confirm,
             Show: self._show,
             Scale: lambda instruction: self.on_scale(instruction),
@@ -155,14 +157,16 @@ class Shell:
             link.send(self._with_folders(instruction.message))
 
     def _with_folders(self, message: Message) -> Message:
-        """An assignment tells the worker the folder of the session's tenant, and that of the session's images."""
-        session = self.machine.sessions.get(message.session) if isinstance(message, Assign) else None
+        """A worker is told the folder of its session's images, and with an assignment that of the session's tenant."""
+        session = self.machine.sessions.get(message.session) if isinstance(message, Assign | Carry) else None
         if session is None:
             return message
-        libraries = None if self.library_folders is None else self.library_folders.of(session.tenant)
         fleet = self.machine.fleet
         images = self.image_folders.of(session.secret, fleet.policy.images_of(fleet.flavors[session.flavor].images))
-        return message.model_copy(update={"libraries": libraries, "images": images, "images_fill_max": self.images_fill_max})
+        folders: dict[str, Any] = {"images": images, "images_fill_max": self.images_fill_max}
+        if isinstance(message, Assign):
+            folders["libraries"] = None if self.library_folders is None else self.library_folders.of(session.tenant)
+        return message.model_copy(update=folders)
 
     def _launch(self, instruction: Launch) -> None:
         token = secrets.token_hex(32)
@@ -213,7 +217,13 @@ class Shell:
         over = record.state in ("lost", "ended")
         self._writer.keep_session(record.id, None if over else session_snapshot(record))
         if over:
-            self.image_folders.remove(record.secret)
+            self._drop_images(record.secret, record.replay.nodes)
+
+    def _drop_images(self, secret: bytes, nodes: Collection[str]) -> None:
+        if self.launcher is not None:
+            folders = self.image_folders.all_of(secret)
+            for node in nodes:
+                self.launcher.remove(node, folders)
 
     def _confirm(self, instruction: Confirm) -> None:
         self._writer.confirm({lease.id: lease.confirmed_ns - lease.opened_ns for lease in instruction.leases})

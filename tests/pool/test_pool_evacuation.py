@@ -17,7 +17,7 @@ import fork_server
 import pytest
 from forebay_pool.machine.workers.evacuation import WRITTEN_SECONDS
 from forebay_pool.model.events import SessionLeft, WorkerAway, WorkerGone
-from forebay_pool.model.instructions import Keep, Launch, MeterParked
+from forebay_pool.model.instructions import DropImages, Keep, Launch, MeterParked
 from forebay_pool.model.node_events import NodeDrain, NodeJoined, NodeLost
 from forebay_pool.model.snapshot import session_snapshot
 from forebay_pool.model.types import Device, Session, Worker
@@ -253,6 +253,20 @@ def test_a_carrier_whose_link_breaks_says_what_it_has_when_it_is_back(world: Mak
     )  # fmt: skip
     world.worker(carrier.id, back)
     assert session.image is carrier
+
+
+def test_an_image_goes_along_and_is_what_the_session_goes_on_from_if_the_carrier_dies(hosts: Hosts) -> None:
+    world, session = hosts.world, hosts.session("s1")
+    before = session.worker
+    assert before is not None
+    world.worker(before.id, wire.Left(bytes=GIB, image=4, address=f"tcp:{before.id}:1", ticket=TICKET))
+    carrier = hosts.carrier("s1")
+    assert world.ordered(carrier.id)[-1].image == 4
+    world.worker(carrier.id, wire.Left(bytes=GIB, image=4, address=f"tcp:{carrier.id}:1", ticket=TICKET))
+    assert session.replay.image.node == "n2"
+    assert [one.node for one in world.out if isinstance(one, DropImages)] == ["n1"]
+    world.do(WorkerGone(carrier.id, "killed"))
+    assert session.stored and world.machine.sessions["s1"] is session
 
 
 def test_a_host_that_took_a_session_over_and_is_drained_itself_passes_it_on(hosts: Hosts) -> None:

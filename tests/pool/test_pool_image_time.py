@@ -33,7 +33,7 @@ def lengths(w: World) -> list[tuple[int | None, float]]:
 
 
 def keep(w: World, count_bytes: int = MIB) -> None:
-    w.worker(w.worker_of("s"), wire.Kept(bytes=count_bytes))
+    w.worker(w.worker_of("s"), wire.Kept(number=1, bytes=count_bytes))
 
 
 def computing(world: Make, **limits: Any) -> World:

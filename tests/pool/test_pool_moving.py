@@ -223,21 +223,24 @@ def test_a_worker_that_is_killed_while_it_fetches_is_replaced_and_nothing_is_los
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("image_seconds", ["0.05", "60"])
 def test_a_session_that_has_moved_goes_on_from_an_image_if_its_worker_dies(
-    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path, image_seconds: str
 ) -> None:
+    """From one that its next worker kept, or from the one that the worker kept which it has left."""
     folders = {"process": tmp_path / "images"}
     groups = [{"kind": "cpu", "model": "cpu-dev", "memory": "1 GiB", "count": 2}]
 
     async def scenario() -> None:
         async with pool(**settings | {"devices": groups, "image_dirs": folders}) as running:
-            async with started(running, FOREBAY_IMAGE_SECONDS="0.05") as training:
+            async with started(running, FOREBAY_IMAGE_SECONDS=image_seconds) as training:
                 await training.until_step(5)
                 session = session_of(running)
                 await running.call("POST", f"api/sessions/{session.id}/move", body={})
                 await running.until(lambda: session.image is not None)
-                assert session.replay.image is None, "its worker removed it"
-                await running.until(lambda: session.image is None and session.replay.image is not None)
+                number = session.replay.image.number
+                newer = image_seconds != "60"
+                await running.until(lambda: session.image is None and session.replay.image.number >= number + newer)
                 assert session.replay.image.bytes > 4 << 20
                 kill(running, session.worker.id)
                 assert await training.rest() == undisturbed
@@ -247,9 +250,26 @@ def test_a_session_that_has_moved_goes_on_from_an_image_if_its_worker_dies(
     asyncio.run(scenario())
 
 
-def test_the_death_of_the_worker_that_holds_the_image_ends_the_session_with_a_sentence(pool: Make, settings: dict[str, Any]) -> None:
+def test_the_death_of_the_worker_that_it_has_left_does_not_end_a_session_with_images(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path
+) -> None:
+    stored = {"warm_workers": 0, "image_dirs": {"process": tmp_path / "images"}}
+
     async def scenario() -> None:
-        async with pool(**{**settings, "warm_workers": 0}) as running, started(running) as training:
+        async with pool(**settings | stored) as running, started(running) as training:
+            await training.until_step(5)
+            session = session_of(running)
+            await running.call("POST", f"api/sessions/{session.id}/move", body={})
+            await running.until(lambda: session.image is not None)
+            kill(running, session.image.id)
+            assert await training.rest() == undisturbed
+
+    asyncio.run(scenario())
+
+
+def test_the_death_of_the_worker_that_it_has_left_ends_a_session_without_images(pool: Make, settings: dict[str, Any]) -> None:
+    async def scenario() -> None:
+        async with pool(**settings | {"warm_workers": 0, "image_dirs": {}}) as running, started(running) as training:
             await training.until_step(5)
             session = session_of(running)
             await running.call("POST", f"api/sessions/{session.id}/move", body={})

@@ -30,7 +30,7 @@ def rests(world: Make, devices: list[Device], flavors: list[Flavor] = FLAVORS, i
     w.lease("s", flavor="either")
     w.do(SessionReplays("s"))
     if image:
-        w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
+        w.worker(w.worker_of("s"), wire.Kept(number=1, bytes=1 << 20))
     w.drain("s")
     return w
 
@@ -183,7 +183,7 @@ def test_a_parked_session_goes_on_from_its_image_if_its_worker_or_its_host_is_go
             w.lease("s", flavor="either")
             w.do(SessionReplays("s"))
             w.worker(w.worker_of("s"), wire.Heartbeat(epoch=1, memory_bytes=1 << 20, busy_ns=0, commands=1))
-            w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
+            w.worker(w.worker_of("s"), wire.Kept(number=1, bytes=1 << 20))
             w.drain("s")
             w.do(SessionParked("s"))
             w.settle()

@@ -599,7 +599,7 @@ def on_nodes(*nodes: str) -> list[Device]:
 def test_time_before_an_image_is_not_done_again(world: Make) -> None:
     w = replaying(world, replay_seconds_max=5.0)
     w.wait(10)
-    w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
+    w.worker(w.worker_of("s"), wire.Kept(number=1, bytes=1 << 20))
     w.wait(4)
     w.worker(w.worker_of("s"), wire.Heartbeat(epoch=1, memory_bytes=1 << 20, busy_ns=0, commands=0))
     assert killed(w) is not None and w.machine.sessions["s"].replay.image.bytes == 1 << 20
@@ -612,7 +612,7 @@ def test_a_session_with_an_image_is_lost_with_the_host_that_alone_has_it(world: 
         w.do(PolicySet(Policy(images=policy)))
         w.lease("s")
         w.do(SessionReplays("s"))
-        w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
+        w.worker(w.worker_of("s"), wire.Kept(number=1, bytes=1 << 20))
         w.do(NodeLost(w.machine.sessions["s"].worker.device.node, "cut off"))
         w.settle()
         assert ("s" in w.machine.sessions) == goes_on
@@ -623,7 +623,7 @@ def test_a_session_with_an_image_goes_on_at_a_worker_that_sees_it(world: Make) -
     w.lease("s")
     w.do(SessionReplays("s"))
     node = w.machine.sessions["s"].worker.device.node
-    w.worker(w.worker_of("s"), wire.Kept(bytes=1 << 20))
+    w.worker(w.worker_of("s"), wire.Kept(number=1, bytes=1 << 20))
     lease = killed(w)
     assert lease is not None and lease.device.node == node
 

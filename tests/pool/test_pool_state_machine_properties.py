@@ -128,6 +128,8 @@ class PoolHistory(RuleBasedStateMachine):
         """Sessions whose clients are to leave their worker."""
         self.tensors: dict[str, str] = {}
         """Where the tensors of each session are that ever computed: the name of a process."""
+        self.images: dict[str, tuple[int, str]] = {}
+        """The last image of each session, and the host that has it."""
         self.numbers = 0
         self.names = 0
 
@@ -314,6 +316,10 @@ class PoolHistory(RuleBasedStateMachine):
                     if order.source is not None and not self.fetch(name, order.source, order.session):
                         self.die(process)
                         return
+                    if order.image:
+                        assert self.images[order.session] == (order.image, process.devices[0].node), "an image is read where there is none"
+                        assert not self.processes[self.tensors[order.session]].alive, "an image is read although the tensors are there"
+                        self.tensors[order.session] = name
                     process.said.append(wire.Assigned(session=order.session))
                 case wire.Open():
                     assert not process.parked, "opened while parked"
@@ -396,19 +402,20 @@ class PoolHistory(RuleBasedStateMachine):
         reason: Literal["drained", "idle"] = "drained" if idle_ns is None else "idle"
         process.ended = wire.Ended(epoch=epoch, reason=reason, idle_ns=idle_ns or 0, ago_ns=0)
 
-    @rule(pick=PICK, unasked=st.booleans())
-    def a_client_leaves_its_worker(self, pick: int, unasked: bool) -> None:
+    @rule(pick=PICK, unasked=st.booleans(), image=st.integers(0, 2))
+    def a_client_leaves_its_worker(self, pick: int, unasked: bool, image: int) -> None:
         found = self.a_process(pick)
         if found is not None and (unasked or found[1].session in self.asked):
-            self.leave(*found)
+            self.leave(*found, image)
 
-    def leave(self, name: str, process: Process) -> None:
+    def leave(self, name: str, process: Process, image: int = 0) -> None:
         """The client of the process's session ends its stream there, and all before it is done."""
         if process.session is None or process.left or self.tensors.get(process.session) != name:
             return
         self.asked.discard(process.session)
         process.left, process.executing = True, None
-        process.said.append(wire.Left(bytes=7, address=name, ticket="a" * 64))
+        process.said.append(wire.Left(bytes=7, image=image, address=name, ticket="a" * 64))
+        self.images[process.session] = (image, process.devices[0].node)
 
     @rule(pick=PICK)
     def an_operator_moves(self, pick: int) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import shutil
-import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -30,16 +29,15 @@ class ImageFolders:
         parent = self.parents.get(policy)
         return None if parent is None else str(parent / self._name(secret))
 
-    def remove(self, secret: bytes) -> None:
-        """The session is over. In a thread of its own: there may be much to remove."""
-        folders = [parent / self._name(secret) for parent in self.parents.values()]
-        threading.Thread(target=_remove, args=(folders,), name="forebay-images", daemon=True).start()
+    def all_of(self, secret: bytes) -> list[str]:
+        """Where images of the session with this secret may be, on any host."""
+        return [str(parent / self._name(secret)) for parent in self.parents.values()]
 
     def remove_others(self, secrets: Collection[bytes]) -> None:
         """Of sessions that a pool left, but for those that go on. Raises OSError where a parent cannot be read."""
         kept = {self._name(secret) for secret in secrets}
         for parent in self.parents.values():
-            _remove([folder for folder in parent.glob(f"{self._own}-*") if folder.name not in kept])
+            remove_folders([folder for folder in parent.glob(f"{self._own}-*") if folder.name not in kept])
 
     @property
     def _own(self) -> str:
@@ -57,7 +55,8 @@ def is_own(parent: Path) -> bool:
     return False
 
 
-def _remove(folders: Collection[Path]) -> None:
+def remove_folders(folders: Collection[Path | str]) -> None:
+    """Removes those that there are. What cannot be removed is logged."""
     for folder in folders:
         try:
             shutil.rmtree(folder)

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from forebay_service.account import Account
 
+from forebay_pool.hosts.image_folders import remove_folders
 from forebay_pool.hosts.process_identity import process_space, started
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.snapshot import WorkerSnapshot
@@ -41,6 +43,9 @@ class Launcher(Protocol):
 
     def kill(self, worker: str) -> None:
         """Ends the worker's process at once, if there is one."""
+
+    def remove(self, node: str, folders: Sequence[str]) -> None:
+        """Removes folders on a host, if it is there, of sessions that need them no more; returns at once."""
 
     def leave(self) -> None:
         """Watches no worker any more, and ends none: another pool takes them over."""
@@ -136,6 +141,10 @@ class LocalLauncher:
             _kill_group(pid)
         if worker in self._elsewhere:
             self._elsewhere[worker].set()
+
+    def remove(self, node: str, folders: Sequence[str]) -> None:
+        """In a thread of its own: there may be much to remove."""
+        threading.Thread(target=remove_folders, args=(folders,), name="forebay-images", daemon=True).start()
 
     def leave(self) -> None:
         for task in self._tasks.values():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -102,6 +103,12 @@ class Host:
         if process.stdout is not None:
             for line in process.stdout:
                 self._lines.append(line.rstrip()[:LINE_CHARACTERS_MAX])
+
+
+def remove(folders: Sequence[str]) -> None:
+    """Removes the folders on this node that there are."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _kill_group(pid: int) -> None:

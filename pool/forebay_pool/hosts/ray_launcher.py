@@ -149,6 +149,12 @@ class RayLauncher:
         if actor is not None:
             ray.kill(actor, no_restart=True)
 
+    def remove(self, node: str, folders: Sequence[str]) -> None:
+        found = next((one for one in self._nodes.values() if one.name == node), None)
+        if found is not None:
+            task: Any = ray.remote(ray_host.remove)
+            task.options(num_cpus=SHARE_OF_A_CPU, num_gpus=0, max_retries=0, label_selector=on_node(found)).remote(list(folders))
+
     def leave(self) -> None:
         self._left = True
         for task in (*self._tasks.values(), *([self._watcher] if self._watcher is not None else [])):

@@ -26,26 +26,27 @@ process. From the top, by module:
 20. ``workers.replays``: sessions that wait to have their work done again, and what is there to do it on
 21. ``workers.ending``: sessions that end, or are lost with their worker
 22. ``workers.evacuation``: hosts that are drained, and how parked sessions leave them
-23. ``workers.draining``: devices that are closed, and how they are emptied
-24. ``leasing.scheduler``: the fleet, the queue, and the parts below
-25. ``leasing.revoking``: leases that are taken back, with grace
-26. ``leasing.offering``: what became free is offered to the requests whose turn it is
-27. ``leasing.groups``: leases that are granted together, or not at all
-28. ``leasing.granting``: from a request to a lease
-29. ``leasing.preparing``: room is made on a place, and a worker is readied
-30. ``leasing.place_finder``: where a lease can be opened now
-31. ``leasing.reservations``: what is reserved for requests that wait
-32. ``leasing.worker_processes``: workers are started and dismissed
-33. ``leasing.queue_positions``: what those who wait are told
-34. ``leasing.parking``: sessions that are parked, and the time for which they are
-35. ``leasing.leases``: opened, given back, closed, metered
-36. ``base.admission``: whether leases may open at all
-37. ``base.step``: the event at hand, and the instructions that it leads to
-38. ``base.worklist``: what the event may have freed, until it is offered
-39. ``base.story``: what happened to an object
-40. ``base.refusals``: what is refused, and why
-41. ``base.messages``: what worker and client are told of a session, its flavor and its lease
-42. ``base.eviction``: what may be parked
+23. ``workers.kept_images``: images that workers kept, which one counts, and where others are to be removed
+24. ``workers.draining``: devices that are closed, and how they are emptied
+25. ``leasing.scheduler``: the fleet, the queue, and the parts below
+26. ``leasing.revoking``: leases that are taken back, with grace
+27. ``leasing.offering``: what became free is offered to the requests whose turn it is
+28. ``leasing.groups``: leases that are granted together, or not at all
+29. ``leasing.granting``: from a request to a lease
+30. ``leasing.preparing``: room is made on a place, and a worker is readied
+31. ``leasing.place_finder``: where a lease can be opened now
+32. ``leasing.reservations``: what is reserved for requests that wait
+33. ``leasing.worker_processes``: workers are started and dismissed
+34. ``leasing.queue_positions``: what those who wait are told
+35. ``leasing.parking``: sessions that are parked, and the time for which they are
+36. ``leasing.leases``: opened, given back, closed, metered
+37. ``base.admission``: whether leases may open at all
+38. ``base.step``: the event at hand, and the instructions that it leads to
+39. ``base.worklist``: what the event may have freed, until it is offered
+40. ``base.story``: what happened to an object
+41. ``base.refusals``: what is refused, and why
+42. ``base.messages``: what worker and client are told of a session, its flavor and its lease
+43. ``base.eviction``: what may be parked
 
 **One event**, as ``StateMachine.handle`` has it:
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine.state_machine import StateMachine
-from forebay_pool.model.types import PRIORITY_MAX, WHOLE_MILLI, Lease, Make, Seat, Session, Worker, tensor_bytes
+from forebay_pool.model.types import PRIORITY_MAX, WHOLE_MILLI, Lease, Make, Seat, Session, Worker
 from forebay_pool.placement.choice import spares_for, spares_left
 from forebay_pool.placement.free_index import FreeIndex
-from forebay_pool.placement.room import residents
+from forebay_pool.placement.room import residents, tensor_bytes
 
 
 def validate(machine: StateMachine, ticked: bool = False) -> None:

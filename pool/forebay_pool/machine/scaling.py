@@ -11,12 +11,12 @@ from forebay_pool.model.elastic import Growth
 from forebay_pool.model.instructions import Scale, Show
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import WHOLE_MILLI, Flavor, Node, Session, tensor_bytes
+from forebay_pool.model.types import WHOLE_MILLI, Flavor, Node, Session
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.forecast import MEMORY_SECONDS, Arrivals
 from forebay_pool.placement.lease_lengths import LeaseLengths
 from forebay_pool.placement.node_demand import FlavorDemand, nodes_needed
-from forebay_pool.placement.room import is_empty
+from forebay_pool.placement.room import is_empty, tensor_bytes
 from forebay_pool.queue.queue import Queue
 
 SCALE_SECONDS = 1.0

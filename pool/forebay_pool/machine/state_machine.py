@@ -32,6 +32,7 @@ from forebay_pool.machine.workers.draining import Draining
 from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.machine.workers.evacuation import Evacuation
 from forebay_pool.machine.workers.failing import Failing
+from forebay_pool.machine.workers.kept_images import KeptImages
 from forebay_pool.machine.workers.liveness import Liveness
 from forebay_pool.machine.workers.moving import Moving
 from forebay_pool.machine.workers.replays import Replays
@@ -104,13 +105,14 @@ class StateMachine:
         sessions, queue, leases, parked, processes = self.sessions, lends.queue, lends.leases, lends.parked, lends.processes
         positions, preparing, granting = lends.positions, lends.preparing, lends.granting
         draining = Draining(step, fleet, leases, parked, processes, granting)
-        evacuation = Evacuation(step, admission, limits, fleet, processes, preparing)
+        images = KeptImages(step, fleet)
+        evacuation = Evacuation(step, admission, limits, fleet, processes, preparing, images)
         ending = Ending(step, sessions, leases, parked, processes, granting, lends.groups)
         self._replays = replays = Replays(sessions, fleet, granting, ending)
         failing = Failing(step, worklist, admission, limits, fleet, leases, parked, processes, granting, draining, ending, replays)
-        moving = Moving(step, admission, sessions, fleet, accounts, leases, parked, processes, preparing, granting, evacuation)
+        moving = Moving(step, admission, sessions, fleet, accounts, leases, parked, processes, preparing, granting, evacuation, images)
         closing = Closing(step, worklist, admission, fleet, leases, parked, positions, granting, lends.offering, draining, moving)
-        workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving)
+        workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving, images)
         liveness = Liveness(step, limits, fleet, queue, granting, failing)
         rules = Rules(step, worklist, sessions, fleet, queue, accounts, granting, lends.revoking)
         joining = Joining(step, admission, limits, sessions, fleet, positions, lends.groups, ending)

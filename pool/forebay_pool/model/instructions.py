@@ -60,6 +60,14 @@ class Keep:
 
 
 @fact
+class DropImages:
+    """Remove the images of the session with this secret on one host. Nobody waits for it."""
+
+    secret: bytes
+    node: str
+
+
+@fact
 class Forget:
     """The stretch of parked time is over, and nobody knows since when: what was not metered of it is free."""
 
@@ -97,4 +105,4 @@ class Note:
     fields: Mapping[str, str | int]
 
 
-Instruction = TellClient | TellWorker | Launch | Kill | Meter | MeterParked | Keep | Forget | Confirm | Show | Scale | Note
+Instruction = TellClient | TellWorker | Launch | Kill | Meter | MeterParked | Keep | DropImages | Forget | Confirm | Show | Scale | Note

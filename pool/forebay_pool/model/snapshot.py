@@ -13,7 +13,8 @@ from forebay_wire import messages as wire
 
 from forebay_pool.model.history import History
 from forebay_pool.model.metering import segments
-from forebay_pool.model.types import Image, Lease, Loss, Parking, Price, QueuePlace, Replay, Session, UsageRecord
+from forebay_pool.model.records import Image
+from forebay_pool.model.types import Lease, Loss, Parking, Price, QueuePlace, Replay, Session, UsageRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class ReplaySnapshot:
     worked_ns: int
     loss: Loss | None
     image: Image | None
+    possible: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +160,7 @@ class Snapshot:
 
 
 def _replay_of(replay: Replay) -> ReplaySnapshot:
-    return ReplaySnapshot(replay.worked_ns, replay.loss and replace(replay.loss), replay.image)
+    return ReplaySnapshot(replay.worked_ns, replay.loss and replace(replay.loss), replay.image, replay.possible)
 
 
 def session_snapshot(session: Session) -> SessionSnapshot:
@@ -182,7 +184,7 @@ def session_snapshot(session: Session) -> SessionSnapshot:
         priority=session.priority,
         waits=session.waited if request is None else QueuePlace(request.number, request.arrived_unix_ns, request.order),
         left=session.left,
-        replay=_replay_of(session.replay) if session.replay.possible else None,
+        replay=_replay_of(session.replay) if session.replay.possible or session.replay.image is not None else None,
     )
 
 

@@ -18,7 +18,7 @@ from forebay_wire import messages as wire
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.health import Cordon
 from forebay_pool.model.policies import Author, ImagePolicy
-from forebay_pool.model.records import fact
+from forebay_pool.model.records import Image, fact
 
 WHOLE_MILLI = 1000
 """A device's compute, in thousandths."""
@@ -403,17 +403,6 @@ class Parking:
     """The first image of that size; None where it is the session's tensors."""
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    """What another worker goes on from, as a session's worker kept it last, on a device of ``model``. ``node`` alone sees it; None: all."""
-
-    bytes: int
-    at_ns: int
-    at_unix_ns: int
-    node: str | None
-    model: str
-
-
 @dataclass(slots=True)
 class Loss:
     """A worker that died, and whose work is done again at another."""
@@ -443,6 +432,8 @@ class Replay:
     image: Image | None = None
     stretch: Parking | None = None
     """Since when there is an image of that size, for the meter."""
+    nodes: set[str] = field(default_factory=set)
+    """Where its workers may have written images that are still there."""
 
     @property
     def due(self) -> bool:
@@ -504,6 +495,12 @@ class Session:
             return None
         holder = self.worker if self.image is None else self.image if self.worker is None else None
         return holder if holder is not None and holder.parked_bytes else None
+
+    @property
+    def stored(self) -> bool:
+        """Whether its tensors are in an image alone: the worker that it left last is gone, and no other one has served it since."""
+        unserved = self.image is None and (self.worker is None or not self.worker.opened) and not self.replay.due
+        return unserved and self.left != "" and self.replay.image is not None
 
     @property
     def doing(self) -> SessionState:
@@ -575,12 +572,6 @@ class Group:
     def ranks(self) -> Ranks:
         """For the lanes of those who wait."""
         return self.name, self.demand_milli
-
-
-def tensor_bytes(session: Session) -> int:
-    """What the session's tensors take, wherever they are."""
-    holder = session.image or session.worker
-    return 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)
 
 
 @fact

@@ -413,6 +413,7 @@ class Fleet:
             raise InvariantBroken(f"worker {worker.id} is {worker.state} and cannot serve session {session.id}")
         self._count_spare(worker, -1)
         worker.session, session.worker, worker.state = session, worker, "assigning"
+        session.replay.nodes.add(worker.device.node)
         self.serving.setdefault(session.tenant, {})[worker.id] = worker
         self.placement.changed(self.seats[worker.device.id])
 

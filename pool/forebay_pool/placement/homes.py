@@ -25,7 +25,7 @@ class Homes:
         another worker goes on from. Empty if there are none such."""
         if session.worker is not None:
             return session.worker.names
-        image = session.replay.image if session.replay.due else None
+        image = session.replay.image if session.replay.due or session.stored else None
         node = None if image is None or image.node is None else self._nodes.get(image.node)
         if node is None:
             return ()

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from forebay_pool.model.limits import Limits
-from forebay_pool.model.types import Node, Seat, Session, Worker, tensor_bytes
+from forebay_pool.model.types import Node, Seat, Session, Worker
+
+
+def tensor_bytes(session: Session) -> int:
+    """What the session's tensors take, wherever they are."""
+    if session.stored and session.replay.image is not None:
+        return session.replay.image.bytes
+    holder = session.image or session.worker
+    return 0 if holder is None else max(holder.memory_bytes, holder.parked_bytes or 0)
 
 
 def has_room(seat: Seat, session: Session, need_bytes: int) -> bool:

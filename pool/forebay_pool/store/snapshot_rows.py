@@ -13,8 +13,9 @@ from forebay_wire import messages as wire
 from sqlalchemy import BigInteger, ColumnElement, Connection, Delete, Table, Update, bindparam, case, delete, select, update
 
 from forebay_pool.model.metering import segment_number
+from forebay_pool.model.records import Image
 from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, ReplaySnapshot, SessionSnapshot, Snapshot, WorkerSnapshot
-from forebay_pool.model.types import Image, Loss, Price, QueuePlace, UsageRecord
+from forebay_pool.model.types import Loss, Price, QueuePlace, UsageRecord
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.tables import OPEN_LEASES, PARKINGS, SEGMENTS, SESSIONS, WORKERS
 
@@ -170,7 +171,8 @@ def _session(row: Any) -> SessionSnapshot:
 
 def _replay(kept: dict[str, Any]) -> ReplaySnapshot:
     loss, image = kept["loss"], kept["image"]
-    return ReplaySnapshot(kept["worked_ns"], None if loss is None else Loss(**loss), None if image is None else Image(**image))
+    possible = kept.get("possible", True)
+    return ReplaySnapshot(kept["worked_ns"], None if loss is None else Loss(**loss), None if image is None else Image(**image), possible)
 
 
 def _worker_row(worker: WorkerSnapshot) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from forebay_wire import messages as wire
 
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.limits import Limits
-from forebay_pool.model.types import Flavor, Kind, Lease, Loss, Price, Session, Worker, tensor_bytes
+from forebay_pool.model.types import Flavor, Kind, Lease, Loss, Price, Session, Worker
+from forebay_pool.placement.room import tensor_bytes
 
 END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
 MESSAGES_MAX = 1_024
@@ -67,6 +68,7 @@ def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits)
         idle_release_seconds=limits.idle_release_seconds,
         heartbeat_seconds=limits.heartbeat_seconds,
         source=None if session.image is None else session.image.source,
+        image=session.replay.image.number if session.stored and session.replay.image is not None else 0,
     )
 
 
@@ -77,6 +79,7 @@ def carry(session: Session, source: wire.Source, limits: Limits) -> wire.Carry:
         bytes_max=tensor_bytes(session),
         bytes_per_second_max=limits.move_bytes_per_second,
         heartbeat_seconds=limits.heartbeat_seconds,
+        image=0 if session.replay.image is None else session.replay.image.number,
     )
 
 

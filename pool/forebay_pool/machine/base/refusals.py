@@ -5,10 +5,11 @@ from __future__ import annotations
 from forebay_wire.messages import Refused
 
 from forebay_pool.model.causes import Cause, told
-from forebay_pool.model.types import Flavor, Session, tensor_bytes
+from forebay_pool.model.types import Flavor, Session
 from forebay_pool.placement.capacity import equivalents_for
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.homes import alike
+from forebay_pool.placement.room import tensor_bytes
 
 FLAVORS_NAMED_MAX = 20
 """A refusal names at most this many flavors: a message has room for 2,048 characters."""

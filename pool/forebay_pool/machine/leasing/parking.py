@@ -19,7 +19,8 @@ from forebay_pool.model.instructions import Forget, Keep, MeterParked, TellWorke
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.metering import parked_record, passed_ns, segments
-from forebay_pool.model.types import GOES_ON, Image, Parking, SegmentEnd, Session, Worker
+from forebay_pool.model.records import Image
+from forebay_pool.model.types import GOES_ON, Parking, SegmentEnd, Session, Worker
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import parking_space
 from forebay_pool.queue.accounts import Accounts

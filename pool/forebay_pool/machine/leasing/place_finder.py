@@ -9,11 +9,11 @@ from forebay_pool.machine.base.eviction import eviction
 from forebay_pool.machine.leasing.reservations import Reservations
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
 from forebay_pool.model.limits import Limits
-from forebay_pool.model.types import WHOLE_MILLI, Device, Make, Place, Request, Seat, Session, Worker, tensor_bytes
+from forebay_pool.model.types import WHOLE_MILLI, Device, Make, Place, Request, Seat, Session, Worker
 from forebay_pool.placement.capacity import equivalents_for, part_of
 from forebay_pool.placement.choice import UNBOUND, Bounds, in_want, spares_for
 from forebay_pool.placement.fleet import Fleet
-from forebay_pool.placement.room import surplus_bytes
+from forebay_pool.placement.room import surplus_bytes, tensor_bytes
 from forebay_pool.queue.accounts import Accounts
 
 
@@ -121,7 +121,7 @@ class PlaceFinder:
     def _out_of_reach(self, session: Session) -> set[str]:
         """The devices from which its images cannot be seen, if it is to go on from one."""
         image = session.replay.image
-        if not session.replay.due or image is None or image.node is None:
+        if image is None or image.node is None or not (session.replay.due or session.stored):
             return set()
         return {seat.device.id for name, node in self._fleet.nodes.items() if name != image.node for seat in node.seats}
 

@@ -61,7 +61,8 @@ class Preparing:
             there = worker.state == "bound" and not worker.parking and worker.away_ns is None and worker.leave_by_ns is None
             there = there and not worker.unsure
             return there and (not roomy or self._is_restored(worker, session))
-        if session.image is not None and not roomy:
+        brings = session.image is not None or session.stored
+        if brings and not roomy:
             return False
         seat = self._fleet.seats[place.devices[0].id]
         spares = spares_for(seat, place.devices)
@@ -71,10 +72,10 @@ class Preparing:
                 self._processes.launch(place.devices)
             return False
         self._fleet.give(ready, session)
-        if session.image is not None:
-            self._fleet.reserve(ready, seat.holders[session].memory_bytes)  # it fetches the tensors to the device
+        if brings:
+            self._fleet.reserve(ready, seat.holders[session].memory_bytes)  # it brings the tensors to the device
             self._processes.drop_carrier(session)
-        patience_seconds = self._limits.worker_start_seconds + (0 if session.image is None else self._limits.park_seconds)
+        patience_seconds = self._limits.worker_start_seconds + (self._limits.park_seconds if brings else 0)
         ready.deadline_ns = self._step.now_ns + int(patience_seconds * SECOND)
         assign = assignment(session, ready, self._fleet.flavors[session.flavor], self._limits)
         self._step.out.append(TellWorker(ready.id, assign))

@@ -152,7 +152,8 @@ class Restoring:
         image = saved.image
         if image is not None:
             image = replace(image, at_ns=self._step.now_ns - max(0, self._step.unix_ns - image.at_unix_ns))
-        return Replay(True, saved.loss and replace(saved.loss), saved.worked_ns, image)
+        nodes = set() if image is None or image.node is None else {image.node}
+        return Replay(saved.possible, saved.loss and replace(saved.loss), saved.worked_ns, image, nodes=nodes)
 
     def _restore_lease(self, saved: LeaseSnapshot) -> None:
         session, flavor = self._sessions.get(saved.session), self._fleet.flavors.get(saved.flavor)

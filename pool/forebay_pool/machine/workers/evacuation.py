@@ -18,13 +18,14 @@ from forebay_pool.machine.base.messages import carry
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.preparing import Preparing
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
+from forebay_pool.machine.workers.kept_images import KeptImages
 from forebay_pool.model.instructions import Show, TellWorker
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Node, Seat, Session, Worker, tensor_bytes
+from forebay_pool.model.types import Node, Seat, Session, Worker
 from forebay_pool.placement.capacity import suits
 from forebay_pool.placement.fleet import Fleet
-from forebay_pool.placement.room import kept_bytes, parking_space
+from forebay_pool.placement.room import kept_bytes, parking_space, tensor_bytes
 
 WRITTEN_SECONDS = 5.0
 """The worker that held the tensors is dismissed so long after they are elsewhere: by then their new place is written."""
@@ -41,6 +42,7 @@ class Evacuation:
         fleet: Fleet,
         processes: WorkerProcesses,
         preparing: Preparing,
+        images: KeptImages,
     ) -> None:
         self._step = step
         self._admission = admission
@@ -48,6 +50,7 @@ class Evacuation:
         self._fleet = fleet
         self._processes = processes
         self._preparing = preparing
+        self._images = images
 
     def evacuate(self) -> None:
         """Takes the next step on each drained host."""
@@ -106,6 +109,8 @@ class Evacuation:
             self._processes.dismiss(worker, drains_milli=0)
             return
         self._fleet.hand_over(worker, session, message.bytes, message.source)
+        if message.image:
+            self._images.kept(worker, session, message.image, message.bytes)
         worker.spilled_bytes = message.spilled_bytes
         self._fleet.retire(before, 0)
         before.deadline_ns = self._step.now_ns + int(WRITTEN_SECONDS * SECOND)

@@ -136,9 +136,7 @@ class Failing:
             self._step.touch(kept)
             self._step.save(kept)
         elif kept is not None:
-            if kept.worker is not None:
-                self._processes.dismiss(kept.worker, drains_milli=0)
-            self._ending.lose(kept, Cause("worker_gone", cause, device=worker.device.id))
+            self._lose_holder(kept, Cause("worker_gone", cause, device=worker.device.id))
         elif session is None and not carried:
             wanting = in_want(seat, worker.devices)
             request = wanting[-1].request if len(wanting) > len(spares_for(seat, worker.devices)) else None
@@ -154,6 +152,21 @@ class Failing:
             self._ending.lose(session, Cause("worker_gone", cause, device=worker.device.id))
         elif session.request is not None:
             self._retry(session.request, cause)
+
+    def _lose_holder(self, session: Session, cause: Cause) -> None:
+        """The worker is gone that alone had the tensors of a session. Another one reads them from the session's image, if there is one."""
+        if session.worker is not None:
+            self._processes.dismiss(session.worker, drains_milli=0)
+        if not session.stored or self._admission.stopping or self._replays.why_never(session, None) is not None:
+            self._ending.lose(session, cause)
+            return
+        self._parked.drop(session)
+        self._replays.add(session)
+        self._step.note("session_stored", session=session.id, tenant=session.tenant, cause=cause)
+        if session.request is not None:
+            self._granting.place_again(session.request)
+        self._step.touch(session)
+        self._step.save(session)
 
     def _can_replay(self, session: Session, lease: Lease | None) -> bool:
         """True if its client, and those of its group, can have other workers do what theirs did, and that did not take too long. ``lease``

@@ -13,6 +13,7 @@ from forebay_pool.machine.leasing.parking import ParkedSessions
 from forebay_pool.machine.leasing.preparing import Preparing
 from forebay_pool.machine.leasing.worker_processes import WorkerProcesses
 from forebay_pool.machine.workers.evacuation import Evacuation
+from forebay_pool.machine.workers.kept_images import KeptImages
 from forebay_pool.model.events import SessionMoved, SessionParked
 from forebay_pool.model.types import Request, Session, Worker
 from forebay_pool.placement.fleet import Fleet
@@ -36,6 +37,7 @@ class Moving:
         preparing: Preparing,
         granting: Granting,
         evacuation: Evacuation,
+        images: KeptImages,
     ) -> None:
         self._step = step
         self._admission = admission
@@ -48,6 +50,7 @@ class Moving:
         self._preparing = preparing
         self._granting = granting
         self._evacuation = evacuation
+        self._images = images
 
     def left(self, worker: Worker, message: wire.Left) -> None:
         """The session has left the worker and is between two workers. An open lease goes on elsewhere as a new one."""
@@ -61,7 +64,7 @@ class Moving:
         goes_on = lease is not None and lease.state == "open" and not self._admission.stopping
         if lease is not None:
             self._leases.close(lease, "moved" if goes_on else lease.ending, self._step.now_ns)
-        session.replay.image = None  # the worker removed it
+        self._images.left(worker, session, message)
         self._fleet.let_go(worker, session, message.bytes, message.source)
         worker.spilled_bytes = message.spilled_bytes
         self._step.note("session_left", session=session.id, tenant=session.tenant, worker=worker.id, bytes=message.bytes)

@@ -13,9 +13,10 @@ from forebay_pool.machine.workers.draining import Draining
 from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.machine.workers.evacuation import Evacuation
 from forebay_pool.machine.workers.failing import Failing
+from forebay_pool.machine.workers.kept_images import KeptImages
 from forebay_pool.machine.workers.moving import Moving
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.types import Image, Session, Worker
+from forebay_pool.model.types import Session, Worker
 from forebay_pool.placement.fleet import Fleet
 
 
@@ -35,6 +36,7 @@ class Workers:
         ending: Ending,
         failing: Failing,
         moving: Moving,
+        images: KeptImages,
     ) -> None:
         self._step = step
         self._admission = admission
@@ -47,6 +49,7 @@ class Workers:
         self._ending = ending
         self._failing = failing
         self._moving = moving
+        self._images = images
 
     def ready(self, worker: Worker, message: wire.Ready) -> None:
         if worker.state == "starting" and worker.carries is not None:
@@ -105,10 +108,7 @@ class Workers:
         session = worker.session
         if session is None or worker.state != "bound":
             return
-        shared = self._fleet.policy.images_of(self._fleet.flavors[session.flavor].images) == "node"
-        session.replay.worked_ns = 0
-        node = None if shared else worker.device.node
-        session.replay.image = Image(message.bytes, self._step.now_ns, self._step.unix_ns, node, worker.device.model)
+        self._images.kept(worker, session, message.number, message.bytes)
         self._step.save(session)
         self._step.show(session)
 
