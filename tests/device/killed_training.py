@@ -190,6 +190,29 @@ def leftovers() -> tuple[nn.Module, Steps]:
     return net, steps()
 
 
+def wide() -> tuple[nn.Module, Steps]:
+    """Weights that are larger than the batches, noise of a generator's, and a sum of losses that nobody reads until late."""
+    layers = (nn.Linear(128, 512), nn.ReLU(), nn.Dropout(0.2), nn.Linear(512, 128), nn.LayerNorm(128), nn.Linear(128, 10))
+    net = nn.Sequential(*layers).to(DEVICE)
+    generator = torch.Generator(DEVICE).manual_seed(3)
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-3)
+    total = torch.zeros((), device=DEVICE)
+
+    def steps() -> Steps:
+        nonlocal total
+        while True:
+            x, y = torch.randn(8, 128), torch.randint(0, 10, (8,))
+            noise = torch.rand(8, 128, device=DEVICE, generator=generator)
+            loss = nn.functional.cross_entropy(net(x.to(DEVICE) + noise / 8), y.to(DEVICE))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total = total + loss.detach() / 7
+            yield total if torch.randint(0, 9, ()).item() == 0 else loss
+
+    return net, steps()
+
+
 def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> Steps:
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
     while True:
@@ -201,7 +224,7 @@ def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tenso
         yield loss
 
 
-PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload, leftovers)}
+PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload, leftovers, wide)}
 
 
 def main(program: str, kills: int, seed: int, steps: int, writing: bool) -> None:

@@ -63,18 +63,28 @@ def test_a_worker_that_dies_in_the_middle_of_an_image_leaves_the_one_before(run_
     assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"])
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.full_sweep)])
+GANGS = [
+    (2, "wide", SHORT_JOURNAL),
+    pytest.param(2, "perceptron", SHORT_JOURNAL, marks=pytest.mark.full_sweep),
+    pytest.param(2, "leftovers", SHORT_JOURNAL, marks=pytest.mark.full_sweep),
+    pytest.param(4, "wide", SHORT_JOURNAL, marks=pytest.mark.full_sweep),
+    pytest.param(2, "perceptron", {}, marks=pytest.mark.full_sweep),
+    pytest.param(4, "perceptron", {}, marks=pytest.mark.full_sweep),
+]
+
+
+@pytest.mark.parametrize(("count", "program", "images"), GANGS)
 def test_a_session_with_several_devices_goes_on_whichever_of_their_processes_is_killed(
-    run_python: Any, count: int, full_sweep: bool
+    run_python: Any, count: int, program: str, images: dict[str, str], full_sweep: bool
 ) -> None:
     with pool(count) as environment:
         gang = {"memory_bytes": 2**30, "equivalents": [{"model": "cpu-dev", "count": count}]}
         asked(environment, "api/flavors/gang", "PUT", gang)
         there = {name: environment[name] for name in ("FOREBAY_URL", "FOREBAY_TOKEN", "FOREBAY_TEST_POOL")} | {"FOREBAY_FLAVOR": "gang"}
         for seed in range(20 if full_sweep else 1):
-            killed, said = outcome(run_python, "perceptron", str(FEW_KILLS), str(seed), "0", **there)
-            assert killed["kills"] == FEW_KILLS, said
-            alone, _ = outcome(run_python, "perceptron", "0", "0", str(killed["steps"]), **there)
+            killed, said = outcome(run_python, program, str(FEW_KILLS), str(seed), "0", **there, **images)
+            assert killed["kills"] == FEW_KILLS and (killed["images"] > 0 or not images), said
+            alone, _ = outcome(run_python, program, "0", "0", str(killed["steps"]), **there)
             assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"]), seed
             until(lambda: not asked(environment, "api/sessions"))
             until(lambda: all(row["state"] == "free" for row in asked(environment, "api/devices")))

@@ -90,10 +90,26 @@ class Kept:
     """Why it was not kept; empty: it was."""
 
 
+@dataclass(frozen=True)
+class ImageHoldings:
+    """A part of how several devices hold the storages, and of what was found of the program's steps."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class ImageSummand:
+    """The next bytes of a device's part of a sum that is still to be made."""
+
+    storage: int
+    device: int
+    data: bytes
+
+
 ImageCommand = Keep | Restore | TracesPart
 COMMAND_OPCODES = (42, 43, 44)
-ImageReply = ImageLibraries | ImageHead | ImageCause | ImageStorages | ImageBytes | Kept
-OPCODES = (72, 73, 74, 75, 82, 85)
+ImageReply = ImageLibraries | ImageHead | ImageCause | ImageStorages | ImageBytes | Kept | ImageHoldings | ImageSummand
+OPCODES = (72, 73, 74, 75, 82, 85, 86, 87)
 
 
 def put_image_command(out: Writer, command: ImageCommand) -> None:
@@ -149,6 +165,14 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
         case ImageLibraries():
             out.u8(82)
             out.raw(reply.data)
+        case ImageHoldings():
+            out.u8(86)
+            out.raw(reply.data)
+        case ImageSummand():
+            out.u8(87)
+            out.varint(reply.storage)
+            out.varint(reply.device)
+            out.raw(reply.data)
         case Kept():
             out.u8(85)
             for number in (0, reply.number, reply.bytes, reply.took_ns):
@@ -180,6 +204,10 @@ def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
             return ImageBytes(reader.raw(reader.left()))
         case 82:
             return ImageLibraries(reader.raw(reader.left()))
+        case 86:
+            return ImageHoldings(reader.raw(reader.left()))
+        case 87:
+            return ImageSummand(reader.varint(), reader.varint(), reader.raw(reader.left()))
     raise WireError(f"an unknown reply {opcode}")
 
 

@@ -249,13 +249,18 @@ void GangHomes::spread() {
       for_each_piece(id, [&](int64_t offset, const uint8_t* piece, int64_t bytes) { std::memcpy(data + offset, piece, static_cast<size_t>(bytes)); });
       keep_on_host(id, std::move(memory), 0);
     } else if (place != 0) {
-      Rank& target = rank(place);
-      auto there = std::make_unique<RankMemory>(target, id, entry.bytes(), /*made=*/false);
-      for_each_piece(id, [&](int64_t offset, const uint8_t* piece, int64_t bytes) { target.write(id, offset, piece, bytes); });
-      demand(target);
-      entry.live_elsewhere(std::move(there));
+      send_away(id, place);
     }
   }
+}
+
+void GangHomes::send_away(uint64_t id, int place) {
+  Entry& entry = storages_.at(id);
+  Rank& target = rank(place);
+  auto there = std::make_unique<RankMemory>(target, id, entry.bytes(), /*made=*/false);
+  for_each_piece(id, [&](int64_t offset, const uint8_t* piece, int64_t bytes) { target.write(id, offset, piece, bytes); });
+  demand(target);
+  entry.live_elsewhere(std::move(there));
 }
 
 void GangHomes::for_each_piece(uint64_t id, const BulkCopy::Take& take) {

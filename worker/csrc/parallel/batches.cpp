@@ -51,6 +51,40 @@ int64_t Batches::take(uint64_t id) {
   return period;
 }
 
+void Batches::put(wire::Writer& out) const {
+  out.varint(uploads_.size());
+  for (const uint64_t id : uploads_) out.varint(id);
+  out.varint(periods_.size());
+  for (const auto& [id, period] : periods_) {
+    out.varint(id);
+    out.varint(static_cast<uint64_t>(period));
+  }
+  std::unordered_map<const int64_t*, std::vector<uint64_t>> counted;
+  for (const auto& item : storages_.items()) {
+    if (const auto& count = storages_.at(item.id).told_end()) counted[count.get()].push_back(item.id);
+  }
+  out.varint(came_.size());
+  for (const auto& [kind, count] : came_) {
+    put_kind(out, kind);
+    out.varint(static_cast<uint64_t>(*count));
+    out.varint(counted[count.get()].size());
+    for (const uint64_t id : counted[count.get()]) out.varint(id);
+  }
+}
+
+void Batches::get(wire::Reader& in) {
+  for (size_t left = in.count(wire::kStoragesMax, "the number of uploads"); left > 0; --left) uploads_.insert(in.varint());
+  for (size_t left = in.count(wire::kStoragesMax, "the number of batches"); left > 0; --left) {
+    const uint64_t id = in.varint();
+    periods_[id] = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "a period"));
+  }
+  for (size_t left = in.count(wire::kStoragesMax, "the number of kinds"); left > 0; --left) {
+    const auto& count = came_.emplace(get_kind(in), std::make_shared<int64_t>(0)).first->second;
+    *count = static_cast<int64_t>(in.varint());
+    for (size_t storages = in.count(wire::kStoragesMax, "the number of storages"); storages > 0; --storages) storages_.at(in.varint()).tell_end(count);
+  }
+}
+
 int64_t Batches::period_of_rows(const Layout& view, int64_t offset, int64_t bytes) const {
   if (view.sizes.empty()) return 0;
   const size_t rows = outermost(view);

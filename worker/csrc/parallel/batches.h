@@ -27,6 +27,10 @@ class Batches {
   // The period of its rows; 0 of what is no such batch.
   int64_t take(uint64_t id);
 
+  // What was found, with an image of the session, whose storages are there when it is taken. Throws wire::WireError.
+  void put(wire::Writer& out) const;
+  void get(wire::Reader& in);
+
  private:
   static constexpr int64_t kCame = 2;  // uploads of a kind, until the next one is taken for a batch
 

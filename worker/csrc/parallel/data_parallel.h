@@ -87,6 +87,8 @@ class DataParallel {
   void park();
 
  private:
+  friend class GangImage;  // takes what was found along
+
   Held held(uint64_t id) const;
   // Notes what a call is given as used; whether all of it that is held together is copies or in rows, and the rest untouched.
   bool note_use(const Plan& plan, const wire::Words& words, bool& has_rows);

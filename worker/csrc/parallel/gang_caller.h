@@ -66,6 +66,9 @@ class GangCaller {
   // Carries out a call. Returns why its results are never made, or null.
   Cause call(uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
 
+  // What finds how calls are divided; null where nothing does.
+  DataParallel* data_parallel() { return data_parallel_.get(); }
+
   // All storages' bytes come to this process's memory; and get homes again.
   void park();
   void restore();

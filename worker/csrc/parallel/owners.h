@@ -56,6 +56,9 @@ class Owners {
   void leave_copies(const std::function<bool()>& has_room, const std::vector<uint64_t>& but);
   void leave_rows(const std::function<bool()>& has_room, const std::vector<uint64_t>& but);
 
+  // What calls on rows used as copies, of what one device keeps.
+  std::set<uint64_t>& lent() { return lent_; }
+
  private:
   static constexpr int64_t kSpareShare = 16;  // of a device's memory
 

@@ -36,6 +36,18 @@ void Shares::begin(uint64_t id, const Placement& placement) {
   entry.exchange(own);
 }
 
+void Shares::resume(uint64_t id, const Placement& placement, const Part& part) {
+  Entry& entry = storages_.at(id);
+  entry.touch(device_);
+  hold(id, placement, /*made=*/false);
+  for (int place = 1; place < devices(); ++place) {
+    const uint8_t* bytes = part(place);
+    if (bytes == nullptr) write(id, place, entry.memory(), entry.bytes());
+    else gang_.rank(place).write(id, 0, bytes, entry.bytes());
+    GangHomes::demand(gang_.rank(place));
+  }
+}
+
 // Each device keeps its part of what it has. Where one has no room for that, all keep their copies.
 void Shares::cut_copies(uint64_t id, int64_t period) {
   Entry& entry = storages_.at(id);

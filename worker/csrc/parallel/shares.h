@@ -29,6 +29,9 @@ class Shares {
   void keep(uint64_t id, int place);
   // A storage that nothing has touched.
   void begin(uint64_t id, const Placement& placement);
+  // Has all devices hold it as they did in another gang: `part` gives the bytes of each but this one, which has its own; none: as this one.
+  using Part = std::function<const uint8_t*(int place)>;
+  void resume(uint64_t id, const Placement& placement, const Part& part);
   // Cuts a storage that lies whole on this device, or on the host, or of which each device has a copy.
   void cut(uint64_t id, int64_t period);
   // Makes it whole on this device alone.

@@ -69,4 +69,32 @@ void StepPlan::choose() {
   record_.forget();
 }
 
+void StepPlan::put(wire::Writer& out) const {
+  out.varint(static_cast<uint64_t>(records_));
+  for (const bool is : {is_used_, has_rows_, divides_}) out.u8(is);
+  out.varint(periods_.size());
+  for (const auto& [id, period] : periods_) {
+    out.varint(id);
+    out.varint(static_cast<uint64_t>(period));
+  }
+  out.varint(kinds_.size());
+  for (const auto& [kind, is_divided] : kinds_) {
+    put_kind(out, kind);
+    out.u8(is_divided);
+  }
+}
+
+void StepPlan::get(wire::Reader& in) {
+  records_ = static_cast<int64_t>(in.bounded(kRecordsMax, "the number of recorded steps"));
+  for (bool* is : {&is_used_, &has_rows_, &divides_}) *is = in.u8() != 0;
+  for (size_t left = in.count(wire::kStoragesMax, "the number of storages"); left > 0; --left) {
+    const uint64_t id = in.varint();
+    periods_[id] = static_cast<int64_t>(in.bounded(wire::kStorageBytesMax, "a period"));
+  }
+  for (size_t left = in.count(wire::kStoragesMax, "the number of kinds"); left > 0; --left) {
+    auto kind = get_kind(in);
+    kinds_[std::move(kind)] = in.u8() != 0;
+  }
+}
+
 }  // namespace forebay::worker

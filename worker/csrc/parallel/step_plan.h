@@ -35,6 +35,11 @@ class StepPlan {
   // Whether each device has its rows of such a batch, rather than all of it.
   bool is_divided(const StepRecord::Kind& kind) const;
 
+  // What was chosen, with an image of the session. None can be made while a step is recorded. Throws wire::WireError.
+  bool is_recording() const { return record_.is_on(); }
+  void put(wire::Writer& out) const;
+  void get(wire::Reader& in);
+
  private:
   static constexpr int64_t kRecordsMax = 32;  // of a session
 

@@ -4,6 +4,12 @@
 
 namespace forebay::worker {
 
+namespace {
+
+constexpr uint64_t kKindNumbersMax = 16;
+
+}  // namespace
+
 void StepRecord::begin(Kind kind) {
   forget();
   is_on_ = true;
@@ -31,6 +37,17 @@ void StepRecord::note(uint64_t number, const Plan& plan, const wire::Words& word
   auto output = made.begin();
   for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) { storages_[id] = {(*output++)->storage_bytes, false, false, calls_.size()}; });
   calls_.push_back({number, &plan, words});
+}
+
+void put_kind(wire::Writer& out, const StepRecord::Kind& kind) {
+  out.varint(kind.size());
+  for (const uint64_t number : kind) out.varint(number);
+}
+
+StepRecord::Kind get_kind(wire::Reader& in) {
+  StepRecord::Kind kind(in.count(kKindNumbersMax, "the numbers of a kind"));
+  for (uint64_t& number : kind) number = in.varint();
+  return kind;
 }
 
 }  // namespace forebay::worker

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <forebay/traces.h>
+#include <forebay/wire.h>
 
 #include "call/plan.h"
 #include "device/storage.h"
@@ -58,5 +59,9 @@ class StepRecord {
   std::vector<Upload> uploads_;
   size_t words_ = 0;
 };
+
+// With an image of the session. Throws wire::WireError.
+void put_kind(wire::Writer& out, const StepRecord::Kind& kind);
+StepRecord::Kind get_kind(wire::Reader& in);
 
 }  // namespace forebay::worker

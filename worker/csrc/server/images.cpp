@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "gang/rank.h"
+
 namespace forebay::worker {
 
 namespace {
@@ -23,7 +25,10 @@ void Images::keep(wire::Reader& frame) {
   int64_t bytes = 0;
   std::string why;
   try {
+    if (session_.gang().is_on() && session_.storages().parked()) throw std::runtime_error("a session of several devices is parked");
     bytes = write(number, base);
+  } catch (const RankLost&) {
+    throw;
   } catch (const std::exception& error) {
     why = error.what();
   }
@@ -45,6 +50,10 @@ void Images::restore(wire::Reader& frame) {
   if (!session_.image().is_fresh()) throw wire::WireError("a RESTORE of a session that has begun");
   try {
     go_on_from(number);
+    session_.image().restore();
+    session_.restore();
+  } catch (const RankLost&) {
+    throw;
   } catch (const std::runtime_error& error) {
     throw wire::WireError(error.what());
   }
@@ -53,6 +62,8 @@ void Images::restore(wire::Reader& frame) {
 void Images::go_on_from(uint64_t number) {
   try {
     folder_.read(number, session_.image());
+  } catch (const RankLost&) {
+    throw;
   } catch (const std::exception& error) {
     throw std::runtime_error("image " + std::to_string(number) + " of this session cannot be used: " + error.what());
   }

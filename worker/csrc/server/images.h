@@ -20,7 +20,7 @@ class Images {
 
   void keep_in(ImageFolder folder) { folder_ = std::move(folder); }
   // Whether the session has images.
-  bool are_kept() const { return folder_.is_set() && !session_.gang().is_on(); }
+  bool are_kept() const { return folder_.is_set(); }
   // The session leaves, and its client names the image that is to stay; 0: none is.
   void leave(uint64_t number);
   // Writes that image of a session that has left. Returns its number; 0 if there is none.

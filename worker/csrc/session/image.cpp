@@ -36,14 +36,14 @@ wire::Writer opcode(wire::Reply reply) {
 
 // Sending.
 
-void send_storages(Storages& storages, const std::vector<Storages::Item>& items, const SendImage& send) {
+void send_storages(Storages& storages, GangImage& gang, const std::vector<Storages::Item>& items, const SendImage& send) {
   const wire::Writer head = opcode(wire::Reply::kBytes);
   std::vector<uint8_t> together;
   const auto send_together = [&] {
     if (!together.empty()) send(head, together.data(), together.size());
     together.clear();
   };
-  storages.hand_over(items, [&](const uint8_t* data, int64_t bytes) {
+  const auto take = [&](const uint8_t* data, int64_t bytes) {
     for (int64_t done = 0; done < bytes;) {
       const auto size = static_cast<size_t>(std::min<int64_t>(bytes - done, wire::kChunkBytesMax));
       const uint8_t* part = data + done;
@@ -55,14 +55,15 @@ void send_storages(Storages& storages, const std::vector<Storages::Item>& items,
       send_together();
       send(head, part, size);
     }
-  });
+  };
+  gang.is_on() ? gang.hand_over(items, take) : storages.hand_over(items, take);
   send_together();
 }
 
 }  // namespace
 
-void send_image(Storages& storages, const Effects& effects, const std::string& libraries, const SendImage& send) {
-  const auto items = storages.items();
+void send_image(Storages& storages, GangImage& gang, const Effects& effects, const std::string& libraries, const SendImage& send) {
+  const auto items = gang.is_on() ? gang.items() : storages.items();
   Causes causes;
   wire::ImageHead head;
   head.sequence = effects.next_call();
@@ -96,15 +97,15 @@ void send_image(Storages& storages, const Effects& effects, const std::string& l
     }
     send(out, nullptr, 0);
   }
-  send_storages(storages, items, send);
+  send_storages(storages, gang, items, send);
+  if (gang.is_on()) gang.send(send);
 }
 
 // Receiving.
 
 std::string ImageReceiver::refusal() const {
-  if (gang_.is_on()) return "a session of several devices has no images";
   if (!effects_.goes_on()) return "a failure has stopped the session";
-  return storages_.falls_short() ? "a failure kept a storage from growing" : "";
+  return storages_.falls_short() ? "a failure kept a storage from growing" : gang_image_.refusal();
 }
 
 void ImageReceiver::take(wire::Reader& frame) {
@@ -136,6 +137,10 @@ void ImageReceiver::take(wire::Reader& frame) {
         admit(wire::get_image_storage(frame, arrival_->head.causes));
       }
       break;
+    case wire::Reply::kHoldings:
+      return gang_image_.take_holdings(frame);
+    case wire::Reply::kSummand:
+      return gang_image_.take_summand(frame);
     case wire::Reply::kRefused:
       throw wire::WireError("the other worker refused: " + frame.string(wire::kMessageBytesMax));
     default:

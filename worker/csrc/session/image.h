@@ -17,19 +17,17 @@
 #include "call/effects.h"
 #include "device/device.h"
 #include "device/storage.h"
-#include "parallel/gang_caller.h"
+#include "session/gang_image.h"
 
 namespace forebay::worker {
 
-// Gets bodies of frames that answer a FETCH: an opcode's and what comes with it, and bytes.
-using SendImage = std::function<void(const wire::Writer& head, const uint8_t* payload, size_t payload_bytes)>;
-
 // Sends a session as it is between two commands. `libraries`: those of its segments, packed.
-void send_image(Storages& storages, const Effects& effects, const std::string& libraries, const SendImage& send);
+void send_image(Storages& storages, GangImage& gang, const Effects& effects, const std::string& libraries, const SendImage& send);
 
 class ImageReceiver {
  public:
-  ImageReceiver(const Device& device, Storages& storages, const GangCaller& gang, Effects& effects) : device_(device), storages_(storages), gang_(gang), effects_(effects) {}
+  ImageReceiver(const Device& device, Storages& storages, const GangCaller& gang, GangImage& gang_image, Effects& effects)
+      : device_(device), storages_(storages), gang_(gang), gang_image_(gang_image), effects_(effects) {}
 
   // The image that comes is kept off the device.
   void stay_parked() { stays_parked_ = true; }
@@ -42,6 +40,8 @@ class ImageReceiver {
   };
   Room room();
   void received(size_t bytes);
+  // All has come that was kept for another worker: several devices hold it again. Throws as what takes it.
+  void restore() { gang_image_.restore(); }
   // Why no image can be made of the session as it is now; empty: one can.
   std::string refusal() const;
   // Whether the session has done nothing yet.
@@ -74,6 +74,7 @@ class ImageReceiver {
   const Device& device_;
   Storages& storages_;
   const GangCaller& gang_;
+  GangImage& gang_image_;
   Effects& effects_;
   std::unique_ptr<Arrival> arrival_;
   std::string libraries_;

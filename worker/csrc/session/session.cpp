@@ -131,7 +131,8 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
       transfers_(device, storages_, gang_, effects_, replies),
       collectives_(group_host, device, storages_, gang_, effects_, timing_, replies),
       kernels_(device, storages_, gang_, caller_, effects_, timing_, segments_, replies),
-      image_(device, storages_, gang_, effects_) {}
+      gang_image_(device, storages_, gang_),
+      image_(device, storages_, gang_, gang_image_, effects_) {}
 
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes) {
   gang_.join(std::move(others), homes, templates_.layouts());

@@ -68,7 +68,7 @@ class Session final : private StepRunner {
   void settle() override;
   int64_t park(const ParkingSpace& space, const std::string& spill_directory);
   void restore();
-  void send_image(const SendImage& send) { worker::send_image(storages_, effects_, image_.libraries(), send); }
+  void send_image(const SendImage& send) { worker::send_image(storages_, gang_image_, effects_, image_.libraries(), send); }
 
  private:
   // How a command is carried out, and what it does to the steps before it.
@@ -113,6 +113,7 @@ class Session final : private StepRunner {
   Transfers transfers_;
   Collectives collectives_;
   SessionKernels kernels_;
+  GangImage gang_image_;
   ImageReceiver image_;
   wire::Traces traces_;
   wire::Words words_;                  // of the present step
