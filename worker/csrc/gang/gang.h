@@ -21,6 +21,7 @@
 #include "call/plan.h"
 #include "device/device.h"
 #include "device/storage.h"
+#include "gang/device_rates.h"
 #include "gang/device_sums.h"
 #include "gang/gang_memory.h"
 #include "gang/gang_templates.h"
@@ -47,6 +48,9 @@ class Gang {
   // Of all devices; to be given before it is asked for.
   void add_up_by(std::unique_ptr<DeviceSums> sums) { sums_ = std::move(sums); }
   DeviceSums& sums() { return *sums_; }
+  // What devices and links can do; to be given before it is asked for.
+  void note_rates(DeviceRates rates) { rates_ = std::move(rates); }
+  const DeviceRates& rates() const { return rates_; }
 
   // As FORGET, SETTINGS and LIMIT say.
   void forget();
@@ -101,6 +105,7 @@ class Gang {
   GangMemory memory_;
   GangHomes homes_;
   std::unique_ptr<DeviceSums> sums_;
+  DeviceRates rates_;
   int active_ = 0;
   std::vector<Sent> sent_;  // since all was settled
 };

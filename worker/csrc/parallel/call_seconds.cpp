@@ -78,7 +78,8 @@ double seconds_of(const wire::Template& source, const c10::OperatorHandle& op, c
   for (const auto* output : call.outputs()) {
     if (output->tag == wire::OutputTag::kNew) bytes += static_cast<double>(output->storage_bytes);
   }
-  return rates.call_s + std::max(flops_of(call, source, op) / rates.flops_per_s, bytes / rates.bytes_per_s);
+  const auto type = call.tensors().empty() ? c10::kFloat : static_cast<c10::ScalarType>(call.tensors().front()->geometry.dtype);
+  return rates.call_s + std::max(flops_of(call, source, op) / rates.flops_per_s_of(type), bytes / rates.bytes_per_s);
 }
 
 }  // namespace forebay::worker

@@ -44,7 +44,7 @@ class DataParallel {
         shares_(gang, device, storages, layouts),
         owners_(gang, storages, caller, shares_),
         ways_(gang, device),
-        step_(gang, device, storages, [this](const StepRecord::Call& call, const HeldLookup& held) -> const Way& { return ways_.of(call, held); }),
+        step_(gang, storages, [this](const StepRecord::Call& call, const HeldLookup& held) -> const Way& { return ways_.of(call, held); }),
         batches_(devices(), storages, step_),
         rows_(storages, shares_, owners_, step_) {
     whole_.whole = true;

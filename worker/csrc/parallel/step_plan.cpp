@@ -5,20 +5,9 @@
 
 namespace forebay::worker {
 
-namespace {
-
-// Of a processor's core and of an accelerator, in round numbers: the plan depends on their ratios alone.
-constexpr DeviceRates kHost{30e9, 5e9, 5e-6, 1e9, 2e-4};
-constexpr DeviceRates kAccelerator{50e12, 1e12, 5e-6, 10e9, 1e-4};
-
-}  // namespace
-
-StepPlan::StepPlan(Gang& gang, const Device& device, Storages& storages, WayOf way_of)
-    : gang_(gang), device_(device), storages_(storages), way_of_(std::move(way_of)) {}
+StepPlan::StepPlan(Gang& gang, Storages& storages, WayOf way_of) : gang_(gang), storages_(storages), way_of_(std::move(way_of)) {}
 
 void StepPlan::forget() { record_.forget(); }
-
-DeviceRates StepPlan::rates() const { return device_.is_host() ? kHost : kAccelerator; }
 
 bool StepPlan::is_divided(const StepRecord::Kind& kind) const {
   const auto found = kinds_.find(kind);
@@ -48,11 +37,11 @@ void StepPlan::choose() {
   CallRules rules{way_of_,
                   [&](const StepRecord::Call& call) {
                     const auto [known, is_new] = seconds.try_emplace(call.number);
-                    if (is_new) known->second = seconds_of(templates.template_of(call.number), templates.operator_of(call.number), rates());
+                    if (is_new) known->second = seconds_of(templates.template_of(call.number), templates.operator_of(call.number), gang_.rates());
                     return known->second;
                   },
                   [&](const StepRecord::Call& call) { return templates.length_of_items(call.number) > 1; }};
-  StepSimulation simulation(record_, static_cast<int64_t>(gang_.size()), rates(), std::move(rules));
+  StepSimulation simulation(record_, static_cast<int64_t>(gang_.size()), gang_.rates(), std::move(rules));
   PlacementPlanner planner(record_, gang_, simulation, gang_.memory().part_of(storages_.limit_bytes()), periods_);
   if (!planner.has_choice()) return record_.forget();
   const StepPlacement placement = planner.best();

@@ -6,7 +6,6 @@
 #include <map>
 #include <unordered_map>
 
-#include "device/device.h"
 #include "device/storage.h"
 #include "gang/gang.h"
 #include "parallel/step_record.h"
@@ -17,7 +16,7 @@ namespace forebay::worker {
 class StepPlan {
  public:
   using WayOf = decltype(CallRules::way_of);
-  StepPlan(Gang& gang, const Device& device, Storages& storages, WayOf way_of);
+  StepPlan(Gang& gang, Storages& storages, WayOf way_of);
 
   // An upload that the next call is the first to use, and how often its kind came before.
   void note_upload(const StepRecord::Upload& upload, int64_t came);
@@ -44,10 +43,8 @@ class StepPlan {
   static constexpr int64_t kRecordsMax = 32;  // of a session
 
   void choose();
-  DeviceRates rates() const;
 
   Gang& gang_;
-  const Device& device_;
   Storages& storages_;
   WayOf way_of_;
   StepRecord record_;

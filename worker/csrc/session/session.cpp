@@ -7,6 +7,7 @@
 #include "base/memory.h"
 #include "base/settings.h"
 #include "collectives/gang_sums.h"
+#include "gang/rate_meter.h"
 #include "tier2/segments.h"
 
 namespace forebay::worker {
@@ -137,6 +138,7 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes) {
   gang_.join(std::move(others), homes, templates_.layouts());
   gang_.gang().add_up_by(std::make_unique<GangSums>(gang_.gang(), device_));
+  if (homes == Homes::kDataParallel) gang_.gang().note_rates(measured_rates(gang_.gang(), device_));
   segments_.note_several_devices();
 }
 
