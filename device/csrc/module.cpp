@@ -114,6 +114,18 @@ py::list segments(int device) {
 
 py::dict work_of(const wire::Work& work) { return py::dict("calls"_a = work.calls, "ns"_a = work.ns); }
 
+py::dict plan_of(const wire::GangPlan& plan) {
+  py::list weights, considered;
+  for (const auto& one : plan.weights) {
+    weights.append(py::dict("operator"_a = one.op, "sizes"_a = one.sizes, "count"_a = one.count, "bytes"_a = one.bytes, "rows_of"_a = one.rows_of));
+  }
+  for (const auto& one : plan.considered) {
+    considered.append(py::dict("layout"_a = static_cast<int>(one.layout), "step_ns"_a = one.step_ns, "bytes"_a = one.bytes));
+  }
+  return py::dict("layout"_a = static_cast<int>(plan.layout), "room_bytes"_a = plan.room_bytes, "weights"_a = weights, "considered"_a = considered,
+                  "steps"_a = plan.steps, "step_ns"_a = plan.step_ns, "bytes"_a = plan.bytes);
+}
+
 py::dict gang_work(int device) {
   wire::GangWork told;
   auto& stream = stream_of(device);
@@ -122,7 +134,8 @@ py::dict gang_work(int device) {
   for (const auto& lone : told.alone) {
     alone.append(py::dict("operator"_a = lone.op, "reason"_a = static_cast<int>(lone.reason), "calls"_a = lone.work.calls, "ns"_a = lone.work.ns));
   }
-  return py::dict("devices"_a = told.devices, "divided"_a = work_of(told.divided), "copies"_a = work_of(told.copies), "alone"_a = alone);
+  return py::dict("devices"_a = told.devices, "divided"_a = work_of(told.divided), "copies"_a = work_of(told.copies), "alone"_a = alone,
+                  "plan"_a = told.plan ? py::object(plan_of(*told.plan)) : py::none());
 }
 
 py::list end_profile_for_python() {

@@ -89,6 +89,29 @@ class LoneWork(Work):
     operator: str
     reason: int
 
+class Weights(TypedDict):
+    """As ``forebay_wire.gang_work`` has them."""
+
+    operator: str
+    sizes: list[int]
+    count: int
+    bytes: int
+    rows_of: int
+
+class Considered(TypedDict):
+    layout: int
+    step_ns: int
+    bytes: int
+
+class GangPlan(TypedDict):
+    layout: int
+    room_bytes: int
+    weights: list[Weights]
+    considered: list[Considered]
+    steps: int
+    step_ns: int
+    bytes: list[int]
+
 class GangWork(TypedDict):
     """Of a session with several devices: what they did together, and what one did alone."""
 
@@ -96,6 +119,7 @@ class GangWork(TypedDict):
     divided: Work
     copies: Work
     alone: list[LoneWork]
+    plan: GangPlan | None
 
 class Activity(TypedDict):
     """What one profiled stretch of the program did with a device at one source line, or with one operator."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch  # noqa: F401 what _C is linked to
-from forebay_wire.vocabulary import Alone
+from forebay_wire.gang_work import Alone, Considered, GangPlan, Layout, Weights
 
 from forebay import _C
 
@@ -56,6 +56,8 @@ class GangWork:
     """Each device computed the same."""
     alone: tuple[LoneWork, ...]
     """The longest first."""
+    plan: GangPlan | None = None
+    """How the program's steps are divided now, where that was planned."""
 
     @property
     def alone_ns(self) -> int:
@@ -95,14 +97,13 @@ class GangWork:
         grown = (
             LoneWork(lone.operator, lone.reason, lone.work.since(known.get((lone.operator, lone.reason), NONE))) for lone in self.alone
         )
-        return GangWork(
-            self.device, self.devices, self.divided.since(before.divided), self.copies.since(before.copies), _longest_first(grown)
-        )
+        divided, copies = self.divided.since(before.divided), self.copies.since(before.copies)
+        return GangWork(self.device, self.devices, divided, copies, _longest_first(grown), self.plan)
 
     def as_json(self) -> dict[str, Any]:
-        """The fields of this class; reasons by their names."""
+        """The fields of this class; reasons and layouts by their names."""
         alone = [{"operator": lone.operator, "reason": lone.reason.name.lower(), **asdict(lone.work)} for lone in self.alone]
-        return {**asdict(self), "alone": alone, "alone_ns": self.alone_ns}
+        return {**asdict(self), "alone": alone, "alone_ns": self.alone_ns, "plan": None if self.plan is None else _json_of(self.plan)}
 
 
 def read(device: int) -> GangWork | None:
@@ -111,7 +112,23 @@ def read(device: int) -> GangWork | None:
     if told["devices"] < 2:
         return None
     alone = (LoneWork(lone["operator"], Alone(lone["reason"]), Work(lone["calls"], lone["ns"])) for lone in told["alone"])
-    return GangWork(device, told["devices"], Work(**told["divided"]), Work(**told["copies"]), _longest_first(alone))
+    divided, copies = Work(**told["divided"]), Work(**told["copies"])
+    return GangWork(device, told["devices"], divided, copies, _longest_first(alone), _plan_of(told["plan"]))
+
+
+def _plan_of(told: _C.GangPlan | None) -> GangPlan | None:
+    if told is None:
+        return None
+    weights = tuple(Weights(one["operator"], tuple(one["sizes"]), one["count"], one["bytes"], one["rows_of"]) for one in told["weights"])
+    considered = tuple(Considered(Layout(one["layout"]), one["step_ns"], one["bytes"]) for one in told["considered"])
+    return GangPlan(
+        Layout(told["layout"]), told["room_bytes"], weights, considered, told["steps"], told["step_ns"], tuple(told["bytes"])
+    )
+
+
+def _json_of(plan: GangPlan) -> dict[str, Any]:
+    considered = [{**asdict(one), "layout": one.layout.name.lower()} for one in plan.considered]
+    return {**asdict(plan), "layout": plan.layout.name.lower(), "considered": considered}
 
 
 def _short(operator: str) -> str:

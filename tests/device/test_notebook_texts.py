@@ -19,7 +19,7 @@ from forebay.texts import LANGUAGES, Texts, catalogue, language_here, language_o
 from forebay.waiting import Left, in_words
 from forebay_service.languages import wait_of
 from forebay_wire import messages
-from forebay_wire.vocabulary import Alone
+from forebay_wire.gang_work import Alone
 
 ROOT = Path(__file__).parents[2]
 ENGLISH = Texts("en")

@@ -129,3 +129,9 @@ def test_the_extension_brings_the_magic_without_an_import(run_python: Any) -> No
     out = run_cells(run_python, "%load_ext forebay", "%%gpu profile\nimport torch\ntorch.ones(2, device='cuda').tolist()")
     assert "[1.0, 1.0]" in out and "cell:3" in out
     assert out.endswith("errors: ['NoneType', 'NoneType']\n")
+
+
+def test_a_cell_on_one_device_is_told_that_there_is_no_plan(run_forked: Any) -> None:
+    out = run_cells(run_forked, IMPORT, "%%gpu plan\ntorch.ones(2, device='cuda').tolist()", "%%gpu plan --top 3\n1")
+    assert "[1.0, 1.0]\nThere is no plan: the cell ran on one device, or on none." in out
+    assert out.endswith("errors: ['NoneType', 'NoneType', 'UsageError']\n")

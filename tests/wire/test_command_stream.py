@@ -7,7 +7,7 @@ import struct
 import tracemalloc
 
 import pytest
-from forebay_wire import images, stream, vocabulary
+from forebay_wire import gang_work, images, stream, vocabulary
 from forebay_wire.greetings import Resume, Resumed
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from hypothesis import given, settings
@@ -218,6 +218,18 @@ CALL_TIMES = st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 2**62), UN
 )
 SEGMENTS = st.lists(st.builds(stream.Segment, *[UNSIGNED] * 8), max_size=4).map(tuple)
 WORK = st.builds(stream.Work, UNSIGNED, UNSIGNED)
+NUMBERS = st.lists(UNSIGNED, max_size=4).map(tuple)
+LAYOUTS = st.sampled_from(gang_work.Layout)
+GANG_PLANS = st.builds(
+    gang_work.GangPlan,
+    LAYOUTS,
+    UNSIGNED,
+    st.lists(st.builds(gang_work.Weights, TEXT, NUMBERS, UNSIGNED, UNSIGNED, UNSIGNED), max_size=4).map(tuple),
+    st.lists(st.builds(gang_work.Considered, LAYOUTS, UNSIGNED, UNSIGNED), max_size=4).map(tuple),
+    UNSIGNED,
+    UNSIGNED,
+    NUMBERS,
+)
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans()),
@@ -229,7 +241,7 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Shared, UNSIGNED, st.integers(0, stream.SHARED_BYTES_MAX)),
     st.builds(stream.Times, UNSIGNED, UNSIGNED, CALL_TIMES),
     st.builds(stream.Segments, UNSIGNED, SEGMENTS),
-    st.builds(stream.GangWork, UNSIGNED, UNSIGNED, WORK, WORK, LONE_WORK),
+    st.builds(stream.GangWork, UNSIGNED, UNSIGNED, WORK, WORK, LONE_WORK, st.none() | GANG_PLANS),
     st.builds(vocabulary.Door, UNSIGNED, TEXT, TICKETS),
     st.builds(stream.Outputs, UNSIGNED, st.lists(PRODUCED, max_size=4).map(tuple)),
     st.builds(stream.Failure, UNSIGNED, UNSIGNED, st.sampled_from(stream.FailureCode), UNSIGNED, TEXT, TEXT, TEXT),

@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <forebay/gang_plan.h>
 #include <forebay/operators.h>
 #include <forebay/traces.h>
 #include <forebay/wire.h>
@@ -190,6 +191,7 @@ void bind_limits(py::module_& module) {
   module.attr("STORAGES_MAX") = wire::kStoragesMax;
   module.attr("STEPS_MAX") = wire::kStepsMax;
   module.attr("LONE_WORK_MAX") = wire::kLoneWorkMax;
+  module.attr("PLAN_ITEMS_MAX") = wire::kPlanItemsMax;
   module.attr("STEP_WORDS_MAX") = wire::kStepWordsMax;
   module.attr("TIMES_MAX") = wire::kTimesMax;
   module.attr("SETTINGS_MAX") = wire::kSettingsMax;

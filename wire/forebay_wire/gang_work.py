@@ -2,9 +2,106 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import IntEnum
+
 from forebay_wire import _stream
 from forebay_wire._stream import Reader, WireError, Writer
-from forebay_wire.vocabulary import Alone, GangWork, LoneWork, Work
+
+
+class Alone(IntEnum):
+    """Why a call is carried out on one device alone."""
+
+    NO_BATCH = 0
+    NO_ROOM = 1
+    NO_RULE = 2
+    VIEWS = 3
+    SIZES = 4
+    KEPT = 5
+
+
+@dataclass(frozen=True)
+class Work:
+    calls: int
+    ns: int
+    """Of the worker of the first device."""
+
+
+@dataclass(frozen=True)
+class LoneWork:
+    operator: str
+    """With its overload."""
+    reason: Alone
+    work: Work
+
+
+class Layout(IntEnum):
+    """How a step's batches and weights are held."""
+
+    WHOLE = 0
+    """Each device has all of both, and computes the same."""
+    DATA = 1
+    """Each device has its rows of the batches, and copies of the weights."""
+    TENSOR = 2
+    """Each device has all of the batches, and rows of weights."""
+    ROWS = 3
+    """Each device has rows of both."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Storages that are held alike: those that come to the same argument of the same kind of calls."""
+
+    operator: str
+    """That uses them first."""
+    sizes: tuple[int, ...]
+    """As it is given them."""
+    count: int
+    bytes: int
+    """Of all together."""
+    rows_of: int
+    """0: copies; else 1 and the dimension whose rows each device has a part of."""
+
+
+@dataclass(frozen=True)
+class Considered:
+    """The best that was found of a layout, as it was predicted."""
+
+    layout: Layout
+    step_ns: int
+    bytes: int
+    """Of one device, at most."""
+
+
+@dataclass(frozen=True)
+class GangPlan:
+    """The last one that was chosen."""
+
+    layout: Layout
+    room_bytes: int
+    """Of one device, that a plan may use."""
+    weights: tuple[Weights, ...]
+    """Those of 64 KiB and more, the largest first."""
+    considered: tuple[Considered, ...]
+    steps: int
+    """That were measured."""
+    step_ns: int
+    """Their median: what the worker of the first device spent on calls."""
+    bytes: tuple[int, ...]
+    """Of each device, the most in a measured step."""
+
+
+@dataclass(frozen=True)
+class GangWork:
+    """What the devices of a session did so far, together and alone."""
+
+    request: int
+    devices: int
+    divided: Work
+    copies: Work
+    alone: tuple[LoneWork, ...]
+    plan: GangPlan | None = None
+    """Where a step is divided by plan."""
 
 
 def put_gang_work(out: Writer, reply: GangWork) -> None:
@@ -19,6 +116,8 @@ def put_gang_work(out: Writer, reply: GangWork) -> None:
         out.string(lone.operator)
         out.u8(lone.reason)
         _put(out, lone.work)
+    if reply.plan is not None:
+        _put_plan(out, reply.plan)
 
 
 def get_gang_work(reader: Reader) -> GangWork:
@@ -26,7 +125,8 @@ def get_gang_work(reader: Reader) -> GangWork:
     request, devices = reader.varint(), reader.varint()
     divided, copies = _get(reader), _get(reader)
     number = reader.count(_stream.LONE_WORK_MAX, "the number of operators that ran alone")
-    return GangWork(request, devices, divided, copies, tuple(_lone(reader) for _ in range(number)))
+    alone = tuple(_lone(reader) for _ in range(number))
+    return GangWork(request, devices, divided, copies, alone, None if reader.done() else _get_plan(reader))
 
 
 def _lone(reader: Reader) -> LoneWork:
@@ -47,3 +147,59 @@ def _put(out: Writer, work: Work) -> None:
 
 def _get(reader: Reader) -> Work:
     return Work(reader.varint(), reader.varint())
+
+
+def _put_plan(out: Writer, plan: GangPlan) -> None:
+    out.u8(plan.layout)
+    out.varint(plan.room_bytes)
+    out.varint(len(plan.weights))
+    for weights in plan.weights:
+        out.string(weights.operator)
+        _put_list(out, weights.sizes)
+        _put_numbers(out, weights.count, weights.bytes, weights.rows_of)
+    out.varint(len(plan.considered))
+    for one in plan.considered:
+        out.u8(one.layout)
+        _put_numbers(out, one.step_ns, one.bytes)
+    _put_numbers(out, plan.steps, plan.step_ns)
+    _put_list(out, plan.bytes)
+
+
+def _get_plan(reader: Reader) -> GangPlan:
+    """Raises WireError."""
+    layout, room_bytes = _layout(reader), reader.varint()
+    weights = tuple(_weights(reader) for _ in range(_count(reader)))
+    considered = tuple(Considered(_layout(reader), reader.varint(), reader.varint()) for _ in range(_count(reader)))
+    return GangPlan(layout, room_bytes, weights, considered, reader.varint(), reader.varint(), _numbers(reader))
+
+
+def _weights(reader: Reader) -> Weights:
+    try:
+        operator = reader.string().decode()
+    except UnicodeDecodeError:
+        raise WireError("an operator's name that is not UTF-8") from None
+    return Weights(operator, _numbers(reader), reader.varint(), reader.varint(), reader.varint())
+
+
+def _layout(reader: Reader) -> Layout:
+    number = reader.u8()
+    if number not in set(Layout):
+        raise WireError(f"an unknown layout {number} of a step")
+    return Layout(number)
+
+
+def _count(reader: Reader) -> int:
+    return reader.count(_stream.PLAN_ITEMS_MAX, "the length of a list in a plan")
+
+
+def _numbers(reader: Reader) -> tuple[int, ...]:
+    return tuple(reader.varint() for _ in range(_count(reader)))
+
+
+def _put_list(out: Writer, numbers: tuple[int, ...]) -> None:
+    _put_numbers(out, len(numbers), *numbers)
+
+
+def _put_numbers(out: Writer, *numbers: int) -> None:
+    for number in numbers:
+        out.varint(number)

@@ -24,7 +24,7 @@ from forebay_wire._stream import (
     WireError,
     Writer,
 )
-from forebay_wire.gang_work import get_gang_work, put_gang_work
+from forebay_wire.gang_work import Alone, GangWork, LoneWork, Work, get_gang_work, put_gang_work
 from forebay_wire.greetings import Fetch, Hello, Resume, Resumed, get_greeting, put_greeting
 from forebay_wire.images import OPCODES as IMAGE_OPCODES
 from forebay_wire.images import (
@@ -45,7 +45,6 @@ from forebay_wire.traces import get_trace_command, put_trace_command
 from forebay_wire.vocabulary import (
     RANDOM,
     Allocate,
-    Alone,
     Argument,
     Ask,
     Binding,
@@ -64,13 +63,11 @@ from forebay_wire.vocabulary import (
     Follow,
     Forget,
     Free,
-    GangWork,
     Geometry,
     GroupCommand,
     Heard,
     Leave,
     Limit,
-    LoneWork,
     Mark,
     Operator,
     Output,
@@ -99,7 +96,6 @@ from forebay_wire.vocabulary import (
     Times,
     View,
     Welcome,
-    Work,
     Write,
     WriteShared,
     schema_hash,

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from forebay_wire import _stream
+from forebay_wire.gang_work import GangWork
 from forebay_wire.greetings import Fetch, Hello, Resume, Resumed
 from forebay_wire.images import ImageCommand, ImageReply
 
@@ -647,43 +648,6 @@ class Segment:
 class Segments:
     request: int
     segments: tuple[Segment, ...]
-
-
-class Alone(IntEnum):
-    """Why a call is carried out on one device alone."""
-
-    NO_BATCH = 0
-    NO_ROOM = 1
-    NO_RULE = 2
-    VIEWS = 3
-    SIZES = 4
-    KEPT = 5
-
-
-@dataclass(frozen=True)
-class Work:
-    calls: int
-    ns: int
-    """Of the worker of the first device."""
-
-
-@dataclass(frozen=True)
-class LoneWork:
-    operator: str
-    """With its overload."""
-    reason: Alone
-    work: Work
-
-
-@dataclass(frozen=True)
-class GangWork:
-    """What the devices of a session did so far, together and alone."""
-
-    request: int
-    devices: int
-    divided: Work
-    copies: Work
-    alone: tuple[LoneWork, ...]
 
 
 @dataclass(frozen=True)

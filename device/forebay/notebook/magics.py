@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 
 NOTIFY_USAGE = "usage: %notify [on | off | after TIME | channels on | channels off]"
 GPU_USAGE = "usage: %gpu [quiet | loud]"
+ONE_DEVICE = "There is no plan: the cell ran on one device, or on none. Flavors of several devices say so in their list.\n"
 LINE_SHOWN_CHARS = 32
 CELL_WORDS = "flavor", "max_cost", "max_time"
-CELL_USAGE = "usage: %%gpu [flavor=NAME] [max_cost=AMOUNT] [max_time=30s | 10m | 1.5h] [profile [--top N] [--json FILE]]"
+CELL_USAGE = "usage: %%gpu [flavor=NAME] [max_cost=AMOUNT] [max_time=30s | 10m | 1.5h] [profile [--top N] [--json FILE] | plan]"
 
 
 class Presenter(Protocol):
@@ -63,6 +64,8 @@ class Wish:
     flavor: str | None
     bound: Bound
     profile: argparse.Namespace | None
+    plan: bool = False
+    """Whether it is told how several devices divide the cell's steps."""
 
 
 def wish(line: str) -> Wish:
@@ -74,8 +77,8 @@ def wish(line: str) -> Wish:
         bound = bounds.bound(given["max_cost"] or None, given["max_time"] or None)
     except ValueError as error:
         raise ValueError(f"%%gpu: {error}; {CELL_USAGE}") from None
-    if not words and (given["flavor"] or bound):
-        return Wish(given["flavor"] or None, bound, None)
+    if words == ["plan"] or (not words and (given["flavor"] or bound)):
+        return Wish(given["flavor"] or None, bound, None, plan=bool(words))
     from forebay.toolkit.profile import add_options
 
     parser = _Line(prog="%%gpu", add_help=False)
@@ -99,6 +102,7 @@ def register(shell: Any, presenter: Presenter) -> None:
 
         %%gpu flavor=NAME: the cell on that flavor. %%gpu max_cost=0.50 max_time=10m: stops the cell there, its tensors stay.
         %%gpu profile [--top N] [--json FILE]: runs the cell, then says where its time went.
+        %%gpu plan: runs the cell, then says how several devices divided its steps.
         """
         if cell is None:
             with _in_one_sentence():
@@ -279,6 +283,8 @@ def _run(shell: Any, blocks: list[Any], wanted: Wish) -> None:
     if wanted.profile is None:
         for block in blocks:
             exec(block, shell.user_ns)  # noqa: S102 the user's own code
+        if wanted.plan:
+            _tell_plans()
         return
     from forebay.profile import Profiler
     from forebay.toolkit.profile import write
@@ -295,6 +301,15 @@ def _run(shell: Any, blocks: list[Any], wanted: Wish) -> None:
         write(profile, wanted.profile, sys.stdout)
     if failure is not None:
         raise failure
+
+
+def _tell_plans() -> None:
+    from forebay import _C, gang_work
+    from forebay.toolkit import plan_report
+
+    read = (gang_work.read(index) for index in range(_C.device_count()))
+    told = [plan_report.text(gang) for gang in read if gang is not None]
+    print("".join(told) or ONE_DEVICE, end="")
 
 
 def _compiled(shell: Any, cell: str) -> list[Any]:

@@ -6,11 +6,11 @@ import linecache
 import os
 from collections.abc import Sequence
 
-from forebay_wire.vocabulary import Alone
+from forebay_wire.gang_work import Alone
 
 from forebay.gang_work import GangWork
 from forebay.profile import LEASE, Profile, Wait
-from forebay.toolkit import table
+from forebay.toolkit import plan_report, table
 
 CODE_CHARACTERS_MAX = 48
 ANSWERS, UPLOADS, SENDING = ("item", "read", "synchronize", "ask"), ("upload",), ("send",)
@@ -27,7 +27,9 @@ REASONS = {
 
 def text(profile: Profile, top: int) -> str:
     """The whole profile; of source lines and operators the first ``top``."""
-    parts = [_shares(profile), *_devices(profile), *(_gang(gang, top) for gang in profile.gangs)]
+    parts = [_shares(profile), *_devices(profile)]
+    for gang in profile.gangs:
+        parts += [_gang(gang, top), *([plan_report.text(gang).rstrip()] if gang.plan else [])]
     if profile.waits:
         parts.append(_waits(profile.waits, top))
     if profile.operators:

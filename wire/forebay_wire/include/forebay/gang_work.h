@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "gang_plan.h"
 #include "wire.h"
 
 namespace forebay::wire {
@@ -36,6 +38,7 @@ struct GangWork {
   Work divided;  // each device computed on its rows, or on its items of lists
   Work copies;   // each device computed the same
   std::vector<LoneWork> alone;
+  std::optional<GangPlan> plan;  // where a step is divided by one
 };
 
 inline void put_work(Writer& out, const Work& work) {
@@ -60,6 +63,7 @@ inline void put_gang_work(Writer& out, const GangWork& told) {
     out.u8(static_cast<uint8_t>(lone.reason));
     put_work(out, lone.work);
   }
+  if (told.plan) put_gang_plan(out, *told.plan);
 }
 
 inline GangWork get_gang_work(Reader& in) {
@@ -75,6 +79,7 @@ inline GangWork get_gang_work(Reader& in) {
     lone.reason = static_cast<Alone>(reason);
     lone.work = get_work(in);
   }
+  if (!in.done()) told.plan = get_gang_plan(in);
   return told;
 }
 

@@ -1,0 +1,38 @@
+"""How the devices of a session divide a step, as text: what was chosen, why nothing else was, what was measured."""
+
+from __future__ import annotations
+
+from forebay.gang_work import GangWork, Work
+from forebay.toolkit import plan_report
+from forebay_wire.gang_work import Considered, GangPlan, Layout, Weights
+
+MIB = 1 << 20
+WHOLE, DATA = Considered(Layout.WHOLE, 30_000_000, 90 * MIB), Considered(Layout.DATA, 20_000_000, 80 * MIB)
+TENSOR, ROWS = Considered(Layout.TENSOR, 16_000_000, 40 * MIB), Considered(Layout.ROWS, 15_000_000, 120 * MIB)
+WEIGHTS = (Weights("aten::addmm", (256, 1024), 4, 4 * MIB, 2), Weights("aten::embedding", (64, 256), 1, MIB // 8, 0))
+PLAN = GangPlan(Layout.TENSOR, 100 * MIB, WEIGHTS, (WHOLE, DATA, TENSOR, ROWS), 3, 17_000_000, (39 * MIB, 38 * MIB))
+
+
+def text(plan: GangPlan | None) -> str:
+    return plan_report.text(GangWork(0, 2, Work(1, 1), Work(0, 0), (), plan))
+
+
+def test_a_plan_is_told_with_what_was_chosen_and_measured() -> None:
+    told = text(PLAN)
+    assert told.startswith("The plan of the 2 devices of cuda:0: batches whole, weights in rows (tensor parallelism)\n")
+    assert "| aten::addmm     | 256 x 1,024 | 4     | 4.0 MiB      | rows of dimension 1 |" in told
+    assert "| aten::embedding | 64 x 256    | 1     | 0.1 MiB      | a copy              |" in told
+    assert told.endswith("Measured in 3 steps: 17.00 ms a step; at most 39.0 MiB, 38.0 MiB on the devices.\n")
+    assert max(map(len, told.splitlines())) < 140
+
+
+def test_each_layout_that_was_not_chosen_has_its_reason() -> None:
+    quicker = Considered(Layout.DATA, 15_900_000, MIB)
+    assert plan_report.verdict(WHOLE, PLAN) == "takes longer"
+    assert plan_report.verdict(TENSOR, PLAN) == "chosen"
+    assert plan_report.verdict(ROWS, PLAN) == "a device has room for 100.0 MiB"
+    assert plan_report.verdict(quicker, PLAN) == "saves less than a tenth of the time"
+
+
+def test_a_program_without_a_plan_is_told_when_there_is_one() -> None:
+    assert text(None) == f"{plan_report.NO_PLAN}\n"
