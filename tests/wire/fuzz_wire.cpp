@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include <forebay/programs.h>
 #include <forebay/wire.h>
 
 using namespace forebay::wire;
@@ -77,7 +78,7 @@ void damage(std::vector<uint8_t>& bytes, std::mt19937_64& chance) {
 void read_all(const std::vector<uint8_t>& bytes, std::mt19937_64& chance) {
   Reader in(bytes.data(), bytes.size());
   while (!in.done()) {
-    switch (chance() % 10) {
+    switch (chance() % 11) {
       case 0: in.u8(); break;
       case 1: in.varint(); break;
       case 2: in.zigzag(); break;
@@ -87,6 +88,7 @@ void read_all(const std::vector<uint8_t>& bytes, std::mt19937_64& chance) {
       case 6: in.raw(in.bounded(kChunkBytesMax, "a chunk")); break;
       case 7: in.count(kStoragesMax, "a count"); break;
       case 8: span_of(get_geometry(in)); break;
+      case 9: get_signature(in); break;
       default: get_template(in);
     }
   }

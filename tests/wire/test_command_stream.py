@@ -7,7 +7,7 @@ import struct
 import tracemalloc
 
 import pytest
-from forebay_wire import gang_work, images, stream, vocabulary
+from forebay_wire import gang_work, images, programs, stream, vocabulary
 from forebay_wire.greetings import Resume, Resumed
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from hypothesis import given, settings
@@ -133,6 +133,10 @@ SOURCES = st.builds(
     st.booleans(),
     st.binary(max_size=50),
 )
+IDS = st.lists(UNSIGNED, max_size=4).map(tuple)
+SIZES = st.lists(st.integers(0, 2**46), max_size=4).map(tuple)
+ARRAYS = st.builds(programs.ProgramArray, st.sampled_from(list(programs.ITEM_BYTES)), SIZES)
+DONATED = st.lists(st.integers(0, 1), max_size=2).map(tuple)
 PARCELS = st.lists(st.builds(vocabulary.Parcel, RANKS, SPANS), max_size=4).map(tuple)
 
 
@@ -183,6 +187,8 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         st.builds(images.Restore, UNSIGNED),
         st.builds(images.TracesPart, st.binary(max_size=50)),
         st.builds(vocabulary.Kernel, UNSIGNED, UNSIGNED, SOURCES),
+        st.builds(programs.Program, UNSIGNED, UNSIGNED, st.binary(max_size=50)),
+        st.builds(programs.Execute, UNSIGNED, IDS, IDS),
         st.builds(
             vocabulary.Launch,
             UNSIGNED,
@@ -243,6 +249,7 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Segments, UNSIGNED, SEGMENTS),
     st.builds(stream.GangWork, UNSIGNED, UNSIGNED, WORK, WORK, LONE_WORK, st.none() | GANG_PLANS),
     st.builds(vocabulary.Door, UNSIGNED, TEXT, TICKETS),
+    st.builds(programs.Compiled, UNSIGNED, TEXT, st.tuples(ARRAYS, ARRAYS), st.lists(ARRAYS, max_size=2).map(tuple), DONATED, UNSIGNED),
     st.builds(stream.Outputs, UNSIGNED, st.lists(PRODUCED, max_size=4).map(tuple)),
     st.builds(stream.Failure, UNSIGNED, UNSIGNED, st.sampled_from(stream.FailureCode), UNSIGNED, TEXT, TEXT, TEXT),
 )

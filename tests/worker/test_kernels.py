@@ -20,8 +20,8 @@ from forebay_wire._stream import Writer
 from forebay_wire.kernels import put_source
 from forebay_wire.stream import FailureCode
 from forebay_wire.vocabulary import Kernel, KernelSource, Launch, Pointer
-from forebay_worker import kernels
-from forebay_worker.kernel_compiler import Compiled, parameters_of
+from forebay_worker.user_code import kernels
+from forebay_worker.user_code.kernel_compiler import Compiled, parameters_of
 
 ADD = """module {
   tt.func public @add(%x: !tt.ptr<f32> {tt.divisibility = 16 : i32}, %y: !tt.ptr<f32>, %out: !tt.ptr<f32>, %n: i32, %by: f32) attributes {}

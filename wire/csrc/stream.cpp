@@ -4,6 +4,7 @@
 
 #include <forebay/gang_plan.h>
 #include <forebay/operators.h>
+#include <forebay/programs.h>
 #include <forebay/traces.h>
 #include <forebay/wire.h>
 
@@ -198,6 +199,9 @@ void bind_limits(py::module_& module) {
   module.attr("MEMBERS_MAX") = wire::kMembersMax;
   module.attr("KERNELS_MAX") = wire::kKernelsMax;
   module.attr("KERNEL_BYTES_MAX") = wire::kKernelBytesMax;
+  module.attr("PROGRAM_BYTES_MAX") = wire::kProgramBytesMax;
+  module.attr("PROGRAM_ARRAYS_MAX") = wire::kProgramArraysMax;
+  module.attr("DIMS_MAX") = wire::kDimsMax;
   module.attr("PATIENCE_MS_MAX") = wire::kPatienceMsMax;
   module.attr("STORAGE_BYTES_MAX") = wire::kStorageBytesMax;
 }

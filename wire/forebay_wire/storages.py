@@ -11,6 +11,8 @@ from forebay_wire.images import COMMAND_OPCODES as IMAGE_OPCODES
 from forebay_wire.images import ImageCommand, Keep, Restore, TracesPart, get_image_command, put_image_command
 from forebay_wire.kernels import OPCODES as KERNEL_OPCODES
 from forebay_wire.kernels import get_kernel_command, put_kernel_command
+from forebay_wire.programs import OPCODES as PROGRAM_OPCODES
+from forebay_wire.programs import Execute, Program, ProgramCommand, get_program_command, put_program_command
 from forebay_wire.vocabulary import (
     Allocate,
     Command,
@@ -34,7 +36,7 @@ from forebay_wire.vocabulary import (
 )
 
 
-def put_storage_command(out: Writer, command: StorageCommand | KernelCommand | ImageCommand) -> None:
+def put_storage_command(out: Writer, command: StorageCommand | KernelCommand | ProgramCommand | ImageCommand) -> None:
     match command:
         case Allocate():
             put_numbers(out, 6, command.storage, command.bytes)
@@ -68,6 +70,8 @@ def put_storage_command(out: Writer, command: StorageCommand | KernelCommand | I
             put_numbers(out, 29, command.bytes)
         case Kernel() | Launch():
             put_kernel_command(out, command)
+        case Program() | Execute():
+            put_program_command(out, command)
         case Keep() | Restore() | TracesPart():
             put_image_command(out, command)
 
@@ -116,6 +120,8 @@ def get_storage_command(reader: Reader, opcode: int) -> Command:
             return Limit(reader.varint())
     if opcode in KERNEL_OPCODES:
         return get_kernel_command(reader, opcode)
+    if opcode in PROGRAM_OPCODES:
+        return get_program_command(reader, opcode)
     if opcode in IMAGE_OPCODES:
         return get_image_command(reader, opcode)
     raise WireError(f"an unknown command {opcode}")

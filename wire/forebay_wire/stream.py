@@ -7,7 +7,7 @@ A :class:`CommandWriter` and a :class:`CommandReader` remember the templates of 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from forebay_wire import _stream
@@ -38,6 +38,7 @@ from forebay_wire.images import (
 )
 from forebay_wire.process_groups import OPCODES as GROUP_OPCODES
 from forebay_wire.process_groups import get_door, get_group_command, put_door, put_group_command
+from forebay_wire.programs import Compiled, get_compiled, put_compiled
 from forebay_wire.segments import get_segments, put_segments
 from forebay_wire.storages import get_storage_command, put_numbers, put_storage_command
 from forebay_wire.timing import get_times, get_timing_command, put_times, put_timing_command
@@ -586,6 +587,8 @@ def encode_reply(reply: Reply) -> bytes:
             put_gang_work(out, reply)
         case Door():
             put_door(out, reply)
+        case Compiled():
+            put_compiled(out, reply)
         case _:
             put_image_reply(out, reply)
     return out.bytes()
@@ -650,12 +653,9 @@ def _reply(reader: Reader) -> Reply:
             return Failure(request, number, FailureCode(code), sequence, *texts)
         case 71:
             return Shared(reader.varint(), reader.bounded(SHARED_BYTES_MAX, "the size of a shared area"))
-        case 76:
-            return get_times(reader)
-        case 77:
-            return get_segments(reader)
-        case 78 | 79:
-            return get_gang_work(reader) if opcode == 78 else get_door(reader)
+    told: dict[int, Callable[[Reader], Reply]] = {76: get_times, 77: get_segments, 78: get_gang_work, 79: get_door, 88: get_compiled}
+    if opcode in told:
+        return told[opcode](reader)
     if opcode in IMAGE_OPCODES:
         return get_image_reply(reader, opcode)
     raise WireError(f"an unknown reply {opcode}")

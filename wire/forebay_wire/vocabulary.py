@@ -10,6 +10,7 @@ from forebay_wire import _stream
 from forebay_wire.gang_work import GangWork
 from forebay_wire.greetings import Fetch, Hello, Resume, Resumed
 from forebay_wire.images import ImageCommand, ImageReply
+from forebay_wire.programs import Compiled, ProgramCommand
 
 RANDOM = 1
 """Template flag: calls carry a seed and a counter."""
@@ -516,6 +517,7 @@ Command = (
     | Settings
     | GroupCommand
     | KernelCommand
+    | ProgramCommand
     | ImageCommand
     | StorageCommand
 )
@@ -659,4 +661,4 @@ class Door:
     ticket: bytes
 
 
-Reply = Door | Welcome | Resumed | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | GangWork | ImageReply
+Reply = Door | Welcome | Resumed | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | GangWork | Compiled | ImageReply

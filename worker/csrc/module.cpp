@@ -9,6 +9,7 @@
 #include "base/settings.h"
 #include "call/operators.h"
 #include "device/recurrent.h"
+#include "python_executable.h"
 #include "server/server.h"
 
 namespace py = pybind11;
@@ -154,7 +155,7 @@ std::shared_ptr<py::object> kept_for_threads(const py::object& object) {
 
 void take_kernels(Server& server, std::string refused, int64_t bytes_min, std::string too_little, const py::object& launch) {
   const auto kept = kept_for_threads(launch);
-  server.take_kernels({std::move(refused), bytes_min, std::move(too_little), [kept](uint64_t kernel, const Grid& grid, const std::string& parameters) {
+  server.user_code().kernels.accept_by({std::move(refused), bytes_min, std::move(too_little), [kept](uint64_t kernel, const Grid& grid, const std::string& parameters) {
                          const py::gil_scoped_acquire lock;
                          try {
                            (*kept)(kernel, grid, py::bytes(parameters));
@@ -162,6 +163,11 @@ void take_kernels(Server& server, std::string refused, int64_t bytes_min, std::s
                            throw std::runtime_error(py::str(error.value()).cast<std::string>());
                          }
                        }});
+}
+
+void take_programs(Server& server, std::string refused, const py::object& compile) {
+  const auto kept = kept_for_threads(compile);
+  server.user_code().programs.accept_by({std::move(refused), [kept](const std::string& module) { return compile_by_python(*kept, module); }});
 }
 
 MakeGraph graph_maker(const py::object& make) {
@@ -248,6 +254,7 @@ PYBIND11_MODULE(_executor, module) {
            py::arg("number"), py::arg("changing"))
       .def("take_along", [](Server& self, const py::bytes& libraries) { self.mailbox().order(orders::ExportLibraries{libraries}); }, py::arg("libraries"))
       .def("take_kernels", &take_kernels, py::arg("refused"), py::arg("bytes_min"), py::arg("too_little"), py::arg("launch"))
+      .def("take_programs", &take_programs, py::arg("refused"), py::arg("compile"))
       .def("give_kernel",
            [](Server& self, uint64_t number, const std::string& name, const std::string& parameters) {
              self.mailbox().order(orders::TakeKernel{number, name, kernel_parameters(parameters)});

@@ -24,8 +24,9 @@ from forebay_worker import WorkerError, compile_queue, confinement, device_graph
 from forebay_worker.compile_queue import Compiling
 from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.gang import TICKET_VARIABLE, Gang
-from forebay_worker.kernels import ON_HOST, Kernels
 from forebay_worker.pytorch import SeenDevice
+from forebay_worker.user_code import programs
+from forebay_worker.user_code.kernels import ON_HOST, Kernels
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Server
@@ -121,6 +122,7 @@ def run(options: argparse.Namespace) -> None:
             gang.start()
         server = server_of(devices[0], [*([] if gang is None else gang.others), *elsewhere], options)
         stack.callback(remove_socket, server.address)
+        programs.accept(server, devices[0], options.threads)
         compiling = compiling_of(server, devices[0], gang is None and not elsewhere, options)
         if compiling is not None:
             stack.callback(compiling.close)

@@ -169,7 +169,7 @@ class Memory:
 
 
 class Kernels:
-    """What a worker asks of an out-of-tree back end: ``forebay_worker.kernels.KernelDriver``."""
+    """What a worker asks of an out-of-tree back end: ``forebay_worker.user_code.kernels.KernelDriver``."""
 
     target = ("cuda", 80, 32)
     form = "ttir"

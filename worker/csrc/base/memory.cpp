@@ -11,6 +11,8 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -107,6 +109,18 @@ class LimitedAllocator final : public c10::Allocator {
   void copy_data(void* target, const void* source, size_t count) const override { default_copy_data(target, source, count); }
 };
 
+// Memory of others.
+struct Counted {
+  int64_t bytes;
+  std::function<void()> release;
+};
+
+void release_counted(void* context) {
+  const std::unique_ptr<Counted> counted(static_cast<Counted*>(context));
+  allocated_bytes.fetch_sub(counted->bytes, std::memory_order_relaxed);
+  counted->release();
+}
+
 LimitedAllocator& limited_allocator() {
   static LimitedAllocator allocator;
   return allocator;
@@ -121,6 +135,14 @@ void install_host_limit() {
 c10::DataPtr allocate_zeroed_on_host(int64_t bytes) { return allocate_on_host(static_cast<size_t>(bytes), &reserve_zeroed); }
 
 c10::DataPtr allocate_uncounted_on_host(int64_t bytes) { return allocate_on_host(static_cast<size_t>(bytes), &reserve, /*counted=*/false); }
+
+c10::DataPtr count_on_host(void* data, int64_t bytes, std::function<void()> release) {
+  auto counted = std::make_unique<Counted>(Counted{0, std::move(release)});
+  c10::DataPtr result(data, counted.release(), &release_counted, c10::Device(c10::kCPU));
+  take(bytes);
+  static_cast<Counted*>(result.get_context())->bytes = bytes;
+  return result;
+}
 
 void set_host_limit(int64_t bytes) { limit_bytes.store(bytes, std::memory_order_relaxed); }
 

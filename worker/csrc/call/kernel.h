@@ -1,4 +1,4 @@
-// A kernel that a program brings of its own. It is compiled and handed to the device by forebay_worker/kernels.py.
+// A kernel that a program brings of its own. It is compiled and handed to the device by forebay_worker/user_code/kernels.py.
 #pragma once
 
 #include <array>

@@ -37,7 +37,7 @@ void welcome(const Device& device, Session& session, Connection& connection, Clo
   head.string(device.kind());
   head.string(device.model());
   head.varint(static_cast<uint64_t>(session.storages().limit_bytes()));
-  head.string(session.kernels().refusal());
+  head.string(session.user_code().kernels.refusal());
   if (!connection.is_untouched()) grace = {};
   head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
   head.u8(keeps_images);
@@ -379,10 +379,10 @@ struct Server::Obey {
   void operator()(const orders::WidenSegment& order) const { server.session_.segments().widen(order.segment, order.changing); }
   void operator()(const orders::ExportLibraries& order) const { server.session_.image().set_libraries(order.libraries); }
   void operator()(const orders::TakeKernel& order) const {
-    if (server.connection_.is_there()) server.session_.kernels().take(order.kernel, order.name, order.parameters);  // else nobody waits for it any more
+    if (server.connection_.is_there()) server.session_.user_code().kernels.take(order.kernel, order.name, order.parameters);  // else nobody waits for it any more
   }
   void operator()(const orders::RefuseKernel& order) const {
-    if (server.connection_.is_there()) server.session_.kernels().refuse(order.kernel, order.code, order.why);
+    if (server.connection_.is_there()) server.session_.user_code().kernels.refuse(order.kernel, order.code, order.why);
   }
   [[noreturn]] void operator()(const orders::End&) const { throw Ended(); }
 };

@@ -80,8 +80,8 @@ class Server final : private GroupHost {
 
   // Before `assign`. Segments are offered for compiling; those on which the device has worked for so long are due.
   void compile(double due_seconds);
-  // Kernels of programs are taken.
-  void take_kernels(KernelHost host) { session_.kernels().accept_by(std::move(host)); }
+  // What the session's program may bring; to be settled before `assign`, too.
+  UserCode& user_code() { return session_.user_code(); }
   // Starts the thread; once. `word_seconds`: so long a pool is given to end this worker once that of another member of a process group is gone.
   void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, Origin origin, ImageFolder images, double word_seconds);
   // In its place: fetches a session's image off the device, no faster than so, and holds it for another worker. Keeps it in the folder too, as the

@@ -64,7 +64,7 @@ const Session::Command& Session::command_of(uint8_t opcode) {
   using In = wire::Reader;
   using enum wire::Command;
   using enum Command::Place;
-  constexpr size_t kCommands = static_cast<size_t>(kTraces) + 1;
+  constexpr size_t kCommands = static_cast<size_t>(kExecute) + 1;
   static const auto table = [] {
     std::array<Command, kCommands> commands{};
     const auto set = [&](wire::Command command, Command::Place place, bool waits_for_lease, void (*carry_out)(Session&, In&)) {
@@ -108,10 +108,12 @@ const Session::Command& Session::command_of(uint8_t opcode) {
     set(kReduce, kEndsSegment, true, [](Session& session, In& in) { session.collectives_.reduce(in); });
     set(kReduceEach, kEndsSegment, true, [](Session& session, In& in) { session.collectives_.reduce_each(in); });
     set(kPart, kBetween, false, [](Session& session, In& in) { session.collectives_.part(in); });
-    set(kKernel, kBetween, false, [](Session& session, In& in) { session.kernels_.define(in); });
+    set(kKernel, kBetween, false, [](Session& session, In& in) { session.user_code_.kernels.define(in); });
     set(kTraces, kBetween, false, [](Session& session, In& in) { session.arriving_traces_.take(in, session.templates_, session.traces_, session.freed_); });
     set(kRestore, kBetween, true, [](Session&, In&) { throw wire::WireError("a RESTORE among other commands"); });
-    set(kLaunch, kEndsSegment, true, [](Session& session, In& in) { session.kernels_.launch(in); });
+    set(kProgram, kBetween, false, [](Session& session, In& in) { session.user_code_.programs.define(in); });
+    set(kExecute, kEndsSegment, true, [](Session& session, In& in) { session.user_code_.programs.execute(in); });
+    set(kLaunch, kEndsSegment, true, [](Session& session, In& in) { session.user_code_.kernels.launch(in); });
     return commands;
   }();
   static const Command unknown;
@@ -131,7 +133,7 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
       segments_({device, storages_, templates_, caller_, effects_, tier1_}, replies, timing_),
       transfers_(device, storages_, gang_, effects_, replies),
       collectives_(group_host, device, storages_, gang_, effects_, timing_, replies),
-      kernels_(device, storages_, gang_, caller_, effects_, timing_, segments_, replies),
+      user_code_{{device, storages_, gang_, caller_, effects_, timing_, segments_, replies}, {device, storages_, gang_, caller_, effects_, timing_, replies}},
       gang_image_(device, storages_, gang_),
       image_(device, storages_, gang_, gang_image_, effects_) {}
 

@@ -24,9 +24,9 @@
 #include "device/timing.h"
 #include "parallel/gang_caller.h"
 #include "session/image.h"
-#include "session/session_kernels.h"
 #include "session/traces_receiver.h"
 #include "session/transfers.h"
+#include "session/user_code.h"
 #include "tier2/segment_tracker.h"
 #include "tier2/tier1.h"
 
@@ -45,7 +45,7 @@ class Session final : private StepRunner {
   GangCaller& gang() { return gang_; }
   Storages& storages() { return storages_; }
   SegmentTracker& segments() { return segments_; }
-  SessionKernels& kernels() { return kernels_; }
+  UserCode& user_code() { return user_code_; }
   Collectives& collectives() { return collectives_; }
   ImageReceiver& image() { return image_; }
   Transfers& transfers() { return transfers_; }
@@ -112,7 +112,7 @@ class Session final : private StepRunner {
   SegmentTracker segments_;
   Transfers transfers_;
   Collectives collectives_;
-  SessionKernels kernels_;
+  UserCode user_code_;
   GangImage gang_image_;
   ImageReceiver image_;
   wire::Traces traces_;

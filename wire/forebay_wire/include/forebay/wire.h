@@ -90,7 +90,7 @@ enum class Command : uint8_t {
   kPart = 34, kReduceEach = 39,  // REDUCE_EACH: of a gang's first worker to the others
   kMeet = 35,  // of another member's worker: comes first and alone at a process group's door
   kKernel = 36,
-  kLaunch = 37, kResume = 38, kKeep = 42, kRestore = 43, kTraces = 44,  // RESUME in place of HELLO; the others for images
+  kLaunch = 37, kResume = 38 /* in place of HELLO */, kKeep = 42, kRestore = 43, kTraces = 44, kProgram = 45, kExecute = 46,
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
@@ -132,7 +132,9 @@ enum class Reply : uint8_t {
   kDoor = 79,
   kMeeting = 80,  // at a process group's door: before a MEET, and in answer to it
   kMet = 81,
-  kLibraries = 82, kResumed = 83, kKept = 85, kHoldings = 86, kSummand = 87,  // before an IMAGE; answers RESUME, KEEP; two behind an IMAGE of several devices
+  kLibraries = 82, kResumed = 83, kKept = 85,  // before an IMAGE; answers RESUME; answers KEEP
+  kHoldings = 86, kSummand = 87,               // behind an IMAGE of several devices
+  kCompiled = 88,                              // answers PROGRAM
 };
 
 // What members of a process group carry out together.

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from forebay_worker import kernel_compiler
 from forebay_worker.compile_queue import INHERITED, OfferKind
 from forebay_worker.confinement import Watch
-from forebay_worker.kernel_compiler import Compiled
 from forebay_worker.pytorch import HOST_KINDS, SeenDevice, device_module
+from forebay_worker.user_code import kernel_compiler
+from forebay_worker.user_code.kernel_compiler import Compiled
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Server

@@ -1,4 +1,4 @@
-"""``python -m forebay_worker.kernel_compiler KIND:ARCHITECTURE:WARP FORM``: compiles the kernels that are described on standard input.
+"""``python -m forebay_worker.user_code.kernel_compiler KIND:ARCHITECTURE:WARP FORM``: compiles kernels as described on standard input.
 
 Each comes behind its length, four bytes, little-endian. Says on standard output, in a line of JSON, what came of it. What is described
 is a tenant's, in Triton's intermediate representation: none of it is Python. This process has neither a token nor a network.

@@ -1,0 +1,149 @@
+"""Whole programs: compiled once, carried out on the session's storages, refused in a sentence, and precise where they fail."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+import torch
+from forebay_wire import stream
+from forebay_wire.programs import Compiled, Execute, Program, ProgramArray
+from forebay_wire.stream import FailureCode
+from forebay_worker.user_code import programs
+
+F32 = 11
+MAIN = "module @jit_step attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} { func.func public @main"
+STEP = (
+    MAIN
+    + """(%x: tensor<2x3xf32>, %y: tensor<2x3xf32> {tf.aliasing_output = 0 : i32}) -> (tensor<2x3xf32>, tensor<2x3xf32>) {
+  %sum = stablehlo.add %x, %y : tensor<2x3xf32>
+  return %sum, %x : tensor<2x3xf32>, tensor<2x3xf32>
+} }"""
+)
+"""x + y, and x."""
+LARGE = "tensor<16777216xf32>"
+FILL = f"{MAIN}() -> ({LARGE}) {{ %c = stablehlo.constant dense<1.0> : {LARGE} return %c : {LARGE} }} }}"
+"""64 MiB of ones."""
+FACTOR = (
+    MAIN
+    + """(%x: tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<i32>) {
+  %r:2 = stablehlo.custom_call @TARGET(%x) {mhlo.backend_config = {uplo = 76 : ui8}, operand_layouts = [dense<[0, 1]> : tensor<2xindex>],
+    result_layouts = [dense<[0, 1]> : tensor<2xindex>, dense<> : tensor<0xindex>]} : (tensor<3x3xf32>) -> (tensor<3x3xf32>, tensor<i32>)
+  return %r#0, %r#1 : tensor<3x3xf32>, tensor<i32>
+} }"""
+)
+
+pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed: pip install jax (90 MB)")
+
+
+def compiled(client: Any, module: str | bytes, number: int = 1) -> stream.Reply:
+    client.send(Program(client.request(), number, module.encode() if isinstance(module, str) else module))
+    return client.reply()  # type: ignore[no-any-return]
+
+
+def floats(client: Any, storage: int, count: int) -> torch.Tensor:
+    return torch.frombuffer(bytearray(client.read(storage, 4 * count)), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+def test_a_program_is_compiled_once_and_makes_storages(client: Any) -> None:
+    told = compiled(client, STEP)
+    array = ProgramArray(F32, (2, 3))
+    assert isinstance(told, Compiled)
+    assert (told.name, told.inputs, told.outputs, told.donated) == ("jit_step", (array, array), (array, array), (1,))
+    x, y = client.upload(torch.arange(6.0)), client.upload(torch.full((6,), 0.5))
+    first, second = (client.storage(), client.storage()), (client.storage(), client.storage())
+    client.send(Execute(1, (x, y), first), Execute(1, (first[0], y), second), stream.Free((x,)))
+    assert torch.equal(floats(client, second[0], 6), torch.arange(6.0) + 1)
+    assert torch.equal(floats(client, first[1], 6), torch.arange(6.0)), "what passes through is a copy"
+    (_, theirs) = client.run(torch.ops.aten.add.Tensor, torch.ones(2), torch.ones(2))
+    assert torch.equal(theirs[0], torch.full((2,), 2.0)), "beside calls of PyTorch's"
+
+
+REFUSED = {
+    "a host callback": (FACTOR.replace("TARGET", "xla_ffi_python_cpu_callback"), "host callbacks"),
+    "any other symbol": (FACTOR.replace("TARGET", "system"), "the custom call system is not served"),
+    "an operation that waits": (
+        MAIN + """() -> () { return } func.func private @f(%x: tensor<f32>, %t: !stablehlo.token) -> !stablehlo.token {
+  %0 = "stablehlo.outfeed"(%x, %t) : (tensor<f32>, !stablehlo.token) -> !stablehlo.token
+  return %0 : !stablehlo.token
+} }""",
+        "stablehlo.outfeed is not served",
+    ),
+    "another dialect": (MAIN + "() -> () { %c = arith.constant 1 : i32 return } }", "arith.constant is not served"),
+    "four bits": (MAIN + "(%x: tensor<2xi4>) -> (tensor<2xi4>) { return %x : tensor<2xi4> } }", "arrays of i4 are not served"),
+    "sizes that are not known": (MAIN + "(%x: tensor<?xf32>) -> (tensor<?xf32>) { return %x : tensor<?xf32> } }", "is not served"),
+    "several devices": (STEP.replace("num_partitions = 1", "num_partitions = 2"), "for several devices"),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_what_is_not_served_is_refused_in_words_and_costs_nothing(client: Any, case: str) -> None:
+    module, words = REFUSED[case]
+    told = compiled(client, module)
+    assert isinstance(told, stream.Failure)
+    assert (told.code, told.number) == (FailureCode.UNSUPPORTED, 0) and words in told.message, told
+    assert isinstance(compiled(client, STEP, number=2), Compiled), "the session goes on"
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+@pytest.mark.parametrize("module", [b"", b"rubbish", b"ML\xefR" + bytes(40), b"module {}", STEP.encode()[:200]])
+def test_what_is_no_program_is_refused(client: Any, module: bytes) -> None:
+    told = compiled(client, module)
+    assert isinstance(told, stream.Failure) and told.number == 0
+    assert isinstance(client.sync(), stream.Done)
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+def test_a_factorization_goes_by_the_allow_list(client: Any) -> None:
+    assert isinstance(compiled(client, FACTOR.replace("TARGET", "lapack_spotrf_ffi")), Compiled)
+    x, out, info = client.upload(4 * torch.eye(3)), client.storage(), client.storage()
+    client.send(Execute(1, (x,), (out, info)))
+    assert torch.equal(floats(client, out, 9).reshape(3, 3), 2 * torch.eye(3))
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+def test_memory_is_the_sessions_and_a_failure_is_precise(client: Any) -> None:
+    """The worker has 256 MiB, and each of these takes 64."""
+    assert isinstance(compiled(client, FILL), Compiled) and isinstance(compiled(client, STEP, 2), Compiled)
+    made = [client.storage() for _ in range(5)]
+    x = client.upload(torch.ones(6))
+    after = client.storage(), client.storage()
+    for storage in made:
+        client.writer.add(Execute(1, (), (storage,)))
+    client.send(Execute(2, (x, x), after))
+    told = client.sync()
+    assert isinstance(told, stream.Failure)
+    assert (told.code, told.operator) == (FailureCode.OUT_OF_MEMORY, "xla::jit_step") and "out of memory" in told.message
+    client.send(stream.Free(tuple(made[:2])), Execute(1, (), (client.storage(),)))
+    assert isinstance(client.sync(), stream.Done), "what was freed is there again"
+    client.send(Execute(2, (x, after[0]), (client.storage(), client.storage())))
+    told = client.sync()
+    assert isinstance(told, stream.Failure) and told.code == FailureCode.NEVER_MADE
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+@pytest.mark.parametrize("case", ["undefined", "too few", "no storage", "too small", "taken", "twice"])
+def test_what_is_not_the_protocol_ends_the_session_alone(client: Any, case: str) -> None:
+    compiled(client, STEP)
+    x, small = client.upload(torch.ones(6)), client.upload(torch.ones(5))
+    new = client.storage(), client.storage()
+    wrong = {
+        "undefined": Execute(7, (x, x), new),
+        "too few": Execute(1, (x,), new),
+        "no storage": Execute(1, (x, 12345), new),
+        "too small": Execute(1, (x, small), new),
+        "taken": Execute(1, (x, x), (x, new[0])),
+        "twice": Program(client.request(), 1, STEP.encode()),
+    }
+    client.send(wrong[case])
+    assert isinstance(client.reply(), stream.Refused)
+
+
+@pytest.mark.parametrize("device", ["null:0"])
+def test_a_device_that_takes_none_says_so(client: Any) -> None:
+    told = compiled(client, STEP)
+    assert isinstance(told, stream.Failure)
+    assert (told.code, told.number, told.message) == (FailureCode.UNSUPPORTED, 0, programs.NOT_YET)

@@ -1,0 +1,124 @@
+"""Programs that are compiled and carried out as a whole: ``docs/wire.md``, Whole programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from forebay_wire import _stream
+from forebay_wire._stream import Reader, WireError, Writer
+
+OPCODES = (45, 46)
+ITEM_BYTES = {
+    **dict.fromkeys((1, 2, 6, 16, 17, 18, 19, 20, 26, 27, 28), 1),
+    **dict.fromkeys((3, 7, 10, 13), 2),
+    **dict.fromkeys((4, 8, 11), 4),
+    **dict.fromkeys((5, 9, 12, 14), 8),
+    15: 16,
+}
+"""Bytes of an element, by its type: the numbers of ``PJRT_Buffer_Type``, of the PJRT C API."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """To be compiled under this number."""
+
+    request: int
+    program: int
+    module: bytes
+    """StableHLO, as a portable artifact or as MLIR bytecode."""
+
+
+@dataclass(frozen=True)
+class Execute:
+    program: int
+    inputs: tuple[int, ...]
+    """Storages."""
+    outputs: tuple[int, ...]
+    """New storages."""
+
+
+@dataclass(frozen=True)
+class ProgramArray:
+    """Dense, the last dimension fastest."""
+
+    type: int
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """The answer to a PROGRAM: what it takes and makes."""
+
+    request: int
+    name: str
+    inputs: tuple[ProgramArray, ...]
+    outputs: tuple[ProgramArray, ...]
+    donated: tuple[int, ...]
+    """Inputs that the program's caller gives up."""
+    temporary_bytes: int
+    """Of the device's memory, while it runs."""
+
+
+ProgramCommand = Program | Execute
+
+
+def put_program_command(out: Writer, command: ProgramCommand) -> None:
+    """Appends the command with its opcode."""
+    match command:
+        case Program():
+            out.u8(45)
+            for number in (command.request, command.program, len(command.module)):
+                out.varint(number)
+            out.raw(command.module)
+        case Execute():
+            out.u8(46)
+            for number in (command.program, len(command.inputs), *command.inputs, len(command.outputs), *command.outputs):
+                out.varint(number)
+
+
+def get_program_command(reader: Reader, opcode: int) -> ProgramCommand:
+    """Reads what comes after the opcode. Raises WireError."""
+    if opcode == 45:
+        request, program = reader.varint(), reader.varint()
+        return Program(request, program, reader.raw(reader.count(_stream.PROGRAM_BYTES_MAX, "the size of a program")))
+    return Execute(reader.varint(), _numbers(reader), _numbers(reader))
+
+
+def put_compiled(out: Writer, reply: Compiled) -> None:
+    """Appends the reply with its opcode."""
+    out.u8(88)
+    out.varint(reply.request)
+    out.string(reply.name)
+    for arrays in (reply.inputs, reply.outputs):
+        out.varint(len(arrays))
+        for array in arrays:
+            out.u8(array.type)
+            for number in (len(array.sizes), *array.sizes):
+                out.varint(number)
+    for number in (len(reply.donated), *reply.donated, reply.temporary_bytes):
+        out.varint(number)
+
+
+def get_compiled(reader: Reader) -> Compiled:
+    """Reads what comes after the opcode. Raises WireError."""
+    request, name = reader.varint(), reader.string().decode(errors="replace")
+    inputs, outputs, donated = _arrays(reader), _arrays(reader), _numbers(reader)
+    if any(number >= len(inputs) for number in donated):
+        raise WireError("a program gives up an input that it does not take")
+    return Compiled(request, name, inputs, outputs, donated, reader.varint())
+
+
+def _numbers(reader: Reader) -> tuple[int, ...]:
+    return tuple(reader.varint() for _ in range(reader.count(_stream.PROGRAM_ARRAYS_MAX, "the number of a program's arrays")))
+
+
+def _arrays(reader: Reader) -> tuple[ProgramArray, ...]:
+    return tuple(_array(reader) for _ in range(reader.count(_stream.PROGRAM_ARRAYS_MAX, "the number of a program's arrays")))
+
+
+def _array(reader: Reader) -> ProgramArray:
+    kind = reader.u8()
+    if kind not in ITEM_BYTES:
+        raise WireError(f"a program's array of unknown type {kind}")
+    dims = reader.count(_stream.DIMS_MAX, "the number of dimensions")
+    return ProgramArray(kind, tuple(reader.bounded(_stream.STORAGE_BYTES_MAX, "a size") for _ in range(dims)))

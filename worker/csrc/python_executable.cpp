@@ -1,0 +1,162 @@
+#include "python_executable.h"
+
+#include <cstdint>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <ATen/dlpack.h>
+#include <pybind11/stl.h>
+
+#include "base/failure.h"
+#include "base/memory.h"
+
+namespace py = pybind11;
+
+namespace forebay::worker {
+
+namespace {
+
+using wire::ElementType;
+
+DLDataType dlpack_type(uint8_t type) {
+  const auto bits = static_cast<uint8_t>(8 * wire::item_bytes(type));
+  switch (static_cast<ElementType>(type)) {
+    case ElementType::kPred:
+      return {kDLBool, bits, 1};
+    case ElementType::kS8:
+    case ElementType::kS16:
+    case ElementType::kS32:
+    case ElementType::kS64:
+      return {kDLInt, bits, 1};
+    case ElementType::kU8:
+    case ElementType::kU16:
+    case ElementType::kU32:
+    case ElementType::kU64:
+      return {kDLUInt, bits, 1};
+    case ElementType::kF16:
+    case ElementType::kF32:
+    case ElementType::kF64:
+      return {kDLFloat, bits, 1};
+    case ElementType::kBF16:
+      return {kDLBfloat, bits, 1};
+    case ElementType::kC64:
+    case ElementType::kC128:
+      return {kDLComplex, bits, 1};
+    case ElementType::kF8E5M2:
+      return {kDLFloat8_e5m2, bits, 1};
+    case ElementType::kF8E4M3FN:
+      return {kDLFloat8_e4m3fn, bits, 1};
+    case ElementType::kF8E4M3B11FNUZ:
+      return {kDLFloat8_e4m3b11fnuz, bits, 1};
+    case ElementType::kF8E5M2FNUZ:
+      return {kDLFloat8_e5m2fnuz, bits, 1};
+    case ElementType::kF8E4M3FNUZ:
+      return {kDLFloat8_e4m3fnuz, bits, 1};
+    case ElementType::kF8E4M3:
+      return {kDLFloat8_e4m3, bits, 1};
+    case ElementType::kF8E3M4:
+      return {kDLFloat8_e3m4, bits, 1};
+    case ElementType::kF8E8M0FNU:
+      return {kDLFloat8_e8m0fnu, bits, 1};
+  }
+  throw wire::WireError("an array of unknown type " + std::to_string(type));
+}
+
+// A storage's memory as others take it over: without a copy, and kept as long as they have it.
+struct LentArray {
+  c10::Storage memory;
+  std::vector<int64_t> sizes;
+  DLManagedTensor managed{};
+};
+
+py::capsule lent(const c10::Storage& memory, const wire::ProgramArray& array) {
+  auto owner = std::make_unique<LentArray>(LentArray{memory, array.sizes});
+  owner->managed.dl_tensor = {memory.mutable_data(), {kDLCPU, 0}, static_cast<int32_t>(array.sizes.size()), dlpack_type(array.type), owner->sizes.data(), nullptr, 0};
+  owner->managed.manager_ctx = owner.get();
+  owner->managed.deleter = [](DLManagedTensor* managed) { delete static_cast<LentArray*>(managed->manager_ctx); };
+  return py::capsule(&owner.release()->managed, "dltensor", [](PyObject* capsule) {
+    if (!PyCapsule_IsValid(capsule, "dltensor")) return;  // taken over
+    auto* managed = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(capsule, "dltensor"));
+    managed->deleter(managed);
+  });
+}
+
+// With the GIL.
+CommandError error_for_client(py::error_already_set& error) {
+  using wire::FailureCode;
+  FailureCode code = FailureCode::kOperator;
+  if (error.matches(PyExc_NotImplementedError)) code = FailureCode::kUnsupported;
+  if (error.matches(PyExc_MemoryError)) code = FailureCode::kOutOfMemory;
+  if (error.matches(PyExc_ValueError)) code = FailureCode::kValue;
+  return {code, py::str(error.value()).cast<std::string>()};
+}
+
+using ArrayAsTuple = std::tuple<uint8_t, std::vector<int64_t>>;
+
+std::vector<wire::ProgramArray> arrays_of(const py::object& executable, const char* name) {
+  std::vector<wire::ProgramArray> arrays;
+  for (auto& [type, sizes] : executable.attr(name).cast<std::vector<ArrayAsTuple>>()) arrays.push_back({type, std::move(sizes)});
+  return arrays;
+}
+
+class PythonExecutable final : public Executable {
+ public:
+  explicit PythonExecutable(py::object executable) : executable_(std::move(executable)) {
+    signature_ = {executable_.attr("name").cast<std::string>(), arrays_of(executable_, "inputs"), arrays_of(executable_, "outputs"),
+                  executable_.attr("donated").cast<std::vector<uint64_t>>(), executable_.attr("temporary_bytes").cast<uint64_t>()};
+  }
+  ~PythonExecutable() override {
+    const py::gil_scoped_acquire lock;
+    executable_ = py::object();
+  }
+  PythonExecutable(const PythonExecutable&) = delete;
+  PythonExecutable& operator=(const PythonExecutable&) = delete;
+
+  const wire::ProgramSignature& signature() const override { return signature_; }
+
+  std::vector<c10::Storage> run(const std::vector<c10::Storage>& inputs) override {
+    const py::gil_scoped_acquire lock;
+    try {
+      py::list arrays;
+      for (size_t index = 0; index < inputs.size(); ++index) arrays.append(lent(inputs[index], signature_.inputs[index]));
+      std::vector<c10::Storage> outputs;
+      for (const auto& made : executable_.attr("run")(std::move(arrays))) outputs.push_back(taken(py::reinterpret_borrow<py::object>(made), signature_.outputs.at(outputs.size())));
+      if (outputs.size() != signature_.outputs.size()) throw CommandError(wire::FailureCode::kGeometry, "the program made other arrays than it was compiled for");
+      return outputs;
+    } catch (py::error_already_set& error) {
+      throw error_for_client(error);
+    }
+  }
+
+ private:
+  // The memory of an array that the runtime made, which is kept as long as the storage: (array, address, bytes).
+  static c10::Storage taken(const py::object& made, const wire::ProgramArray& expected) {
+    auto [array, address, bytes] = made.cast<std::tuple<py::object, uintptr_t, int64_t>>();
+    if (bytes != *expected.bytes()) throw CommandError(wire::FailureCode::kGeometry, "the program made an array of another size than it was compiled for");
+    auto* kept = new py::object(std::move(array));
+    const auto release = [kept] {
+      const py::gil_scoped_acquire lock;
+      delete kept;
+    };
+    return {c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes), count_on_host(reinterpret_cast<void*>(address), bytes, release), nullptr, /*resizable=*/false};
+  }
+
+  py::object executable_;
+  wire::ProgramSignature signature_;
+};
+
+}  // namespace
+
+std::unique_ptr<Executable> compile_by_python(const py::object& compile, const std::string& module) {
+  const py::gil_scoped_acquire lock;
+  try {
+    return std::make_unique<PythonExecutable>(compile(py::bytes(module)));
+  } catch (py::error_already_set& error) {
+    throw error_for_client(error);
+  } catch (const py::cast_error& error) {
+    throw CommandError(wire::FailureCode::kUnsupported, error.what());
+  }
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,54 @@
+// The whole programs of a session: compiled once, and carried out on its storages.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <forebay/wire.h>
+
+#include "base/replies.h"
+#include "call/call.h"
+#include "call/effects.h"
+#include "call/program.h"
+#include "device/device.h"
+#include "device/storage.h"
+#include "device/timing.h"
+#include "parallel/gang_caller.h"
+
+namespace forebay::worker {
+
+class SessionPrograms {
+ public:
+  SessionPrograms(const Device& device, Storages& storages, const GangCaller& gang, Caller& caller, Effects& effects, Timing& timing, Replies& replies)
+      : device_(device), storages_(storages), gang_(gang), caller_(caller), effects_(effects), timing_(timing), replies_(replies) {}
+
+  // Of a session that has done nothing yet.
+  void accept_by(ProgramHost host) { host_ = std::move(host); }
+
+  // Commands. They throw wire::WireError for what is not the protocol.
+  void define(wire::Reader& in);
+  void execute(wire::Reader& in);
+
+ private:
+  const std::string& refusal() const;
+  // Returns why it makes nothing, or null.
+  Cause carry_out(Executable& executable, const wire::Words& words, uint64_t sequence);
+  void run(Executable& executable, const wire::Words& words);
+  std::vector<c10::Storage> memory_of(const wire::ProgramSignature& signature, const wire::Words& words);
+
+  const Device& device_;
+  Storages& storages_;
+  const GangCaller& gang_;
+  Caller& caller_;
+  Effects& effects_;
+  Timing& timing_;
+  Replies& replies_;
+  ProgramHost host_;
+  std::unordered_map<uint64_t, std::unique_ptr<Executable>> executables_;
+};
+
+}  // namespace forebay::worker

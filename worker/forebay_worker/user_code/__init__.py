@@ -1,0 +1,1 @@
+"""What programs bring of their own: kernels in Triton, and whole programs of JAX."""

@@ -1,0 +1,219 @@
+"""Whole programs, of JAX: parsed, compiled and carried out by XLA in this process, as jaxlib has it.
+
+A program comes as StableHLO. Before XLA sees it, its operations are held against what is served: a custom call could name any function
+that is linked into this process. XLA's own client of the host's processor reads inputs where the session has them, and what it makes
+becomes storages of the session, both without a copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from forebay_worker._executor import Server
+    from forebay_worker.pytorch import SeenDevice
+
+Capsule = object
+"""An array as DLPack hands it over."""
+Array = tuple[int, Sequence[int]]
+"""The type of its elements, as ``PJRT_Buffer_Type`` numbers them, and its sizes."""
+Made = tuple[object, int, int]
+"""Who keeps an array's memory, its address, and its bytes."""
+
+ELEMENT_TYPES = {
+    **{"i1": 1, "i8": 2, "i16": 3, "i32": 4, "i64": 5, "ui8": 6, "ui16": 7, "ui32": 8, "ui64": 9},
+    **{"f16": 10, "f32": 11, "f64": 12, "bf16": 13, "complex<f32>": 14, "complex<f64>": 15},
+    **{"f8E5M2": 16, "f8E4M3FN": 17, "f8E4M3B11FNUZ": 18, "f8E5M2FNUZ": 19, "f8E4M3FNUZ": 20, "f8E4M3": 26, "f8E3M4": 27, "f8E8M0FNU": 28},
+}
+DIALECTS = ("builtin", "func", "stablehlo", "chlo", "mhlo", "sdy")
+HOST_OPERATIONS = ("infeed", "outfeed", "send", "recv")
+"""Of those dialects; they need somebody at their other end."""
+HANDLED_BY_XLA = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "mhlo.topk", "mhlo.erf")
+"""Custom calls that are no calls: XLA takes operations of its own for them."""
+CALLBACK = "callback"
+DONATED = ("tf.aliasing_output", "jax.buffer_donor")
+"""Attributes of an argument that the caller gives up."""
+NAME_LETTERS_MAX = 200
+MISSING = "this worker takes no programs of JAX; its operator installs forebay-worker[xla]"
+NOT_YET = "programs of JAX are carried out on the host's processor alone so far; choose a flavor of one"
+
+
+class Executable(Protocol):
+    """What the executor asks of a compiled program."""
+
+    name: str
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+    donated: Sequence[int]
+    temporary_bytes: int
+
+    def run(self, arrays: Sequence[Capsule]) -> Sequence[Made]:
+        """Carries it out, and waits for it. Raises what XLA raises."""
+
+
+def accept(server: Server, device: SeenDevice, threads: int | None) -> None:
+    """Has the executor take programs, or say why it does not. Nothing of XLA is loaded before the first one comes."""
+    refused = NOT_YET if device.kind != "cpu" else MISSING if find_spec("jax") is None else ""
+    server.take_programs(refused, None if refused else lambda module: runtime(threads).compile(module))
+
+
+@functools.cache
+def runtime(threads: int | None) -> Runtime:
+    """This process's."""
+    return Runtime(threads)
+
+
+class Runtime:
+    """XLA for the host's processor."""
+
+    def __init__(self, threads: int | None) -> None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+        if threads is not None:
+            os.environ.setdefault("NPROC", str(threads))  # of XLA's pool
+        from jaxlib import _jax, lapack, xla_client
+        from jaxlib.cpu import _lapack
+        from jaxlib.mlir import ir
+        from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+        from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+
+        allowed = set(HANDLED_BY_XLA)
+        for platform, targets in lapack.registrations().items():
+            for name, function, version in targets:
+                xla_client.register_custom_call_target(name, function, platform=platform, api_version=version)
+                allowed.add(name)
+        _lapack.initialize()  # else the first call of one goes through a null pointer
+        self.allowed = frozenset(allowed)
+        self.context = ir.Context()
+        dialects = ir.DialectRegistry()
+        _jax_mlir_ext.register_dialects(dialects)
+        self.context.append_dialect_registry(dialects)
+        self.context.load_all_available_dialects()
+        for dialect in (chlo, sdy, stablehlo):
+            dialect.register_dialect(self.context)
+        mhlo.register_mhlo_dialect(self.context)
+        self.client = xla_client.make_cpu_client(asynchronous=False)
+        self.device = self.client.local_devices()[0]
+        self.devices = xla_client.DeviceList((self.device,))
+        self.options = xla_client.CompileOptions
+        self.take_over = _jax.dlpack_managed_tensor_to_buffer
+        self.wait_for = _jax.batched_block_until_ready
+
+    def compile(self, module: bytes) -> HostExecutable:
+        """Raises NotImplementedError for what is not served, ValueError for what is no program, and what XLA raises."""
+        from jaxlib.mlir.dialects import stablehlo
+
+        with self.context:
+            try:
+                parsed = stablehlo.deserialize_portable_artifact(self.context, module)
+            except ValueError:  # it is no portable artifact, as where operations of other dialects are in it
+                parsed = self._parsed(module)
+            for operation in operations(parsed.operation):
+                check(operation, self.allowed)
+            return HostExecutable(self, parsed)
+
+    def _parsed(self, module: bytes) -> Any:
+        from jaxlib.mlir import ir
+
+        try:
+            return ir.Module.parse(module)
+        except ir.MLIRError as error:
+            raise ValueError(f"this is no program in StableHLO that this worker reads: {error}") from None
+
+
+def operations(operation: Any) -> Iterator[Any]:
+    """It, and all within it."""
+    yield operation
+    for region in operation.regions:
+        for block in region:
+            for inner in block:
+                yield from operations(inner.operation)
+
+
+def check(operation: Any, allowed: frozenset[str]) -> None:
+    """Raises NotImplementedError for an operation that is not served."""
+    dialect, _, name = operation.name.partition(".")
+    if dialect not in DIALECTS or name in HOST_OPERATIONS:
+        raise NotImplementedError(f"the operation {operation.name} is not served on the virtual device")
+    if name != "custom_call":
+        return
+    target = str(operation.attributes["call_target_name"].value)
+    if CALLBACK in target:
+        raise NotImplementedError("host callbacks (pure_callback, io_callback, debug.print) are not served on the virtual device yet")
+    if target not in allowed:
+        raise NotImplementedError(f"the custom call {target} is not served on the virtual device")
+
+
+def array_of(kind: Any) -> Array:
+    """Raises NotImplementedError for a type that is not served."""
+    from jaxlib.mlir import ir
+
+    if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
+        raise NotImplementedError(f"a program that takes or makes a {kind} is not served on the virtual device")
+    letters = str(kind.element_type)
+    if letters not in ELEMENT_TYPES:
+        raise NotImplementedError(f"arrays of {letters} are not served on the virtual device")
+    return ELEMENT_TYPES[letters], tuple(kind.shape)
+
+
+class HostExecutable:
+    """A program that XLA has compiled for the host's processor. What its caller gives up is kept while it runs: that costs memory, and
+    changes no result."""
+
+    def __init__(self, runtime: Runtime, module: Any) -> None:
+        self._runtime = runtime
+        self.name = str(module.operation.attributes["sym_name"].value)[:NAME_LETTERS_MAX]
+        self._check_single(module.operation.attributes)
+        main = self._main(module)
+        self.inputs: Sequence[Array] = [array_of(kind) for kind in main.type.inputs]
+        self.outputs: Sequence[Array] = [array_of(kind) for kind in main.type.results]
+        self.donated: Sequence[int] = self._take_donations(main)
+        options = runtime.options()
+        options.num_replicas = options.num_partitions = 1
+        self._loaded = runtime.client.compile_and_load(module, runtime.devices, options)
+        self._check_layouts()
+        self.temporary_bytes = int(self._loaded.get_compiled_memory_stats().temp_size_in_bytes)
+
+    def run(self, arrays: Sequence[Capsule]) -> Sequence[Made]:
+        """As Executable."""
+        runtime = self._runtime
+        given = [runtime.take_over(array, runtime.device, None) for array in arrays]
+        made = [array for (array,) in self._loaded.execute_sharded(given).disassemble_into_single_device_arrays()]
+        runtime.wait_for(made)
+        return [(array, array.unsafe_buffer_pointer(), array.on_device_size_in_bytes()) for array in made]
+
+    @staticmethod
+    def _check_single(attributes: Any) -> None:
+        for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
+            if name in attributes and attributes[name].value != 1:
+                raise NotImplementedError("a program for several devices is not served on the virtual device yet")
+
+    @staticmethod
+    def _main(module: Any) -> Any:
+        for operation in module.body.operations:
+            if operation.operation.name == "func.func" and operation.attributes["sym_name"].value == "main":
+                return operation
+        raise ValueError("the program has no function main")
+
+    @staticmethod
+    def _take_donations(main: Any) -> list[int]:
+        from jaxlib.mlir import ir
+
+        donated, every = [], []
+        for index, attributes in enumerate(main.arg_attrs):
+            kept = {one.name: one.attr for one in attributes if one.name not in DONATED}
+            if len(kept) < len(attributes):
+                donated.append(index)
+            every.append(ir.DictAttr.get(kept))
+        main.arg_attrs = ir.ArrayAttr.get(every)
+        return donated
+
+    def _check_layouts(self) -> None:
+        for arrays, layouts in ((self.inputs, self._loaded.get_parameter_layouts()), (self.outputs, self._loaded.get_output_layouts())):
+            for (_, sizes), layout in zip(arrays, layouts, strict=True):
+                dense = "{" + ",".join(str(dim) for dim in reversed(range(len(sizes)))) + "}"
+                if str(layout) != dense:
+                    raise NotImplementedError(f"arrays in the layout {layout} are not served on the virtual device")
