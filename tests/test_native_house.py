@@ -12,7 +12,7 @@ from native_sources import ROOT, classes, counted, functions, includes
 from script_sources import Script, imported, scripts
 
 FLOORS = {
-    "device": ("base", "bulk", "link", "replay", "stream", "runtime", "recorder", "aten", "distributed"),
+    "device": ("base", "bulk", "link", "replay", "stream", "runtime", "recorder", "aten", "distributed", "frameworks"),
     "worker": ("base", "device", "call", "tier2", "strategies", "gang", "parallel", "collectives", "session", "server"),
 }
 """The folders of a package's ``csrc``, from the lowest: a file includes its own floor's and lower ones' headers alone."""
@@ -24,7 +24,8 @@ MODULES_PER_FOLDER_MAX = 20
 FUNCTION_LINES_MAX = 70
 METHODS_MAX = 40
 MEMBERS_MAX = 25
-SOURCES = [path for package in ("wire", "device", "worker", "lab") for path in (ROOT / package).rglob("*") if path.suffix in (".h", ".cpp")]
+PACKAGES = ("wire", "device", "jax", "worker", "lab")
+SOURCES = [path for package in PACKAGES for path in (ROOT / package).rglob("*") if path.suffix in (".h", ".cpp")]
 SCRIPTS_FOLDER = ROOT / "lab" / "src"
 SCRIPTS = [path for path in SCRIPTS_FOLDER.rglob("*") if path.suffix in (".ts", ".tsx")]
 CROWDED: dict[str, int] = {}

@@ -20,6 +20,7 @@
 #include "distributed/process_group.h"
 #include "forebay/gang_work.h"
 #include "forebay/segments.h"
+#include "frameworks/table.h"
 #include "recorder/device_times.h"
 #include "recorder/kernels_of_programs.h"
 #include "recorder/known_calls.h"
@@ -234,6 +235,11 @@ PYBIND11_MODULE(_C, module) {
   module.def("withdraw_publication", &forebay::withdraw_publication);
   module.def("recorded", [] { return forebay::recorded(); });
   module.def("device_times", [] { return py::capsule(&forebay::device_times(), "forebay.device_times"); });
+  module.def("device_table", [] { return py::capsule(&forebay::device_table(), forebay::kDeviceTableName); });
+  module.def("is_processor", [](int index) {
+    stream_of(index).lease().need();
+    return stream_of(index).worker().is_cpu.load();
+  }, device);
   module.def("begin_profile", &forebay::begin_profile);
   module.def("end_profile", &forebay::end_profile_for_python);
   module.def("statistics", &forebay::statistics, device);

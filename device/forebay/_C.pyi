@@ -143,6 +143,12 @@ def pin_memory(address: int, bytes: int) -> bool:
 def unpin_memory(address: int) -> bool:
     """Whether it was pinned."""
 
+def device_table() -> object:
+    """A capsule with what plug-ins of other frameworks are given: ``forebay/device_table.h`` of the wire package."""
+
+def is_processor(device: int = 0) -> bool:
+    """Whether a processor stands behind the device; takes a lease."""
+
 def device_times() -> object:
     """A capsule, for ``forebay._kineto``."""
 

@@ -40,7 +40,7 @@ int main() {
   Journal journal;
   journal.begin(1 << 20);
   const auto kernel = frame_of(Command::kKernel, kRequest);
-  journal.append(kernel, {{wire::kFrameHeaderBytes, kernel.size(), kRequest, AskedCommand::Kind::kKernel}});
+  journal.append(kernel, {{wire::kFrameHeaderBytes, kernel.size(), kRequest, AskedCommand::Kind::kDefinition}});
   append(journal, Command::kLaunch, 1);
   show(journal, kRequest);
   journal.ask_image(1, {{kRequest, kernel}}, frame_of(Command::kSettings, 0));

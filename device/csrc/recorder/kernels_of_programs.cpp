@@ -41,9 +41,9 @@ std::optional<KernelRefusal> define_kernel(CommandStream& stream, uint64_t kerne
         const std::lock_guard lock(stream.commands().mutex());
         if (generation != stream.generation()) return;
         kernels.insert(kernel);
-        stream.commands().definitions().add_kernel(asked, definition);
+        stream.commands().definitions().add_awaited(asked, definition);
       },
-      AskedCommand::Kind::kKernel);
+      AskedCommand::Kind::kDefinition);
   return refusal;
 }
 

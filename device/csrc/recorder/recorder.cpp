@@ -601,6 +601,7 @@ void Recorder::forget() {
   drop_templates();
   operators_.clear();
   kernels_.clear();
+  programs_.clear();
   told_settings_ = wire::kSettingsDefault;
 }
 

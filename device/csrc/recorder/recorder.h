@@ -72,6 +72,8 @@ class Recorder final : public WorkerKnowledge {
   size_t templates() const { return count_; }
   // Kernels of the program that the worker has; under the lock of the commands.
   std::unordered_set<uint64_t>& kernels() { return kernels_; }
+  // Whole programs that the worker has; as above.
+  std::unordered_set<uint64_t>& programs() { return programs_; }
 
  private:
   explicit Recorder(c10::DeviceIndex device);
@@ -102,6 +104,7 @@ class Recorder final : public WorkerKnowledge {
   size_t template_bytes_ = 0;
   std::unordered_map<const OperatorInfo*, uint64_t> operators_;  // to the wire's number
   std::unordered_set<uint64_t> kernels_;
+  std::unordered_set<uint64_t> programs_;
   uint64_t told_settings_ = wire::kSettingsDefault;
   Growths growths_;  // has a lock of its own
 };

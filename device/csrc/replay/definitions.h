@@ -1,4 +1,4 @@
-// What later commands lean on beside the steps: operators, templates, settings and kernels, as they were defined. Guarded by the lock of the commands.
+// What later commands lean on beside the steps: operators, templates, settings, kernels and programs, as they were defined. Guarded by the lock of the commands.
 #pragma once
 
 #include <atomic>
@@ -11,8 +11,8 @@
 
 namespace forebay {
 
-// A KERNEL, in a frame of its own. A worker must have answered it before a LAUNCH comes.
-struct DefinedKernel {
+// A KERNEL or a PROGRAM, in a frame of its own. A worker must have answered it before what it defines is used.
+struct AwaitedDefinition {
   uint64_t request;
   std::vector<uint8_t> frame;
 };
@@ -32,19 +32,19 @@ class Definitions {
       if (frames.last_size() > kFrameBytes) frames.close();
     }
   }
-  // A KERNEL that the worker has compiled.
-  void add_kernel(uint64_t request, const wire::Writer& command) {
-    kernels_.push_back({request, framed([&](wire::Writer& out) { out.raw(command.bytes().data(), command.size()); })});
+  // A KERNEL or a PROGRAM that the worker has compiled.
+  void add_awaited(uint64_t request, const wire::Writer& command) {
+    awaited_.push_back({request, framed([&](wire::Writer& out) { out.raw(command.bytes().data(), command.size()); })});
   }
   void forget_templates() { templates_.clear(); }
   void clear() {
     for (Frames* frames : {&operators_, &templates_}) frames->clear();
-    kernels_.clear();
+    awaited_.clear();
     settings_.clear();
     time_.clear();
   }
 
-  const std::vector<DefinedKernel>& kernels() const { return kernels_; }
+  const std::vector<AwaitedDefinition>& awaited() const { return awaited_; }
   // All others, as frames for a worker that was told nothing yet.
   std::vector<uint8_t> frames() {
     Frames last(uncounted_);
@@ -63,7 +63,7 @@ class Definitions {
   std::atomic<uint64_t> uncounted_{0};
   Frames operators_{uncounted_};
   Frames templates_{uncounted_};
-  std::vector<DefinedKernel> kernels_;
+  std::vector<AwaitedDefinition> awaited_;
   std::vector<uint8_t> settings_;
   std::vector<uint8_t> time_;
 };

@@ -82,8 +82,8 @@ void Journal::shorten_last_write(int64_t bytes) {
   data.resize(static_cast<size_t>(bytes));
 }
 
-void Journal::ask_image(uint64_t number, std::vector<DefinedKernel> kernels, std::vector<uint8_t> frames) {
-  set(std::move(now_), Stretch{number, std::move(kernels), std::move(frames), {}, 0});
+void Journal::ask_image(uint64_t number, std::vector<AwaitedDefinition> awaited, std::vector<uint8_t> frames) {
+  set(std::move(now_), Stretch{number, std::move(awaited), std::move(frames), {}, 0});
 }
 
 void Journal::image_kept() {
@@ -110,9 +110,9 @@ bool Journal::replay(const Replay& replay) const {
       out.command(Command::kRestore);
       out.varint(now_->image);
     }));
-    for (const auto& kernel : now_->kernels) {
-      replay.send(kernel.frame);
-      replay.compiled(kernel.request);
+    for (const auto& definition : now_->awaited) {
+      replay.send(definition.frame);
+      replay.compiled(definition.request);
     }
     replay.send(now_->first);
   }
@@ -160,7 +160,7 @@ void Journal::replay_commands(const Block& block, const Replay& replay, bool& pa
       copy(question.end);
       flush();
       replay.met(fields);
-    } else if (question.kind == Kind::kKernel && is_answered) {
+    } else if (question.kind == Kind::kDefinition && is_answered) {
       copy(question.end);
       flush();
       replay.compiled(question.request);
@@ -172,7 +172,7 @@ void Journal::replay_commands(const Block& block, const Replay& replay, bool& pa
       place = question.end;
     } else if (!is_answered) {
       copy(question.begin);
-      const bool is_aside = question.kind == Kind::kAside || question.kind == Kind::kDoor || question.kind == Kind::kKernel;
+      const bool is_aside = question.kind == Kind::kAside || question.kind == Kind::kDoor || question.kind == Kind::kDefinition;
       if (std::exchange(paused, true) || is_aside) return;
       flush();
       replay.pause();

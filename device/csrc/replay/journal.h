@@ -22,7 +22,7 @@ struct AskedCommand {
     kMakes,  // ends the segment, and makes storages: it is carried out again
     kAside,  // does not end the segment, and may have any effect: it is carried out again
     kDoor,   // as kAside; other members of a process group are told its answer
-    kKernel, // as kAside; what launches it waits for its answer
+    kDefinition,  // as kAside; what uses it waits for its answer
     kMember, // asks nothing: it says where another member's worker is
   };
   size_t begin;
@@ -54,8 +54,8 @@ class Journal {
   // Of the last upload the first `bytes` were sent, and no more will be.
   void shorten_last_write(int64_t bytes);
 
-  // An image was asked for, behind all that was appended. A worker with that image is to be sent the kernels and the frames first.
-  void ask_image(uint64_t number, std::vector<DefinedKernel> kernels, std::vector<uint8_t> frames);
+  // An image was asked for, behind all that was appended. A worker with that image is to be sent the definitions and the frames first.
+  void ask_image(uint64_t number, std::vector<AwaitedDefinition> awaited, std::vector<uint8_t> frames);
   // It is there, so what came before it is not needed any more; or it will never be; or the worker is gone, and has not said.
   void image_kept();
   void image_failed();
@@ -76,7 +76,7 @@ class Journal {
     std::function<void(const std::vector<uint8_t>& frames)> send;
     std::function<void()> pause;  // before the first question that is not answered, if that ends the segment
     std::function<void(wire::Reader door)> met;  // a DOOR that was answered has been sent
-    std::function<void(uint64_t request)> compiled;  // a KERNEL that was answered has been sent
+    std::function<void(uint64_t request)> compiled;  // a KERNEL or a PROGRAM that was answered has been sent
     std::function<void(wire::Writer& out, wire::Reader member)> renew;  // puts another MEMBER in the place of one; may wait
   };
   // Whether there is a question that is not answered.
@@ -95,7 +95,7 @@ class Journal {
   // What was sent from an image on, or from the beginning.
   struct Stretch {
     uint64_t image = 0;
-    std::vector<DefinedKernel> kernels;  // behind the image
+    std::vector<AwaitedDefinition> awaited;  // behind the image
     std::vector<uint8_t> first;  // behind these
     std::deque<Block> blocks;
     uint64_t bytes = 0;  // of the blocks

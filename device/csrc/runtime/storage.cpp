@@ -135,11 +135,13 @@ static StorageHandle& handle_of_data(const c10::DataPtr& data) {
   return *static_cast<StorageHandle*>(data.get_context());
 }
 
-StorageHandle& handle_of(const c10::TensorImpl& tensor) {
-  auto& handle = handle_of_data(tensor.unsafe_storage().data_ptr());
+StorageHandle& handle_of(const c10::Storage& storage) {
+  auto& handle = handle_of_data(storage.data_ptr());
   CommandStream::of(handle.device).check_generation(handle.generation);
   return handle;
 }
+
+StorageHandle& handle_of(const c10::TensorImpl& tensor) { return handle_of(tensor.unsafe_storage()); }
 
 void resize_storage(const c10::Storage& storage, int64_t bytes) {
   auto* impl = storage.unsafeGetStorageImpl();

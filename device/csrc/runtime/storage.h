@@ -24,8 +24,9 @@ c10::Allocator* device_allocator();
 // A storage that a recorded operator will make on the device's worker under this id.
 c10::Storage adopt_storage(c10::DeviceIndex device, uint64_t id, int64_t bytes);
 
-// Throws where the tensor is not a virtual device's, or its session is lost.
+// Throw where the tensor, or the storage, is not a virtual device's, or its session is lost.
 StorageHandle& handle_of(const c10::TensorImpl& tensor);
+StorageHandle& handle_of(const c10::Storage& storage);
 
 // The device whose storage begins at or holds a fake address.
 c10::DeviceIndex device_at(const void* address);

@@ -175,7 +175,7 @@ void Handover::replay() {
   replay.send = [this](const std::vector<uint8_t>& frames) { send(frames); };
   replay.pause = [this] { settle(); };
   replay.met = [this](wire::Reader door) { tell_door(door); };
-  replay.compiled = [this](uint64_t request) { await_kernel(request); };
+  replay.compiled = [this](uint64_t request) { await_definition(request); };
   replay.renew = [this](wire::Writer& out, wire::Reader member) { renew_member(out, member); };
   if (!stream_.journal_.replay(replay)) settle_recorded();
 }
@@ -209,17 +209,17 @@ void Handover::tell_door(wire::Reader door) {
   place_of(group)->tell(stream_.commands_.meetings().number(), *opened);
 }
 
-// One that the dead worker had refused is launched by nobody.
-void Handover::await_kernel(uint64_t request) {
+// What the dead worker had refused is used by nobody.
+void Handover::await_definition(uint64_t request) {
   bool is_refused = false;
   stream_.receiver_.receive(request, [&](Reply reply, wire::Reader&) { is_refused = reply == Reply::kFailure; });
   stream_.receiver_.set_answered(answered_);
   const auto was_compiled = [&] {
     const std::lock_guard recording(stream_.commands_.mutex());
-    const auto& kernels = stream_.commands_.definitions().kernels();
-    return std::any_of(kernels.begin(), kernels.end(), [&](const DefinedKernel& kernel) { return kernel.request == request; });
+    const auto& awaited = stream_.commands_.definitions().awaited();
+    return std::any_of(awaited.begin(), awaited.end(), [&](const AwaitedDefinition& definition) { return definition.request == request; });
   };
-  if (is_refused && was_compiled()) give_up("the worker is gone, and the next one cannot compile a kernel of the program");
+  if (is_refused && was_compiled()) give_up("the worker is gone, and the next one cannot compile what the program brought to it");
 }
 
 void Handover::renew_member(wire::Writer& out, wire::Reader member) {

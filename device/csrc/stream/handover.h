@@ -50,7 +50,7 @@ class Handover {
   void settle_recorded();
   // Tells the others where the new worker's door is, in place of the dead one's; and learns where theirs are.
   void tell_door(wire::Reader door);
-  void await_kernel(uint64_t request);
+  void await_definition(uint64_t request);
   void renew_member(wire::Writer& out, wire::Reader member);
   std::shared_ptr<MeetingPlace> place_of(uint64_t group);
   void send(const std::vector<uint8_t>& frames);

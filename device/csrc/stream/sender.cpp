@@ -57,7 +57,7 @@ void Sender::ask_for_image() {
     out.varint(journal_.image());
   });
   outgoing_.insert(outgoing_.end(), keep.begin(), keep.end());
-  journal_.ask_image(number, commands_.definitions().kernels(), std::move(frames));
+  journal_.ask_image(number, commands_.definitions().awaited(), std::move(frames));
 }
 
 void Sender::flush_early() {
