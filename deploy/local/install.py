@@ -38,6 +38,8 @@ LOG = BUILD / "setup.log"
 WHEELS = BUILD / "wheels"
 NATIVE_PACKAGES = {"wire": "The command stream", "device": "The virtual device", "worker": "The worker"}
 """Folders with C++ extensions, and what they are to people; all are built on the first."""
+JAX = "jax"
+"""The folder of the plug-in for JAX, which the tests need."""
 COMPILERS = 2
 """At a time: each takes a GiB of memory."""
 PURE_PACKAGES = ("service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
@@ -304,6 +306,7 @@ def stages(torch: str, index: str | None, lock: str, npm: bool) -> list[Stage]:
         [[requirements_step(torch, lock), wire], [users["torch"], users["requirements"], users["kernel"]]],
         [
             *([step] for step in extensions),
+            *([[jax_step()]] if lock == DEV_LOCK else []),
             [
                 *([bytecode_step(torch)] if lock == DEV_LOCK else []),
                 services_step(),
@@ -357,6 +360,12 @@ def native_step(package: str, torch: str, compilers: int) -> Step:
     sources = (PYTHON, torch, CHECKOUT / "wire", CHECKOUT / package)
     title = f"{NATIVE_PACKAGES[package]} (C++)"
     return Step(title, SERVER / "stamps" / package, sources, lambda: build_wheel(package, compilers), (WHEELS / package,))
+
+
+def jax_step() -> Step:
+    """The plug-in for JAX: C++ that needs neither PyTorch nor JAX."""
+    sources = (PYTHON, CHECKOUT / "wire", CHECKOUT / JAX)
+    return Step("The plug-in for JAX (C++)", SERVER / "stamps" / JAX, sources, lambda: build_wheel(JAX, 1), (WHEELS / JAX,))
 
 
 def notebook_steps(torch: str, index: str | None) -> dict[str, Step]:
