@@ -91,6 +91,7 @@ void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_relea
   word_patience_ = seconds(word_seconds);
   start([this, ticket, limit_bytes, origin = std::move(origin)] {
     join_others();
+    images_.agree_on_rates();
     session_.set_limit(limit_bytes);
     if (const auto* source = std::get_if<ImageSource>(&origin)) fetch(*source);
     if (const auto* kept = std::get_if<KeptImage>(&origin)) images_.go_on_from(kept->number);
