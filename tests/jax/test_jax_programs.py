@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,8 +19,10 @@ import torch
 from forebay import _C
 
 sys.path.insert(0, str(Path(__file__).parent))  # for jax_programs
+sys.path.append(str(Path(__file__).parent.parent / "device"))  # for killed_training
 
 from jax_programs import PROGRAMS
+from killed_training import workers
 
 SEED = 7
 BRIEF = {"jit", "vmap", "scan", "fft", "bfloat16", "float8", "complex_numbers", "empty_and_scalar", "qr", "donation", "copies"}
@@ -98,6 +102,35 @@ def test_a_donated_array_is_deleted_and_its_memory_given_back() -> None:
     assert float(y[0]) == 2
 
 
+def test_a_failure_on_the_device_is_told_with_its_line_and_once() -> None:
+    """The product needs more memory while the program runs than the device has; nobody knows before."""
+    smallest = jax.jit(lambda x: jnp.sort(x @ x.T, axis=0)[0, 0])
+    made = smallest(jnp.ones((20000, 2)))
+    with pytest.raises(jax.errors.JaxRuntimeError, match=r"RESOURCE_EXHAUSTED: xla::jit__lambda: CUDA out of memory") as told:
+        made.block_until_ready()
+    assert re.search(r"issued at .*test_jax_programs\.py, line \d+", str(told.value))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="out of memory"):
+        np.asarray(made)
+    assert float(smallest(jnp.ones((20, 2)))) == 2
+
+
+def test_a_worker_that_dies_is_replaced_and_its_work_done_again() -> None:
+    def train(kills: bool) -> jax.Array:
+        chance = np.random.default_rng(SEED)
+        weights, inputs = (jnp.asarray(chance.standard_normal(sizes), jnp.float32) for sizes in ((32, 32), (64, 32)))
+        step = jax.jit(lambda w, x: w - 0.1 * jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w))
+        for number in range(20):
+            weights = step(weights, inputs)
+            if kills and number == 9:
+                weights.block_until_ready()
+                for worker in workers():
+                    os.kill(worker, signal.SIGKILL)
+        return weights
+
+    expected = on_processor(lambda: train(False))
+    np.testing.assert_array_equal(train(True), expected)
+
+
 REFUSED = {
     "pure_callback": lambda: jax.pure_callback(np.sin, jax.ShapeDtypeStruct((3,), jnp.float32), jnp.ones(3)),
     "debug.print": lambda: jax.jit(lambda x: (jax.debug.print("{}", x), x)[1])(jnp.ones(3)),
@@ -114,42 +147,52 @@ def test_what_is_not_served_is_refused_in_a_sentence_and_the_session_goes_on(cas
     np.testing.assert_array_equal(kept * 2, [0, 2, 4])
 
 
-def test_flax_and_optax_train_with_the_losses_of_the_processor() -> None:
+def losses_of(initial: Any, apply: Any) -> list[float]:
+    """Of a classifier that is trained by optax: its weights at first, and what it makes of weights and images."""
     import optax
+
+    optimizer = optax.adamw(1e-3)
+    chance = np.random.default_rng(SEED)
+    images, labels = chance.standard_normal((16, 8, 8, 1)).astype(np.float32), chance.integers(0, 10, 16)
+    weights = jax.jit(initial)(jax.random.key(SEED), images)
+    state = jax.jit(optimizer.init)(weights)
+
+    @jax.jit
+    def step(weights: Any, state: Any) -> Any:
+        def loss(weights: Any) -> jax.Array:
+            return optax.softmax_cross_entropy_with_integer_labels(apply(weights, images), labels).mean()
+
+        value, slopes = jax.value_and_grad(loss)(weights)
+        updates, state = optimizer.update(slopes, state, weights)
+        return optax.apply_updates(weights, updates), state, value
+
+    losses = []
+    for _ in range(5):
+        weights, state, value = step(weights, state)
+        losses.append(float(value))
+    assert losses[-1] < losses[0]
+    return losses
+
+
+def test_optax_trains_with_the_losses_of_the_processor() -> None:
+    def train() -> list[float]:
+        initial, apply = lambda key, _: jax.random.normal(key, (64, 10)), lambda weights, images: images.reshape(16, 64) @ weights
+        return losses_of(initial, apply)
+
+    assert train() == on_processor(train)
+
+
+@pytest.mark.full_sweep
+def test_flax_trains_with_the_losses_of_the_processor() -> None:
     from flax import linen
 
-    class Net(linen.Module):
-        @linen.compact
-        def __call__(self, images: jax.Array) -> jax.Array:
-            images = linen.relu(linen.Conv(8, (3, 3))(images))
-            images = linen.avg_pool(images, (2, 2), (2, 2)).reshape(images.shape[0], -1)
-            return linen.Dense(10)(linen.LayerNorm()(images))
+    layers = linen.Conv(8, (3, 3)), linen.relu, lambda images: images.reshape(len(images), -1), linen.LayerNorm(), linen.Dense(10)
+    net = linen.Sequential(layers)
 
     def train() -> list[float]:
-        net, optimizer = Net(), optax.adamw(1e-3)
-        chance = np.random.default_rng(SEED)
-        images, labels = chance.standard_normal((16, 8, 8, 1)).astype(np.float32), chance.integers(0, 10, 16)
-        weights = jax.jit(net.init)(jax.random.key(SEED), images)
-        state = jax.jit(optimizer.init)(weights)
+        return losses_of(net.init, net.apply)
 
-        @jax.jit
-        def step(weights: Any, state: Any) -> Any:
-            def loss(weights: Any) -> jax.Array:
-                return optax.softmax_cross_entropy_with_integer_labels(net.apply(weights, images), labels).mean()
-
-            value, slopes = jax.value_and_grad(loss)(weights)
-            updates, state = optimizer.update(slopes, state, weights)
-            return optax.apply_updates(weights, updates), state, value
-
-        losses = []
-        for _ in range(5):
-            weights, state, value = step(weights, state)
-            losses.append(float(value))
-        return losses
-
-    losses = train()
-    assert losses == on_processor(train)
-    assert losses[-1] < losses[0]
+    assert train() == on_processor(train)
 
 
 MISSING = """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
-from forebay_wire import stream
+from forebay_wire import messages, stream
 from forebay_wire.programs import Compiled, Execute, Program, ProgramArray
 from forebay_wire.stream import FailureCode
 from forebay_worker.user_code import programs
@@ -147,3 +148,40 @@ def test_a_device_that_takes_none_says_so(client: Any) -> None:
     told = compiled(client, STEP)
     assert isinstance(told, stream.Failure)
     assert (told.code, told.number, told.message) == (FailureCode.UNSUPPORTED, 0, programs.NOT_YET)
+
+
+def test_what_programs_made_is_parked_on_disk_and_comes_back(start_on_pool: Callable[..., Any]) -> None:
+    worker = start_on_pool(device="cpu:0")
+    client = worker.serve()
+    with client.socket:
+        compiled(client, STEP)
+        x, made = client.upload(torch.arange(6.0)), (client.storage(), client.storage())
+        client.send(Execute(1, (x, x), made))
+        worker.drain(client)
+        worker.pool.send(messages.Park(host_bytes_max=0, spill_bytes_max=1 << 40))
+        assert worker.pool.expect(messages.Parked).spilled_bytes == 3 * 24
+        worker.pool.send(messages.Restore())
+        worker.pool.expect(messages.Restored)
+        worker.open()
+        client.send(Execute(1, (made[0], x), after := (client.storage(), client.storage())))
+        assert torch.equal(floats(client, after[0], 6), 3 * torch.arange(6.0))
+
+
+def test_what_programs_made_goes_to_another_worker_and_the_program_is_compiled_there(start_on_pool: Callable[..., Any]) -> None:
+    old, new = start_on_pool(device="cpu:0"), start_on_pool(device="cpu:0")
+    client = old.serve()
+    with client.socket:
+        compiled(client, STEP)
+        x, made = client.upload(torch.arange(6.0)), (client.storage(), client.storage())
+        client.send(Execute(1, (x, x), made), stream.Leave(client.request()))
+        assert isinstance(client.reply(), stream.Done)
+        left = old.pool.expect(messages.Left)
+    new.assign(messages.Source(address=left.address, ticket=left.ticket))
+    new.pool.expect(messages.Assigned)
+    again = new.client()
+    with again.socket:
+        new.open()
+        assert isinstance(compiled(again, STEP), Compiled)
+        again.next_storage = client.next_storage
+        again.send(Execute(1, (made[0], x), after := (again.storage(), again.storage())))
+        assert torch.equal(floats(again, after[0], 6), 3 * torch.arange(6.0))
