@@ -157,16 +157,15 @@ class Shell:
             link.send(self._with_folders(instruction.worker, instruction.message))
 
     def _with_folders(self, worker: str, message: Message) -> Message:
-        """A worker is told the folder of its session's images, and with an assignment that of the session's tenant. One whose devices are on
-        several hosts has no images but where all hosts see them: the next one may be on others."""
+        """A worker is told the folder of its session's images, and with an assignment that of the session's tenant."""
         session = self.machine.sessions.get(message.session) if isinstance(message, Assign | Carry) else None
         if session is None:
             return message
         fleet = self.machine.fleet
         policy = fleet.policy.images_of(fleet.flavors[session.flavor].images)
         assigned = fleet.workers.get(worker)
-        is_reached = policy == "node" or (assigned is not None and len({device.node for device in assigned.devices}) == 1)
-        images = self.image_folders.of(session.secret, policy) if is_reached else None
+        hosts = len({device.node for device in assigned.devices}) if assigned is not None else 0
+        images = self.image_folders.of(session.secret, policy, hosts)
         folders: dict[str, Any] = {"images": images, "images_fill_max": self.images_fill_max}
         if isinstance(message, Assign):
             folders["libraries"] = None if self.library_folders is None else self.library_folders.of(session.tenant)

@@ -24,6 +24,12 @@ def test_the_images_of_each_session_are_where_the_policy_says(tmp_path: Path) ->
     assert folders.of(b"1", "process") != folders.of(b"2", "process")
 
 
+def test_a_session_with_devices_on_several_hosts_has_images_only_where_all_see_them(tmp_path: Path) -> None:
+    folders = ImageFolders({"process": tmp_path / "memory", "node": tmp_path / "shared"}, "sqlite:///a")
+    assert folders.of(b"1", "process", hosts=2) is None
+    assert Path(folders.of(b"1", "node", hosts=2) or "").parent == tmp_path / "shared"
+
+
 def test_a_flavor_says_where_images_of_its_sessions_are_or_the_pool_does() -> None:
     policy = Policy(images="disk")
     assert policy.images_of(Flavor("dev.1gb", 2**30, ()).images) == "disk"

@@ -24,9 +24,10 @@ class ImageFolders:
     database: str
     """Of this pool: others may have folders beside its own."""
 
-    def of(self, secret: bytes, policy: ImagePolicy) -> str | None:
-        """Of the session with this secret; None where its images are nowhere."""
-        parent = self.parents.get(policy)
+    def of(self, secret: bytes, policy: ImagePolicy, hosts: int = 1) -> str | None:
+        """Of the session with this secret, whose devices are on so many hosts; None where its images are nowhere. Its next devices may be
+        on others: with several hosts it has images only where all see them."""
+        parent = self.parents.get(policy) if hosts == 1 or policy == "node" else None
         return None if parent is None else str(parent / self._name(secret))
 
     def all_of(self, secret: bytes) -> list[str]:
