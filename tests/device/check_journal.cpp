@@ -1,4 +1,5 @@
-// What a journal with a kernel of the program has another worker be sent, from the beginning and from an image: a line each time.
+// What a journal with a kernel of the program has another worker be sent, from the beginning and from an image, and from one of a session in a process
+// group: a line each time.
 #include <cstdio>
 #include <string>
 
@@ -29,6 +30,11 @@ void show(const Journal& journal, uint64_t answered) {
     }
   };
   replay.compiled = [&](uint64_t request) { sent += " await(" + std::to_string(request) + ")"; };
+  replay.met = [&](wire::Reader door) { sent += " met(" + std::to_string(door.varint()) + ")"; };
+  replay.renew = [&](wire::Writer& out, wire::Reader member) {
+    out.command(Command::kMember);
+    out.varint(member.varint() + 100);
+  };
   journal.replay(replay);
   std::printf("%s\n", sent.c_str());
 }
@@ -43,8 +49,17 @@ int main() {
   journal.append(kernel, {{wire::kFrameHeaderBytes, kernel.size(), kRequest, AskedCommand::Kind::kDefinition}});
   append(journal, Command::kLaunch, 1);
   show(journal, kRequest);
-  journal.ask_image(1, {{kRequest, kernel}}, frame_of(Command::kSettings, 0));
+  journal.ask_image(1, {{kRequest, kernel}}, frame_of(Command::kSettings, 0), {});
   append(journal, Command::kLaunch, 2);
+  journal.image_kept();
+  show(journal, kRequest);
+  const std::vector<DefinedMeeting> meetings{{3, 0, frame_of(Command::kMember, 3)}, {3, kRequest, frame_of(Command::kDoor, kRequest)}};
+  journal.ask_image(2, {}, frame_of(Command::kSettings, 0), meetings);
+  append(journal, Command::kReduce, 3);
+  journal.image_failed();
+  show(journal, kRequest);
+  journal.ask_image(3, {}, frame_of(Command::kSettings, 0), meetings);
+  append(journal, Command::kReduce, 3);
   journal.image_kept();
   show(journal, kRequest);
 }

@@ -15,7 +15,7 @@ from standalone import standalone_worker
 from standin import build
 
 SOURCES = Path(__file__).parents[2] / "device" / "csrc"
-KERNEL, LAUNCH, SETTINGS, RESTORE = 36, 37, 26, 43
+KERNEL, LAUNCH, SETTINGS, RESTORE, DOOR, MEMBER, REDUCE = 36, 37, 26, 43, 30, 31, 33
 """Numbers of commands (docs/wire.md)."""
 SECONDS_MAX = 300
 
@@ -27,7 +27,9 @@ def test_a_kernel_is_sent_and_awaited_before_its_launches(tmp_path: Path) -> Non
     flags = ["-std=c++20", "-O0", "-Wall", "-Wextra", "-D_GLIBCXX_ASSERTIONS", f"-I{forebay_wire.include_dir()}", f"-I{SOURCES}"]
     subprocess.run([compiler, *flags, *map(str, sources), "-o", tmp_path / "check"], check=True, timeout=120)
     said = subprocess.run([tmp_path / "check"], capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
-    assert said == [f" {KERNEL} await(7) {LAUNCH}", f" {RESTORE} {KERNEL} await(7) {SETTINGS} {LAUNCH}"]
+    assert said[:2] == [f" {KERNEL} await(7) {LAUNCH}", f" {RESTORE} {KERNEL} await(7) {SETTINGS} {LAUNCH}"]
+    assert said[2] == f" {RESTORE} {KERNEL} await(7) {SETTINGS} {LAUNCH} {REDUCE}", "the image before had no groups"
+    assert said[3:] == [f" {RESTORE} {SETTINGS} {DOOR} met(7) {MEMBER} {REDUCE}"], "doors are told of before members are waited for"
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: pip install triton (190 MB)")

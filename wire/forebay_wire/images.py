@@ -65,6 +65,8 @@ class Keep:
     number: int
     base: int = 0
     """The image that the client would go on from now; 0: none."""
+    together: bool = False
+    """The members of the session's process groups ask for theirs between the same collectives."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,8 @@ def put_image_command(out: Writer, command: ImageCommand) -> None:
             out.u8(42)
             out.varint(command.number)
             out.varint(command.base)
+            if command.together:
+                out.u8(1)
         case Restore():
             out.u8(43)
             out.varint(command.number)
@@ -131,7 +135,7 @@ def get_image_command(reader: Reader, opcode: int) -> ImageCommand:
     """What follows the opcode. Raises WireError."""
     match opcode:
         case 42:
-            return Keep(reader.varint(), reader.varint())
+            return Keep(reader.varint(), reader.varint(), bool(reader.left() and reader.u8()))
         case 43:
             return Restore(reader.varint())
     return TracesPart(reader.raw(reader.count(_stream.CHUNK_BYTES_MAX, "the size of a chunk")))

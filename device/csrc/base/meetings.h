@@ -45,6 +45,15 @@ class MeetingPlace {
   virtual Door told_by(uint64_t meeting, uint64_t member, const std::function<void()>& pause) = 0;
 };
 
+// Images that the members of process groups keep together.
+class CommonImages {
+ public:
+  virtual ~CommonImages() = default;
+  // The workers of all members were replaced, under this number. Whether all go on from the image that this one was asked for last, and has kept; else
+  // from the one before. Throws if the others cannot be asked.
+  virtual bool go_on(uint64_t meeting) = 0;
+};
+
 // Of one session.
 class Meetings {
  public:
@@ -70,6 +79,17 @@ class Meetings {
   void clear() {
     const std::lock_guard lock(mutex_);
     places_.clear();
+    images_ = nullptr;
+  }
+
+  void keep_images(std::shared_ptr<CommonImages> images) {
+    const std::lock_guard lock(mutex_);
+    images_ = std::move(images);
+  }
+  // Null where there are none.
+  std::shared_ptr<CommonImages> images() {
+    const std::lock_guard lock(mutex_);
+    return images_;
   }
 
  private:
@@ -77,6 +97,7 @@ class Meetings {
   std::atomic<uint64_t> number_{0};
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<MeetingPlace>> places_;  // by the number of the group
+  std::shared_ptr<CommonImages> images_;
 };
 
 }  // namespace forebay

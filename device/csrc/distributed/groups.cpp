@@ -42,7 +42,7 @@ bool tell_member(CommandStream& stream, const OpenGroup& group, uint64_t member,
   auto& out = stream.commands().cut();
   const size_t begin = stream.commands().place();
   put_member(out, group.number, member, door);
-  stream.commands().note_question(begin, 0, AskedCommand::Kind::kMember);
+  stream.commands().note_meeting(begin, 0, AskedCommand::Kind::kMember);
   stream.commands().appended();
   return true;
 }
@@ -55,12 +55,13 @@ void leave_group(CommandStream& stream, const OpenGroup& group) {
   auto& out = stream.commands().cut();
   out.command(Command::kPart);
   out.varint(group.number);
+  stream.commands().definitions().forget_group(group.number);
   stream.commands().appended();
 }
 
-void collect(CommandStream& stream, uint64_t generation, const std::function<void(wire::Writer&)>& append) {
-  stream.record(generation, [&](wire::Writer& out) {
-    append(out);
+bool collect(CommandStream& stream, uint64_t generation, const std::function<bool(wire::Writer&)>& append) {
+  return stream.record(generation, [&](wire::Writer& out) {
+    if (!append(out)) return false;
     stream.commands().set_due(CommandBuffer::Due::kYes);  // others wait for it
     return true;
   });

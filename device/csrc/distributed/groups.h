@@ -27,7 +27,7 @@ bool tell_member(CommandStream& stream, const OpenGroup& group, uint64_t member,
 // Never waits: it runs when Python drops a group.
 void leave_group(CommandStream& stream, const OpenGroup& group);
 
-// Records a collective, which `append` writes under the lock of the commands.
-void collect(CommandStream& stream, uint64_t generation, const std::function<void(wire::Writer&)>& append);
+// Records a collective, which `append` writes under the lock of the commands, unless that returns false and has written nothing.
+bool collect(CommandStream& stream, uint64_t generation, const std::function<bool(wire::Writer&)>& append);
 
 }  // namespace forebay

@@ -121,6 +121,16 @@ void forget_contents(const at::Tensor& tensor) {
   CommandStream::of(handle.device).contents().forget(handle);
 }
 
+// Messages go between two members, all else between all.
+std::vector<Channel> channels_of(Collective what, const std::string& group, uint64_t rank, const std::vector<std::pair<int64_t, at::Tensor>>& sent,
+                                 const std::vector<std::pair<int64_t, at::Tensor>>& received) {
+  if (what != Collective::kMessage) return {Channel{group}};
+  std::vector<Channel> channels;
+  for (const auto& [member, tensor] : sent) channels.push_back({group, rank, static_cast<uint64_t>(member)});
+  for (const auto& [member, tensor] : received) channels.push_back({group, static_cast<uint64_t>(member), rank});
+  return channels;
+}
+
 const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
   TORCH_CHECK_VALUE(tensors.size() == 1, "nccl on virtual devices takes one tensor of each process, not ", tensors.size());
   return tensors.front();
@@ -152,12 +162,15 @@ std::vector<at::Tensor> split_rows(const at::Tensor& tensor, const std::vector<i
 ProcessGroup::ProcessGroup(c10::intrusive_ptr<c10d::Store> store, int rank, int size, c10::intrusive_ptr<Options> options)
     : Backend(rank, size), store_(std::move(store)), options_(std::move(options)), met_(static_cast<size_t>(size)) {
   TORCH_CHECK_VALUE(size <= static_cast<int>(wire::kMembersMax), "a process group of virtual devices has ", wire::kMembersMax, " members at most, not ", size);
+  Rounds::get().offer(this, store_, static_cast<uint64_t>(rank), static_cast<uint64_t>(size));
 }
 
 ProcessGroup::~ProcessGroup() { part(); }
 
 void ProcessGroup::part() {
   has_ended_ = has_ended_ || group_;
+  Rounds::get().withdraw(this);
+  if (rounds_) rounds_->leave(name_);
   if (const auto group = std::exchange(group_, std::nullopt)) leave_group(CommandStream::of(*device_), *group);
 }
 
@@ -186,12 +199,19 @@ void ProcessGroup::open() {
   }
   TORCH_CHECK(!has_ended_, "this process group has ended");
   place_ = std::make_shared<StoreMeeting>(store_, static_cast<uint64_t>(rank_), options_->timeout);
+  stream.lease().need();  // whose session it is
+  rounds_ = Rounds::get().of(stream);
+  if (rounds_) {
+    name_ = RoundStore(*store_).name();
+    rounds_->join(name_, static_cast<uint64_t>(rank_), static_cast<uint64_t>(size_));
+  }
   group_ = open_group(stream, static_cast<uint64_t>(rank_), static_cast<uint64_t>(size_), options_->timeout, place_);
 }
 
 // The workers may be replaced between two of these steps.
 void ProcessGroup::meet_one(uint64_t member) {
   auto& stream = CommandStream::of(*device_);
+  if (rounds_) rounds_->meet(name_, member);
   for (bool told = false; !told;) {
     const uint64_t meeting = stream.commands().meetings().number();
     const auto pause = [&] {
@@ -218,6 +238,20 @@ void ProcessGroup::meet(const std::vector<int64_t>& members) {
 
 // Recording
 
+void ProcessGroup::record(const std::vector<Channel>& channels, const std::function<void(wire::Writer&)>& append) {
+  auto& stream = CommandStream::of(*device_);
+  for (;;) {
+    bool is_held = false;
+    collect(stream, group_->generation, [&](wire::Writer& out) {
+      is_held = rounds_ && !rounds_->record(channels);
+      if (!is_held) append(out);
+      return !is_held;
+    });
+    if (!is_held) return;
+    rounds_->wait();
+  }
+}
+
 void ProcessGroup::exchange(Collective what, const std::vector<Message>& sent, const std::vector<Message>& received) {
   std::vector<int64_t> members;
   for (const auto* messages : {&sent, &received}) {
@@ -230,7 +264,7 @@ void ProcessGroup::exchange(Collective what, const std::vector<Message>& sent, c
   meet(members);
   for (const auto& [member, tensor] : received) forget_contents(tensor);
   ++recorded_;
-  collect(CommandStream::of(*device_), group_->generation, [&](wire::Writer& out) {
+  record(channels_of(what, name_, static_cast<uint64_t>(rank_), sent, received), [&](wire::Writer& out) {
     out.command(wire::Command::kExchange);
     out.varint(group_->number);
     out.u8(static_cast<uint8_t>(what));
@@ -254,7 +288,7 @@ void ProcessGroup::reduce_into(Collective what, const at::Tensor& result, const 
   meet(everyone());
   forget_contents(result);
   ++recorded_;
-  collect(CommandStream::of(*device_), group_->generation, [&](wire::Writer& out) {
+  record({Channel{name_}}, [&](wire::Writer& out) {
     out.command(wire::Command::kReduce);
     out.varint(group_->number);
     out.u8(static_cast<uint8_t>(what));

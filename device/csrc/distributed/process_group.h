@@ -9,14 +9,16 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <mutex>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "distributed/groups.h"
+#include "distributed/image_rounds.h"
 #include "forebay/wire.h"
 
 namespace forebay {
@@ -78,6 +80,8 @@ class ProcessGroup final : public c10d::Backend {
   void open();
   void meet_one(uint64_t member);
   void part();
+  // Records what is done on these channels, once rounds of images let it be.
+  void record(const std::vector<Channel>& channels, const std::function<void(wire::Writer&)>& append);
   void exchange(wire::Collective what, const std::vector<Message>& sent, const std::vector<Message>& received);
   void reduce_into(wire::Collective what, const at::Tensor& result, const at::Tensor& input, const c10d::ReduceOp& op);
   c10::intrusive_ptr<c10d::Work> message(const at::Tensor& tensor, int member, bool is_sent);
@@ -89,6 +93,8 @@ class ProcessGroup final : public c10d::Backend {
   std::optional<c10::DeviceIndex> device_;  // of the first tensor
   std::shared_ptr<MeetingPlace> place_;     // set with group_
   std::optional<OpenGroup> group_;          // once its worker has a door for it
+  std::shared_ptr<ImageRounds> rounds_;     // likewise; null where there are none
+  std::string name_;                        // likewise: the same to all members
   bool has_ended_ = false;
   std::vector<bool> met_;
   std::atomic<uint64_t> recorded_{0};

@@ -17,6 +17,13 @@ struct AwaitedDefinition {
   std::vector<uint8_t> frame;
 };
 
+// A DOOR or a MEMBER, in a frame of its own, of a process group that the session is in.
+struct DefinedMeeting {
+  uint64_t group;
+  uint64_t request;  // 0: a MEMBER
+  std::vector<uint8_t> frame;
+};
+
 class Definitions {
  public:
   enum class Kind : uint8_t { kOperator, kTemplate, kSettings, kTime };
@@ -36,15 +43,22 @@ class Definitions {
   void add_awaited(uint64_t request, const wire::Writer& command) {
     awaited_.push_back({request, framed([&](wire::Writer& out) { out.raw(command.bytes().data(), command.size()); })});
   }
+  void add_meeting(uint64_t group, uint64_t request, const uint8_t* command, size_t bytes) {
+    meetings_.push_back({group, request, framed([&](wire::Writer& out) { out.raw(command, bytes); })});
+  }
+  // The session leaves a process group.
+  void forget_group(uint64_t group) { std::erase_if(meetings_, [group](const DefinedMeeting& one) { return one.group == group; }); }
   void forget_templates() { templates_.clear(); }
   void clear() {
     for (Frames* frames : {&operators_, &templates_}) frames->clear();
     awaited_.clear();
+    meetings_.clear();
     settings_.clear();
     time_.clear();
   }
 
   const std::vector<AwaitedDefinition>& awaited() const { return awaited_; }
+  const std::vector<DefinedMeeting>& meetings() const { return meetings_; }
   // All others, as frames for a worker that was told nothing yet.
   std::vector<uint8_t> frames() {
     Frames last(uncounted_);
@@ -64,6 +78,7 @@ class Definitions {
   Frames operators_{uncounted_};
   Frames templates_{uncounted_};
   std::vector<AwaitedDefinition> awaited_;
+  std::vector<DefinedMeeting> meetings_;
   std::vector<uint8_t> settings_;
   std::vector<uint8_t> time_;
 };

@@ -21,12 +21,20 @@ void Images::begin(bool keeps) {
 
 void Images::lose(Journal& journal) {
   settle(journal);
-  journal.image_lost();
+  if (is_kept_here_) return;  // the members of its group say whether it counts
+  is_asked_together_ ? journal.image_failed() : journal.image_lost();
 }
 
 uint64_t Images::ask_last(const Journal& journal, Duration worked) {
   if (!keeps_ || interval_ns_ <= 0 || journal.is_given_up()) return 0;
   return ask(journal, worked);
+}
+
+void Images::count(Journal& journal, bool all_kept) {
+  is_kept_here_ = false;
+  if (!all_kept) return journal.image_failed();
+  journal.image_kept();
+  ++kept_;
 }
 
 uint64_t Images::answered(wire::Reader body) {
@@ -44,8 +52,12 @@ void Images::settle(Journal& journal) {
   const std::lock_guard lock(mutex_);
   if (!answer_ || answer_->number != number_) return;
   if (answer_->is_kept) {
-    journal.image_kept();
-    ++kept_;
+    if (is_asked_together_) {
+      is_kept_here_ = true;
+    } else {
+      journal.image_kept();
+      ++kept_;
+    }
     least_ = std::min(kWorkMax, kCostParts * Duration(answer_->took_ns));
   } else {
     journal.image_failed();
@@ -54,9 +66,11 @@ void Images::settle(Journal& journal) {
   answer_.reset();
 }
 
-bool Images::is_due(const Journal& journal, Duration worked, bool between) const {
+bool Images::is_due(const Journal& journal, Duration worked, bool between) const { return !is_in_group_ && is_needed(journal, worked, between); }
+
+bool Images::is_needed(const Journal& journal, Duration worked, bool between) const {
   const Duration interval(interval_ns_);
-  if (!keeps_ || holds_ || interval <= 0ns || journal.is_given_up() || journal.awaits_image()) return false;
+  if (!may_ask(journal) || interval <= 0ns) return false;
   const Duration work = worked - asked_at_;
   const uint64_t full = journal.bytes_max();
   const bool is_urgent = !journal.is_whole() || journal.bytes() > full / 4 * 3;
@@ -65,8 +79,10 @@ bool Images::is_due(const Journal& journal, Duration worked, bool between) const
   return is_due && (between || is_urgent || journal.bytes() > full / 2 || work >= 2 * std::max(interval, least_));
 }
 
-uint64_t Images::ask(const Journal& journal, Duration worked) {
+uint64_t Images::ask(const Journal& journal, Duration worked, bool together) {
   asked_at_ = worked;
+  is_asked_together_ = together;
+  is_kept_here_ = false;
   const std::lock_guard lock(mutex_);
   last_request_ = journal.last_request();
   return ++number_;

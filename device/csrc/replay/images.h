@@ -24,7 +24,12 @@ class Images {
   void set_interval(double seconds) { interval_ns_ = static_cast<int64_t>(seconds * 1e9); }
 
   // A session begins.
-  void begin_session() { number_ = 0; }
+  void begin_session() {
+    number_ = 0;
+    is_in_group_ = is_asked_together_ = is_kept_here_ = false;
+  }
+  // The session is in a process group: from now on one is asked for where its members agree, and counts once they have all kept theirs.
+  void join_group() { is_in_group_ = true; }
   // Another worker has the session; `keeps`: it keeps images.
   void begin(bool keeps);
   // The worker is gone, and with it what it was asked for.
@@ -34,8 +39,15 @@ class Images {
   void settle(Journal& journal);
   // Whether to ask now. `worked`: for how long leases were open so far. `between`: between two segments, so that none is cut for it.
   bool is_due(const Journal& journal, Duration worked, bool between) const;
-  // The number of the image to be asked for, behind all that the journal holds.
-  uint64_t ask(const Journal& journal, Duration worked);
+  // The number of the image to be asked for, behind all that the journal holds. `together`: as the members of a process group agree.
+  uint64_t ask(const Journal& journal, Duration worked, bool together = false);
+
+  // Of a session in a process group. Whether to ask its members for one now; whether one may be asked for.
+  bool is_wanted(const Journal& journal, Duration worked) const { return is_needed(journal, worked, /*between=*/true); }
+  bool may_ask(const Journal& journal) const { return keeps_ && !holds_ && !journal.is_given_up() && !journal.awaits_image(); }
+  // Whether this session's worker has kept the image that was asked for last, which counts if all members have theirs.
+  bool is_kept_here() const { return is_kept_here_; }
+  void count(Journal& journal, bool all_kept);
 
   // The number of the image that the worker is to keep as the session leaves it; 0: none.
   uint64_t ask_last(const Journal& journal, Duration worked);
@@ -46,6 +58,8 @@ class Images {
   uint64_t answered(wire::Reader body);
 
  private:
+  bool is_needed(const Journal& journal, Duration worked, bool between) const;
+
   struct Answer {
     uint64_t number;
     int64_t took_ns;
@@ -56,6 +70,9 @@ class Images {
   std::atomic<int64_t> interval_ns_{0};
   std::atomic<bool> holds_{false};
   bool keeps_ = false;
+  std::atomic<bool> is_in_group_{false};
+  bool is_asked_together_ = false;
+  bool is_kept_here_ = false;
   uint64_t number_ = 0;   // of the last that was asked for
   Duration asked_at_{};   // of the work
   Duration least_{};      // of work until the next one

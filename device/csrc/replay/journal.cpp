@@ -43,7 +43,7 @@ void Journal::begin(uint64_t bytes_max) {
 
 void Journal::drop() { set(std::nullopt, std::nullopt); }
 
-void Journal::begin_at(uint64_t image) { set(image == 0 ? std::nullopt : std::optional(Stretch{image, {}, {}, {}, 0}), std::nullopt); }
+void Journal::begin_at(uint64_t image) { set(image == 0 ? std::nullopt : std::optional(Stretch{image, {}, {}, {}, {}, 0}), std::nullopt); }
 
 // Where there is too much, what was sent since an image that is on its way may still do.
 Journal::Stretch* Journal::room_for(size_t bytes) {
@@ -82,8 +82,22 @@ void Journal::shorten_last_write(int64_t bytes) {
   data.resize(static_cast<size_t>(bytes));
 }
 
-void Journal::ask_image(uint64_t number, std::vector<AwaitedDefinition> awaited, std::vector<uint8_t> frames) {
-  set(std::move(now_), Stretch{number, std::move(awaited), std::move(frames), {}, 0});
+void Journal::ask_image(uint64_t number, std::vector<AwaitedDefinition> awaited, std::vector<uint8_t> frames, const std::vector<DefinedMeeting>& meetings) {
+  set(std::move(now_), Stretch{number, std::move(awaited), std::move(frames), block_of(meetings), {}, 0});
+}
+
+// All doors are told of before any member is waited for.
+Journal::Block Journal::block_of(const std::vector<DefinedMeeting>& meetings) {
+  Block block;
+  for (const bool is_door : {true, false}) {
+    for (const auto& one : meetings) {
+      if ((one.request != 0) != is_door) continue;
+      block.questions.push_back({block.bytes.size() + wire::kFrameHeaderBytes, block.bytes.size() + one.frame.size(), one.request,
+                                 is_door ? AskedCommand::Kind::kDoor : AskedCommand::Kind::kMember});
+      block.bytes.insert(block.bytes.end(), one.frame.begin(), one.frame.end());
+    }
+  }
+  return block;
 }
 
 void Journal::image_kept() {
@@ -117,6 +131,7 @@ bool Journal::replay(const Replay& replay) const {
     replay.send(now_->first);
   }
   bool paused = false;
+  replay_commands(now_->meetings, replay, paused);
   for (const Block& block : now_->blocks) {
     if (block.upload) {
       replay_upload(block, replay);

@@ -54,8 +54,9 @@ class Journal {
   // Of the last upload the first `bytes` were sent, and no more will be.
   void shorten_last_write(int64_t bytes);
 
-  // An image was asked for, behind all that was appended. A worker with that image is to be sent the definitions and the frames first.
-  void ask_image(uint64_t number, std::vector<AwaitedDefinition> awaited, std::vector<uint8_t> frames);
+  // An image was asked for, behind all that was appended. A worker with that image is to be sent the definitions and the frames first, and
+  // meets the other members of process groups.
+  void ask_image(uint64_t number, std::vector<AwaitedDefinition> awaited, std::vector<uint8_t> frames, const std::vector<DefinedMeeting>& meetings);
   // It is there, so what came before it is not needed any more; or it will never be; or the worker is gone, and has not said.
   void image_kept();
   void image_failed();
@@ -97,10 +98,12 @@ class Journal {
     uint64_t image = 0;
     std::vector<AwaitedDefinition> awaited;  // behind the image
     std::vector<uint8_t> first;  // behind these
+    Block meetings;  // likewise
     std::deque<Block> blocks;
     uint64_t bytes = 0;  // of the blocks
   };
 
+  static Block block_of(const std::vector<DefinedMeeting>& meetings);
   Stretch* last() { return next_ ? &*next_ : now_ ? &*now_ : nullptr; }
   void set(std::optional<Stretch> now, std::optional<Stretch> next);
   // The stretch to which so many bytes are added, if there is room for them.

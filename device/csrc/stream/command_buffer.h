@@ -61,6 +61,14 @@ class CommandBuffer {
 
   // The command from `begin` to here defines something that later commands lean on.
   void note_definition(size_t begin, Definitions::Kind kind) { definitions_.add(kind, frames_.bytes().data() + begin, frames_.size() - begin); }
+  // A DOOR, which asks, or a MEMBER: whoever goes on from an image is to meet the group as well.
+  void note_meeting(size_t begin, uint64_t request, AskedCommand::Kind kind) {
+    note_question(begin, request, kind);
+    const uint8_t* command = frames_.bytes().data() + begin;
+    wire::Reader fields(command + 1, frames_.size() - begin - 1);
+    if (kind == AskedCommand::Kind::kDoor) fields.varint();  // the request
+    definitions_.add_meeting(fields.varint(), request, command, frames_.size() - begin);
+  }
   Definitions& definitions() { return definitions_; }
 
   // The number of the next call, which is thereby recorded for the current thread.

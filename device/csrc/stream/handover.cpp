@@ -146,6 +146,7 @@ bool Handover::break_off() {
   stream_.sender_.drop_unsent();
   stream_.images_.lose(stream_.journal_);
   stream_.connection_.close();
+  if (!stream_.journal_.may_be_whole()) return false;
   const std::lock_guard lock(stream_.commands_.mutex());
   stream_.session_.away = true;
   return true;
@@ -167,6 +168,8 @@ void Handover::give_up(const std::string& why) {
 
 void Handover::replay() {
   if (stream_.commands_.meetings().are_known()) keep_recorded();
+  if (const auto images = stream_.commands_.meetings().images()) choose_image(*images);
+  if (!stream_.journal_.is_whole()) give_up("the worker is gone, and it was sent more than this process keeps");
   stream_.receiver_.set_answered(answered_);
   stream_.receiver_.begin_comparison();
   Journal::Replay replay;
@@ -180,14 +183,22 @@ void Handover::replay() {
   if (!stream_.journal_.replay(replay)) settle_recorded();
 }
 
+// All members go on from the same one.
+void Handover::choose_image(CommonImages& images) {
+  bool is_latest = false;
+  try {
+    is_latest = images.go_on(stream_.commands_.meetings().number());
+  } catch (const std::exception& error) {
+    give_up(std::string("the worker is gone, and the other members of the process group cannot be asked which image to go on from: ") + error.what());
+  }
+  if (stream_.images_.is_kept_here()) stream_.images_.count(stream_.journal_, is_latest);
+}
+
 // What was recorded may name dead workers of other members: it is sent from the journal too.
 void Handover::keep_recorded() {
-  {
-    const std::lock_guard lock(stream_.commands_.mutex());
-    std::vector<uint8_t> recorded;
-    stream_.commands_.take(recorded, stream_.journal_);
-  }
-  if (!stream_.journal_.is_whole()) give_up("the worker is gone, and it was sent more than this process keeps");
+  const std::lock_guard lock(stream_.commands_.mutex());
+  std::vector<uint8_t> recorded;
+  stream_.commands_.take(recorded, stream_.journal_);
 }
 
 // Process groups.

@@ -45,6 +45,7 @@ class Handover {
   // The worker cannot do it again: the session is lost. Throws.
   [[noreturn]] void give_up(const std::string& why);
   void end_stream(uint64_t request);
+  void choose_image(CommonImages& images);
   void keep_recorded();
   void settle();
   void settle_recorded();

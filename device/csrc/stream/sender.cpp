@@ -48,16 +48,58 @@ void Sender::take_recorded() {
 }
 
 // The journal has a CUT in its place: who is sent the journal makes no image there.
-void Sender::ask_for_image() {
+void Sender::ask_for_image(bool together) {
   auto frames = commands_.cut_for_image(outgoing_, journal_);
-  const uint64_t number = images_.ask(journal_, lease_.worked());
+  const uint64_t number = images_.ask(journal_, lease_.worked(), together);
   const auto keep = framed([&](wire::Writer& out) {
     out.command(Command::kKeep);
     out.varint(number);
     out.varint(journal_.image());
+    if (together) out.u8(1);
   });
   outgoing_.insert(outgoing_.end(), keep.begin(), keep.end());
-  journal_.ask_image(number, commands_.definitions().awaited(), std::move(frames));
+  journal_.ask_image(number, commands_.definitions().awaited(), std::move(frames), commands_.definitions().meetings());
+}
+
+bool Sender::ask_for_common_image() {
+  const std::lock_guard lock(mutex_);
+  if (!session_.connected || session_.away || session_.broken || !send_uploads(Wait::kYes) || !uploads_.empty() || session_.broken) return false;
+  images_.settle(journal_);
+  if (!images_.may_ask(journal_)) return false;
+  {
+    const std::lock_guard recording(commands_.mutex());
+    commands_.take(outgoing_, journal_);
+    ask_for_image(/*together=*/true);
+  }
+  send_recorded(Wait::kNo);
+  return true;
+}
+
+bool Sender::can_ask_for_common_image() {
+  const std::lock_guard lock(mutex_);
+  if (!session_.connected || session_.away || session_.broken) return false;
+  images_.settle(journal_);
+  return images_.may_ask(journal_);
+}
+
+bool Sender::wants_common_image() {
+  if (!can_ask_for_common_image()) return false;
+  const std::lock_guard lock(mutex_);
+  return images_.is_wanted(journal_, lease_.worked());
+}
+
+std::optional<bool> Sender::has_common_image() {
+  const std::lock_guard lock(mutex_);
+  images_.settle(journal_);
+  if (images_.is_kept_here()) return true;
+  return journal_.awaits_image() ? std::nullopt : std::optional(false);
+}
+
+bool Sender::count_common_image(bool all_kept) {
+  const std::lock_guard lock(mutex_);
+  if (session_.away || session_.broken) return false;
+  if (images_.is_kept_here() || !all_kept) images_.count(journal_, all_kept);
+  return true;
 }
 
 void Sender::flush_early() {

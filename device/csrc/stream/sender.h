@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "bulk/content_hash.h"
@@ -52,6 +53,16 @@ class Sender {
   // Without the lock.
   bool has_unsent() const { return unsent_.load(std::memory_order_relaxed); }
 
+  // Images that the members of a process group ask for together (distributed/image_rounds.h); these take the lock. Whether one was asked for behind all
+  // that was recorded. Waits until all is sent.
+  bool ask_for_common_image();
+  bool can_ask_for_common_image();
+  bool wants_common_image();
+  // Whether that image was kept; nothing as long as the worker has not said so.
+  std::optional<bool> has_common_image();
+  // Whether all members have theirs. False once the connection broke: then it counts, or does not, before there is another (handover.h).
+  bool count_common_image(bool all_kept);
+
   // A connection begins.
   void begin();
   // Sends bytes before anything that was recorded.
@@ -77,7 +88,7 @@ class Sender {
  private:
   bool send_recorded(Wait wait);
   void take_recorded();
-  void ask_for_image();
+  void ask_for_image(bool together = false);
   bool send_all_uploads(Wait wait);
   bool send_outgoing(Wait wait);
   bool advance(Upload& upload, Wait wait);

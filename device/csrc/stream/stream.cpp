@@ -311,7 +311,8 @@ bool CommandStream::ask_aside(const std::function<bool(wire::Writer&, uint64_t)>
     auto& out = commands_.command();
     const size_t begin = commands_.place();
     if (!append(out, request)) return false;
-    commands_.note_question(begin, request, kind);
+    if (kind == AskedCommand::Kind::kDoor) commands_.note_meeting(begin, request, kind);
+    else commands_.note_question(begin, request, kind);
     commands_.appended();
   }
   sender_.flush(Wait::kYes);
@@ -321,6 +322,7 @@ bool CommandStream::ask_aside(const std::function<bool(wire::Writer&, uint64_t)>
 
 void CommandStream::ask_aside(Command command, const std::function<void(wire::Reader&)>& take, const std::function<void(wire::Writer&)>& append) {
   const bool opens_door = command == Command::kDoor;
+  if (opens_door) images_.join_group();
   if (opens_door && !commands_.meetings().are_known()) journal_.give_up();  // what other members sent is with the worker alone
   ask_aside(
       [&](wire::Writer& out, uint64_t request) {

@@ -116,6 +116,7 @@ class CommandStream {
  private:
   friend struct Streams;
   friend class Handover;
+  friend class ImageRounds;
   friend class Transfers;
 
   // A wait for an answer, from before it is asked for: without the GIL, under the lease and the receiver's lock, counted and timed.

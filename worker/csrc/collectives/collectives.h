@@ -34,7 +34,8 @@ class Collectives {
   void reduce_each(wire::Reader& in);
   void part(wire::Reader& in);
 
-  // Whether the session was ever a member of a process group. Its worker then keeps no images: the members' collectives are done again together.
+  // Whether the session was ever a member of a process group. Its worker then keeps only images that the members agree about: their collectives are done
+  // again together.
   bool has_joined() const { return has_joined_; }
   // The session leaves its process groups: the others' collectives fail, and say why.
   void end(const std::string& why);

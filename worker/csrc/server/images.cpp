@@ -32,6 +32,7 @@ void Images::agree_on_rates() {
 void Images::keep(wire::Reader& frame) {
   frame.u8();
   const uint64_t number = frame.varint(), base = frame.varint();
+  const bool together = !frame.done() && frame.u8() != 0;
   session_.end_segment();
   session_.settle();
   const auto since = Clock::now();
@@ -39,6 +40,7 @@ void Images::keep(wire::Reader& frame) {
   std::string why;
   try {
     if (session_.gang().is_on() && session_.storages().parked()) throw std::runtime_error("a session of several devices is parked");
+    if (session_.collectives().has_joined() && !together) throw std::runtime_error("its session is in a process group");
     bytes = write(number, base);
   } catch (const RankLost&) {
     throw;
@@ -101,7 +103,6 @@ uint64_t Images::keep_last() {
 int64_t Images::write(uint64_t number, uint64_t base, Clock::time_point until) {
   const std::string why = folder_.is_set() ? session_.image().refusal() : "this worker keeps none";
   if (!why.empty()) throw std::runtime_error(why);
-  if (session_.collectives().has_joined()) throw std::runtime_error("its session is in a process group");
   return folder_.write(number, base, session_.storages().used_bytes(), [&](const SendImage& send) {
     session_.send_image([&](const wire::Writer& head, const uint8_t* payload, size_t bytes) {
       if (Clock::now() > until) throw std::runtime_error("it takes too long");
