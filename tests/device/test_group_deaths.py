@@ -16,7 +16,7 @@ from test_torchrun import asked, billed, pool, started, until
 
 STEPS = 30
 LONG_STEPS = 90
-JOURNAL_BYTES = 300_000
+JOURNAL_BYTES = 500_000
 TRAINING = """
 import os, sys, time
 import torch
