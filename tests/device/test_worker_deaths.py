@@ -66,7 +66,6 @@ def test_a_worker_that_dies_in_the_middle_of_an_image_leaves_the_one_before(run_
 GANGS = [
     (2, "wide", SHORT_JOURNAL),
     pytest.param(2, "perceptron", SHORT_JOURNAL, marks=pytest.mark.full_sweep),
-    pytest.param(2, "leftovers", SHORT_JOURNAL, marks=pytest.mark.full_sweep),
     pytest.param(4, "wide", SHORT_JOURNAL, marks=pytest.mark.full_sweep),
     pytest.param(2, "perceptron", {}, marks=pytest.mark.full_sweep),
     pytest.param(4, "perceptron", {}, marks=pytest.mark.full_sweep),
