@@ -31,7 +31,7 @@ DIST = CHECKOUT / "build" / "dist"
 CONSTRAINTS = "constraints.txt"
 """Beside the wheels: the versions of others' packages that they were tested with, for pip's ``--constraint``."""
 FOR_PYTORCH = ("device", "worker")
-BUILT_BY_SET_UP = ("wire", *FOR_PYTORCH, "lab")
+BUILT_BY_SET_UP = ("wire", *FOR_PYTORCH, "jax", "lab")
 PURE = ("service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
 OF_PYTORCH = ("libtorch*", "libc10*", "libshm*")
 """Libraries that the wheels leave to the PyTorch they run with."""

@@ -5,7 +5,7 @@ namespace forebay::pjrt {
 namespace {
 
 const std::string kPlatform = "cuda";  // as JAX calls it, and shows it as gpu
-const std::string kPlatformVersion = "forebay 0.1.0";
+const std::string kPlatformVersion = "forebay";
 
 const NamedValue* find_option(const ClientCreate& arguments, const std::string& name) {
   for (size_t index = 0; index < arguments.option_count; ++index) {

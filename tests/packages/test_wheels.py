@@ -40,7 +40,7 @@ def test_there_is_one_wheel_of_each_package_and_none_says_linux_alone(dist: Path
     names = [wheel.name.split("-") for wheel in dist.glob("*.whl")]
     assert sorted(parts[0].replace("_", "-") for parts in names) == sorted(packages())
     native = {parts[0]: parts[4] for parts in names if parts[4] != "any.whl"}
-    assert set(native) == {"forebay", "forebay_wire", "forebay_worker"}
+    assert set(native) == {"forebay", "forebay_jax", "forebay_wire", "forebay_worker"}
     assert all(re.fullmatch(r"manylinux_2_\d+_x86_64\.whl", tag) for tag in native.values()), native
 
 
@@ -48,7 +48,7 @@ def test_no_library_of_pytorch_or_others_was_put_into_a_wheel(dist: Path) -> Non
     for wheel in dist.glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
             libraries = [name for name in archive.namelist() if ".so" in name]
-        ours = r"/(_C|_kineto|_executor|_stream)\.cpython-|/monitoring/libnvidia-ml\.so\.1$"
+        ours = r"/(_C|_kineto|_executor|_stream)\.cpython-|/monitoring/libnvidia-ml\.so\.1$|/plugin\.so$"
         assert all(re.search(ours, name) for name in libraries), (wheel, libraries)
 
 
