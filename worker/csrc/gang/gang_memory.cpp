@@ -24,6 +24,10 @@ std::vector<int64_t> GangMemory::used() const {
   return bytes;
 }
 
+void GangMemory::note_peaks() {
+  for (size_t place = 0; place < peaks_.size(); ++place) peaks_[place] = std::max(peaks_[place], used(static_cast<int>(place)));
+}
+
 bool GangMemory::all_have_room(int64_t bytes) const {
   for (int place = 0; place < static_cast<int>(devices()); ++place) {
     if (bytes > room(place)) return false;

@@ -58,6 +58,11 @@ class GangMemory {
   };
   Load load_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const;
 
+  // The most that each device held whenever that was noted, since it was forgotten.
+  void note_peaks();
+  void forget_peaks() { peaks_.assign(devices(), 0); }
+  const std::vector<int64_t>& peaks() const { return peaks_; }
+
   // Bytes that the other devices hold beside those that are counted: copies. And bytes of storages that lie on the host.
   int64_t& copied_bytes() { return copied_bytes_; }
   int64_t& hosted_bytes() { return hosted_bytes_; }
@@ -72,6 +77,7 @@ class GangMemory {
   Storages& storages_;
   int64_t copied_bytes_ = 0;
   int64_t hosted_bytes_ = 0;
+  std::vector<int64_t> peaks_;
 };
 
 }  // namespace forebay::worker

@@ -32,6 +32,8 @@ class GangWork {
   wire::Work& divided() { return divided_; }
   wire::Work& copies() { return copies_; }
   wire::Work& alone(const c10::OperatorHandle& op, wire::Alone reason);
+  // That were spent on calls.
+  uint64_t worked_ns() const { return worked_ns_; }
   // A call that began at so much of `clock`; returns what that is now.
   uint64_t book(wire::Work& work, uint64_t since_ns);
 
@@ -39,6 +41,7 @@ class GangWork {
 
  private:
   uint64_t waited_ns_ = 0;
+  uint64_t worked_ns_ = 0;
   wire::Work divided_, copies_;
   std::map<std::pair<const c10::FunctionSchema*, wire::Alone>, wire::Work> alone_;
   wire::Work* last_ = nullptr;  // that was booked to

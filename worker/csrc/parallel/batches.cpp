@@ -16,8 +16,15 @@ size_t outermost(const Layout& view) {
 }  // namespace
 
 void Batches::note_upload(uint64_t id) {
+  if (uploads_.size() >= kUnusedMax) uploads_.clear();
   uploads_.insert(id);
   if (const auto& came = storages_.at(id).told_end()) ++*came;
+}
+
+void Batches::note_call(const Plan& plan, const wire::Words& words) {
+  const auto name = base_name(plan);
+  if (name != "index" && name != "index_select") return;
+  for_each_made(plan, words, [&](size_t, uint64_t id) { note_upload(id); });
 }
 
 bool Batches::find(uint64_t number, const Plan& plan, const wire::Words& words) {
@@ -29,6 +36,8 @@ bool Batches::find(uint64_t number, const Plan& plan, const wire::Words& words) 
     const Layout& view = **layout++;
     Entry& entry = storages_.at(id);
     if (uploads_.erase(id) == 0 || entry.cause()) return;
+    const bool is_divided = entry.share() != nullptr && entry.share()->placement.sharing != Sharing::kCopies;
+    if (is_divided) return;  // by the rows of its indices
     const StepRecord::Kind kind{number, index, static_cast<uint64_t>(entry.bytes())};
     auto& came = came_.try_emplace(kind, std::make_shared<int64_t>(0)).first->second;
     entry.tell_end(came);
@@ -41,6 +50,12 @@ bool Batches::find(uint64_t number, const Plan& plan, const wire::Words& words) 
     divides = true;
   });
   return divides;
+}
+
+bool Batches::has_any(const Plan& plan, const wire::Words& words) const {
+  bool has = false;
+  if (!periods_.empty()) for_each_tensor(plan, words, [&](size_t, uint64_t id) { has = has || this->has(id); });
+  return has;
 }
 
 int64_t Batches::take(uint64_t id) {

@@ -1,4 +1,5 @@
-// Which uploads are batches of rows: those of a kind that came again and again.
+// Which uploads are batches of rows: those of a kind that came again and again. What is taken by indices from data that lies on the devices comes like an
+// upload.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +19,14 @@ class Batches {
  public:
   Batches(int64_t devices, Storages& storages, StepPlan& step) : devices_(devices), storages_(storages), step_(step) {}
 
-  // Bytes came from the client.
+  // Bytes came from the client, or were taken from data by indices.
   void note_upload(uint64_t id);
+  // A call was carried out, which may have taken such.
+  void note_call(const Plan& plan, const wire::Words& words);
   // Whether this call, the first to use some of the uploads, is to be divided by them.
   bool find(uint64_t number, const Plan& plan, const wire::Words& words);
+  // Whether a call is given one that was found, and was not taken.
+  bool has_any(const Plan& plan, const wire::Words& words) const;
   // Whether it was found, and was not taken.
   bool has(uint64_t id) const { return periods_.count(id) != 0; }
   // The period of its rows; 0 of what is no such batch.
@@ -32,6 +37,7 @@ class Batches {
   void get(wire::Reader& in);
 
  private:
+  static constexpr size_t kUnusedMax = 4096;  // uploads that no call has used; more are forgotten
   static constexpr int64_t kCame = 2;  // uploads of a kind, until the next one is taken for a batch
 
   int64_t period_of_rows(const Layout& view, int64_t offset, int64_t bytes) const;

@@ -46,7 +46,7 @@ class Loan {
 
 void DataParallel::look(uint64_t number, const Plan& plan, const wire::Words& words) {
   if (!has_room_) return;
-  on_ = batches_.find(number, plan, words) || on_;
+  on_ = batches_.find(number, plan, words) || on_ || step_.is_given_large(plan, words);
   step_.note(number, plan, words);
 }
 
@@ -54,8 +54,10 @@ void DataParallel::place_batches(const std::vector<uint64_t>& ids) {
   for (const uint64_t id : ids) {
     const int64_t period = batches_.take(id);
     if (period == 0) continue;
-    owners_.make_room_at(0, 2 * storages_.at(id).bytes(), ids);
-    shares_.gather(id);
+    if (storages_.at(id).share() == nullptr) {
+      owners_.make_room_at(0, 2 * storages_.at(id).bytes(), ids);
+      shares_.gather(id);
+    }
     shares_.cut(id, period);
   }
 }
@@ -65,7 +67,7 @@ void DataParallel::return_rows(const std::vector<uint64_t>& ids) {
   for (const uint64_t id : ids) {
     const HostMemory* memory = storages_.at(id).on_host();
     if (memory == nullptr || memory->period() == 0) continue;
-    owners_.make_room(2 * storages_.at(id).bytes() / devices(), ids);
+    owners_.make_room_for_rows(storages_.at(id).bytes(), ids);
     shares_.cut(id, memory->period());
   }
 }
@@ -121,7 +123,7 @@ std::vector<Owners::Part> DataParallel::owned_parts(uint64_t number, Plan& plan,
 Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) {
   bool has_rows = false;
   ++calls_;
-  if (!rows_.missing(plan, words).empty()) return nullptr;
+  if (batches_.has_any(plan, words) || step_.is_given_large(plan, words) || !rows_.missing(plan, words).empty()) return nullptr;
   const bool fits = note_use(plan, words, has_rows);
   if (!has_rows && (!fits || gang_.templates().length_of_items(number) > 1)) {
     parts_ = owned_parts(number, plan, words);
@@ -146,7 +148,12 @@ void DataParallel::make_room_for_whole(const Plan& plan, const std::vector<uint6
 bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& ids) {
   const bool in_rows = std::any_of(ids.begin(), ids.end(), [&](uint64_t id) { return is_in_rows(id); });
   int64_t bytes = in_rows ? plan.new_bytes / devices() : plan.new_bytes;
-  for (const uint64_t id : ids) bytes += storages_.at(id).share() == nullptr ? storages_.at(id).bytes() : 0;
+  for (const uint64_t id : ids) {
+    const Entry& entry = storages_.at(id);
+    if (entry.share() != nullptr) continue;
+    if (in_rows && entry.is_untouched() && !owners_.may_have_room(entry.bytes())) return true;  // it comes to be in rows, or the call fails
+    bytes += entry.bytes();
+  }
   return owners_.make_room(bytes, ids, gang_.memory().scratch_of(ids, plan.new_bytes));
 }
 
@@ -155,13 +162,18 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   whole_.alone = wire::Alone::kNoRule;
   place_batches(ids);
   return_rows(ids);
+  step_.divide_large({number, &plan, words}, holding_);
   parts_ = owned_parts(number, plan, words);
   if (!parts_.empty()) {
     owners_.prepare(parts_);
     return owned_;
   }
   rows_.place(plan, words);
-  if (!has_room_for(plan, ids)) return give_up();
+  has_room_ = has_room_for(plan, ids);
+  if (!has_room_) {
+    leave();
+    return whole_;
+  }
   owners_.copy(ids);
   std::vector<uint64_t> partial;
   std::copy_if(ids.begin(), ids.end(), std::back_inserter(partial), [&](uint64_t id) { return storages_.at(id).is_partial(); });
@@ -376,12 +388,6 @@ void DataParallel::run_on_whole(Plan& plan, const wire::Words& words, const std:
   caller_.run(plan);
 }
 
-Way& DataParallel::give_up() {
-  leave();
-  has_room_ = false;
-  return whole_;
-}
-
 void DataParallel::leave() {
   on_ = false;
   const auto never = [] { return false; };
@@ -403,8 +409,10 @@ void DataParallel::gather(const std::vector<uint64_t>& ids) {
   for (const uint64_t id : ids) {
     const Share* share = storages_.at(id).share();
     if (share == nullptr) continue;
-    if (share->placement.sharing == Sharing::kRows) owners_.make_room_at(0, storages_.at(id).bytes(), ids);
-    shares_.gather(id);
+    const int64_t bytes = storages_.at(id).bytes();
+    const bool is_rows = share->placement.sharing == Sharing::kRows;
+    if (is_rows && !(owners_.may_have_room(bytes) && owners_.make_room_at(0, bytes, ids))) shares_.host_rows(id);
+    else shares_.gather(id);
   }
 }
 

@@ -34,7 +34,7 @@ class DataParallel {
  public:
   // `settle`: waits until all that was sent to other devices is carried out; false where something failed.
   using Settle = std::function<bool()>;
-  DataParallel(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller, Settle settle)
+  DataParallel(Gang& gang, const Device& device, Storages& storages, Layouts& layouts, Caller& caller, const GangWork& work, Settle settle)
       : gang_(gang),
         device_(device),
         storages_(storages),
@@ -44,7 +44,7 @@ class DataParallel {
         shares_(gang, device, storages, layouts),
         owners_(gang, storages, caller, shares_),
         ways_(gang, device),
-        step_(gang, storages, [this](const StepRecord::Call& call, const HeldLookup& held) -> const Way& { return ways_.of(call, held); }),
+        step_(gang, storages, work, [this](const StepRecord::Call& call, const HeldLookup& held) -> const Way& { return ways_.of(call, held); }),
         batches_(devices(), storages, step_),
         rows_(storages, shares_, owners_, step_) {
     whole_.whole = true;
@@ -54,11 +54,13 @@ class DataParallel {
   DataParallel(const DataParallel&) = delete;  // its parts call it
   DataParallel& operator=(const DataParallel&) = delete;
 
-  // Bytes came from the client.
-  void note_upload(uint64_t id) { batches_.note_upload(id); }
+  // To be told of uploads, and of calls that were carried out.
+  Batches& batches() { return batches_; }
   // Looks for a batch among the uploads that this call is the first to use; calls are divided from the first one on.
   void look(uint64_t number, const Plan& plan, const wire::Words& words);
   bool is_on() const { return on_; }
+  // How a step is divided; none where nothing was planned.
+  std::optional<wire::GangPlan> plan() const { return step_.reported(); }
   // Why nothing is divided while it is not on.
   wire::Alone why_off() const { return has_room_ ? wire::Alone::kNoBatch : wire::Alone::kNoRoom; }
   // Templates have new numbers from here on.
@@ -119,8 +121,7 @@ class DataParallel {
   void free_made(const Plan& plan, const wire::Words& words);
   void run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
   void run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence);
-  // Where memory is short each storage has one home again, and nothing is divided any more.
-  Way& give_up();
+  // Each storage has one home again.
   void leave();
   int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
 

@@ -11,7 +11,13 @@ const std::string GangCaller::kNoOperator = "none";
 void GangCaller::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, Layouts& layouts) {
   gang_ = std::make_unique<Gang>(std::move(others), homes, device_, storages_, layouts);
   effects_.explain_memory_by([this](const std::string& message) { return gang_->memory().out_of_memory_text(message); });
-  if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts, caller_, [this] { return is_settled(); });
+  if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts, caller_, work_, [this] { return is_settled(); });
+}
+
+wire::GangWork GangCaller::reported() const {
+  auto told = work_.told(gang_ ? gang_->size() : 1);
+  if (data_parallel_) told.plan = data_parallel_->plan();
+  return told;
 }
 
 void GangCaller::watch(std::vector<pollfd>& polled) const {
@@ -82,10 +88,15 @@ Cause GangCaller::call(uint64_t number, Plan& plan, const wire::Words& words, ui
   if (data_parallel_) data_parallel_->look(number, plan, words);
   const Sent whole{number, plan, words, sequence, /*is_part=*/false};
   try {
-    if (data_parallel_ && data_parallel_->is_on()) return call_divided(whole);
+    if (data_parallel_ && data_parallel_->is_on()) {
+      const Cause cause = call_divided(whole);
+      if (!cause) data_parallel_->batches().note_call(plan, words);
+      return cause;
+    }
     auto parts = gang_->parts_of(number, words);
     if (parts.empty()) carry_out(whole);
     for (auto part = parts.begin(); part != parts.end() && !effects_.stopped(); ++part) carry_out({part->definition, *part->plan, part->words, sequence, /*is_part=*/true});
+    if (data_parallel_ && !effects_.stopped()) data_parallel_->batches().note_call(plan, words);
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
@@ -117,6 +128,7 @@ Cause GangCaller::call_divided(const Sent& call) {
     data_parallel_->carry_out(*way, call.definition, call.plan, call.words, call.sequence);
     if (way->whole) device_.synchronize();  // or an accelerator's time for it would be taken for the next call's
     work_.book(work_of(*way, call.plan), since_ns);
+    gang_->memory().note_peaks();
     return nullptr;
   } catch (const wire::WireError&) {
     throw;

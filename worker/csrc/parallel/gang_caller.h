@@ -39,7 +39,7 @@ class GangCaller {
   const Gang& gang() const { return *gang_; }
   GangWork& work() { return work_; }
   // How long calls took on all devices and on one, as TELL_GANG asks.
-  wire::GangWork reported() const { return work_.told(gang_ ? gang_->size() : 1); }
+  wire::GangWork reported() const;
 
   // Adds the connections to other devices to what is polled, last; and throws RankLost where one of them has ended.
   void watch(std::vector<pollfd>& polled) const;
@@ -60,7 +60,7 @@ class GangCaller {
   Cause gather_question(Plan& plan, const wire::Words& words, uint64_t sequence);
   // Bytes come from the client for all of a storage.
   void note_upload(uint64_t id) {
-    if (data_parallel_) data_parallel_->note_upload(id);
+    if (data_parallel_) data_parallel_->batches().note_upload(id);
   }
 
   // Carries out a call. Returns why its results are never made, or null.

@@ -50,6 +50,13 @@ class Owners {
   // As make_room, of one device. The others are left room for `left_bytes`.
   bool make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t left_bytes = 0);
 
+  // Whether one device could have room for so many bytes, if it kept nothing else.
+  bool may_have_room(int64_t bytes) const { return bytes <= gang_.memory().part_of(storages_.limit_bytes()) - spare_bytes(); }
+  // As make_room, for each device's rows of so many bytes while they come.
+  void make_room_for_rows(int64_t bytes, const std::vector<uint64_t>& but) { make_room(2 * bytes / devices(), but); }
+  // What one device keeps goes to the host. All must be settled.
+  void bring_to_host(uint64_t id) { gang_.homes().bring(id, kOnHost); }
+
   // The period of the rows in which a copy rests where memory is short; 0 of one that one device keeps then.
   void rest_by(std::function<int64_t(uint64_t id)> period_of) { period_of_ = std::move(period_of); }
   // Leaves copies and sums but these to one device each until there is room; and rows to the host, the largest first.

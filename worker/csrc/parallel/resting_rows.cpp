@@ -1,6 +1,7 @@
 #include "parallel/resting_rows.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "gang/call_storages.h"
 #include "parallel/call_tensors.h"
@@ -26,11 +27,19 @@ void RestingRows::place(const Plan& plan, const wire::Words& words) {
   auto ids = missing(plan, words);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  const auto given = storages_of(plan, words);
+  std::vector<uint64_t> there;  // what is still to be placed may go to the host before
+  std::set_difference(given.begin(), given.end(), ids.begin(), ids.end(), std::back_inserter(there));
   for (const uint64_t id : ids) {
-    const bool is_alone = storages_.at(id).share() == nullptr;
-    if (is_alone) owners_.make_room_at(0, 2 * storages_.at(id).bytes(), ids);
-    if (is_alone) shares_.gather(id);
+    const Entry& entry = storages_.at(id);
+    if (entry.share() == nullptr) {
+      const bool may_gather = entry.home() != kOnHost && owners_.may_have_room(2 * entry.bytes());
+      if (may_gather && owners_.make_room_at(0, 2 * entry.bytes(), there, 2 * entry.bytes())) shares_.gather(id);
+      else owners_.bring_to_host(id);
+      owners_.make_room_for_rows(entry.bytes(), there);
+    }
     shares_.cut(id, step_.period_of(id));
+    there.insert(std::upper_bound(there.begin(), there.end(), id), id);
   }
 }
 
@@ -42,10 +51,11 @@ bool RestingRows::copy_for(const Way& way, const Plan& plan, const wire::Words& 
     if (std::find(way.copied.begin(), way.copied.end(), tensor++) != way.copied.end()) copied.push_back(id);
   });
   if (copied.empty()) return false;
+  std::sort(copied.begin(), copied.end());
+  copied.erase(std::unique(copied.begin(), copied.end()), copied.end());
   for (const uint64_t id : copied) bytes += storages_.at(id).bytes();
   if (!owners_.make_room(bytes, storages_of(plan, words))) return false;
-  for (const uint64_t id : copied) shares_.gather(id);
-  owners_.copy(copied);
+  shares_.copy(copied);
   return true;
 }
 

@@ -8,6 +8,7 @@ namespace forebay::worker {
 
 namespace {
 
+constexpr int64_t kWordBytes = 8;
 constexpr int64_t kBucketBytes = int64_t{64} << 20;  // of what is merged together
 
 }  // namespace
@@ -111,6 +112,67 @@ void Shares::gather(uint64_t id) {
   Entry& entry = storages_.at(id);
   if (entry.share() == nullptr) return gang_.homes().gather({id}, 0);
   entry.replace(whole(id, [&](int64_t bytes) { return device_.allocate(bytes, /*zeroed=*/false); }));
+}
+
+// Each device has its rows in place, and zeros elsewhere: sums of integers are then the bytes of all.
+void Shares::copy(const std::vector<uint64_t>& ids) {
+  std::vector<uint64_t> padded;
+  for (const uint64_t id : ids) {
+    const Entry& entry = storages_.at(id);
+    if (entry.bytes() / entry.share()->placement.period <= kPiecesMax) {
+      pad_rows(id);
+      padded.push_back(id);
+    } else {
+      gather(id);
+      spread({id});
+    }
+  }
+  merge(padded);
+}
+
+void Shares::pad_rows(uint64_t id) {
+  Entry& entry = storages_.at(id);
+  const Placement rows = entry.share()->placement;
+  const int64_t bytes = entry.bytes(), part_bytes = bytes / devices(), row = rows.period / devices();
+  auto own = entry.memory(), whole = device_.allocate(bytes, /*zeroed=*/true);
+  copy_rows(whole, own, bytes, 0, rows.period, /*to_whole=*/true);
+  const uint64_t draft = draft_of_parts(id, part_bytes);
+  entry.share_as(nullptr);  // and the rows are freed, but for the drafts
+  hold(id, {Sharing::kSum, 0, static_cast<uint8_t>(bytes % kWordBytes == 0 ? c10::kLong : c10::kByte)}, /*made=*/false);
+  entry.exchange(whole);
+  try {
+    for (int place = 1; place < devices(); ++place) {
+      for (int64_t begin = 0, at = 0; begin < bytes; begin += rows.period, at += row) gang_.rank(place).copy(id, begin + place * row, draft, at, row);
+      GangHomes::demand(gang_.rank(place));
+    }
+  } catch (const CommandError&) {
+    entry.share_as(nullptr);
+    hold(id, rows, /*made=*/false);
+    entry.exchange(own);
+    for (int place = 1; place < devices(); ++place) {
+      gang_.rank(place).copy(id, 0, draft, 0, part_bytes);
+      gang_.rank(place).free(draft);
+      if (const auto failure = gang_.rank(place).settle()) gang_.rank(place).lose("has no room any more for what it held: " + failure->message);
+    }
+    throw;
+  }
+  for (int place = 1; place < devices(); ++place) gang_.rank(place).free(draft);
+}
+
+// The number of copies of what the other devices hold of it. Throws CommandError where one has no room; then there are none.
+uint64_t Shares::draft_of_parts(uint64_t id, int64_t bytes) {
+  const uint64_t draft = this->draft();
+  for (int place = 1; place < devices(); ++place) {
+    try {
+      gang_.rank(place).allocate(draft, bytes);
+      gang_.rank(place).copy(draft, 0, id, 0, bytes);
+      GangHomes::demand(gang_.rank(place));
+    } catch (const CommandError&) {
+      for (int tried = 1; tried <= place; ++tried) gang_.rank(tried).free(draft);
+      throw;
+    }
+  }
+  return draft;
 }
 
 void Shares::host_rows(uint64_t id) {

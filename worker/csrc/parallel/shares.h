@@ -36,6 +36,8 @@ class Shares {
   void cut(uint64_t id, int64_t period);
   // Makes it whole on this device alone.
   void gather(uint64_t id);
+  // Has every device hold a copy of what lies in rows. Throws CommandError where a device has no room.
+  void copy(const std::vector<uint64_t>& ids);
   // Makes rows whole on the host, which keeps how they were cut.
   void host_rows(uint64_t id);
 
@@ -53,6 +55,8 @@ class Shares {
 
   int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
   void cut_copies(uint64_t id, int64_t period);
+  void pad_rows(uint64_t id);
+  uint64_t draft_of_parts(uint64_t id, int64_t bytes);
   // The number of no storage.
   uint64_t draft() const;
   // `there`: what one of the other devices holds of it already.

@@ -1,11 +1,24 @@
 #include "parallel/step_plan.h"
 
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string_view>
+
 #include "gang/call_storages.h"
+#include "parallel/local_call.h"
 #include "parallel/placement_planner.h"
 
 namespace forebay::worker {
 
-StepPlan::StepPlan(Gang& gang, Storages& storages, WayOf way_of) : gang_(gang), storages_(storages), way_of_(std::move(way_of)) {}
+namespace {
+
+constexpr std::array<std::string_view, 7> kProducts{"mm", "addmm", "bmm", "baddbmm", "linear", "embedding", "convolution"};  // that weights are given to
+
+}  // namespace
+
+StepPlan::StepPlan(Gang& gang, Storages& storages, const GangWork& work, WayOf way_of)
+    : gang_(gang), storages_(storages), work_(work), way_of_(std::move(way_of)) {}
 
 void StepPlan::forget() { record_.forget(); }
 
@@ -16,6 +29,7 @@ bool StepPlan::is_divided(const StepRecord::Kind& kind) const {
 
 void StepPlan::note_upload(const StepRecord::Upload& upload, int64_t came) {
   if (record_.is_on() && record_.kind() == upload.kind && !record_.calls().empty()) choose();
+  if (planned_ && upload.kind == planned_kind_) note_step();
   const bool is_new = came == 1 || (kinds_.count(upload.kind) != 0 && !is_used_);
   if (!record_.is_on() && is_new && records_ < kRecordsMax) {
     ++records_;
@@ -43,8 +57,14 @@ void StepPlan::choose() {
                   [&](const StepRecord::Call& call) { return templates.length_of_items(call.number) > 1; }};
   StepSimulation simulation(record_, static_cast<int64_t>(gang_.size()), gang_.rates(), std::move(rules));
   PlacementPlanner planner(record_, gang_, simulation, gang_.memory().part_of(storages_.limit_bytes()), periods_);
-  if (!planner.has_choice()) return record_.forget();
+  const bool is_new_batch = !periods_.empty() && kinds_.count(record_.kind()) == 0;
+  if (!planner.has_choice() && !is_new_batch) return record_.forget();
   const StepPlacement placement = planner.best();
+  if (planner.has_choice() || !planned_) {
+    planned_ = planner.reported(placement);
+    planned_kind_ = record_.kind();
+    times_ = {};
+  }
   for (const auto& [id, found] : record_.storages()) {
     const auto rows = placement.rows.find(id);
     if (found.was_there) periods_.try_emplace(id, rows == placement.rows.end() ? 0 : rows->second);
@@ -84,6 +104,60 @@ void StepPlan::get(wire::Reader& in) {
     auto kind = get_kind(in);
     kinds_[std::move(kind)] = in.u8() != 0;
   }
+}
+
+bool StepPlan::is_large(uint64_t id) const {
+  const Entry& entry = storages_.at(id);
+  if (entry.bytes() <= gang_.memory().part_of(storages_.limit_bytes()) / kLargeShare) return false;
+  return entry.share() == nullptr && !entry.is_untouched() && periods_.count(id) == 0;
+}
+
+bool StepPlan::is_given_large(const Plan& plan, const wire::Words& words) const {
+  bool is_given = false;
+  for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) { is_given = is_given || is_large(id); });
+  return is_given && std::find(kProducts.begin(), kProducts.end(), base_name(plan)) != kProducts.end();
+}
+
+// What is not held together yet is taken for copies, as it comes to be.
+void StepPlan::divide_large(const StepRecord::Call& call, const HeldLookup& held) {
+  if (!is_given_large(*call.plan, call.words)) return;
+  const LocalCall local(gang_.templates().template_of(call.number));
+  size_t tensor = 0;
+  for_each_storage(*call.plan, call.words, wire::Word::kStorage, [&](uint64_t id) {
+    const auto& view = local.tensors()[tensor++]->geometry;
+    if (!is_large(id)) return;
+    auto candidates = row_periods(view, storages_.at(id).bytes(), static_cast<int64_t>(gang_.size()));
+    std::stable_sort(candidates.begin(), candidates.end(), std::greater<>());  // the largest has the fewest pieces
+    periods_[id] = 0;
+    for (const int64_t period : candidates) {
+      const Way& way = way_of_(call, [&](uint64_t other) {
+        if (other == id || period_of(other) != 0) return Held{Placement{Sharing::kRows, other == id ? period : period_of(other), 0}, storages_.at(other).bytes(), false, false};
+        Held now = held(other);
+        if (!now.placement && !now.is_untouched) now.placement = Placement{Sharing::kCopies, 0, 0};
+        return now;
+      });
+      if (way.whole) continue;
+      periods_[id] = period;
+      has_rows_ = true;
+      return;
+    }
+  });
+}
+
+void StepPlan::note_step() {
+  const bool was_settled = times_.is_settled();
+  times_.begin(work_.worked_ns());
+  if (!was_settled) gang_.memory().forget_peaks();
+}
+
+std::optional<wire::GangPlan> StepPlan::reported() const {
+  if (!planned_) return std::nullopt;
+  auto report = *planned_;
+  report.steps = times_.measured();
+  report.step_ns = times_.median_ns();
+  const auto& peaks = gang_.memory().peaks();
+  report.bytes.assign(peaks.begin(), peaks.end());
+  return report;
 }
 
 }  // namespace forebay::worker

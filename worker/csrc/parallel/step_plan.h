@@ -4,10 +4,15 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <unordered_map>
+
+#include <forebay/gang_plan.h>
 
 #include "device/storage.h"
 #include "gang/gang.h"
+#include "gang/gang_work.h"
+#include "gang/step_times.h"
 #include "parallel/step_record.h"
 #include "parallel/step_simulation.h"
 
@@ -16,13 +21,18 @@ namespace forebay::worker {
 class StepPlan {
  public:
   using WayOf = decltype(CallRules::way_of);
-  StepPlan(Gang& gang, Storages& storages, WayOf way_of);
+  StepPlan(Gang& gang, Storages& storages, const GangWork& work, WayOf way_of);
 
   // An upload that the next call is the first to use, and how often its kind came before.
   void note_upload(const StepRecord::Upload& upload, int64_t came);
   void note(uint64_t number, const Plan& plan, const wire::Words& words);
   // Templates have new numbers from here on.
   void forget();
+
+  // Whether a product is given what one device keeps, and takes so much of it that it is to rest in rows from the first call on.
+  bool is_given_large(const Plan& plan, const wire::Words& words) const;
+  // Has such storages rest in rows by which this call can be divided, where it can.
+  void divide_large(const StepRecord::Call& call, const HeldLookup& held);
 
   // The period of the rows in which a storage rests; 0 of what rests otherwise.
   int64_t period_of(uint64_t id) const {
@@ -31,6 +41,8 @@ class StepPlan {
     return found == periods_.end() ? 0 : found->second;
   }
   bool has_rows() const { return has_rows_; }
+  // The last one that was chosen, and what the steps since then took; none where none was.
+  std::optional<wire::GangPlan> reported() const;
   // Whether each device has its rows of such a batch, rather than all of it.
   bool is_divided(const StepRecord::Kind& kind) const;
 
@@ -41,11 +53,16 @@ class StepPlan {
 
  private:
   static constexpr int64_t kRecordsMax = 32;  // of a session
+  static constexpr int64_t kLargeShare = 6;   // of a device: with a gradient, two states and what a step makes of them nothing else has room
 
   void choose();
+  void note_step();
+  // Whether it is to be divided so, if it can be, and nobody tried.
+  bool is_large(uint64_t id) const;
 
   Gang& gang_;
   Storages& storages_;
+  const GangWork& work_;
   WayOf way_of_;
   StepRecord record_;
   int64_t records_ = 0;
@@ -54,6 +71,9 @@ class StepPlan {
   bool has_rows_ = false;
   bool divides_ = true;                           // batches that no step was recorded of
   std::map<StepRecord::Kind, bool> kinds_;
+  std::optional<wire::GangPlan> planned_;
+  StepRecord::Kind planned_kind_;  // of the batch with which a step of that plan begins
+  StepTimes times_;
 };
 
 }  // namespace forebay::worker

@@ -1,5 +1,7 @@
 #include "parallel/step_record.h"
 
+#include <algorithm>
+
 #include "gang/call_storages.h"
 
 namespace forebay::worker {
@@ -24,19 +26,32 @@ void StepRecord::note(uint64_t number, const Plan& plan, const wire::Words& word
   if (!is_on_) return;
   words_ += words.size();
   if (words_ > kWordsMax) return forget();
+  note_freed(storages);
   for_each_storage(plan, words, wire::Word::kStorage, [&](uint64_t id) {
     const auto [found, is_new] = storages_.try_emplace(id);
-    if (is_new) {
-      const Entry& entry = storages.at(id);
-      found->second = {entry.bytes(), entry.is_untouched(), !entry.is_untouched(), 0};
-    }
-    found->second.last = calls_.size();
+    if (!is_new) return;
+    const Entry& entry = storages.at(id);
+    found->second = {entry.bytes(), entry.is_untouched(), !entry.is_untouched()};
+    alive_.push_back(id);
   });
   std::vector<const OutputPlan*> made;
   flatten(plan.outputs, made);
   auto output = made.begin();
-  for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) { storages_[id] = {(*output++)->storage_bytes, false, false, calls_.size()}; });
+  for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) {
+    storages_[id] = {(*output++)->storage_bytes, false, false};
+    alive_.push_back(id);
+  });
   calls_.push_back({number, &plan, words});
+}
+
+// Before the next call.
+void StepRecord::note_freed(const Storages& storages) {
+  const auto is_freed = [&](uint64_t id) {
+    if (storages.has(id)) return false;
+    storages_.at(id).last = calls_.size() - 1;
+    return true;
+  };
+  alive_.erase(std::remove_if(alive_.begin(), alive_.end(), is_freed), alive_.end());
 }
 
 void put_kind(wire::Writer& out, const StepRecord::Kind& kind) {

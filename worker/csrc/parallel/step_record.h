@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -24,12 +25,13 @@ class StepRecord {
     const Plan* plan;
     wire::Words words;
   };
+  static constexpr size_t kStays = std::numeric_limits<size_t>::max();  // of what is not freed in the step
   // A storage as the step finds it, or as it is made in it.
   struct Found {
     int64_t bytes = 0;
     bool is_untouched = false;
     bool was_there = false;  // before the step
-    size_t last = 0;         // the number of the last call that uses it
+    size_t last = kStays;    // the number of the last call before it is freed
   };
   struct Upload {
     uint64_t id;
@@ -50,12 +52,14 @@ class StepRecord {
   const std::vector<Upload>& uploads() const { return uploads_; }
 
  private:
+  void note_freed(const Storages& storages);
   static constexpr size_t kWordsMax = size_t{4} << 20;  // of a step; longer ones are not recorded
 
   bool is_on_ = false;
   Kind kind_;
   std::vector<Call> calls_;
   std::unordered_map<uint64_t, Found> storages_;
+  std::vector<uint64_t> alive_;  // of them
   std::vector<Upload> uploads_;
   size_t words_ = 0;
 };

@@ -18,11 +18,11 @@ StepSimulation::StepSimulation(const StepRecord& step, int64_t devices, const De
     : step_(step), devices_(devices), rates_(rates), rules_(std::move(rules)), ends_(step.calls().size()) {
   note_owned();
   for (const auto& [id, found] : step.storages()) {
-    if (!found.was_there) ends_[found.last].push_back(id);
+    if (found.last < ends_.size()) ends_[found.last].push_back(id);
   }
   for (const auto& upload : step.uploads()) {
     const auto found = step.storages().find(upload.id);
-    if (found != step.storages().end() && found->second.was_there) ends_[found->second.last].push_back(upload.id);
+    if (found != step.storages().end() && upload.period != 0) batches_[upload.id] = upload.period;
   }
 }
 
@@ -63,11 +63,17 @@ void StepSimulation::begin() {
     const bool is_planned = rows != placement_->rows.end();
     hold(id, {is_planned ? std::optional(Placement{Sharing::kRows, rows->second, 0}) : kEverywhere, found.bytes, false, is_planned});
   }
-  for (const auto& upload : step_.uploads()) {
-    const auto found = step_.storages().find(upload.id);
-    if (found == step_.storages().end() || upload.period == 0 || !placement_->batches_in_rows) continue;
-    hold(upload.id, {Placement{Sharing::kRows, upload.period, 0}, found->second.bytes, false, false});
+  for (const auto& [id, period] : batches_) {
+    const auto& found = step_.storages().at(id);
+    if (found.was_there || found.is_untouched) hold(id, {placed(id, kEverywhere), found.bytes, false, false});
   }
+}
+
+std::optional<Placement> StepSimulation::placed(uint64_t id, const std::optional<Placement>& made) const {
+  const auto batch = batches_.find(id);
+  const bool is_copies = made && made->sharing == Sharing::kCopies;
+  if (batch == batches_.end() || !placement_->batches_in_rows || !is_copies) return made;
+  return Placement{Sharing::kRows, batch->second, 0};
 }
 
 Held StepSimulation::held(uint64_t id) const {
@@ -113,7 +119,7 @@ void StepSimulation::merge_for(const std::vector<uint64_t>& ids) {
   for (auto& [id, held] : held_) {
     const bool is_asked = std::find(ids.begin(), ids.end(), id) != ids.end();
     if (!is_partial(id) || (!is_asked && held.bytes >= kSmallSumBytes)) continue;
-    bytes += 2.0 * static_cast<double>(held.bytes) * static_cast<double>(devices_ - 1) / static_cast<double>(devices_);
+    bytes += bytes_of_sum(held.bytes);
     held.placement = kEverywhere;
   }
   move(bytes);
@@ -161,7 +167,7 @@ void StepSimulation::copy_for(const StepRecord::Call& call, const Way& way) {
   for (const size_t tensor : way.copied) {
     Held now = held(given[tensor]);
     if (now.period() == 0) continue;
-    bytes += static_cast<double>(now.bytes) * static_cast<double>(devices_ - 1) / static_cast<double>(devices_);
+    bytes += bytes_of_sum(now.bytes);  // of each device's rows, padded (shares.cpp)
     together += now.bytes;
     now.placement = kEverywhere;
     hold(given[tensor], now);
@@ -173,12 +179,15 @@ void StepSimulation::copy_for(const StepRecord::Call& call, const Way& way) {
 // Of a whole call, what is in rows comes to one device, and what it makes of the same size goes back to rows.
 void StepSimulation::place_whole(const StepRecord::Call& call) {
   double bytes = static_cast<double>(call.plan->new_bytes);
+  int64_t gathered = call.plan->new_bytes;
   Held rows;
   for (const uint64_t id : storages_of(*call.plan, call.words)) {
     if (held(id).period() == 0) continue;
     rows = held(id);
     bytes += static_cast<double>(rows.bytes);
+    gathered += rows.bytes - bytes_of(id, rows);
   }
+  cost_.bytes = std::max(cost_.bytes, bytes_ + gathered);
   move(bytes * static_cast<double>(devices_ - 1) / static_cast<double>(devices_));
   for_each_storage(*call.plan, call.words, wire::Word::kNew, [&](uint64_t id) {
     const int64_t made = step_.storages().at(id).bytes;
@@ -210,7 +219,7 @@ void StepSimulation::place_results(const StepRecord::Call& call, const Way& way)
   for_each_storage(*call.plan, call.words, wire::Word::kNew, [&](uint64_t id) {
     const auto placement = result < made.size() ? made[result] : kEverywhere;
     ++result;
-    hold(id, {placement, step_.storages().at(id).bytes, false, false});
+    hold(id, {placed(id, placement), step_.storages().at(id).bytes, false, false});
   });
 }
 

@@ -59,14 +59,19 @@ class StepSimulation {
   void leave(uint64_t id);
   int64_t bytes_of(uint64_t id, const Held& held) const;
   void move(double bytes);
+  // That leave a device.
+  double bytes_of_sum(int64_t bytes) const { return 2.0 * static_cast<double>(bytes) * static_cast<double>(devices_ - 1) / static_cast<double>(devices_); }
   bool is_in_rows(const std::vector<uint64_t>& ids) const;
   Held held(uint64_t id) const;
+  // How a new storage is held of which the call that makes it says this.
+  std::optional<Placement> placed(uint64_t id, const std::optional<Placement>& made) const;
 
   const StepRecord& step_;
   const int64_t devices_;
   const DeviceRates rates_;
   const CallRules rules_;
   std::vector<std::vector<uint64_t>> ends_;  // by call: what it is the last to use
+  std::unordered_map<uint64_t, int64_t> batches_;  // the periods of those that may be in rows
   std::unordered_set<uint64_t> owned_;       // what no call uses but owners'
   const StepPlacement* placement_ = nullptr;
   bool returns_rows_ = false;
