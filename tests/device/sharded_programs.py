@@ -25,6 +25,8 @@ from torch import nn
 from torch.nn import functional
 
 WIDTH = 256
+WIDE = 21504
+"""Rows of 2 KiB: 42 MiB."""
 CLASSES = 10
 ROWS = 8
 STEPS = 8
@@ -152,7 +154,53 @@ def zeros_and_infinities(device: str) -> list[float]:
     return left + [parameter.detach().abs().sum().item() for parameter in model.parameters()]
 
 
-PROGRAMS = {one.__name__: one for one in (adam, fused, one_by_one, words, disturbed, zeros_and_infinities)}
+def selected(device: str, width: int = WIDTH) -> list[float]:
+    """Batches are taken by indices from data on the device; nothing is uploaded in the loop."""
+    torch.manual_seed(0)
+    rows = 32 * ROWS
+    model = nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, CLASSES)).to(device)
+    steps = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-3)
+    data, truth = torch.randn(rows, width).to(device), torch.randint(0, CLASSES, (rows,)).to(device)
+    order, left = torch.randperm(rows).to(device), []
+    for first in range(0, STEPS * ROWS, ROWS):
+        chosen = order[first : first + ROWS]
+        x, y = (data[chosen], truth[chosen]) if first % 3 else (data.index_select(0, chosen), truth.index_select(0, chosen))
+        steps.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        steps.step()
+        left.append(loss.item())
+    return left + [parameter.detach().abs().sum().item() for parameter in model.parameters()]
+
+
+def selected_from_few(device: str) -> list[float]:
+    """As selected, of few columns: batches are divided, not weights."""
+    return selected(device, width=32)
+
+
+def wide(device: str) -> list[float]:
+    """A layer that is larger than a device, evaluated and read in the middle."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDTH, WIDE), nn.ReLU(), nn.Linear(WIDE, CLASSES)).to(device)
+    steps = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    generator, left = torch.Generator().manual_seed(1), []
+    for step in range(STEPS):
+        x, y = (one.to(device) for one in batch(generator, words=False))
+        steps.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        steps.step()
+        left.append(loss.item())
+        if step == 4:
+            with torch.no_grad():
+                left.append(model.eval()(batch(generator, words=False, rows=5)[0].to(device)).sum().item())
+                model.train()
+            left.append(model[0].weight.detach().cpu().abs().sum().item())
+    return left + [parameter.detach().cpu().abs().sum().item() for parameter in model.parameters()]
+
+
+PROGRAMS = {one.__name__: one for one in (adam, fused, one_by_one, words, disturbed, zeros_and_infinities, selected, selected_from_few)}
+"""Of devices that have room for copies."""
 
 
 def divided() -> int:
@@ -165,8 +213,9 @@ def main(names: list[str]) -> None:
     found = {}
     for name in names:
         before = divided()
-        ours = PROGRAMS[name]("cuda")
-        found[name] = {"ours": ours, "theirs": PROGRAMS[name]("cpu"), "divided": divided() - before}
+        program = wide if name == wide.__name__ else PROGRAMS[name]
+        ours = program("cuda")
+        found[name] = {"ours": ours, "theirs": program("cpu"), "divided": divided() - before}
     print(json.dumps(found))
 
 
