@@ -209,13 +209,18 @@ def divided() -> int:
     return told.divided.calls
 
 
+def plan() -> Any:
+    told = gang_work.read(0)
+    return None if told is None else told.as_json()["plan"]
+
+
 def main(names: list[str]) -> None:
     found = {}
     for name in names:
         before = divided()
         program = wide if name == wide.__name__ else PROGRAMS[name]
         ours = program("cuda")
-        found[name] = {"ours": ours, "theirs": program("cpu"), "divided": divided() - before}
+        found[name] = {"ours": ours, "theirs": program("cpu"), "divided": divided() - before, "plan": plan()}
     print(json.dumps(found))
 
 

@@ -53,3 +53,6 @@ def test_a_layer_that_is_larger_than_each_of_four_devices_trains_on_them(tmp_pat
     found = ran(tmp_path, 4, "wide", device_bytes=40 << 20)
     assert_alike("wide", found["wide"])
     assert found["wide"]["divided"] > 50
+    plan = found["wide"]["plan"]
+    predicted = next(one["bytes"] for one in plan["considered"] if one["layout"] == plan["layout"])
+    assert max(plan["bytes"]) == pytest.approx(predicted, rel=0.05)

@@ -305,10 +305,10 @@ def _run(shell: Any, blocks: list[Any], wanted: Wish) -> None:
 
 def _tell_plans() -> None:
     from forebay import _C, gang_work
-    from forebay.toolkit import plan_report
+    from forebay.toolkit.planner import executed
 
     read = (gang_work.read(index) for index in range(_C.device_count()))
-    told = [plan_report.text(gang) for gang in read if gang is not None]
+    told = [executed.text(gang) for gang in read if gang is not None]
     print("".join(told) or ONE_DEVICE, end="")
 
 

@@ -10,7 +10,8 @@ from forebay_wire.gang_work import Alone
 
 from forebay.gang_work import GangWork
 from forebay.profile import LEASE, Profile, Wait
-from forebay.toolkit import plan_report, table
+from forebay.toolkit import table
+from forebay.toolkit.planner import executed
 
 CODE_CHARACTERS_MAX = 48
 ANSWERS, UPLOADS, SENDING = ("item", "read", "synchronize", "ask"), ("upload",), ("send",)
@@ -29,7 +30,7 @@ def text(profile: Profile, top: int) -> str:
     """The whole profile; of source lines and operators the first ``top``."""
     parts = [_shares(profile), *_devices(profile)]
     for gang in profile.gangs:
-        parts += [_gang(gang, top), *([plan_report.text(gang).rstrip()] if gang.plan else [])]
+        parts += [_gang(gang, top), *([executed.text(gang).rstrip()] if gang.plan else [])]
     if profile.waits:
         parts.append(_waits(profile.waits, top))
     if profile.operators:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.gang_work import GangWork, Work
-from forebay.toolkit import plan_report
+from forebay.toolkit.planner import executed
 from forebay_wire.gang_work import Considered, GangPlan, Layout, Weights
 
 MIB = 1 << 20
@@ -14,7 +14,7 @@ PLAN = GangPlan(Layout.TENSOR, 100 * MIB, WEIGHTS, (WHOLE, DATA, TENSOR, ROWS), 
 
 
 def text(plan: GangPlan | None) -> str:
-    return plan_report.text(GangWork(0, 2, Work(1, 1), Work(0, 0), (), plan))
+    return executed.text(GangWork(0, 2, Work(1, 1), Work(0, 0), (), plan))
 
 
 def test_a_plan_is_told_with_what_was_chosen_and_measured() -> None:
@@ -28,11 +28,11 @@ def test_a_plan_is_told_with_what_was_chosen_and_measured() -> None:
 
 def test_each_layout_that_was_not_chosen_has_its_reason() -> None:
     quicker = Considered(Layout.DATA, 15_900_000, MIB)
-    assert plan_report.verdict(WHOLE, PLAN) == "takes longer"
-    assert plan_report.verdict(TENSOR, PLAN) == "chosen"
-    assert plan_report.verdict(ROWS, PLAN) == "a device has room for 100.0 MiB"
-    assert plan_report.verdict(quicker, PLAN) == "saves less than a tenth of the time"
+    assert executed.verdict(WHOLE, PLAN) == "takes longer"
+    assert executed.verdict(TENSOR, PLAN) == "chosen"
+    assert executed.verdict(ROWS, PLAN) == "a device has room for 100.0 MiB"
+    assert executed.verdict(quicker, PLAN) == "saves less than a tenth of the time"
 
 
 def test_a_program_without_a_plan_is_told_when_there_is_one() -> None:
-    assert text(None) == f"{plan_report.NO_PLAN}\n"
+    assert text(None) == f"{executed.NO_PLAN}\n"
