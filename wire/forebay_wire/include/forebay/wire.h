@@ -132,9 +132,7 @@ enum class Reply : uint8_t {
   kDoor = 79,
   kMeeting = 80,  // at a process group's door: before a MEET, and in answer to it
   kMet = 81,
-  kLibraries = 82, kResumed = 83, kKept = 85,  // before an IMAGE; answers RESUME; answers KEEP
-  kHoldings = 86, kSummand = 87,               // behind an IMAGE of several devices
-  kCompiled = 88,                              // answers PROGRAM
+  kLibraries = 82, kResumed = 83, kKept = 85, kHoldings = 86, kSummand = 87, kCompiled = 88,  // of images; answers RESUME, KEEP; of images; answers PROGRAM
 };
 
 // What members of a process group carry out together.
