@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "base/clock.h"
+
 namespace forebay::worker {
 
 namespace {
@@ -84,6 +85,7 @@ DeviceRates measured_rates(Gang& gang, const Device& device) {
   rates.link_latency_s = seconds_of_sum(gang, device, 1);
   const double parts = static_cast<double>(gang.size()), sent = 2.0 * sizeof(float) * static_cast<double>(kSumElements) * (parts - 1) / parts;
   rates.link_bytes_per_s = sent / std::max(seconds_of_sum(gang, device, kSumElements) - rates.link_latency_s, 1e-9);
+  device.release_cache();
   return rates;
 }
 
