@@ -127,7 +127,7 @@ void Handover::end_stream(uint64_t request) {
   const uint64_t image = stream_.commands_.meetings().are_known() ? 0 : stream_.images_.ask_last(stream_.journal_, stream_.lease_.worked());
   out.command(Command::kLeave);
   out.varint(request);
-  out.varint(image);
+  if (image != 0) out.varint(image);  // a worker of a former release keeps none, and does not know it
   stream_.sender_.take_last();
   stream_.journal_.begin_at(image);  // templates get numbers that begin again
   stream_.commands_.forget();

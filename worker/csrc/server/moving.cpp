@@ -66,7 +66,7 @@ Channel connected(const ImageSource& source, const std::function<void(std::vecto
 void Server::leave(wire::Reader& frame) {
   frame.u8();
   const uint64_t request = frame.varint();
-  images_.leave(frame.varint());
+  images_.leave(frame.done() ? 0 : frame.varint());
   if (!frame.done()) throw wire::WireError("commands after a LEAVE");
   session_.end_segment();
   session_.collectives().end("its session moved to another device");
