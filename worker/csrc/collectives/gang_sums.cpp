@@ -36,9 +36,15 @@ wire::Reduction reduction_of(Sharing sharing) {
 
 }  // namespace
 
-GangSums::GangSums(Gang& gang, const Device& device) : gang_(gang), device_(device) { word_patience_ = kEndNoticed; }
+GangSums::GangSums(Gang& gang, const Device& device, GroupHost& host) : gang_(gang), device_(device), host_(host) { word_patience_ = kEndNoticed; }
 
-std::string GangSums::door_address() { return gang_.rank(1).address() + ".first"; }
+// Workers on other hosts reach this one as they are reached.
+std::string GangSums::door_address() {
+  for (int place = 1; place < static_cast<int>(gang_.size()); ++place) {
+    if (gang_.rank(place).address().rfind("tcp:", 0) == 0) return host_.door_address();
+  }
+  return gang_.rank(1).address() + ".first";
+}
 
 void GangSums::wait_for(std::vector<pollfd>& polled, Clock::time_point until) {
   const size_t count = polled.size();

@@ -16,7 +16,8 @@ namespace forebay::worker {
 
 class GangSums final : public DeviceSums, private GroupHost {
  public:
-  GangSums(Gang& gang, const Device& device);
+  // `host`: the first worker, as what it lets members of other groups in by.
+  GangSums(Gang& gang, const Device& device, GroupHost& host);
 
   void make(const std::vector<Parts>& parts) override;
 
@@ -30,6 +31,7 @@ class GangSums final : public DeviceSums, private GroupHost {
 
   Gang& gang_;
   const Device& device_;
+  GroupHost& host_;
   std::optional<ProcessGroup> group_;
 };
 

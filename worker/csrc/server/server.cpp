@@ -142,7 +142,7 @@ void Server::join_others() {
     ranks.push_back(std::make_unique<Rank>(static_cast<int>(ranks.size()) + 1, other, [this](int socket, short events) { return wait_for_other(socket, events); }));
   }
   for (const auto& rank : ranks) rank->connect();
-  session_.join(std::move(ranks), homes_);
+  session_.join(std::move(ranks), homes_, *this);
 }
 
 bool Server::wait_for_other(int socket, short events) {

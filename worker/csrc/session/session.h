@@ -37,7 +37,7 @@ class Session final : private StepRunner {
   Session(Device& device, Replies& replies, GroupHost& group_host);
 
   // Computes on other devices, too; of a session that has done nothing yet.
-  void join(std::vector<std::unique_ptr<Rank>> others, Homes homes);
+  void join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host);
 
   // The parts of the session.
   const Running& running() const { return caller_.running(); }
