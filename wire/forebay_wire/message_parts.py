@@ -20,6 +20,8 @@ Hex256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Ticket = Hex256
 Certificate = Hex256
 """The SHA-256 of a worker's certificate, in DER: who reaches it speaks TLS (RFC 8446) with who shows that certificate alone."""
+Rates = Annotated[str, Field(max_length=8_192, pattern=r"^([0-9a-f]{2})+$")]
+"""What several devices and the links between them can do, as workers measure it: floating-point operations, bytes and seconds, packed."""
 Priority = Annotated[int, Field(ge=-99, le=99)]
 WaitCode = Literal["quota", "shortage", "fragmentation", "budget", "draining", "starting", "restoring", "store"]
 """Why a request waits. ``shortage``: what could serve it is held. ``fragmentation``: enough is free, but not together, or not where the

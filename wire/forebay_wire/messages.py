@@ -17,7 +17,7 @@ from forebay_wire.decoding import MESSAGE_BYTES_MAX as MESSAGE_BYTES_MAX
 from forebay_wire.decoding import MessageError as MessageError
 from forebay_wire.decoding import decode
 from forebay_wire.message_parts import MEMBERS_MAX as MEMBERS_MAX
-from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Certificate, Count, Hex256, Priority, Seconds, Text, Ticket
+from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Certificate, Count, Hex256, Priority, Rates, Seconds, Text, Ticket
 from forebay_wire.message_parts import Cause as Cause
 from forebay_wire.message_parts import DeviceModel as DeviceModel
 from forebay_wire.message_parts import Flavor as Flavor
@@ -424,6 +424,12 @@ class Assigned(Message):
 
     type: Literal["assigned"] = "assigned"
     session: Name
+    rates: Rates | None = None
+    """What several devices can do, by which they divide a step: for other workers on such devices, which then divide alike."""
+
+    def encode(self) -> str:
+        """Without a field that pools of a former release do not know, where it says nothing."""
+        return self.model_dump_json(exclude_none=True)
 
 
 class Drained(Message):
@@ -562,14 +568,14 @@ class Assign(Message):
     """The part of that folder's file system that may be in use once an image is there."""
     image: Count = 0
     """The session goes on from the image of this number in that folder, which is read before :class:`Assigned`; 0: it does not."""
+    rates: Rates | None = None
+    """What its devices can do, as another worker said in :class:`Assigned`; None: it is measured, where there are several."""
 
     def encode(self) -> str:
         """Without fields that workers of a former release do not know, where they say nothing."""
-        unsaid: dict[str, Any] = {} if self.libraries is not None else {"libraries": True}
+        unsaid: dict[str, Any] = {name: True for name in ("libraries", "image", "rates") if not getattr(self, name)}
         if self.images is None:
             unsaid |= {"images": True, "images_fill_max": True}
-        if not self.image:
-            unsaid["image"] = True
         if self.source is not None:
             unsaid["source"] = self.source.unsaid
         return self.model_dump_json(exclude=unsaid)
@@ -587,9 +593,8 @@ class Carry(Message):
     heartbeat_seconds: Annotated[float, Field(gt=0)]
     images: Annotated[str, Field(min_length=1, max_length=PATH_CHARACTERS_MAX)] | None = None
     images_fill_max: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """As in :class:`Assign`."""
     image: Count = 0
-    """The number of the image that it keeps there of what it has fetched; 0: none."""
+    """The number of the image that it keeps of what it has fetched, where :class:`Assign` would say; 0: none."""
 
     def encode(self) -> str:
         """Without fields that workers of a former release do not know, where they say nothing."""

@@ -245,6 +245,8 @@ PYBIND11_MODULE(_executor, module) {
       .def("restore", [](Server& self) { self.mailbox().order(orders::Restore{}); }, release())
       .def("end", [](Server& self) { self.mailbox().order(orders::End{}); }, release())
       .def("take_events", &events_of)
+      .def("take_rates", [](Server& self, const py::bytes& packed) { self.take_rates(packed); }, py::arg("packed"))
+      .def_property_readonly("rates", [](Server& self) { return py::bytes(self.rates()); })
       .def("compile", &Server::compile, py::arg("due_seconds"))
       .def("take_offers", &offers_of)
       .def("give_library", &give_library, py::arg("number"), py::arg("path"), py::arg("note"), py::arg("is_shared"), py::arg("took"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -365,6 +366,9 @@ class WorkerLink:
                 if message.libraries is not None and self._keep_in is not None:
                     self._keep_in(Path(message.libraries))
                 source = None if message.source is None else source_of(message.source)
+                if message.rates is not None:
+                    with contextlib.suppress(RuntimeError):  # these are none: it measures
+                        executor.take_rates(bytes.fromhex(message.rates))
                 executor.assign(
                     bytes.fromhex(message.ticket),
                     message.memory_limit_bytes,
@@ -428,7 +432,7 @@ class WorkerLink:
 
     def _message_of(self, event: Event) -> FromWorker | None:
         if event[0] == "assigned":
-            return messages.Assigned(session=self._standing.session or "")
+            return messages.Assigned(session=self._standing.session or "", rates=self._executor.rates.hex() or None)
         return message_of(event, self._executor.statistics()[1], self._energy.drawn_mj)
 
     async def _heartbeat(self, connection: Connection) -> None:

@@ -93,6 +93,8 @@ class Fleet:
         self.capacity = Capacity(self)
         self.ends = Ends()
         self.homes = Homes(self.flavors, self.nodes)
+        self.rates: dict[tuple[str, int], str] = {}
+        """What so many devices of one model can do, as the first worker on such devices measured it."""
         self._seats_joined = 0
         self._serves: dict[Make, tuple[str, ...]] = {}
         self._makes: dict[str, tuple[Make, ...]] = {}

@@ -15,19 +15,6 @@ constexpr auto kLastPatience = std::chrono::seconds(60);  // of who waits for th
 
 }  // namespace
 
-void Images::agree_on_rates() {
-  if (!folder_.is_set() || !session_.gang().is_on() || session_.gang().gang().rates().flops_per_s.empty()) return;
-  Gang& gang = session_.gang().gang();
-  wire::Writer own;
-  gang.rates().put(own);
-  try {
-    const auto agreed = folder_.agreed(own.bytes());
-    wire::Reader in(agreed.data(), agreed.size());
-    gang.note_rates(DeviceRates::get(in));
-  } catch (const std::exception&) {  // those after it may divide otherwise, as where there are no images
-  }
-}
-
 // The segment ends. The client hears what came of it; nothing else depends on it.
 void Images::keep(wire::Reader& frame) {
   frame.u8();

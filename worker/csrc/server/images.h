@@ -19,9 +19,6 @@ class Images {
   Images(Session& session, Mailbox& mailbox, Connection& connection) : session_(session), mailbox_(mailbox), connection_(connection) {}
 
   void keep_in(ImageFolder folder) { folder_ = std::move(folder); }
-  // Several devices divide a session's work by what they can do. What the first worker of the session measured holds for those after it, so that they
-  // divide alike, and round alike.
-  void agree_on_rates();
   // Whether the session has images.
   bool are_kept() const { return folder_.is_set(); }
   // The session leaves, and its client names the image that is to stay; 0: none is.

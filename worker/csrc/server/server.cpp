@@ -91,7 +91,6 @@ void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_relea
   word_patience_ = seconds(word_seconds);
   start([this, ticket, limit_bytes, origin = std::move(origin)] {
     join_others();
-    images_.agree_on_rates();
     session_.set_limit(limit_bytes);
     if (const auto* source = std::get_if<ImageSource>(&origin)) fetch(*source);
     if (const auto* kept = std::get_if<KeptImage>(&origin)) images_.go_on_from(kept->number);
@@ -142,7 +141,9 @@ void Server::join_others() {
     ranks.push_back(std::make_unique<Rank>(static_cast<int>(ranks.size()) + 1, other, [this](int socket, short events) { return wait_for_other(socket, events); }));
   }
   for (const auto& rank : ranks) rank->connect();
-  session_.join(std::move(ranks), homes_, *this);
+  session_.join(std::move(ranks), homes_, *this, rates_);
+  const auto& rates = session_.gang().gang().rates();
+  if (!rates.flops_per_s.empty()) rates_ = rates;
 }
 
 bool Server::wait_for_other(int socket, short events) {

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kUnfinished = "unfinished", kAgreed = "agreed";
+const std::string kUnfinished = "unfinished";
 
 // Before each frame's body: its size, and the checksum of the body.
 struct FrameHead {
@@ -92,7 +92,7 @@ void give(const std::vector<uint8_t>& body, ImageReceiver& receiver) {
 std::string ImageFolder::recycled(uint64_t base) const {
   const std::string kept = std::to_string(base), unfinished = path_ + "/" + kUnfinished;
   for (const auto& entry : fs::directory_iterator(path_)) {
-    if (entry.path().filename() == kept || entry.path().filename() == kAgreed || entry.path() == unfinished) continue;
+    if (entry.path().filename() == kept || entry.path() == unfinished) continue;
     fs::rename(entry.path(), unfinished);
   }
   return unfinished;
@@ -106,30 +106,10 @@ void ImageFolder::check_room(const std::string& recycled, int64_t bytes) const {
   if (used > fill_max_ * static_cast<double>(space.capacity)) throw std::runtime_error("the file system of the images has no room for " + std::to_string(bytes) + " bytes");
 }
 
-void ImageFolder::make() const {
+int64_t ImageFolder::write(uint64_t number, uint64_t base, int64_t bytes, const std::function<void(const SendImage&)>& send) const {
   fs::create_directories(path_);
   std::error_code is_anothers;  // of a worker before, which may have had an account of its own in the same group
   fs::permissions(path_, fs::perms::owner_all | fs::perms::group_all, is_anothers);
-}
-
-std::vector<uint8_t> ImageFolder::agreed(const std::vector<uint8_t>& own) const {
-  const std::string path = path_ + "/" + kAgreed, unfinished = path_ + "/" + kUnfinished;
-  if (const Descriptor there(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW)); there) {
-    std::vector<uint8_t> agreed(fs::file_size(path));
-    if (!read_all(there.get(), agreed.data(), agreed.size())) throw_errno(path);
-    return agreed;
-  }
-  make();
-  const Descriptor file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file) throw_errno(unfinished);
-  ::fchmod(file.get(), 0660);
-  write_all(file.get(), {{{const_cast<uint8_t*>(own.data()), own.size()}, {nullptr, 0}, {nullptr, 0}}});
-  fs::rename(unfinished, path);
-  return own;
-}
-
-int64_t ImageFolder::write(uint64_t number, uint64_t base, int64_t bytes, const std::function<void(const SendImage&)>& send) const {
-  make();
   const std::string unfinished = recycled(base);
   check_room(unfinished, bytes);
   const Descriptor file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));

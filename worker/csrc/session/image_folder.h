@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "session/image.h"
 
@@ -24,13 +23,10 @@ class ImageFolder {
   int64_t write(uint64_t number, uint64_t base, int64_t bytes, const std::function<void(const SendImage&)>& send) const;
   // Gives the receiver the image of this number. Throws std::system_error, wire::WireError where it is damaged or none.
   void read(uint64_t number, ImageReceiver& receiver) const;
-  // What all workers of the session are to go by: as the first of them noted it, which is `own` if this is the first. Throws std::system_error.
-  std::vector<uint8_t> agreed(const std::vector<uint8_t>& own) const;
-  // Drops all of it.
+  // Drops all images.
   void clear() const;
 
  private:
-  void make() const;
   std::string path_of(uint64_t number) const { return path_ + "/" + std::to_string(number); }
   // A file to write to: that of an image that is not needed any more, whose memory need not be made again.
   std::string recycled(uint64_t base) const;

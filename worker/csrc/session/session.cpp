@@ -137,10 +137,10 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
       gang_image_(device, storages_, gang_),
       image_(device, storages_, gang_, gang_image_, effects_) {}
 
-void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host) {
+void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host, const std::optional<DeviceRates>& rates) {
   gang_.join(std::move(others), homes, templates_.layouts());
   gang_.gang().add_up_by(std::make_unique<GangSums>(gang_.gang(), device_, group_host));
-  if (homes == Homes::kDataParallel) gang_.gang().note_rates(measured_rates(gang_.gang(), device_));
+  if (homes == Homes::kDataParallel) gang_.gang().note_rates(rates ? *rates : measured_rates(gang_.gang(), device_));
   segments_.note_several_devices();
 }
 

@@ -36,8 +36,8 @@ class Session final : private StepRunner {
  public:
   Session(Device& device, Replies& replies, GroupHost& group_host);
 
-  // Computes on other devices, too; of a session that has done nothing yet.
-  void join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host);
+  // Computes on other devices, too; of a session that has done nothing yet. `rates`: what such devices can do, if that was measured before.
+  void join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host, const std::optional<DeviceRates>& rates);
 
   // The parts of the session.
   const Running& running() const { return caller_.running(); }

@@ -11,6 +11,7 @@ from forebay_wire import messages as wire
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.types import Flavor, Kind, Lease, Loss, Price, Session, Worker
+from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.room import tensor_bytes
 
 END, LEAVE, RESTORE = wire.End(), wire.Leave(), wire.Restore()
@@ -60,14 +61,15 @@ def open_message(epoch: int, memory_limit_bytes: int) -> wire.Open:
     return wire.Open(epoch=epoch, memory_limit_bytes=memory_limit_bytes)
 
 
-def assignment(session: Session, worker: Worker, flavor: Flavor, limits: Limits) -> wire.Assign:
+def assignment(session: Session, worker: Worker, fleet: Fleet, limits: Limits) -> wire.Assign:
     return wire.Assign(
         session=session.id,
         ticket=ticket(session, worker),
-        memory_limit_bytes=flavor.memory_bytes,
+        memory_limit_bytes=fleet.flavors[session.flavor].memory_bytes,
         idle_release_seconds=limits.idle_release_seconds,
         heartbeat_seconds=limits.heartbeat_seconds,
         source=None if session.image is None else session.image.source,
+        rates=fleet.rates.get((worker.device.model, len(worker.devices))),
         image=session.replay.image.number if session.stored and session.replay.image is not None else 0,
     )
 

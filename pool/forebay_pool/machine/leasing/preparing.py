@@ -77,7 +77,7 @@ class Preparing:
             self._processes.drop_carrier(session)
         patience_seconds = self._limits.worker_start_seconds + (self._limits.park_seconds if brings else 0)
         ready.deadline_ns = self._step.now_ns + int(patience_seconds * SECOND)
-        assign = assignment(session, ready, self._fleet.flavors[session.flavor], self._limits)
+        assign = assignment(session, ready, self._fleet, self._limits)
         self._step.out.append(TellWorker(ready.id, assign))
         self._step.save(session)
         return False

@@ -134,7 +134,7 @@ class WorkerReturns:
             worker.state, worker.deadline_ns = "warm", None
         elif session is not None and not worker.opened and all(self._fleet.seats[device.id].is_open for device in worker.devices):
             worker.state, worker.deadline_ns = "assigning", self._step.now_ns + int(self._limits.worker_start_seconds * SECOND)
-            assign = assignment(session, worker, self._fleet.flavors[session.flavor], self._limits)
+            assign = assignment(session, worker, self._fleet, self._limits)
             self._step.out.append(TellWorker(worker.id, assign))
         elif session is not None and worker.opened:
             self._failing.fail(worker, "it came back without its session")

@@ -65,6 +65,8 @@ class Workers:
     def assigned(self, worker: Worker, message: wire.Assigned) -> None:
         if worker.state == "assigning" and worker.session is not None and worker.session.id == message.session:
             worker.state, worker.deadline_ns = "bound", None
+            if message.rates is not None:
+                self._fleet.rates.setdefault((worker.device.model, len(worker.devices)), message.rates)
             self._moving.taken_over(worker, worker.session)
             self._granting.settle(worker)
 
