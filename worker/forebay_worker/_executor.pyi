@@ -68,7 +68,7 @@ class Server:
     def restore(self) -> None: ...
     def end(self) -> None: ...
     def take_rates(self, packed: bytes) -> None:
-        """Before ``assign``: by what several devices divide their work, as another session's worker has it in ``rates``. Raises RuntimeError."""
+        """Before ``assign``: several devices divide their work by these ``rates`` of another session's worker. Raises RuntimeError."""
 
     @property
     def rates(self) -> bytes:
