@@ -20,7 +20,7 @@ from forebay_service.errors import SettingsError
 from hub_process import STOP_TIMEOUT_SECONDS, free_ports, wait_ready
 
 POOL_TOKEN = "b" * 32
-IDLE_SECONDS = 4
+IDLE_SECONDS = 6
 
 CONFIGURATION = """
 from forebay_hub.configuration import Settings, configure
