@@ -14,7 +14,7 @@ import pytest
 from killed_training import workers
 from test_torchrun import asked, billed, pool, started, until
 
-STEPS = 30
+STEPS = 60
 LONG_STEPS = 90
 JOURNAL_BYTES = 500_000
 TRAINING = """
