@@ -48,6 +48,7 @@ def test_trainings_whose_weights_are_in_rows_give_what_the_cpu_gives(tmp_path: P
     assert devices == 3 or sum(divided.values()) > 50 * len(divided), divided
 
 
+@pytest.mark.full_sweep
 def test_a_layer_that_is_larger_than_each_of_four_devices_trains_on_them(tmp_path: Path) -> None:
     """Weights, gradients and momentum take 126 MiB of 160; the wide layer's weight takes 42, and a device has 40."""
     found = ran(tmp_path, 4, "wide", device_bytes=40 << 20)
