@@ -141,9 +141,9 @@ void Server::join_others() {
     ranks.push_back(std::make_unique<Rank>(static_cast<int>(ranks.size()) + 1, other, [this](int socket, short events) { return wait_for_other(socket, events); }));
   }
   for (const auto& rank : ranks) rank->connect();
-  session_.join(std::move(ranks), homes_, *this, rates_);
-  const auto& rates = session_.gang().gang().rates();
-  if (!rates.flops_per_s.empty()) rates_ = rates;
+  session_.join(std::move(ranks), homes_, *this, rates);
+  const auto& found = session_.gang().gang().rates();
+  if (!found.flops_per_s.empty()) rates = found;
 }
 
 bool Server::wait_for_other(int socket, short events) {

@@ -82,10 +82,9 @@ class Server final : private GroupHost {
   void compile(double due_seconds);
   // What the session's program may bring; to be settled before `assign`, too.
   UserCode& user_code() { return session_.user_code(); }
-  // Devices such as this session's divide their work by these, as another session's worker found them. Throws wire::WireError.
-  void take_rates(const std::string& packed) { rates_ = DeviceRates::of(packed); }
-  // Once it was said that the session is assigned: by what its devices divide their work; empty where there is one device.
-  std::string rates() const { return rates_ ? rates_->packed() : std::string(); }
+  // By what several devices divide their work. Set before `assign` where another session's worker has found it; to be read once it was said that the
+  // session is assigned; none where there is one device.
+  std::optional<DeviceRates> rates;
   // Starts the thread; once. `word_seconds`: so long a pool is given to end this worker once that of another member of a process group is gone.
   void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, Origin origin, ImageFolder images, double word_seconds);
   // In its place: fetches a session's image off the device, no faster than so, and holds it for another worker. Keeps it in the folder too, as the
@@ -162,7 +161,6 @@ class Server final : private GroupHost {
   Resumption resumption_;
   Session session_;
   LeaseClock lease_;
-  std::optional<DeviceRates> rates_;
   Images images_{session_, mailbox_, connection_};
   Pace pace_;            // of an image that comes
   Spinner spinner_;      // waits for what a client does with an answer
