@@ -1,6 +1,6 @@
 """How long `forebay plan` takes, in processor seconds of all its processes, by part: recorded anew, and from a stream that is known.
 
-T5-11B of transformers on 160 devices, a GPT of 20 billion parameters on 64 (`examples/planning`). Bars: under 20 s by the wall if it is
+T5-11B of transformers on 160 devices, GPTs of 7, 20 and 65 billion parameters on 8, 64 and 160 (`examples/planning`). Bars: under 20 s by the wall if it is
 recorded anew on two cores, imports included; when known, nothing is recorded.
 """
 
@@ -27,8 +27,13 @@ sys.path.append(str(CHECKOUT / "bench"))
 from report import report  # noqa: E402
 
 BAR_SECONDS = 20.0
-PROGRAMS = {"T5-11B": ("t5_11b.py", 640, 160), "GPT of 20 billion": ("gpt_20b.py", 64, 64)}
-"""The script, rows of its batch, and devices."""
+PROGRAMS = {
+    "T5-11B": ("t5_11b.py", "640", 160),
+    "GPT of 7 billion": ("gpt.py", "7b 512", 8),
+    "GPT of 20 billion": ("gpt.py", "20b 64", 64),
+    "GPT of 65 billion": ("gpt.py", "65b 640", 160),
+}
+"""The script, its arguments (the last one says the rows of its batch), and devices."""
 
 T = TypeVar("T")
 
@@ -62,9 +67,9 @@ def plan(row: dict[str, object], found: recording.Recording, devices: int) -> No
 
 
 def measure(name: str, folder: Path) -> list[dict[str, object]]:
-    program, rows, devices = PROGRAMS[name]
-    path = folder / program
-    command = [sys.executable, str(CHECKOUT / "examples" / "planning" / program), str(rows)]
+    program, arguments, devices = PROGRAMS[name]
+    path = folder / name
+    command = [sys.executable, str(CHECKOUT / "examples" / "planning" / program), *arguments.split()]
     anew: dict[str, object] = {"model": name, "devices": devices, "stream": "recorded"}
     began = time.perf_counter()
     found = timed(anew, "get the stream", lambda: script_run.record(command, 3, 300.0, lambda iterations, calls: None))

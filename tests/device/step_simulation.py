@@ -44,7 +44,16 @@ class _Device:
         self._kept = kept_groups(profile, layout)
         self._bucket: list[int] = []
         self._uses = self._order_of_uses()
+        self._added_to = layout.micro_batches > 1
+        self._times = 1
         self._take(min(WORKSPACE_BYTES, machine.memory_bytes // WORKSPACE_SHARE))
+        if self._added_to:
+            self._keep_gradients()
+
+    def _keep_gradients(self) -> None:
+        """Of micro-batches before this one: all there, those that stay from step to step are counted where they are made."""
+        step, parts = self._profile.step, self._layout.shards if self._layout.sharding >= Sharding.GRADIENTS else 1
+        self._take(sum(share(step.blocks[number].bytes, parts) for number in step.gradients if step.blocks[number].born >= 0))
 
     # Memory
 
@@ -56,8 +65,9 @@ class _Device:
         layout, size = self._layout, block.bytes
         old = block.born < 0 and block.number not in self._profile.step.gradients
         parts = {
-            Part.ROWS: layout.devices,
+            Part.ROWS: layout.devices * layout.micro_batches,
             Part.WEIGHT: layout.shards if layout.sharding is Sharding.WEIGHTS else 1,
+            Part.CAST: layout.shards if layout.sharding is Sharding.WEIGHTS else 1,
             Part.STATE: layout.shards if layout.sharding >= Sharding.STATES else 1,
             Part.UPDATE: layout.shards if layout.sharding >= Sharding.STATES else 1,
             Part.GRADIENT: layout.shards if old and layout.sharding >= Sharding.GRADIENTS else 1,
@@ -96,6 +106,7 @@ class _Device:
                 if one not in self._whole:
                     self._whole.append(one)
                     self._take(self._foreign(one))
+                    self._times = self._layout.micro_batches
                     self._gather(self._profile.groups[one], self._shard)
 
     def _foreign(self, group: int) -> int:
@@ -106,12 +117,17 @@ class _Device:
 
     def complete(self, number: int) -> None:
         self._bucket.append(number)
+        block = self._profile.step.blocks[number]
+        if self._added_to and block.born >= 0 and self._layout.sharding < Sharding.GRADIENTS:
+            self._held -= self._sizes[number]
+            self._sizes[number] = 0
         if sum(self._profile.step.blocks[one].bytes for one in self._bucket) >= self._layout.bucket_bytes:
             self.flush()
 
     def flush(self) -> None:
         size = sum(self._profile.step.blocks[one].bytes for one in self._bucket)
         if size and self._layout.devices > 1:
+            self._times = self._layout.sums
             packed = min(size, self._layout.bucket_bytes)
             self._take(packed)
             self._scatter(size, self._shard)
@@ -122,13 +138,15 @@ class _Device:
         if self._layout.sharding >= Sharding.GRADIENTS:
             for number in self._bucket:
                 if number in self._sizes:
-                    kept = share(self._sizes[number], self._layout.shards)
+                    added = self._added_to and self._profile.step.blocks[number].born >= 0
+                    kept = 0 if added else share(self._sizes[number], self._layout.shards)
                     self._held -= self._sizes[number] - kept
                     self._sizes[number] = kept
         self._bucket = []
 
     def bring_weights(self) -> None:
         if self._layout.sharding in (Sharding.STATES, Sharding.GRADIENTS):
+            self._times = 1
             for number in self._profile.step.trained:
                 self._gather(self._profile.step.blocks[number].bytes, self._shard)
 
@@ -137,15 +155,15 @@ class _Device:
     def _gather(self, size: int, group: Group) -> None:
         piece = size / group.size
         for _ in range(group.switch - 1):
-            self.found.sent["switch"] += piece
+            self.found.sent["switch"] += self._times * piece
         for _ in range(group.host - 1):
-            self.found.sent["host"] += piece * group.switch
+            self.found.sent["host"] += self._times * piece * group.switch
 
     def _scatter(self, size: int, group: Group) -> None:
         for _ in range(group.host - 1):
-            self.found.sent["host"] += size / group.host
+            self.found.sent["host"] += self._times * size / group.host
         for _ in range(group.switch - 1):
-            self.found.sent["switch"] += size / group.host / group.switch
+            self.found.sent["switch"] += self._times * size / group.host / group.switch
 
 
 def simulate(profile: StepProfile, layout: Layout, machine: Machine) -> Simulated:

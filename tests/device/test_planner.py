@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from forebay.toolkit.planner.step import Domain, Part
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from made_steps import steps
+from planned_programs import LAYERS
 from step_simulation import simulate
 
 PROGRAMS = Path(__file__).resolve().parent / "planned_programs.py"
@@ -100,13 +102,21 @@ def test_what_holds_rows_shrinks_with_the_batch(profiles: dict[tuple[str, str], 
         assert domains.count(Domain.ROWS) > 2 * domains.count(Domain.COPY), key
 
 
+def in_micro_batches(name: str, machine: Machine) -> Iterator[Layout]:
+    """Every layout with a device's batch as one, and where nothing needs it so, in two and four parts."""
+    for layout in layouts(machine):
+        for count in (1,) if name == "images" else (1, 2, 4):
+            if ROWS // machine.devices % count == 0:
+                yield replace(layout, micro_batches=count)
+
+
 @pytest.mark.parametrize("key", RECORDED, ids="-".join)
 def test_memory_and_traffic_are_those_of_the_simulation(profiles: dict[tuple[str, str], StepProfile], key: tuple[str, str]) -> None:
     """Memory is never below what is simulated, and at most a quarter above, beside the room that is kept for two buckets."""
     found = profiles[key]
     for devices, per_host in MESHES:
         machine = machine_of(devices, per_host, 64 * MIB)
-        for layout in [*layouts(machine)][:: 3 if devices > 4 else 1]:
+        for layout in [*in_micro_batches(key[0], machine)][:: 3 if devices > 4 else 1]:
             cost, simulated = cost_of(found, layout, machine), simulate(found, layout, machine)
             buckets = 2 * min(layout.bucket_bytes, found.step.gradient_bytes)
             assert 0.999 * simulated.peak_bytes <= cost.memory.total <= 1.25 * simulated.peak_bytes + buckets, layout
@@ -141,6 +151,43 @@ def test_a_chosen_plan_sends_no_more_than_the_best_plan_by_hand(profiles: dict[t
             by_hand = [one for one in plans_by_hand(machine) if memory_of(found, one, machine).total <= machine.budget_bytes]
             least_sent = min((simulate(found, one, machine).link_seconds(machine) for one in by_hand), default=float("inf"))
             assert chosen.link_seconds(machine) <= least_sent * 1.001, (devices, memory_bytes)
+
+
+def test_short_memory_is_met_by_as_few_micro_batches_as_suffice_and_by_none_where_a_batch_norm_needs_the_batch(
+    profiles: dict[tuple[str, str], StepProfile],
+) -> None:
+    ample = machine_of(2, memory_bytes=256 * GIB)
+    halved = Layout((("copy", 1), ("shard", 2)), Sharding.WEIGHTS, 0, micro_batches=2)
+    found = with_more_rows(profiles["language", "plain"])
+    assert choose(found, ample).chosen.layout.micro_batches == 1
+    machine = replace(ample, memory_bytes=memory_of(found, halved, ample).total * 10 // 9 + MIB)
+    chosen = choose(found, machine).chosen
+    assert chosen.layout.micro_batches > 1 and chosen.cost.memory.total <= machine.budget_bytes
+    fewer = [count for count in range(1, chosen.layout.micro_batches) if ROWS // 2 % count == 0]
+    assert fewer and all(memory_of(found, replace(chosen.layout, micro_batches=one), machine).total > machine.budget_bytes for one in fewer)
+    images = with_more_rows(profiles["images", "plain"])
+    with pytest.raises(Infeasible):
+        choose(images, replace(ample, memory_bytes=memory_of(images, halved, ample).total * 10 // 9 + MIB))
+
+
+def with_more_rows(found: StepProfile) -> StepProfile:
+    """The same step with 256 times as much of activations."""
+    blocks = found.step.blocks.items()
+    larger = {number: replace(block, bytes=block.bytes << (8 if block.part is Part.ROWS else 0)) for number, block in blocks}
+    return profile.prepare(replace(found.step, blocks=larger))
+
+
+def test_casts_of_weights_lie_in_parts_as_the_weights_do(profiles: dict[tuple[str, str], StepProfile]) -> None:
+    """Autocast keeps one of half the bytes of each matrix until the backward pass is done."""
+    step = profiles["language", "autocast"].step
+    matrices = LAYERS * (64 * 192 + 2 * 64 * 256) + 64 * 512
+    casts = [block for block in step.blocks.values() if block.part is Part.CAST]
+    assert sum(block.bytes for block in casts) >= 2 * matrices
+    assert not any(block.part is Part.CAST for block in profiles["language", "plain"].step.blocks.values())
+    machine = machine_of(4)
+    in_parts, whole = (Layout((("copy", 1), ("shard", 4)), sharding, 0) for sharding in (Sharding.WEIGHTS, Sharding.GRADIENTS))
+    found = profiles["language", "autocast"]
+    assert memory_of(found, in_parts, machine).casts < memory_of(found, whole, machine).casts / 3
 
 
 def test_a_stream_that_was_saved_gives_the_same_plan_and_holds_no_contents(tmp_path: Path) -> None:

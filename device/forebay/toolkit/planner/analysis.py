@@ -94,6 +94,8 @@ class _Analysis:
         self._kept_written: set[int] = set()
         self._read: set[int] = set()
         self._calls: list[StepCall] = []
+        self._cast_from: dict[int, int] = {}
+        """What was copied from one tensor, perhaps in another type, with that tensor's storage."""
 
     def note_zeroed(self, events: Sequence[Event]) -> None:
         """What was there before and the step sets to zero is a gradient that stays from step to step."""
@@ -119,6 +121,7 @@ class _Analysis:
             if block.born < 0:
                 self._name_kept(block)
         self._name_leftovers()
+        self._name_casts()
         weights = {number for number, block in self._blocks.items() if block.part is Part.WEIGHT}
         for call in self._calls:
             call.weights = tuple(name for name in call.weights if name in weights)
@@ -140,6 +143,18 @@ class _Analysis:
             if block.born < 0 and block.freed is not None and block.part is Part.COPY:
                 block.part = made.get(block.bytes, Part.COPY)
 
+    def _note_cast(self, shape: CallShape, event: Called, names: Sequence[int]) -> None:
+        if shape.name == "copy_" and len(names) == 2:
+            self._cast_from[names[0]] = names[1]
+        elif shape.name == "_to_copy":
+            self._cast_from |= {event.words[made.word]: names[0] for made in shape.made}
+
+    def _name_casts(self) -> None:
+        for name, source in self._cast_from.items():
+            block = self._blocks[name]
+            if block.part is Part.COPY and block.born >= 0 and self._blocks[source].part in (Part.WEIGHT, Part.CAST):
+                block.part = Part.CAST
+
     def _call(self, index: int, event: Called) -> None:
         shape = self._shapes.of(event)
         names = [event.words[use.word] for use in shape.tensors]
@@ -153,6 +168,7 @@ class _Analysis:
             name = event.words[made.word]
             self._blocks[name] = Block(name, made.storage_bytes, Part.COPY, index)
             self._hold(index, shape, name, (made.output, made.geometry), given, domain, bool(sums))
+        self._note_cast(shape, event, names)
         for place, use in enumerate(shape.tensors):
             if use.written:
                 self._write(index, shape, place, names, given, domain, bool(sums))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 
 from forebay.errors import ForebayError
 from forebay.toolkit.planner.cost import Cost, Pace, cost_of, memory_of
@@ -44,13 +46,34 @@ class Infeasible(ForebayError):
 def choose(profile: StepProfile, machine: Machine) -> Plan:
     """The fastest layout that fits. Raises Infeasible."""
     _check_rows(profile, machine)
-    pace = Pace(profile, machine)
-    candidates = [Candidate(layout, cost_of(profile, layout, machine, pace)) for layout in layouts(machine)]
+    pace = cache(lambda micro_batches: Pace(profile, machine, micro_batches))
+    considered = (_with_micro_batches(profile, layout, machine) for layout in layouts(machine))
+    candidates = [Candidate(layout, cost_of(profile, layout, machine, pace(layout.micro_batches))) for layout in considered]
     fitting = [one for one in candidates if one.cost.memory.total <= machine.budget_bytes]
     if not fitting:
         raise Infeasible(_too_small(profile, machine, candidates))
     chosen = min(fitting, key=lambda one: (one.cost.time.total, one.cost.link_seconds, one.cost.memory.total))
     return Plan(machine, chosen, _why(chosen, fitting), tuple(_rejections(chosen, candidates, machine)))
+
+
+def _micro_batches(profile: StepProfile, devices: int) -> list[int]:
+    """Into how many equal parts a device's rows can be divided, ascending. A batch norm needs its batch as one."""
+    rows = profile.step.rows // devices
+    whole = any("batch_norm" in call.name for call in profile.step.calls)
+    return [1] if whole else [count for count in range(1, rows + 1) if rows % count == 0]
+
+
+def _with_micro_batches(profile: StepProfile, layout: Layout, machine: Machine) -> Layout:
+    """The layout with as few micro-batches as memory allows, since each takes time of its own; with the most where none is enough."""
+    counts = _micro_batches(profile, layout.devices)
+    one, *several = (replace(layout, micro_batches=count) for count in counts)
+
+    def fits(tried: Layout) -> bool:
+        return memory_of(profile, tried, machine).total <= machine.budget_bytes
+
+    if fits(one) or not several:
+        return one
+    return several[min(bisect_left(several, True, key=fits), len(several) - 1)]  # more never need more
 
 
 def _check_rows(profile: StepProfile, machine: Machine) -> None:
@@ -94,8 +117,8 @@ def _what_would_do(profile: StepProfile, machine: Machine, needed_gib: int) -> s
 
 def _fits(profile: StepProfile, machine: Machine) -> bool:
     """Whether what takes least memory does."""
-    shards = (("copy", 1), ("shard", machine.devices))
-    return memory_of(profile, Layout(shards, Sharding.WEIGHTS, 0), machine).total <= machine.budget_bytes
+    layout = _with_micro_batches(profile, Layout((("copy", 1), ("shard", machine.devices)), Sharding.WEIGHTS, 0), machine)
+    return memory_of(profile, layout, machine).total <= machine.budget_bytes
 
 
 def _why(chosen: Candidate, fitting: list[Candidate]) -> str:

@@ -26,6 +26,7 @@ class Memory:
     gradients: int
     activations: int
     update: int
+    casts: int
     copies: int
     gathered: int
     """Weights of others, for a layer's time, and buckets of gradients under way."""
@@ -64,10 +65,10 @@ class Cost:
 
 
 class Pace:
-    """How long the calls of a step take on each of a machine's devices: the same for all layouts but for updates, which may be in parts."""
+    """How long the calls of a micro-batch take on each of a machine's devices, whatever the layout, and updates, which may be in parts."""
 
-    def __init__(self, profile: StepProfile, machine: Machine) -> None:
-        rows = {Domain.ROWS: machine.devices}
+    def __init__(self, profile: StepProfile, machine: Machine, micro_batches: int = 1) -> None:
+        rows = {Domain.ROWS: machine.devices * micro_batches}
         self.computing = [
             sum(call_seconds(call, machine, rows.get(call.domain, 1), 1) for call in stretch.calls) for stretch in profile.stretches
         ]
@@ -87,7 +88,7 @@ def cost_of(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace |
     links = machine.network.links()
     return Cost(
         memory_of(profile, layout, machine),
-        _time(profile, layout, machine, pace or Pace(profile, machine)),
+        _time(profile, layout, machine, pace or Pace(profile, machine, layout.micro_batches)),
         traffic,
         sum(sent / links[axis].bytes_per_second for axis, sent in traffic.items()),
     )
@@ -105,14 +106,21 @@ def memory_of(profile: StepProfile, layout: Layout, machine: Machine) -> Memory:
     state_parts = shards if layout.sharding >= Sharding.STATES else 1
     gradient_parts = shards if layout.sharding >= Sharding.GRADIENTS else 1
     gathered = _gathered(profile, layout) + _buckets(profile, layout)
+    all_gradients = step.gradient_bytes
+    staying = sum(step.blocks[number].bytes for number in step.gradients if step.blocks[number].born < 0)
+
+    def complete_gradients(alive: Alive) -> int:
+        """From the first micro-batch on all are there; those that stay from step to step are among what is alive anyhow."""
+        return alive.gradients if layout.micro_batches == 1 else all_gradients - staying + min(alive.gradients, staying)
 
     def at(alive: Alive) -> Memory:
         return Memory(
             weights=_part(weights, weight_parts),
             states=_part(states, state_parts),
-            gradients=alive.sums + _part(alive.gradients, gradient_parts),
-            activations=_part(alive.rows, layout.devices),
+            gradients=alive.sums + _part(complete_gradients(alive), gradient_parts),
+            activations=_part(alive.rows, layout.devices * layout.micro_batches),
             update=_part(alive.update, state_parts),
+            casts=_part(alive.casts, weight_parts),
             copies=alive.copies,
             gathered=gathered,
             workspace=min(WORKSPACE_BYTES, machine.memory_bytes // WORKSPACE_SHARE),
@@ -154,15 +162,24 @@ def call_seconds(call: StepCall, machine: Machine, rows_parts: int, other_parts:
 
 
 def _time(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace) -> Time:
-    compute = sum(pace.computing)
-    finished, spent = _timeline(profile, layout, machine, pace.computing)
+    compute = layout.micro_batches * sum(pace.computing)
+    finished = spent = 0.0
+    for summed, times in ((True, layout.sums), (False, layout.micro_batches - layout.sums)):
+        if times:
+            one_finished, one_spent = _timeline(profile, layout, machine, pace.computing, summed)
+            finished, spent = finished + times * one_finished, spent + times * one_spent
     waited, after = max(0.0, finished - compute), _after_update(profile, layout, machine)
     update = pace.update(layout.shards if layout.sharding >= Sharding.STATES else 1)
     return Time(compute, update, waited + after, max(0.0, spent - waited))
 
 
-def _timeline(profile: StepProfile, layout: Layout, machine: Machine, computing: Sequence[float]) -> tuple[float, float]:
-    """When the last gradient is summed, and how long collectives took; one goes on at a time, and weights come one group ahead."""
+def _timeline(
+    profile: StepProfile, layout: Layout, machine: Machine, computing: Sequence[float], summed: bool
+) -> tuple[float, float]:
+    """When a micro-batch is done, and how long its collectives took; one goes on at a time, and weights come one group ahead.
+
+    ``summed`` says whether its gradients are summed among devices, or only added to those of the micro-batches before.
+    """
     gathers = gathers_of(profile, layout)
     shard = layout.group("shard", machine)
     waiting = [shard.seconds(profile.groups[group], machine.network) if group >= 0 else 0.0 for group in gathers]
@@ -178,7 +195,7 @@ def _timeline(profile: StepProfile, layout: Layout, machine: Machine, computing:
             spent += waiting[place + 1]
             arrived = wire if waiting[place + 1] else arrived
         now = begins + seconds
-        for size in profile.stretches[place].gradients:
+        for size in profile.stretches[place].gradients if summed else ():
             filled += size
             if filled >= layout.bucket_bytes:
                 took = _sum_seconds(filled, layout, machine)
@@ -224,8 +241,8 @@ def _trained_bytes(profile: StepProfile) -> int:
 def _traffic(profile: StepProfile, layout: Layout, machine: Machine) -> dict[str, float]:
     shard, copy = layout.group("shard", machine), layout.group("copy", machine)
     summed = sum(size for stretch in profile.stretches for size in stretch.gradients)
-    moves: list[tuple[Group, int, int]] = [(shard, summed, 1), (copy, _part(summed, layout.shards), 2)]
-    moves += [(shard, profile.groups[group], 1) for group in gathers_of(profile, layout) if group >= 0]
+    moves: list[tuple[Group, int, int]] = [(shard, summed, layout.sums), (copy, _part(summed, layout.shards), 2 * layout.sums)]
+    moves += [(shard, profile.groups[group], layout.micro_batches) for group in gathers_of(profile, layout) if group >= 0]
     if layout.sharding in (Sharding.STATES, Sharding.GRADIENTS):
         moves.append((shard, _trained_bytes(profile), 1))
     sent = {"host": 0.0, "switch": 0.0}

@@ -42,6 +42,8 @@ class Layout:
     bucket_bytes: int
     kept_tenths: int = 0
     """Of the layers, from the last one on, that stay gathered from the forward pass to the backward one."""
+    micro_batches: int = 1
+    """Equal parts of a device's rows that are computed one after the other; their gradients are added."""
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -60,7 +62,16 @@ class Layout:
         return self.copies * self.shards
 
     @property
+    def sums(self) -> int:
+        """How often in a step gradients are summed among devices: gradients in parts have no room for those of the next micro-batch."""
+        return self.micro_batches if self.sharding >= Sharding.GRADIENTS else 1
+
+    @property
     def name(self) -> str:
+        return self._spread + (f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else "")
+
+    @property
+    def _spread(self) -> str:
         if self.sharding is Sharding.NONE:
             return f"{NAMES[self.sharding]} x {self.devices}" if self.devices > 1 else "one device"
         copies = f", {self.copies} copies of that" if self.copies > 1 else ""
@@ -75,7 +86,7 @@ class Layout:
 
 
 def layouts(machine: Machine) -> Iterator[Layout]:
-    """All that are considered, whatever memory they need."""
+    """All that are considered, whatever memory they need, with the batch of a device as one."""
     for bucket in BUCKETS if machine.devices > 1 else (0,):
         yield Layout((("copy", machine.devices), ("shard", 1)), Sharding.NONE, bucket)
     for shards in (size for size in range(2, machine.devices + 1) if machine.devices % size == 0):

@@ -31,7 +31,7 @@ td.number { text-align: right; white-space: nowrap; }
 """
 Colored = tuple[str, float, str]
 """A part's name, its size, and its colour."""
-COLOURS = ("#2f6db5", "#c2571a", "#2e8b57", "#8a4fa3", "#b8860b", "#b03a48", "#3a8fa0", "#7a7a7a")
+COLOURS = ("#2f6db5", "#c2571a", "#2e8b57", "#8a4fa3", "#b8860b", "#b03a48", "#3a8fa0", "#6b8e23", "#7a7a7a")
 
 
 def html(profile: StepProfile, plan: Plan, program: str) -> str:

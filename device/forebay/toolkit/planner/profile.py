@@ -27,10 +27,11 @@ class Alive(NamedTuple):
     gradients: int
     """Those that are complete."""
     update: int
+    casts: int
     copies: int
 
 
-FIELDS = {Part.ROWS: 0, Part.GRADIENT: 2, Part.UPDATE: 3, Part.COPY: 4}
+FIELDS = {Part.ROWS: 0, Part.GRADIENT: 2, Part.UPDATE: 3, Part.CAST: 4, Part.COPY: 5}
 SUMS = 1
 """Places among the fields of what is alive."""
 

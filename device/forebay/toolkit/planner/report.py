@@ -19,7 +19,8 @@ TODAY = """\
 What the product does of it today: it divides the rows, sums gradients where they are used, has each optimizer state kept and each
 weight updated by one device (as ZeRO-1 does), and where memory is short leaves weights to one device each and copies them when a
 layer needs them (as ZeRO-3 does). It decides so by itself, call by call, and reads no plan: parts among some devices alone with copies
-among others, and collectives beside computing, are this plan's and not yet the product's. `forebay profile` tells what it did."""
+among others, collectives beside computing, and micro-batches are on paper alone: a session carries out none of them.
+`forebay profile` tells what it did."""
 PREDICTED = "Everything here is predicted from the recorded calls; nothing was computed, and nothing measured."
 
 
@@ -178,6 +179,7 @@ def candidate_json(one: Candidate) -> dict[str, Any]:
         "sharding": NAMES[layout.sharding],
         "bucket_bytes": layout.bucket_bytes,
         "kept_gathered": layout.kept_tenths / 10,
+        "micro_batches": layout.micro_batches,
         "memory_bytes": {**asdict(cost.memory), "total": cost.memory.total},
         "seconds": {**asdict(cost.time), "total": cost.time.total},
         "traffic_bytes": cost.traffic,

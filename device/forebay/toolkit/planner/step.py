@@ -19,8 +19,10 @@ class Part(Enum):
     """Holds rows of the batch: a device has its part of them."""
     UPDATE = "update"
     """Made of gradients or states, as an optimizer's temporaries are."""
+    CAST = "casts of weights"
+    """Weights in another type, made in the step: where weights lie in parts, so do these."""
     COPY = "copies"
-    """What is the same on every device: masks, casts of weights, what nothing of the batch is in."""
+    """What is the same on every device: masks, what nothing of the batch is in."""
 
 
 class Domain(Enum):

@@ -1,4 +1,4 @@
-"""Trains a GPT of 20 billion parameters (44 layers of 6,144), in plain PyTorch, to be planned. Weights are made on cuda:0."""
+"""Trains a GPT in plain PyTorch, to be planned: ``gpt.py 7b 512``, a size and the rows of a batch. Weights are made on cuda:0."""
 
 import sys
 
@@ -6,7 +6,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-ROWS, TOKENS, LAYERS, WIDTH, HEADS, WORDS = int(sys.argv[1]), 2048, 44, 6144, 64, 50432
+SIZES = {
+    "7b": (32, 4096, 32),
+    "20b": (44, 6144, 64),
+    "65b": (80, 8192, 64),
+    "175b": (96, 12288, 96),
+    "221b": (96, 13824, 108),
+}
+"""Layers, width and heads."""
+(LAYERS, WIDTH, HEADS), ROWS, TOKENS, WORDS = SIZES[sys.argv[1]], int(sys.argv[2]), 2048, 51200
 
 
 class Layer(nn.Module):
