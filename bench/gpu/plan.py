@@ -1,7 +1,7 @@
 """How long `forebay plan` takes, in processor seconds of all its processes, by part: recorded anew, and from a stream that is known.
 
-T5-11B of transformers on 160 devices, GPTs of 7, 20 and 65 billion parameters on 8, 64 and 160 (`examples/planning`). Bars: under 20 s by the wall if it is
-recorded anew on two cores, imports included; when known, nothing is recorded.
+T5-11B of transformers on 160 devices, GPTs of 7, 20 and 65 billion parameters on 8, 64 and 160 (`examples/planning`). Bars: under 20 s by
+the wall if it is recorded anew on two cores, imports included; when known, nothing is recorded.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from forebay.errors import ForebayError
 from forebay.toolkit.planner.cost import Cost, Pace, cost_of, memory_of
 from forebay.toolkit.planner.layout import Layout, Sharding, layouts
 from forebay.toolkit.planner.machine import GIB, MEMORY_SHARE, Machine
-from forebay.toolkit.planner.profile import StepProfile
+from forebay.toolkit.planner.profile import StepProfile, prepare
+from forebay.toolkit.planner.recomputation import recomputed
 
 DEVICES_TRIED_MAX = 65_536
 WITH = {Sharding.NONE: "nothing", Sharding.STATES: "states", Sharding.GRADIENTS: "gradients", Sharding.WEIGHTS: "weights"}
@@ -46,14 +47,21 @@ class Infeasible(ForebayError):
 def choose(profile: StepProfile, machine: Machine) -> Plan:
     """The fastest layout that fits. Raises Infeasible."""
     _check_rows(profile, machine)
-    pace = cache(lambda micro_batches: Pace(profile, machine, micro_batches))
-    considered = (_with_micro_batches(profile, layout, machine) for layout in layouts(machine))
-    candidates = [Candidate(layout, cost_of(profile, layout, machine, pace(layout.micro_batches))) for layout in considered]
+    again = recomputed(profile.step, profile.stacks)
+    steps = [profile] if again is None else [profile, prepare(again)]
+    candidates = [one for number, step in enumerate(steps) for one in _candidates(step, machine, recomputes=number == 1)]
     fitting = [one for one in candidates if one.cost.memory.total <= machine.budget_bytes]
     if not fitting:
-        raise Infeasible(_too_small(profile, machine, candidates))
+        raise Infeasible(_too_small(steps[-1], machine, candidates))
     chosen = min(fitting, key=lambda one: (one.cost.time.total, one.cost.link_seconds, one.cost.memory.total))
     return Plan(machine, chosen, _why(chosen, fitting), tuple(_rejections(chosen, candidates, machine)))
+
+
+def _candidates(profile: StepProfile, machine: Machine, recomputes: bool) -> Iterator[Candidate]:
+    pace = cache(lambda micro_batches: Pace(profile, machine, micro_batches))
+    for one in layouts(machine):
+        layout = _with_micro_batches(profile, replace(one, recomputes=recomputes), machine)
+        yield Candidate(layout, cost_of(profile, layout, machine, pace(layout.micro_batches)))
 
 
 def _micro_batches(profile: StepProfile, devices: int) -> list[int]:
@@ -130,13 +138,18 @@ def _why(chosen: Candidate, fitting: list[Candidate]) -> str:
 
 
 def _rejections(chosen: Candidate, candidates: list[Candidate], machine: Machine) -> Iterator[Rejection]:
-    """The best of each other level, and of each other mesh of the chosen one's."""
-    kinds: dict[tuple[Sharding, object], list[Candidate]] = {}
+    """The best of each other level, of each other mesh of the chosen one's, and of that mesh with or without recomputation."""
+
+    def kind_of(one: Candidate) -> tuple[Sharding, object, bool | None]:
+        level = one.layout.sharding is chosen.layout.sharding
+        mesh = level and one.layout.axes == chosen.layout.axes
+        return one.layout.sharding, one.layout.axes if level else None, one.layout.recomputes if mesh else None
+
+    kinds: dict[tuple[Sharding, object, bool | None], list[Candidate]] = {}
     for one in candidates:
-        same = one.layout.sharding is chosen.layout.sharding
-        kinds.setdefault((one.layout.sharding, one.layout.axes if same else None), []).append(one)
-    for (sharding, axes), members in kinds.items():
-        if (sharding, axes) == (chosen.layout.sharding, chosen.layout.axes):
+        kinds.setdefault(kind_of(one), []).append(one)
+    for kind, members in kinds.items():
+        if kind == kind_of(chosen):
             continue
         fitting = [one for one in members if one.cost.memory.total <= machine.budget_bytes]
         if fitting:

@@ -44,6 +44,8 @@ class Layout:
     """Of the layers, from the last one on, that stay gathered from the forward pass to the backward one."""
     micro_batches: int = 1
     """Equal parts of a device's rows that are computed one after the other; their gradients are added."""
+    recomputes: bool = False
+    """Whether repeated layers keep their inputs alone, and are computed again in the backward pass (recomputation.py)."""
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -68,7 +70,8 @@ class Layout:
 
     @property
     def name(self) -> str:
-        return self._spread + (f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else "")
+        parts = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
+        return self._spread + parts + (", layers computed again" if self.recomputes else "")
 
     @property
     def _spread(self) -> str:

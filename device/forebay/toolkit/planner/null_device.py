@@ -38,8 +38,8 @@ from forebay.toolkit.planner.calls import HALVES
 
 KIND, MODEL = "cuda", "null"
 """It stands for a GPU, so that programs take the ways that they take on one: fused attention for instance."""
-MEMORY_BYTES = 1 << 46
-"""As large as a storage can be."""
+MEMORY_BYTES = 1 << 50
+"""More than any step takes that is planned whole: a batch for a thousand devices."""
 UNKNOWN = "the null device of `forebay plan` computes nothing, so it cannot tell the sizes of this operator's result"
 TRUTHS = {"aten::equal": True, "aten::allclose": True, "aten::is_nonzero": False}
 """Zeros are equal to each other."""

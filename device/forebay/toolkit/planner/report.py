@@ -19,7 +19,7 @@ TODAY = """\
 What the product does of it today: it divides the rows, sums gradients where they are used, has each optimizer state kept and each
 weight updated by one device (as ZeRO-1 does), and where memory is short leaves weights to one device each and copies them when a
 layer needs them (as ZeRO-3 does). It decides so by itself, call by call, and reads no plan: parts among some devices alone with copies
-among others, collectives beside computing, and micro-batches are on paper alone: a session carries out none of them.
+among others, collectives beside computing, micro-batches and layers that are computed again are on paper alone: no session does that.
 `forebay profile` tells what it did."""
 PREDICTED = "Everything here is predicted from the recorded calls; nothing was computed, and nothing measured."
 

@@ -61,6 +61,8 @@ class StepCall:
     weights: tuple[int, ...] = ()
     """Blocks of weights that it reads and that are no update's."""
     template: int = 0
+    given: tuple[int, ...] = ()
+    """Blocks that it reads or writes, but for those that it makes."""
 
 
 @dataclass
