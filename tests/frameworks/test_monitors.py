@@ -71,14 +71,20 @@ def queried(**environment: str) -> tuple[str, list[int] | None, list[list[int]]]
     return name, sizes, processes
 
 
+def started_at(process: int) -> int:
+    """In ticks since the host started."""
+    return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[19])
+
+
 def page() -> Path:
-    (found,) = Path("/dev/shm").glob(f"forebay-{os.geteuid()}-*/{os.getpid()}-*")
+    """This process's, and not that of a killed one that had its number before."""
+    (found,) = Path("/dev/shm").glob(f"forebay-{os.geteuid()}-*/{os.getpid()}-{started_at(os.getpid())}")
     return found
 
 
 def page_of(process: int, name: str | None = None) -> Path:
     """This process's page once more, as if another one had published it."""
-    started = int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[19])
+    started = started_at(process)
     content = bytearray(page().read_bytes())
     content[PROCESS_BYTES], content[STARTED_BYTES] = process.to_bytes(8, "little"), started.to_bytes(8, "little")
     other = page().with_name(name or f"{process}-{started}")
