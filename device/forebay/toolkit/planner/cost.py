@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from forebay.toolkit.planner.layout import Layout, Sharding
 from forebay.toolkit.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, Group, Machine
@@ -113,20 +114,29 @@ def memory_of(profile: StepProfile, layout: Layout, machine: Machine) -> Memory:
         """From the first micro-batch on all are there; those that stay from step to step are among what is alive anyhow."""
         return alive.gradients if layout.micro_batches == 1 else all_gradients - staying + min(alive.gradients, staying)
 
-    def at(alive: Alive) -> Memory:
-        return Memory(
-            weights=_part(weights, weight_parts),
-            states=_part(states, state_parts),
-            gradients=alive.sums + _part(complete_gradients(alive), gradient_parts),
-            activations=_part(alive.rows, layout.devices * layout.micro_batches),
-            update=_part(alive.update, state_parts),
-            casts=_part(alive.casts, weight_parts),
-            copies=alive.copies,
-            gathered=gathered,
-            workspace=min(WORKSPACE_BYTES, machine.memory_bytes // WORKSPACE_SHARE),
+    rows_parts = layout.devices * layout.micro_batches
+
+    def at(alive: Alive) -> tuple[int, int, int, int, int]:
+        return (
+            alive.sums + _part(complete_gradients(alive), gradient_parts),
+            _part(alive.rows, rows_parts),
+            _part(alive.update, state_parts),
+            _part(alive.casts, weight_parts),
+            alive.copies,
         )
 
-    return max((at(alive) for alive in profile.peaks), key=lambda memory: memory.total)
+    gradients, activations, update, casts, copies = max(map(at, profile.peaks), key=sum)
+    return Memory(
+        weights=_part(weights, weight_parts),
+        states=_part(states, state_parts),
+        gradients=gradients,
+        activations=activations,
+        update=update,
+        casts=casts,
+        copies=copies,
+        gathered=gathered,
+        workspace=min(WORKSPACE_BYTES, machine.memory_bytes // WORKSPACE_SHARE),
+    )
 
 
 def _gathered(profile: StepProfile, layout: Layout) -> int:
@@ -181,7 +191,7 @@ def _timeline(
     ``summed`` says whether its gradients are summed among devices, or only added to those of the micro-batches before.
     """
     gathers = gathers_of(profile, layout)
-    shard = layout.group("shard", machine)
+    shard, sum_seconds = layout.group("shard", machine), cache(partial(_sum_seconds, layout=layout, machine=machine))
     waiting = [shard.seconds(profile.groups[group], machine.network) if group >= 0 else 0.0 for group in gathers]
     now = wire = spent = 0.0
     filled = 0
@@ -198,9 +208,9 @@ def _timeline(
         for size in profile.stretches[place].gradients if summed else ():
             filled += size
             if filled >= layout.bucket_bytes:
-                took = _sum_seconds(filled, layout, machine)
+                took = sum_seconds(filled)
                 wire, spent, filled = max(wire, now) + took, spent + took, 0
-    took = _sum_seconds(filled, layout, machine) if filled else 0.0
+    took = sum_seconds(filled) if filled else 0.0
     return max(now, max(wire, now) + took if took else wire), spent + took
 
 
