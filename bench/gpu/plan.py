@@ -15,11 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from forebay.toolkit.planner import analysis, profile, recording, script_run
+from forebay.toolkit.planner import analysis, profile
 from forebay.toolkit.planner.calls import CallShapes
 from forebay.toolkit.planner.choice import choose
 from forebay.toolkit.planner.iteration import IterationFinder
 from forebay.toolkit.planner.machine import MODELS, Machine
+from forebay.toolkit.planner.recorder import recording, script_run
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.append(str(CHECKOUT / "bench"))

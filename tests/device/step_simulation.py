@@ -45,7 +45,6 @@ class _Device:
         self._bucket: list[int] = []
         self._uses = self._order_of_uses()
         self._added_to = layout.micro_batches > 1
-        self._times = 1
         self._take(min(WORKSPACE_BYTES, machine.memory_bytes // WORKSPACE_SHARE))
         if self._added_to:
             self._keep_gradients()
@@ -106,8 +105,7 @@ class _Device:
                 if one not in self._whole:
                     self._whole.append(one)
                     self._take(self._foreign(one))
-                    self._times = self._layout.micro_batches
-                    self._gather(self._profile.groups[one], self._shard)
+                    self._gather(self._profile.groups[one], self._shard, self._layout.micro_batches)
 
     def _foreign(self, group: int) -> int:
         size = self._profile.groups[group]
@@ -127,13 +125,12 @@ class _Device:
     def flush(self) -> None:
         size = sum(self._profile.step.blocks[one].bytes for one in self._bucket)
         if size and self._layout.devices > 1:
-            self._times = self._layout.sums
             packed = min(size, self._layout.bucket_bytes)
             self._take(packed)
-            self._scatter(size, self._shard)
+            self._scatter(size, self._shard, self._layout.sums)
             part = share(size, self._layout.shards)
-            self._scatter(part, self._copy)
-            self._gather(part, self._copy)
+            self._scatter(part, self._copy, self._layout.sums)
+            self._gather(part, self._copy, self._layout.sums)
             self._held -= packed
         if self._layout.sharding >= Sharding.GRADIENTS:
             for number in self._bucket:
@@ -146,24 +143,23 @@ class _Device:
 
     def bring_weights(self) -> None:
         if self._layout.sharding in (Sharding.STATES, Sharding.GRADIENTS):
-            self._times = 1
             for number in self._profile.step.trained:
-                self._gather(self._profile.step.blocks[number].bytes, self._shard)
+                self._gather(self._profile.step.blocks[number].bytes, self._shard, 1)
 
     # Moves: a ring between hosts for what the host's own ring then passes on, or the other way around
 
-    def _gather(self, size: int, group: Group) -> None:
+    def _gather(self, size: int, group: Group, times: int) -> None:
         piece = size / group.size
         for _ in range(group.switch - 1):
-            self.found.sent["switch"] += self._times * piece
+            self.found.sent["switch"] += times * piece
         for _ in range(group.host - 1):
-            self.found.sent["host"] += self._times * piece * group.switch
+            self.found.sent["host"] += times * piece * group.switch
 
-    def _scatter(self, size: int, group: Group) -> None:
+    def _scatter(self, size: int, group: Group, times: int) -> None:
         for _ in range(group.host - 1):
-            self.found.sent["host"] += self._times * size / group.host
+            self.found.sent["host"] += times * size / group.host
         for _ in range(group.switch - 1):
-            self.found.sent["switch"] += self._times * size / group.host / group.switch
+            self.found.sent["switch"] += times * size / group.host / group.switch
 
 
 def simulate(profile: StepProfile, layout: Layout, machine: Machine) -> Simulated:

@@ -12,7 +12,7 @@ from pathlib import Path
 import fork_server
 import pytest
 from forebay.errors import ForebayError
-from forebay.toolkit.planner import analysis, profile, recording, script_run
+from forebay.toolkit.planner import analysis, profile
 from forebay.toolkit.planner.calls import CallShapes
 from forebay.toolkit.planner.choice import Infeasible, choose
 from forebay.toolkit.planner.cost import cost_of, memory_of
@@ -21,6 +21,7 @@ from forebay.toolkit.planner.layout import MIB, Layout, Sharding, layouts
 from forebay.toolkit.planner.machine import GIB, MODELS, Machine
 from forebay.toolkit.planner.profile import StepProfile
 from forebay.toolkit.planner.recomputation import recomputed
+from forebay.toolkit.planner.recorder import recording, script_run
 from forebay.toolkit.planner.step import Domain, Part
 from hypothesis import given, settings
 from hypothesis import strategies as some

@@ -49,7 +49,7 @@ def choose(profile: StepProfile, machine: Machine) -> Plan:
     _check_rows(profile, machine)
     again = recomputed(profile.step, profile.stacks)
     steps = [profile] if again is None else [profile, prepare(again)]
-    candidates = [one for number, step in enumerate(steps) for one in _candidates(step, machine, recomputes=number == 1)]
+    candidates = [one for step in steps for one in _candidates(step, machine, recomputes=step is not profile)]
     fitting = [one for one in candidates if one.cost.memory.total <= machine.budget_bytes]
     if not fitting:
         raise Infeasible(_too_small(steps[-1], machine, candidates))
@@ -65,10 +65,9 @@ def _candidates(profile: StepProfile, machine: Machine, recomputes: bool) -> Ite
 
 
 def _micro_batches(profile: StepProfile, devices: int) -> list[int]:
-    """Into how many equal parts a device's rows can be divided, ascending. A batch norm needs its batch as one."""
+    """Into how many equal parts a device's rows can be divided, ascending."""
     rows = profile.step.rows // devices
-    whole = any("batch_norm" in call.name for call in profile.step.calls)
-    return [1] if whole else [count for count in range(1, rows + 1) if rows % count == 0]
+    return [1] if profile.has_batch_norm else [count for count in range(1, rows + 1) if rows % count == 0]
 
 
 def _with_micro_batches(profile: StepProfile, layout: Layout, machine: Machine) -> Layout:

@@ -16,7 +16,7 @@ from forebay.toolkit import flavor, pool, table
 from forebay.toolkit.planner.machine import DEFAULT_MODEL, GIB, MODELS, Machine, Network, network_of
 
 if TYPE_CHECKING:
-    from forebay.toolkit.planner.recording import Recording
+    from forebay.toolkit.planner.recorder.recording import Recording
 
 DESCRIPTION = """\
 Runs a Python program on a null device, which computes nothing, until its training step has come three times, ends it, and plans
@@ -93,7 +93,7 @@ def perform(arguments: argparse.Namespace) -> int:
 
 def _recorded(arguments: argparse.Namespace) -> Recording:
     """The stream of a file that is there, else of the program, kept in the file that is wanted."""
-    from forebay.toolkit.planner import recording, script_run
+    from forebay.toolkit.planner.recorder import recording, script_run
 
     if arguments.stream is not None and arguments.stream.exists():
         return recording.load(arguments.stream)

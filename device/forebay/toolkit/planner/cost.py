@@ -9,7 +9,7 @@ from functools import cache, partial
 from forebay.toolkit.planner.layout import Layout, Sharding
 from forebay.toolkit.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, Group, Machine
 from forebay.toolkit.planner.profile import Alive, StepProfile
-from forebay.toolkit.planner.step import Domain, Part, StepCall
+from forebay.toolkit.planner.step import Domain, StepCall
 
 WORKSPACE_BYTES = 256 << 20
 """Of libraries, for matrix products and convolutions. Assumed, not measured; at most a hundredth of the device's memory."""
@@ -101,18 +101,16 @@ def _part(size: int, parts: int) -> int:
 
 def memory_of(profile: StepProfile, layout: Layout, machine: Machine) -> Memory:
     """Where most is alive."""
-    step, shards = profile.step, layout.shards
-    weights, states = step.total(Part.WEIGHT), step.total(Part.STATE)
+    shards, kept = layout.shards, profile.kept_bytes
     weight_parts = shards if layout.sharding >= Sharding.WEIGHTS else 1
     state_parts = shards if layout.sharding >= Sharding.STATES else 1
     gradient_parts = shards if layout.sharding >= Sharding.GRADIENTS else 1
-    gathered = _gathered(profile, layout) + _buckets(profile, layout)
-    all_gradients = step.gradient_bytes
-    staying = sum(step.blocks[number].bytes for number in step.gradients if step.blocks[number].born < 0)
 
     def complete_gradients(alive: Alive) -> int:
         """From the first micro-batch on all are there; those that stay from step to step are among what is alive anyhow."""
-        return alive.gradients if layout.micro_batches == 1 else all_gradients - staying + min(alive.gradients, staying)
+        if layout.micro_batches == 1:
+            return alive.gradients
+        return kept.gradients - kept.staying_gradients + min(alive.gradients, kept.staying_gradients)
 
     rows_parts = layout.devices * layout.micro_batches
 
@@ -127,14 +125,14 @@ def memory_of(profile: StepProfile, layout: Layout, machine: Machine) -> Memory:
 
     gradients, activations, update, casts, copies = max(map(at, profile.peaks), key=sum)
     return Memory(
-        weights=_part(weights, weight_parts),
-        states=_part(states, state_parts),
+        weights=_part(kept.weights, weight_parts),
+        states=_part(kept.states, state_parts),
         gradients=gradients,
         activations=activations,
         update=update,
         casts=casts,
         copies=copies,
-        gathered=gathered,
+        gathered=_gathered(profile, layout) + _buckets(profile, layout),
         workspace=min(WORKSPACE_BYTES, machine.memory_bytes // WORKSPACE_SHARE),
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from forebay.toolkit.planner.step import Domain, Part, Step, StepCall
@@ -56,6 +57,16 @@ class Stretch:
     """Bytes of the gradients that are complete at its end."""
 
 
+class KeptBytes(NamedTuple):
+    """Of a step, whatever the layout."""
+
+    weights: int
+    states: int
+    gradients: int
+    staying_gradients: int
+    """Those that stay from step to step."""
+
+
 @dataclass(frozen=True)
 class StepProfile:
     """A step with all that costs are made of."""
@@ -72,10 +83,20 @@ class StepProfile:
     update: tuple[StepCall, ...]
     """The calls of updates."""
 
+    @cached_property
+    def has_batch_norm(self) -> bool:
+        """Which needs the batch of a device as one."""
+        return any("batch_norm" in call.name for call in self.step.calls)
+
+    @cached_property
+    def kept_bytes(self) -> KeptBytes:
+        step = self.step
+        return KeptBytes(step.total(Part.WEIGHT), step.total(Part.STATE), step.gradient_bytes, step.staying_gradient_bytes)
+
 
 def prepare(step: Step) -> StepProfile:
     """The profile of a step."""
-    work = [call for call in step.calls if call.domain is not Domain.UPDATE]
+    work = step.work
     stacks = tuple(find_stacks([call.template for call in work]))
     groups, group_of = _groups(step, work, stacks)
     return StepProfile(

@@ -9,12 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
+from heapq import merge
+from itertools import count, pairwise
 from typing import NamedTuple
 
 from forebay.toolkit.planner.profile import Stack
-from forebay.toolkit.planner.step import Block, Domain, Part, Step, StepCall
+from forebay.toolkit.planner.step import Block, Part, Step, StepCall
 
 
 class _Layer(NamedTuple):
@@ -28,66 +29,57 @@ class _Layer(NamedTuple):
     """The event that is the first to need any of what was dropped."""
 
 
-@dataclass(frozen=True)
-class _Uses:
-    """Events that use a storage, ascending."""
-
-    of: dict[int, list[int]]
-
-    def between(self, number: int, begin: int, end: int) -> bool:
-        events = self.of[number]
-        place = bisect_left(events, begin)
-        return place < len(events) and events[place] < end
-
-    def first_from(self, number: int, begin: int) -> int | None:
-        events = self.of[number]
-        place = bisect_left(events, begin)
-        return events[place] if place < len(events) else None
-
-
 def recomputed(step: Step, stacks: Sequence[Stack]) -> Step | None:
     """The step with its layers computed again; none where no layer keeps anything that could be."""
-    layers = [layer for stack in stacks for layer in _layers(step, stack)]
+    work, uses = step.work, _uses(step)
+    layers = [layer for stack in stacks for layer in _layers(step, work, uses, stack)]
     if not layers:
         return None
-    blocks, fresh = dict(step.blocks), max(step.blocks) + 1
-    inserted: dict[int, list[StepCall]] = defaultdict(list)
+    blocks, fresh = dict(step.blocks), count(max(step.blocks) + 1)
+    again: list[StepCall] = []
     for layer in layers:
         for block in layer.dropped:
             blocks[block.number] = replace(block, freed=layer.end)
-            blocks[fresh] = replace(block, number=fresh, born=layer.again)
-            fresh += 1
-        blocks[fresh] = Block(fresh, _passing_bytes(step, layer), Part.ROWS, layer.again, layer.again + 1)
-        fresh += 1
-        inserted[layer.again] += [replace(call, event=layer.again) for call in layer.calls]
-    return replace(step, blocks=blocks, calls=list(_with(step.calls, inserted)))
+            number = next(fresh)
+            blocks[number] = replace(block, number=number, born=layer.again)
+        number = next(fresh)
+        blocks[number] = Block(number, _passing_bytes(step, layer), Part.ROWS, layer.again, layer.again + 1)
+        again += [replace(call, event=layer.again) for call in layer.calls]
+
+    def event(call: StepCall) -> int:
+        return call.event
+
+    return replace(step, blocks=blocks, calls=list(merge(sorted(again, key=event), step.calls, key=event)))
 
 
-def _with(calls: Sequence[StepCall], inserted: dict[int, list[StepCall]]) -> Iterator[StepCall]:
-    """Each before the first call of its event or of a later one."""
-    waiting = sorted(inserted)
-    for call in calls:
-        while waiting and waiting[0] <= call.event:
-            yield from inserted[waiting.pop(0)]
-        yield call
-
-
-def _layers(step: Step, stack: Stack) -> Iterator[_Layer]:
-    """All but the last: that is the first of which the backward pass needs everything."""
-    work = [call for call in step.calls if call.domain is not Domain.UPDATE]
-    uses = _Uses(defaultdict(list))
+def _uses(step: Step) -> dict[int, list[int]]:
+    """The events that use each block, ascending."""
+    found: dict[int, list[int]] = defaultdict(list)
     for call in step.calls:
         for number in call.given:
-            uses.of[number].append(call.event)
-    starts = [work[stack.start + layer * stack.calls].event for layer in range(stack.layers)]
-    end = work[stack.start + stack.calls * stack.layers - 1].event + 1
-    for layer, (begins, ends) in enumerate(pairwise(starts)):
-        made = [block for block in step.blocks.values() if block.part is Part.ROWS and begins <= block.born < ends]
-        held = [block for block in made if (block.freed is None or block.freed > end) and not uses.between(block.number, ends, end)]
-        needed = [first for block in held if (first := uses.first_from(block.number, end)) is not None]
+            found[number].append(call.event)
+    return found
+
+
+def _first_use(uses: dict[int, list[int]], block: Block, begin: int) -> int | None:
+    """The first event from ``begin`` on that uses the block."""
+    events = uses[block.number]
+    place = bisect_left(events, begin)
+    return events[place] if place < len(events) else None
+
+
+def _layers(step: Step, work: Sequence[StepCall], uses: dict[int, list[int]], stack: Stack) -> Iterator[_Layer]:
+    """All but the last: that is the first of which the backward pass needs everything."""
+    places = range(stack.start, stack.start + stack.calls * stack.layers, stack.calls)
+    end = work[places[-1] + stack.calls - 1].event + 1
+    for place, following in pairwise(places):
+        calls, ends = work[place:following], work[following].event
+        made = [block for block in step.blocks.values() if block.part is Part.ROWS and calls[0].event <= block.born < ends]
+        past = [(block, _first_use(uses, block, ends)) for block in made if block.freed is None or block.freed > end]
+        held = [(block, first) for block, first in past if first is None or first >= end]  # no other layer is given it
+        needed = [first for _, first in held if first is not None]
         if needed:
-            first = stack.start + layer * stack.calls
-            yield _Layer(work[first : first + stack.calls], held, ends, min(needed))
+            yield _Layer(calls, [block for block, _ in held], ends, min(needed))
 
 
 def _passing_bytes(step: Step, layer: _Layer) -> int:

@@ -81,6 +81,11 @@ class Step:
     uploads: tuple[int, ...]
     """Bytes of each."""
 
+    @property
+    def work(self) -> list[StepCall]:
+        """The forward and the backward pass: all calls but those of updates."""
+        return [call for call in self.calls if call.domain is not Domain.UPDATE]
+
     def total(self, part: Part) -> int:
         """Bytes that are there when the step begins, of what is kept from step to step."""
         return sum(block.bytes for block in self.blocks.values() if block.part is part and block.born < 0)
@@ -88,6 +93,11 @@ class Step:
     @property
     def gradient_bytes(self) -> int:
         return sum(self.blocks[number].bytes for number in self.gradients)
+
+    @property
+    def staying_gradient_bytes(self) -> int:
+        """Of the gradients that stay from step to step."""
+        return sum(self.blocks[number].bytes for number in self.gradients if self.blocks[number].born < 0)
 
     @property
     def flops(self) -> float:

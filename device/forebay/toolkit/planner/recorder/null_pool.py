@@ -11,7 +11,7 @@ from forebay_wire import messages
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
-from forebay.toolkit.planner.null_device import KIND, MEMORY_BYTES, MODEL
+from forebay.toolkit.planner.recorder.null_device import KIND, MEMORY_BYTES, MODEL
 
 HEARTBEAT_SECONDS = 10.0
 ONE_PROGRAM = "`forebay plan` records one process with one virtual device; this is another one of the script's."

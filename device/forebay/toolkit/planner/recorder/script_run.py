@@ -22,9 +22,9 @@ from forebay.errors import ForebayError
 from forebay.service import FLAVOR_VARIABLE, TOKEN_VARIABLE, URL_VARIABLE
 from forebay.toolkit.planner.calls import CallShapes
 from forebay.toolkit.planner.iteration import IterationFinder
-from forebay.toolkit.planner.null_device import NullDevice
-from forebay.toolkit.planner.null_pool import NullPool
-from forebay.toolkit.planner.recording import Recording
+from forebay.toolkit.planner.recorder.null_device import NullDevice
+from forebay.toolkit.planner.recorder.null_pool import NullPool
+from forebay.toolkit.planner.recorder.recording import Recording
 
 KNOWN_CALLS_VARIABLE = "FOREBAY_KNOWN_CALLS"
 POLL_SECONDS = 0.05
