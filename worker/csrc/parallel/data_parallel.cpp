@@ -89,6 +89,54 @@ void DataParallel::merge(std::vector<uint64_t> ids) {
   shares_.merge(ids);
 }
 
+// Those that may lie in rows, by their outermost dimension.
+std::vector<DataParallel::Rows> DataParallel::possible_rows(const Plan& plan, const wire::Words& words) const {
+  std::vector<Rows> found;
+  const auto layouts = layouts_of(plan);
+  auto layout = layouts.begin();
+  for_each_tensor(plan, words, [&](size_t index, uint64_t id) {
+    const Entry& entry = storages_.at(id);
+    const Layout& view = **layout++;
+    const bool is_divided = entry.share() != nullptr && entry.share()->placement.sharing != Sharing::kCopies;
+    const int64_t period = entry.holds_anything() && !is_divided ? batches_.period_of_rows(view, static_cast<int64_t>(words[index + 1]), entry.bytes()) : 0;
+    if (period != 0) found.push_back({id, period, Batches::rows_of(view), entry.bytes()});
+  });
+  std::stable_sort(found.begin(), found.end(), [](const Rows& one, const Rows& other) { return one.bytes > other.bytes; });
+  return found;
+}
+
+bool DataParallel::divide_for_room(uint64_t number, const Plan& plan, const wire::Words& words) {
+  const auto possible = possible_rows(plan, words);
+  for (const auto& largest : possible) {
+    std::vector<Rows> as_many, as_large;
+    std::copy_if(possible.begin(), possible.end(), std::back_inserter(as_many), [&](const Rows& rows) { return rows.rows == largest.rows; });
+    std::copy_if(as_many.begin(), as_many.end(), std::back_inserter(as_large), [&](const Rows& rows) { return rows.bytes == largest.bytes; });
+    for (const auto& rows : {std::vector<Rows>{largest}, as_large, as_many}) {
+      if (!is_divided_by(rows, number, plan, words)) continue;
+      for (const auto& one : rows) place_rows(one, storages_of(plan, words));
+      on_ = has_room_ = true;
+      return true;
+    }
+  }
+  return false;
+}
+
+// Whether a rule divides a call that has these in rows, and copies of all else.
+bool DataParallel::is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words) {
+  const Way& way = ways_.of({number, &plan, words}, [&](uint64_t id) {
+    const auto cut = std::find_if(rows.begin(), rows.end(), [&](const Rows& one) { return one.id == id; });
+    const Placement placement = cut == rows.end() ? Placement{} : Placement{Sharing::kRows, cut->period, 0};
+    return Held{placement, storages_.at(id).bytes(), false, false};
+  });
+  return !way.whole && way.copied.empty();
+}
+
+void DataParallel::place_rows(const Rows& rows, const std::vector<uint64_t>& given) {
+  if (storages_.at(rows.id).share() == nullptr) owners_.bring_to_host(rows.id);
+  owners_.make_room_for_rows(rows.bytes, given);
+  shares_.cut(rows.id, rows.period);
+}
+
 // Ways.
 
 Held DataParallel::held(uint64_t id) const {

@@ -81,6 +81,9 @@ class DataParallel {
   // Carries out a call. Throws as Caller::run; then no device holds its results.
   void carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
 
+  // Has the devices carry out by rows, from here on, a call that fits none of them: the largest of what it is given that a rule divides comes to lie in rows.
+  // False where nothing does. All must be settled, and the call repeatable. Throws CommandError.
+  bool divide_for_room(uint64_t number, const Plan& plan, const wire::Words& words);
   // Makes storages whole on this device. All must be settled.
   void gather(const std::vector<uint64_t>& ids);
   // As gather, of what is read alone: the other devices keep their copies.
@@ -89,6 +92,14 @@ class DataParallel {
   void park();
 
  private:
+  // A storage that may come to lie in rows.
+  struct Rows {
+    uint64_t id;
+    int64_t period;
+    int64_t rows;  // of all of it
+    int64_t bytes;
+  };
+
   friend class GangImage;  // takes what was found along
 
   Held held(uint64_t id) const;
@@ -109,6 +120,10 @@ class DataParallel {
   void merge(std::vector<uint64_t> ids);
   // The parts in which owners carry out a call; none where it is not theirs.
   std::vector<Owners::Part> owned_parts(uint64_t number, Plan& plan, const wire::Words& words);
+  // Of what a call is given, the largest first.
+  std::vector<Rows> possible_rows(const Plan& plan, const wire::Words& words) const;
+  bool is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words);
+  void place_rows(const Rows& rows, const std::vector<uint64_t>& given);
   // Has this device have room for what a call makes and is given in rows, as far as can be.
   void make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids);
   // Whether each device has room for what a call makes and is given, or has by now.

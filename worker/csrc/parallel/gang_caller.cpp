@@ -87,23 +87,42 @@ Cause GangCaller::call(uint64_t number, Plan& plan, const wire::Words& words, ui
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) return effects_.announced(effects_.stop_after(*before));
   if (data_parallel_) data_parallel_->look(number, plan, words);
   const Sent whole{number, plan, words, sequence, /*is_part=*/false};
+  Cause cause;
   try {
-    if (data_parallel_ && data_parallel_->is_on()) {
-      const Cause cause = call_divided(whole);
-      if (!cause) data_parallel_->batches().note_call(plan, words);
-      return cause;
-    }
-    auto parts = gang_->parts_of(number, words);
-    if (parts.empty()) carry_out(whole);
-    for (auto part = parts.begin(); part != parts.end() && !effects_.stopped(); ++part) carry_out({part->definition, *part->plan, part->words, sequence, /*is_part=*/true});
-    if (data_parallel_ && !effects_.stopped()) data_parallel_->batches().note_call(plan, words);
+    cause = carried_out(whole);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    cause = carried_out_by_rows(whole);
+  }
+  if (data_parallel_ && !cause) data_parallel_->batches().note_call(plan, words);
+  return cause;
+}
+
+Cause GangCaller::carried_out(const Sent& call) {
+  if (data_parallel_ && data_parallel_->is_on()) return call_divided(call);
+  auto parts = gang_->parts_of(call.definition, call.words);
+  if (parts.empty()) carry_out(call);
+  for (auto part = parts.begin(); part != parts.end() && !effects_.stopped(); ++part) {
+    carry_out({part->definition, *part->plan, part->words, call.sequence, /*is_part=*/true});
+  }
+  return effects_.stopped();
+}
+
+Cause GangCaller::carried_out_by_rows(const Sent& call) {
+  caller_.withdraw();
+  if (!is_settled()) return effects_.stopped();
+  const bool may_be_divided = data_parallel_ && is_out_of_memory(std::current_exception()) && is_repeatable(call.plan, call.words) &&
+                              gang_->parts_of(call.definition, call.words).empty();
+  try {
+    if (!may_be_divided || !data_parallel_->divide_for_room(call.definition, call.plan, call.words)) return stop_now(call);
+    return call_divided(call);
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
     caller_.withdraw();
-    return stop_now(whole);
+    return is_settled() ? stop_now(call) : effects_.stopped();
   }
-  return effects_.stopped();
 }
 
 wire::Work& GangCaller::work_of(const Way& way, const Plan& plan) {
@@ -124,19 +143,11 @@ Cause GangCaller::call_divided(const Sent& call) {
   }
   sent_operator_ = &call.plan.op.schema().name();
   const TimedCall timed(timing_, call.sequence);
-  try {
-    data_parallel_->carry_out(*way, call.definition, call.plan, call.words, call.sequence);
-    if (way->whole) device_.synchronize();  // or an accelerator's time for it would be taken for the next call's
-    work_.book(work_of(*way, call.plan), since_ns);
-    gang_->memory().note_peaks();
-    return nullptr;
-  } catch (const wire::WireError&) {
-    throw;
-  } catch (...) {
-    caller_.withdraw();
-    if (is_settled()) stop_now(call);
-    return effects_.stopped();
-  }
+  data_parallel_->carry_out(*way, call.definition, call.plan, call.words, call.sequence);
+  if (way->whole) device_.synchronize();  // or an accelerator's time for it would be taken for the next call's
+  work_.book(work_of(*way, call.plan), since_ns);
+  gang_->memory().note_peaks();
+  return nullptr;
 }
 
 void GangCaller::carry_out(const Sent& call) {

@@ -84,11 +84,15 @@ class GangCaller {
     uint64_t sequence;
     bool is_part;
   };
+  // These two throw what the call throws: its results are the caller's to withdraw.
+  Cause carried_out(const Sent& call);
   // Where a batch was found: by all devices, or by this one.
   Cause call_divided(const Sent& call);
   Cause stop_now(const Sent& call) { return effects_.announced(effects_.stop_now(call.plan.op.schema().name(), call.sequence, &call.plan)); }
   void carry_out(const Sent& call);
   void carry_out_at(int place, const Sent& call);
+  // Within a handler of what `carried_out` threw: where that was for want of memory on a device, tries it once more, by rows.
+  Cause carried_out_by_rows(const Sent& call);
   // Waits for all that was sent. Throws CommandError where it failed: the results are the caller's to withdraw.
   void demand_settled();
   // How long the calls of such a way take.

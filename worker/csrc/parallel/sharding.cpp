@@ -60,7 +60,11 @@ std::optional<Way> Sharding::way() {
   const auto strategy = is_composed_ ? strategy_of_composed(source_, op_) : strategy_of(source_, op_);
   if (!strategy || (!is_composed_ && plan_.random && !strategy->dropout)) return std::nullopt;
   for (const Cut& cut : cuts(*strategy)) {
-    if (auto way = way_by(cut, *strategy)) return way;
+    for (const bool cuts_copies : {false, true}) {
+      cuts_copies_ = cuts_copies;
+      if (auto way = way_by(cut, *strategy)) return way;
+      if (!is_composed_) break;
+    }
   }
   return std::nullopt;
 }
@@ -169,7 +173,7 @@ void Sharding::place_targets(const Strategy& strategy) {
     const uint64_t id = storage_of(tensor);
     const Held held = held_(id);
     const auto dim = place_of(strategy.tensors[tensor], cut_.label);
-    if (!dim || period_of(id) != 0 || !(held.is_untouched || writes_[tensor])) continue;
+    if (!dim || period_of(id) != 0 || !(held.is_untouched || writes_[tensor] || cuts_copies_)) continue;
     const auto& geometry = geometry_of(tensor);
     const int64_t item_bytes = item_bytes_of(geometry), period = forebay::worker::period_of(geometry, *dim, cut_.rows, item_bytes);
     if (period == 0 || held.bytes % period != 0) continue;

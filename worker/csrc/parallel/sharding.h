@@ -47,7 +47,7 @@ class Sharding {
   bool copy_others(const Strategy& strategy);
   // Whether all that has the label is as long.
   bool agrees(const Strategy& strategy) const;
-  // Has storages be in rows that are untouched, or are copies that the call writes to, where they have the label.
+  // Has storages be in rows that are untouched, or are copies that the call writes to or that are to be cut, where they have the label.
   void place_targets(const Strategy& strategy);
   bool localize(size_t tensor, const Labels& labels);
   bool divide_sizes(const Strategy& strategy);
@@ -68,6 +68,7 @@ class Sharding {
   const Plan& plan_;
   const wire::Words& words_;
   const bool is_composed_;      // it may write to copies, on all devices alike
+  bool cuts_copies_ = false;    // that have the label: what carries the call out may take rows alone
   std::vector<size_t> places_;  // where the words of each tensor argument begin
   std::vector<bool> writes_;    // whether the call writes to it
   // By one cut.
