@@ -100,8 +100,6 @@ void Batches::get(wire::Reader& in) {
   }
 }
 
-int64_t Batches::rows_of(const Layout& view) { return view.sizes[outermost(view)]; }
-
 int64_t Batches::period_of_rows(const Layout& view, int64_t offset, int64_t bytes) const {
   if (view.sizes.empty()) return 0;
   const size_t rows = outermost(view);

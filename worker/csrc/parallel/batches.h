@@ -32,11 +32,6 @@ class Batches {
   // The period of its rows; 0 of what is no such batch.
   int64_t take(uint64_t id);
 
-  // The period of the rows of the view that begins at `offset` bytes; 0 where it is not all of its storage, or does not divide into the devices' parts.
-  int64_t period_of_rows(const Layout& view, int64_t offset, int64_t bytes) const;
-  // How many those are.
-  static int64_t rows_of(const Layout& view);
-
   // What was found, with an image of the session, whose storages are there when it is taken. Throws wire::WireError.
   void put(wire::Writer& out) const;
   void get(wire::Reader& in);
@@ -44,6 +39,8 @@ class Batches {
  private:
   static constexpr size_t kUnusedMax = 4096;  // uploads that no call has used; more are forgotten
   static constexpr int64_t kCame = 2;  // uploads of a kind, until the next one is taken for a batch
+
+  int64_t period_of_rows(const Layout& view, int64_t offset, int64_t bytes) const;
 
   const int64_t devices_;
   Storages& storages_;

@@ -89,7 +89,7 @@ void DataParallel::merge(std::vector<uint64_t> ids) {
   shares_.merge(ids);
 }
 
-// Those that may lie in rows, by their outermost dimension.
+// By each dimension, the outermost ones first.
 std::vector<DataParallel::Rows> DataParallel::possible_rows(const Plan& plan, const wire::Words& words) const {
   std::vector<Rows> found;
   const auto layouts = layouts_of(plan);
@@ -98,22 +98,25 @@ std::vector<DataParallel::Rows> DataParallel::possible_rows(const Plan& plan, co
     const Entry& entry = storages_.at(id);
     const Layout& view = **layout++;
     const bool is_divided = entry.share() != nullptr && entry.share()->placement.sharing != Sharing::kCopies;
-    const int64_t period = entry.holds_anything() && !is_divided ? batches_.period_of_rows(view, static_cast<int64_t>(words[index + 1]), entry.bytes()) : 0;
-    if (period != 0) found.push_back({id, period, Batches::rows_of(view), entry.bytes()});
+    if (!entry.holds_anything() || is_divided || words[index + 1] != 0 || view.span_bytes() != entry.bytes()) return;
+    for (size_t dimension = 0; dimension < view.sizes.size(); ++dimension) {
+      const int64_t period = forebay::worker::period_of(geometry_of(view), dimension, view.sizes[dimension], view.item_bytes);
+      if (view.sizes[dimension] % devices() == 0 && period > 0 && entry.bytes() % period == 0) found.push_back({id, period, dimension, &view});
+    }
   });
-  std::stable_sort(found.begin(), found.end(), [](const Rows& one, const Rows& other) { return one.bytes > other.bytes; });
+  std::stable_sort(found.begin(), found.end(), [](const Rows& one, const Rows& other) { return one.view->numel * one.period > other.view->numel * other.period; });
   return found;
 }
 
 bool DataParallel::divide_for_room(uint64_t number, const Plan& plan, const wire::Words& words) {
   const auto possible = possible_rows(plan, words);
-  for (const auto& largest : possible) {
-    std::vector<Rows> as_many, as_large;
-    std::copy_if(possible.begin(), possible.end(), std::back_inserter(as_many), [&](const Rows& rows) { return rows.rows == largest.rows; });
-    std::copy_if(as_many.begin(), as_many.end(), std::back_inserter(as_large), [&](const Rows& rows) { return rows.bytes == largest.bytes; });
-    for (const auto& rows : {std::vector<Rows>{largest}, as_large, as_many}) {
+  for (const auto& one : possible) {
+    std::vector<Rows> alike;
+    std::copy_if(possible.begin(), possible.end(), std::back_inserter(alike),
+                 [&](const Rows& other) { return other.dimension == one.dimension && other.view->sizes == one.view->sizes; });
+    for (const auto& rows : {std::vector<Rows>{one}, alike}) {
       if (!is_divided_by(rows, number, plan, words)) continue;
-      for (const auto& one : rows) place_rows(one, storages_of(plan, words));
+      for (const auto& cut : rows) place_rows(cut, storages_of(plan, words));
       on_ = has_room_ = true;
       return true;
     }
@@ -133,7 +136,7 @@ bool DataParallel::is_divided_by(const std::vector<Rows>& rows, uint64_t number,
 
 void DataParallel::place_rows(const Rows& rows, const std::vector<uint64_t>& given) {
   if (storages_.at(rows.id).share() == nullptr) owners_.bring_to_host(rows.id);
-  owners_.make_room_for_rows(rows.bytes, given);
+  owners_.make_room_for_rows(storages_.at(rows.id).bytes(), given);
   shares_.cut(rows.id, rows.period);
 }
 

@@ -92,12 +92,12 @@ class DataParallel {
   void park();
 
  private:
-  // A storage that may come to lie in rows.
+  // A storage that may come to lie in rows of a dimension.
   struct Rows {
     uint64_t id;
     int64_t period;
-    int64_t rows;  // of all of it
-    int64_t bytes;
+    size_t dimension;
+    const Layout* view;  // of all of it
   };
 
   friend class GangImage;  // takes what was found along
@@ -120,7 +120,7 @@ class DataParallel {
   void merge(std::vector<uint64_t> ids);
   // The parts in which owners carry out a call; none where it is not theirs.
   std::vector<Owners::Part> owned_parts(uint64_t number, Plan& plan, const wire::Words& words);
-  // Of what a call is given, the largest first.
+  // Of what a call is given.
   std::vector<Rows> possible_rows(const Plan& plan, const wire::Words& words) const;
   bool is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words);
   void place_rows(const Rows& rows, const std::vector<uint64_t>& given);
