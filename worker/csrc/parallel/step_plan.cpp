@@ -13,7 +13,7 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr std::array<std::string_view, 8> kProducts{"mm", "addmm", "bmm", "baddbmm", "linear", "embedding", "_embedding_bag", "convolution"};  // that weights are given to
+constexpr std::array<std::string_view, 7> kProducts{"mm", "addmm", "bmm", "baddbmm", "linear", "embedding", "convolution"};  // that weights are given to
 
 }  // namespace
 

@@ -108,33 +108,10 @@ bool embedding_dense_backward(StrategyDraft& draft) {
   return true;
 }
 
-// A bag's sum or mean is one of each column of the table by itself.
-bool is_by_columns(const StrategyDraft& draft) { return draft.integer("mode") != 2; }  // 2: the largest
-
-bool embedding_bag(StrategyDraft& draft) {
-  if (!is_by_columns(draft)) return false;
-  draft.label("weight", {kUncut, 0});
-  draft.result(0, {kUncut, 0});
-  for (size_t output = 1; output < draft.outputs().size(); ++output) {
-    draft.result(output, Labels(draft.outputs()[output]->geometry.sizes.size(), kUncut), Merge::kSame);
-  }
-  return true;
-}
-
-bool embedding_bag_dense_backward(StrategyDraft& draft) {
-  if (!is_by_columns(draft)) return false;
-  draft.label("grad", {kUncut, 0});
-  draft.results({kUncut, 0});
-  return true;
-}
-
 }  // namespace
 
 const StrategyRules& indexing_rules() {
   static const StrategyRules rules{
-      {"_embedding_bag", embedding_bag},
-      {"_embedding_bag_dense_backward", embedding_bag_dense_backward},
-      {"_embedding_bag_forward_only", embedding_bag},
       {"embedding_dense_backward", embedding_dense_backward},
       {"gather", gather},
       {"index", index},
