@@ -148,21 +148,22 @@ Held DataParallel::held(uint64_t id) const {
   return {entry.share()->placement, entry.bytes(), false, step_.period_of(id) != 0};
 }
 
-bool DataParallel::note_use(const Plan& plan, const wire::Words& words, bool& has_rows) {
-  bool fits = true;
+DataParallel::Given DataParallel::note_use(const Plan& plan, const wire::Words& words) {
+  Given given;
   given_.clear();
   for_each_tensor(plan, words, [&](size_t, uint64_t id) {
     const Entry& entry = storages_.at(id);
     Share* share = entry.share();
     if (share != nullptr) given_.push_back(share);
-    fits = fits && (share == nullptr ? entry.is_untouched() : share->placement.sharing == Sharing::kCopies || share->placement.sharing == Sharing::kRows);
-    has_rows = has_rows || (share != nullptr && share->placement.sharing == Sharing::kRows);
+    if (entry.is_untouched()) given.untouched_bytes += entry.bytes();
+    given.fits = given.fits && (share == nullptr ? entry.is_untouched() : share->placement.sharing == Sharing::kCopies || share->placement.sharing == Sharing::kRows);
+    given.has_rows = given.has_rows || (share != nullptr && share->placement.sharing == Sharing::kRows);
   });
   for (Share* share : given_) {
     share->used = calls_;
-    share->is_lent = share->is_lent || has_rows;
+    share->is_lent = share->is_lent || given.has_rows;
   }
-  return fits;
+  return given;
 }
 
 std::vector<Owners::Part> DataParallel::owned_parts(uint64_t number, Plan& plan, const wire::Words& words) {
@@ -172,16 +173,15 @@ std::vector<Owners::Part> DataParallel::owned_parts(uint64_t number, Plan& plan,
 }
 
 Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) {
-  bool has_rows = false;
   ++calls_;
   if (batches_.has_any(plan, words) || step_.is_given_large(plan, words) || !rows_.missing(plan, words).empty()) return nullptr;
-  const bool fits = note_use(plan, words, has_rows);
-  if (!has_rows && (!fits || gang_.templates().length_of_items(number) > 1)) {
+  const Given given = note_use(plan, words);
+  if (!given.has_rows && (!given.fits || gang_.templates().length_of_items(number) > 1)) {
     parts_ = owned_parts(number, plan, words);
     if (!parts_.empty()) return owners_.are_ready(parts_) ? &owned_ : nullptr;
   }
-  if (!fits) return nullptr;
-  if (!has_rows) return owners_.have_room(plan.new_bytes) ? &copies_ : nullptr;
+  if (!given.fits) return nullptr;
+  if (!given.has_rows) return owners_.have_room(plan.new_bytes + given.untouched_bytes) ? &copies_ : nullptr;
   Way* way = ways_.known({number, &plan, words}, holding_);
   if (way == nullptr || way->whole || !way->copied.empty() || !serves(*way, plan, words) || !owners_.have_room(made_bytes(gang_, *way, plan))) return nullptr;
   return to_be_cut(*way, plan, words).empty() ? way : nullptr;
@@ -236,9 +236,7 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
 
 Way& DataParallel::way_with_copies(uint64_t number, const Plan& plan, const wire::Words& words, const std::vector<uint64_t>& ids) {
   for (;;) {
-    bool has_rows = false;
-    note_use(plan, words, has_rows);
-    if (!has_rows) return copies_;
+    if (!note_use(plan, words).has_rows) return copies_;
     if (!plan.mutated.empty() && fails_by_value(plan) && !plan.random) return whole_;  // or some devices would write their rows, and others not
     Way& way = ways_.of({number, &plan, words}, holding_);
     if (rows_.copy_for(way, plan, words)) continue;

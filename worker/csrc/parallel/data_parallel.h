@@ -103,8 +103,14 @@ class DataParallel {
   friend class GangImage;  // takes what was found along
 
   Held held(uint64_t id) const;
-  // Notes what a call is given as used; whether all of it that is held together is copies or in rows, and the rest untouched.
-  bool note_use(const Plan& plan, const wire::Words& words, bool& has_rows);
+  // What a call is given.
+  struct Given {
+    bool fits = true;  // all of it that is held together is copies or in rows, and the rest untouched
+    bool has_rows = false;
+    int64_t untouched_bytes = 0;
+  };
+  // Notes it as used.
+  Given note_use(const Plan& plan, const wire::Words& words);
   // Gives untouched storages the placements that the way says.
   void place_untouched(const Way& way, const Plan& plan, const wire::Words& words);
   // The way of a call whose tensors are where they may be; all must be settled. What must be copied first was copied.
