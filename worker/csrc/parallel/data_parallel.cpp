@@ -116,7 +116,7 @@ bool DataParallel::divide_for_room(uint64_t number, const Plan& plan, const wire
                  [&](const Rows& other) { return other.dimension == one.dimension && other.view->sizes == one.view->sizes; });
     for (const auto& rows : {std::vector<Rows>{one}, alike}) {
       if (!is_divided_by(rows, number, plan, words)) continue;
-      for (const auto& cut : rows) place_rows(cut, storages_of(plan, words));
+      for (const auto& cut : rows) rows_.cut(cut.id, cut.period, storages_of(plan, words));
       on_ = has_room_ = true;
       return true;
     }
@@ -132,12 +132,6 @@ bool DataParallel::is_divided_by(const std::vector<Rows>& rows, uint64_t number,
     return Held{placement, storages_.at(id).bytes(), false, false};
   });
   return !way.whole && way.copied.empty();
-}
-
-void DataParallel::place_rows(const Rows& rows, const std::vector<uint64_t>& given) {
-  if (storages_.at(rows.id).share() == nullptr) owners_.bring_to_host(rows.id);
-  owners_.make_room_for_rows(storages_.at(rows.id).bytes(), given);
-  shares_.cut(rows.id, rows.period);
 }
 
 // Ways.
@@ -220,6 +214,7 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
     return owned_;
   }
   rows_.place(plan, words);
+  if (gang_.templates().length_of_items(number) > 1) rows_.place_items(gang_.templates().items_of(number, words));
   has_room_ = has_room_for(plan, ids);
   if (!has_room_) {
     leave();

@@ -129,7 +129,6 @@ class DataParallel {
   // Of what a call is given.
   std::vector<Rows> possible_rows(const Plan& plan, const wire::Words& words) const;
   bool is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words);
-  void place_rows(const Rows& rows, const std::vector<uint64_t>& given);
   // Has this device have room for what a call makes and is given in rows, as far as can be.
   void make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids);
   // Whether each device has room for what a call makes and is given, or has by now.

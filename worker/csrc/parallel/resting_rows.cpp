@@ -31,15 +31,36 @@ void RestingRows::place(const Plan& plan, const wire::Words& words) {
   std::vector<uint64_t> there;  // what is still to be placed may go to the host before
   std::set_difference(given.begin(), given.end(), ids.begin(), ids.end(), std::back_inserter(there));
   for (const uint64_t id : ids) {
-    const Entry& entry = storages_.at(id);
-    if (entry.share() == nullptr) {
-      const bool may_gather = entry.home() != kOnHost && owners_.may_have_room(2 * entry.bytes());
-      if (may_gather && owners_.make_room_at(0, 2 * entry.bytes(), there, 2 * entry.bytes())) shares_.gather(id);
-      else owners_.bring_to_host(id);
-      owners_.make_room_for_rows(entry.bytes(), there);
-    }
-    shares_.cut(id, step_.period_of(id));
+    cut(id, step_.period_of(id), there);
     there.insert(std::upper_bound(there.begin(), there.end(), id), id);
+  }
+}
+
+void RestingRows::cut(uint64_t id, int64_t period, const std::vector<uint64_t>& given) {
+  const Entry& entry = storages_.at(id);
+  if (entry.share() == nullptr) {
+    const bool may_gather = entry.home() != kOnHost && owners_.may_have_room(2 * entry.bytes());
+    if (may_gather && owners_.make_room_at(0, 2 * entry.bytes(), given, 2 * entry.bytes())) shares_.gather(id);
+    else owners_.bring_to_host(id);
+    owners_.make_room_for_rows(entry.bytes(), given);
+  }
+  shares_.cut(id, period);
+}
+
+void RestingRows::place_items(const std::vector<std::vector<uint64_t>>& items) {
+  for (auto ids : items) {
+    std::sort(ids.begin(), ids.end());
+    int64_t period = 0, bytes = 0;
+    for (const uint64_t id : ids) {
+      const Share* share = storages_.at(id).share();
+      if (share == nullptr || share->placement.sharing != Sharing::kRows) continue;
+      period = share->placement.period;
+      bytes = storages_.at(id).bytes();
+    }
+    for (const uint64_t id : ids) {
+      const Entry& entry = storages_.at(id);
+      if (period != 0 && entry.share() == nullptr && entry.holds_anything() && entry.bytes() == bytes) cut(id, period, ids);
+    }
   }
 }
 

@@ -21,6 +21,10 @@ class RestingRows {
   std::vector<uint64_t> missing(const Plan& plan, const wire::Words& words) const;
   // Has it lie in them. All must be settled.
   void place(const Plan& plan, const wire::Words& words);
+  // As place, of items of lists that one device keeps whole, beside others of the same item in rows: as an optimizer's new states beside gradients.
+  void place_items(const std::vector<std::vector<uint64_t>>& items);
+  // Has one lie in rows, whole with one device or copies until then. `given`: what it is used with.
+  void cut(uint64_t id, int64_t period, const std::vector<uint64_t>& given);
   // Copies what a way wants copied. False where that is nothing, or a device has no room for it. All must be settled.
   bool copy_for(const Way& way, const Plan& plan, const wire::Words& words);
 
