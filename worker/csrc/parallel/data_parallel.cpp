@@ -193,13 +193,15 @@ void DataParallel::make_room_for_whole(const Plan& plan, const std::vector<uint6
 bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& ids) {
   const bool in_rows = std::any_of(ids.begin(), ids.end(), [&](uint64_t id) { return is_in_rows(id); });
   int64_t bytes = in_rows ? plan.new_bytes / devices() : plan.new_bytes;
+  std::vector<int64_t> there(gang_.size(), 0);
   for (const uint64_t id : ids) {
     const Entry& entry = storages_.at(id);
     if (entry.share() != nullptr) continue;
     if (in_rows && entry.is_untouched() && !owners_.may_have_room(entry.bytes())) return true;  // it comes to be in rows, or the call fails
     bytes += entry.bytes();
+    if (entry.holds_anything() && entry.home() != kOnHost) there[static_cast<size_t>(entry.home())] += entry.bytes();
   }
-  return owners_.make_room(bytes, ids, gang_.memory().scratch_of(ids, plan.new_bytes));
+  return owners_.make_room(bytes, ids, gang_.memory().scratch_of(ids, plan.new_bytes), there);
 }
 
 Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {

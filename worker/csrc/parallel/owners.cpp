@@ -259,14 +259,22 @@ void Owners::copy(const std::vector<uint64_t>& ids) {
   for (const uint64_t id : homes) lent_.erase(id);
 }
 
-bool Owners::make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes) {
-  if (have_room(bytes, scratch_bytes)) return true;
-  leave_copies([&] { return have_room(bytes + spare_bytes(), scratch_bytes); }, but);
+bool Owners::make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes, const std::vector<int64_t>& there) {
+  const auto has_room = [&](int64_t more_bytes) {
+    for (int place = 0; place < devices(); ++place) {
+      const int64_t lies_there = there.empty() ? 0 : there[static_cast<size_t>(place)];
+      if (!gang_.memory().has_room(place, bytes - lies_there + more_bytes)) return false;
+    }
+    return true;
+  };
+  const int64_t while_it_runs = std::max(spare_bytes(), scratch_bytes);
+  if (has_room(while_it_runs)) return true;
+  leave_copies([&] { return has_room(std::max(2 * spare_bytes(), scratch_bytes)); }, but);
   for (int place = 0; place < devices(); ++place) {
-    const int64_t wanted = bytes + std::max(spare_bytes(), scratch_bytes);
-    if (!gang_.memory().has_room(place, wanted)) gang_.homes().relieve(place, bytes, but, scratch_bytes, wanted);
+    const int64_t needed = bytes - (there.empty() ? 0 : there[static_cast<size_t>(place)]);
+    if (!gang_.memory().has_room(place, needed + while_it_runs)) gang_.homes().relieve(place, needed, but, scratch_bytes, bytes + while_it_runs);
   }
-  return gang_.memory().all_have_room(bytes);
+  return has_room(0);
 }
 
 bool Owners::make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t left_bytes) {

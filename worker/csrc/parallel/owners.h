@@ -46,7 +46,8 @@ class Owners {
   bool has_room(int place, int64_t bytes) const { return gang_.memory().has_room(place, bytes + spare_bytes()); }
   // Whether each device has room for so many bytes more, and as far as can be for `scratch_bytes` beside (Gang::scratch_of), once copies but these were left to one device each, those first that were not used for
   // the longest time, and what full devices keep was moved to others. All must be settled. Throws CommandError.
-  bool make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes = 0);
+  // `there`: how many of the bytes lie at each device already.
+  bool make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t scratch_bytes = 0, const std::vector<int64_t>& there = {});
   // As make_room, of one device. The others are left room for `left_bytes`.
   bool make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t left_bytes = 0);
 
