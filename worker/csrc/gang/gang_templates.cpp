@@ -179,19 +179,18 @@ void GangTemplates::forget() {
   definitions_.clear();
   slice_numbers_.clear();
   own_numbers_.clear();
-  slices_.clear();
+  own_.clear();
 }
 
-GangTemplates::Slice& GangTemplates::slice_of(uint64_t number, const std::vector<size_t>& items) {
+uint64_t GangTemplates::slice_of(uint64_t number, const std::vector<size_t>& items) {
   std::string key(reinterpret_cast<const char*>(&number), sizeof(number));
   key.append(reinterpret_cast<const char*>(items.data()), items.size() * sizeof(size_t));
   const auto [known, fresh] = slice_numbers_.try_emplace(std::move(key), 0);
   if (fresh) {
-    const auto& source = templates_[number];
-    const auto part = Selection(source, length_of_lists(source), items).definition();
-    known->second = define_own(part, handles_[number]) - wire::kTemplatesMax;
+    const auto& source = template_of(number);
+    known->second = define_own(Selection(source, length_of_lists(source), items).definition(), operator_of(number));
   }
-  return slices_[known->second];
+  return known->second;
 }
 
 uint64_t GangTemplates::define_own(const wire::Template& source, c10::OperatorHandle op) {
@@ -200,17 +199,17 @@ uint64_t GangTemplates::define_own(const wire::Template& source, c10::OperatorHa
   key.append(definition.encoded.begin(), definition.encoded.end());
   const auto known = own_numbers_.find(key);
   if (known != own_numbers_.end()) return wire::kTemplatesMax + known->second;
-  slices_.push_back({std::move(definition), make_plan(source, op, device_, layouts_)});
-  own_numbers_.emplace(std::move(key), slices_.size() - 1);
-  return wire::kTemplatesMax + slices_.size() - 1;
+  own_.push_back({source, op, std::move(definition), make_plan(source, op, device_, layouts_)});
+  own_numbers_.emplace(std::move(key), own_.size() - 1);
+  return wire::kTemplatesMax + own_.size() - 1;
 }
 
 size_t GangTemplates::length_of_items(uint64_t number) const {
-  return is_itemwise(handles_[number].schema().name()) ? length_of_lists(templates_[number]) : 0;
+  return is_itemwise(operator_of(number).schema().name()) ? length_of_lists(template_of(number)) : 0;
 }
 
 std::vector<std::vector<uint64_t>> GangTemplates::items_of(uint64_t number, const wire::Words& words) const {
-  const auto& source = templates_[number];
+  const auto& source = template_of(number);
   std::vector<std::vector<uint64_t>> items(length_of_lists(source));
   auto word = words.begin();
   for (const auto& argument : source.arguments) {
@@ -227,10 +226,9 @@ std::vector<std::vector<uint64_t>> GangTemplates::items_of(uint64_t number, cons
 }
 
 GangTemplates::Part GangTemplates::part_of_items(uint64_t number, const wire::Words& words, const std::vector<size_t>& items) {
-  Slice& slice = slice_of(number, items);
-  const auto index = static_cast<uint64_t>(&slice - slices_.data());
-  const auto& source = templates_[number];
-  return {wire::kTemplatesMax + index, slice.plan.get(), Selection(source, length_of_lists(source), items).words(words)};
+  const uint64_t definition = slice_of(number, items);
+  const auto& source = template_of(number);
+  return {definition, &own_plan(definition), Selection(source, length_of_lists(source), items).words(words)};
 }
 
 }  // namespace forebay::worker

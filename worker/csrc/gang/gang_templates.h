@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -32,17 +33,16 @@ class GangTemplates {
   void define_template(const wire::Template& source, c10::OperatorHandle op);
   // All templates are gone; operators stay.
   void forget();
-  const wire::Template& template_of(uint64_t number) const { return templates_[number]; }
-  c10::OperatorHandle operator_of(uint64_t number) const { return handles_[number]; }
-  // Of a template, whoever's it is; and of its operator.
-  const Definition& definition_of(uint64_t number) const {
-    return number < wire::kTemplatesMax ? definitions_[number] : slices_[number - wire::kTemplatesMax].definition;
-  }
+  // Of a template, whoever's it is.
+  const wire::Template& template_of(uint64_t number) const { return is_own(number) ? own(number).source : templates_[number]; }
+  c10::OperatorHandle operator_of(uint64_t number) const { return is_own(number) ? own(number).op : handles_[number]; }
+  const Definition& definition_of(uint64_t number) const { return is_own(number) ? own(number).definition : definitions_[number]; }
+  // Of an operator.
   const Definition& operator_definition_of(uint64_t op) const { return op < wire::kOperatorsMax ? operators_[op] : own_operators_[op - wire::kOperatorsMax]; }
 
   // A template of this worker's own, until all are forgotten. Throws wire::WireError as making a plan does.
   uint64_t define_own(const wire::Template& source, c10::OperatorHandle op);
-  Plan& own_plan(uint64_t definition) { return *slices_[definition - wire::kTemplatesMax].plan; }
+  Plan& own_plan(uint64_t definition) { return *own(definition).plan; }
   // An operator for templates of this worker's own, by its name after "aten::".
   struct Operator {
     uint64_t number;
@@ -64,11 +64,16 @@ class GangTemplates {
   Part part_of_items(uint64_t number, const wire::Words& words, const std::vector<size_t>& items);
 
  private:
-  struct Slice {
+  struct Own {
+    wire::Template source;
+    c10::OperatorHandle op;
     Definition definition;
     std::unique_ptr<Plan> plan;
   };
-  Slice& slice_of(uint64_t number, const std::vector<size_t>& items);
+  static bool is_own(uint64_t number) { return number >= wire::kTemplatesMax; }
+  const Own& own(uint64_t number) const { return own_[number - wire::kTemplatesMax]; }
+  // The number of the template of some items.
+  uint64_t slice_of(uint64_t number, const std::vector<size_t>& items);
 
   const Device& device_;
   Layouts& layouts_;
@@ -80,7 +85,7 @@ class GangTemplates {
   std::vector<Definition> definitions_;        // of the templates
   std::unordered_map<std::string, uint64_t> slice_numbers_;  // by a template's number and its items
   std::unordered_map<std::string, uint64_t> own_numbers_;    // by what was encoded
-  std::vector<Slice> slices_;                  // templates of this worker's own
+  std::deque<Own> own_;                        // templates of this worker's own, which stay where they are
 };
 
 }  // namespace forebay::worker

@@ -166,6 +166,23 @@ std::vector<Owners::Part> DataParallel::owned_parts(uint64_t number, Plan& plan,
   return in_rows ? std::vector<Owners::Part>() : owners_.parts_of(number, plan, words);
 }
 
+std::vector<GangTemplates::Part> DataParallel::parts_by_placement(uint64_t number, const Plan& plan, const wire::Words& words) {
+  auto& templates = gang_.templates();
+  if (templates.length_of_items(number) < 2 || !owners_.is_owned_together(number, plan, words)) return {};
+  std::vector<size_t> in_rows, others;
+  const auto items = templates.items_of(number, words);
+  bool is_kept = false;
+  for (size_t item = 0; item < items.size(); ++item) {
+    const bool has_rows = std::any_of(items[item].begin(), items[item].end(), [&](uint64_t id) { return is_in_rows(id); });
+    (has_rows ? in_rows : others).push_back(item);
+    is_kept = is_kept || (!has_rows && std::any_of(items[item].begin(), items[item].end(), [&](uint64_t id) {
+      return storages_.at(id).share() == nullptr && storages_.at(id).holds_anything();
+    }));
+  }
+  if (in_rows.empty() || !is_kept) return {};
+  return {templates.part_of_items(number, words, in_rows), templates.part_of_items(number, words, others)};
+}
+
 Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) {
   ++calls_;
   if (batches_.has_any(plan, words) || step_.is_given_large(plan, words) || !rows_.missing(plan, words).empty()) return nullptr;

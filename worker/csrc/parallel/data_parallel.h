@@ -69,6 +69,9 @@ class DataParallel {
     step_.forget();
   }
 
+  // A call whose lists have items in rows and others that one device keeps, as two: each device has its rows of the ones, and the owners update the others.
+  // None where the call is carried out as it is.
+  std::vector<GangTemplates::Part> parts_by_placement(uint64_t number, const Plan& plan, const wire::Words& words);
   // Null where something must be moved before, or the call comes with such placements for the first time: then all must be settled, and it is `prepared`.
   Way* known(uint64_t number, Plan& plan, const wire::Words& words);
   // Throws CommandError, what the operator throws, wire::WireError.

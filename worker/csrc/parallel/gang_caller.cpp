@@ -132,6 +132,11 @@ wire::Work& GangCaller::work_of(const Way& way, const Plan& plan) {
 }
 
 Cause GangCaller::call_divided(const Sent& call) {
+  const auto parts = data_parallel_->parts_by_placement(call.definition, call.plan, call.words);
+  for (const auto& part : parts) {
+    if (const Cause cause = call_divided({part.definition, *part.plan, part.words, call.sequence, /*is_part=*/true})) return cause;
+  }
+  if (!parts.empty()) return nullptr;
   Way* way = data_parallel_->known(call.definition, call.plan, call.words);
   const bool settles = way == nullptr || data_parallel_->must_settle(*way, call.plan);
   if (settles && !is_settled()) return effects_.stopped();

@@ -22,7 +22,6 @@ Owners::Owners(Gang& gang, Storages& storages, Caller& caller, Shares& shares) :
   gang_.homes().leave_by([this](const auto& has_room, const auto& but) { leave_copies(has_room, but); }, [this](const auto& has_room, const auto& but) { leave_rows(has_room, but); });
 }
 
-// Whether what is written lies in lists whose items are taken one by one.
 bool Owners::is_owned_together(uint64_t number, const Plan& plan, const wire::Words& words) const {
   if (gang_.templates().length_of_items(number) < 2) return false;
   std::vector<uint64_t> listed;

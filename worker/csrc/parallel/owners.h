@@ -29,6 +29,8 @@ class Owners {
     GangTemplates::Part call;
     size_t round = 0;
   };
+  // Whether owners may carry out, each its items, a call that writes to nothing but items of its lists, and is given enough of them.
+  bool is_owned_together(uint64_t number, const Plan& plan, const wire::Words& words) const;
   // How a call is carried out by the owners of what it is given; none where each device, or one for all, is to carry it out. Nothing may lie in rows.
   std::vector<Part> parts_of(uint64_t number, Plan& plan, const wire::Words& words);
   // Whether nothing must be moved before, nor between rounds.
@@ -80,7 +82,6 @@ class Owners {
   static std::vector<uint64_t> shared_by(const std::vector<const Part*>& parts);
   void prepare_round(const Round& parts);
   void carry_out_round(const Round& parts, uint64_t sequence);
-  bool is_owned_together(uint64_t number, const Plan& plan, const wire::Words& words) const;
   // Leaves the copies that a part writes to to its device.
   void keep_written(const Part& part);
   // Leaves a copy to one device.
