@@ -47,9 +47,8 @@ void RestingRows::cut(uint64_t id, int64_t period, const std::vector<uint64_t>& 
   shares_.cut(id, period);
 }
 
-void RestingRows::place_items(const std::vector<std::vector<uint64_t>>& items) {
-  for (auto ids : items) {
-    std::sort(ids.begin(), ids.end());
+void RestingRows::place_items(const std::vector<std::vector<uint64_t>>& items, const std::vector<uint64_t>& given) {
+  for (const auto& ids : items) {
     int64_t period = 0, bytes = 0;
     for (const uint64_t id : ids) {
       const Share* share = storages_.at(id).share();
@@ -59,7 +58,7 @@ void RestingRows::place_items(const std::vector<std::vector<uint64_t>>& items) {
     }
     for (const uint64_t id : ids) {
       const Entry& entry = storages_.at(id);
-      if (period != 0 && entry.share() == nullptr && entry.holds_anything() && entry.bytes() == bytes) cut(id, period, ids);
+      if (period != 0 && entry.share() == nullptr && entry.holds_anything() && entry.bytes() == bytes) cut(id, period, given);
     }
   }
 }

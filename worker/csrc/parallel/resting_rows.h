@@ -22,7 +22,7 @@ class RestingRows {
   // Has it lie in them. All must be settled.
   void place(const Plan& plan, const wire::Words& words);
   // As place, of items of lists that one device keeps whole, beside others of the same item in rows: as an optimizer's new states beside gradients.
-  void place_items(const std::vector<std::vector<uint64_t>>& items);
+  void place_items(const std::vector<std::vector<uint64_t>>& items, const std::vector<uint64_t>& given);
   // Has one lie in rows, whole with one device or copies until then. `given`: what it is used with.
   void cut(uint64_t id, int64_t period, const std::vector<uint64_t>& given);
   // Copies what a way wants copied. False where that is nothing, or a device has no room for it. All must be settled.
