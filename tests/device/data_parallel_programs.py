@@ -10,6 +10,7 @@ the seeds of those that differ as JSON; ``updates`` the same of programs that up
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import random
 import sys
@@ -64,6 +65,19 @@ def layers(count: int) -> nn.Module:
     return nn.Sequential(nn.Linear(32, 1024), *middle, nn.Linear(1024, WORDS))
 
 
+def images() -> nn.Module:
+    """Activations of 4 MiB each, of 32 rows."""
+    parts = ((nn.Conv2d(channels, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(True)) for channels in (3, 32, 32, 32, 32))
+    return nn.Sequential(*itertools.chain(*parts), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, WORDS))
+
+
+def autoencoder() -> nn.Module:
+    """Two layers of 3 MiB, and smaller ones."""
+    sizes = (784, 1024, 64, 1024, 784)
+    parts = (part for wide, next_wide in itertools.pairwise(sizes) for part in (nn.Linear(wide, next_wide), nn.ReLU()))
+    return nn.Sequential(*parts, nn.Linear(784, WORDS))
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "perceptron": (perceptron, (32,)),
     "dropout": (lambda: perceptron(nn.Dropout(0.3)), (32,)),
@@ -74,7 +88,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 """How each is made, and the sizes of one row of its batch."""
 LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
-    f"{count} layers": (functools.partial(layers, count), (32,)) for count in (8, 15)
+    "images": (images, (3, 32, 32)),
+    "autoencoder": (autoencoder, (784,)),
+    **{f"{count} layers": (functools.partial(layers, count), (32,)) for count in (8, 15)},
 }
 """As the models, for tests of memory."""
 
@@ -130,6 +146,23 @@ def train(name: str, rows: int, optimizers: Optimizer = decayed) -> tuple[list[f
         x, y = batch(generator, row, rows)
         losses.append(functional.cross_entropy(model.eval()(x.to("cuda")), y.to("cuda")).item())
     return losses, [parameter.detach().square().sum().item() for parameter in model.parameters()]
+
+
+def tight(name: str, rows: int) -> tuple[list[float], int]:
+    """Losses of some steps that are alike, and the most memory that they took."""
+    make, row = LARGE[name]
+    torch.manual_seed(0)
+    model, generator = make().to("cuda"), torch.Generator().manual_seed(1)
+    optimizer = adam(model.parameters())
+    losses = []
+    for _ in range(5):
+        x, y = (part.to("cuda") for part in batch(generator, row, rows))
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, torch.cuda.max_memory_allocated()
 
 
 def profiled(name: str, rows: int, optimizers: Optimizer = decayed) -> dict[str, object]:
@@ -332,6 +365,8 @@ if __name__ == "__main__":
         print(json.dumps({name: train(name, count) for name in sys.argv[5:]}))
     elif sys.argv[1] in OPTIMIZERS:
         print(json.dumps({name: profiled(name, count, OPTIMIZERS[sys.argv[1]]) for name in sys.argv[5:]}))
+    elif sys.argv[1] == "tight":
+        print(json.dumps({name: tight(name, count) for name in sys.argv[5:]}))
     elif sys.argv[1] == "profile":
         print(json.dumps({name: profiled(name, count) for name in sys.argv[5:]}))
     elif sys.argv[1] == "states":

@@ -164,3 +164,19 @@ def test_devices_share_states_and_more_where_memory_is_short(
     assert {cause["reason"] for cause in gang["alone"]} <= {"no_batch", "kept"}, "no device lacked room"
     updates = {cause["operator"] for cause in gang["alone"] if cause["reason"] != "no_batch"}
     assert not [operator for operator in updates if operator.startswith(("aten::_foreach", "aten::_fused"))]
+
+
+@pytest.mark.parametrize(
+    ("model", "rows", "devices"),
+    [
+        pytest.param("images", 32, 2, marks=pytest.mark.full_sweep),
+        ("images", 32, 4),  # a batch norm's gradient alone takes more than one of them has
+        pytest.param("autoencoder", 256, 2, marks=pytest.mark.full_sweep),
+        ("autoencoder", 256, 4),  # its two large layers are in rows, the others with owners
+    ],
+)
+def test_what_takes_three_quarters_of_all_memory_trains(tmp_path: Path, model: str, rows: int, devices: int) -> None:
+    with running(tmp_path, 1, memory_bytes=1 << 30) as reached:
+        losses, peak = said("tight", str(rows), *reached, model)[model]
+    with running(tmp_path, devices, memory_bytes=int(peak / 0.75 / devices)) as reached:
+        assert said("tight", str(rows), *reached, model)[model][0] == pytest.approx(losses, rel=1e-4)

@@ -153,6 +153,7 @@ class Entry {
   // Where all devices hold it together; then `memory` is this device's part.
   Share* share() const { return share_.get(); }
   bool is_partial() const { return share_ && share_->placement.is_partial(); }
+  bool is_in_rows() const { return share_ && share_->placement.sharing == Sharing::kRows; }
   void share_as(std::unique_ptr<Share> share) {
     share_ = std::move(share);
     kept_ = false;

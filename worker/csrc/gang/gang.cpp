@@ -47,6 +47,12 @@ void Gang::call(int place, uint64_t definition, const Plan& plan, const wire::Wo
   });
 }
 
+void Gang::withdraw(const Plan& plan, const wire::Words& words) {
+  for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) {
+    for (const auto& other : others_) other->free(id);
+  });
+}
+
 void Gang::note_new(uint64_t id) {
   if (!sent_.empty()) sent_.back().fresh.push_back(id);
 }

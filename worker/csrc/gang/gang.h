@@ -70,6 +70,8 @@ class Gang {
   void send(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence, const Plan* of = nullptr);
   // As send; its results lie there alone.
   void call(int place, uint64_t definition, const Plan& plan, const wire::Words& words, uint64_t sequence);
+  // Has the other devices free what a call makes.
+  void withdraw(const Plan& plan, const wire::Words& words);
   // A storage that came while calls may still be at work.
   void note_new(uint64_t id);
   // Waits until all that was sent is carried out.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "parallel/call_tensors.h"
+#include "sharding/call_tensors.h"
 
 namespace forebay::worker {
 

@@ -7,7 +7,7 @@
 
 #include <forebay/operators.h>
 
-#include "parallel/local_call.h"
+#include "sharding/local_call.h"
 #include "strategies/strategy.h"
 
 namespace forebay::worker {

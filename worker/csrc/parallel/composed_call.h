@@ -7,9 +7,9 @@
 
 #include "call/call.h"
 #include "device/storage.h"
-#include "parallel/composition.h"
 #include "gang/gang.h"
 #include "parallel/shares.h"
+#include "sharding/composition.h"
 
 namespace forebay::worker {
 

@@ -4,8 +4,8 @@
 #include <map>
 
 #include "gang/call_storages.h"
-#include "parallel/call_tensors.h"
 #include "parallel/composed_call.h"
+#include "sharding/call_tensors.h"
 
 namespace forebay::worker {
 
@@ -62,16 +62,6 @@ void DataParallel::place_batches(const std::vector<uint64_t>& ids) {
   }
 }
 
-// Rows that lie on the host come back to the devices.
-void DataParallel::return_rows(const std::vector<uint64_t>& ids) {
-  for (const uint64_t id : ids) {
-    const HostMemory* memory = storages_.at(id).on_host();
-    if (memory == nullptr || memory->period() == 0) continue;
-    owners_.make_room_for_rows(storages_.at(id).bytes(), ids);
-    shares_.cut(id, memory->period());
-  }
-}
-
 bool DataParallel::is_in_rows(uint64_t id) const {
   const Entry& entry = storages_.at(id);
   if (step_.period_of(id) != 0) return true;
@@ -87,51 +77,6 @@ void DataParallel::merge(std::vector<uint64_t> ids) {
     if (item.bytes < kSmallSumBytes && asked.count(item.id) == 0 && storages_.at(item.id).is_partial()) ids.push_back(item.id);
   }
   shares_.merge(ids);
-}
-
-// By each dimension, the outermost ones first.
-std::vector<DataParallel::Rows> DataParallel::possible_rows(const Plan& plan, const wire::Words& words) const {
-  std::vector<Rows> found;
-  const auto layouts = layouts_of(plan);
-  auto layout = layouts.begin();
-  for_each_tensor(plan, words, [&](size_t index, uint64_t id) {
-    const Entry& entry = storages_.at(id);
-    const Layout& view = **layout++;
-    const bool is_divided = entry.share() != nullptr && entry.share()->placement.sharing != Sharing::kCopies;
-    if (!entry.holds_anything() || is_divided || words[index + 1] != 0 || view.span_bytes() != entry.bytes()) return;
-    for (size_t dimension = 0; dimension < view.sizes.size(); ++dimension) {
-      const int64_t period = forebay::worker::period_of(geometry_of(view), dimension, view.sizes[dimension], view.item_bytes);
-      if (view.sizes[dimension] % devices() == 0 && period > 0 && entry.bytes() % period == 0) found.push_back({id, period, dimension, &view});
-    }
-  });
-  std::stable_sort(found.begin(), found.end(), [](const Rows& one, const Rows& other) { return one.view->numel * one.period > other.view->numel * other.period; });
-  return found;
-}
-
-bool DataParallel::divide_for_room(uint64_t number, const Plan& plan, const wire::Words& words) {
-  const auto possible = possible_rows(plan, words);
-  for (const auto& one : possible) {
-    std::vector<Rows> alike;
-    std::copy_if(possible.begin(), possible.end(), std::back_inserter(alike),
-                 [&](const Rows& other) { return other.dimension == one.dimension && other.view->sizes == one.view->sizes; });
-    for (const auto& rows : {std::vector<Rows>{one}, alike}) {
-      if (!is_divided_by(rows, number, plan, words)) continue;
-      for (const auto& cut : rows) rows_.cut(cut.id, cut.period, storages_of(plan, words));
-      on_ = has_room_ = true;
-      return true;
-    }
-  }
-  return false;
-}
-
-// Whether a rule divides a call that has these in rows, and copies of all else.
-bool DataParallel::is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words) {
-  const Way& way = ways_.of({number, &plan, words}, [&](uint64_t id) {
-    const auto cut = std::find_if(rows.begin(), rows.end(), [&](const Rows& one) { return one.id == id; });
-    const Placement placement = cut == rows.end() ? Placement{} : Placement{Sharing::kRows, cut->period, 0};
-    return Held{placement, storages_.at(id).bytes(), false, false};
-  });
-  return !way.whole && way.copied.empty();
 }
 
 // Ways.
@@ -225,7 +170,7 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   const auto ids = storages_of(plan, words);
   whole_.alone = wire::Alone::kNoRule;
   place_batches(ids);
-  return_rows(ids);
+  rows_.return_from_host(ids);
   step_.divide_large({number, &plan, words}, holding_);
   parts_ = owned_parts(number, plan, words);
   if (!parts_.empty()) {
@@ -340,7 +285,7 @@ void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, cons
     if (is_watched) run_where_room(plan, words, run, send);
     else run();
   } catch (...) {  // the others were told to make what this one did not
-    free_made(plan, words);
+    gang_.withdraw(plan, words);
     throw;
   }
   std::vector<const OutputPlan*> outputs;
@@ -355,12 +300,6 @@ void DataParallel::run_divided(const Way& way, uint64_t number, Plan& plan, cons
       if (number++ == tensor) storages_.at(id).share()->placement = placement;
     });
   }
-}
-
-void DataParallel::free_made(const Plan& plan, const wire::Words& words) {
-  for_each_made(plan, words, [&](size_t, uint64_t id) {
-    for (int place = 1; place < devices(); ++place) gang_.rank(place).free(id);
-  });
 }
 
 void DataParallel::run_where_room(const Plan& plan, const wire::Words& words, const std::function<void()>& run, const std::function<void(int)>& send) {

@@ -23,10 +23,11 @@
 #include "parallel/batches.h"
 #include "parallel/owners.h"
 #include "parallel/resting_rows.h"
+#include "parallel/rows_for_room.h"
 #include "parallel/shares.h"
 #include "parallel/step_plan.h"
-#include "parallel/way.h"
-#include "parallel/ways.h"
+#include "sharding/way.h"
+#include "sharding/ways.h"
 
 namespace forebay::worker {
 
@@ -46,7 +47,8 @@ class DataParallel {
         ways_(gang, device),
         step_(gang, storages, work, [this](const StepRecord::Call& call, const HeldLookup& held) -> const Way& { return ways_.of(call, held); }),
         batches_(devices(), storages, step_),
-        rows_(storages, shares_, owners_, step_) {
+        rows_(storages, shares_, owners_, step_),
+        rows_for_room_(gang, storages, ways_, rows_) {
     whole_.whole = true;
     owned_.by_owners = true;
     owners_.rest_by([this](uint64_t id) { return step_.period_of(id); });
@@ -84,9 +86,13 @@ class DataParallel {
   // Carries out a call. Throws as Caller::run; then no device holds its results.
   void carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
 
-  // Has the devices carry out by rows, from here on, a call that fits none of them: the largest of what it is given that a rule divides comes to lie in rows.
-  // False where nothing does. All must be settled, and the call repeatable. Throws CommandError.
-  bool divide_for_room(uint64_t number, const Plan& plan, const wire::Words& words);
+  // Has the devices carry out by rows, from here on, a call that fits none of them. False where no rule divides it. All must be settled, and the call
+  // repeatable. Throws CommandError.
+  bool divide_for_room(uint64_t number, const Plan& plan, const wire::Words& words) {
+    if (!rows_for_room_.divide(number, plan, words)) return false;
+    on_ = has_room_ = true;
+    return true;
+  }
   // Makes storages whole on this device. All must be settled.
   void gather(const std::vector<uint64_t>& ids);
   // As gather, of what is read alone: the other devices keep their copies.
@@ -95,14 +101,6 @@ class DataParallel {
   void park();
 
  private:
-  // A storage that may come to lie in rows of a dimension.
-  struct Rows {
-    uint64_t id;
-    int64_t period;
-    size_t dimension;
-    const Layout* view;  // of all of it
-  };
-
   friend class GangImage;  // takes what was found along
 
   Held held(uint64_t id) const;
@@ -123,15 +121,11 @@ class DataParallel {
   // Copies that a way wants in rows.
   std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
-  void return_rows(const std::vector<uint64_t>& ids);
   bool is_in_rows(uint64_t id) const;
   // Makes what is still to be made of the devices' parts, and with it, in one exchange, the small ones that were not asked for yet.
   void merge(std::vector<uint64_t> ids);
   // The parts in which owners carry out a call; none where it is not theirs.
   std::vector<Owners::Part> owned_parts(uint64_t number, Plan& plan, const wire::Words& words);
-  // Of what a call is given.
-  std::vector<Rows> possible_rows(const Plan& plan, const wire::Words& words) const;
-  bool is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words);
   // Has this device have room for what a call makes and is given in rows, as far as can be.
   void make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids);
   // Whether each device has room for what a call makes and is given, or has by now.
@@ -141,7 +135,6 @@ class DataParallel {
   // Where memory does not suffice on a device for what an operator keeps while it runs, tries again when it keeps nothing but what the call is given.
   // `run`, `send`: here, and on another device.
   void run_where_room(const Plan& plan, const wire::Words& words, const std::function<void()>& run, const std::function<void(int)>& send);
-  void free_made(const Plan& plan, const wire::Words& words);
   void run_divided(const Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
   void run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence);
   // Each storage has one home again.
@@ -160,6 +153,7 @@ class DataParallel {
   StepPlan step_;
   Batches batches_;
   RestingRows rows_;
+  RowsForRoom rows_for_room_;
   const HeldLookup holding_ = [this](uint64_t id) { return held(id); };
   bool on_ = false;
   bool has_room_ = true;                           // on each device for what a call is given; once it has not, nothing is divided any more

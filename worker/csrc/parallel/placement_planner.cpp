@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "gang/call_storages.h"
-#include "parallel/local_call.h"
+#include "sharding/local_call.h"
 
 namespace forebay::worker {
 

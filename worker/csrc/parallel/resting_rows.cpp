@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "gang/call_storages.h"
-#include "parallel/call_tensors.h"
+#include "sharding/call_tensors.h"
 
 namespace forebay::worker {
 
@@ -60,6 +60,15 @@ void RestingRows::place_items(const std::vector<std::vector<uint64_t>>& items, c
       const Entry& entry = storages_.at(id);
       if (period != 0 && entry.share() == nullptr && entry.holds_anything() && entry.bytes() == bytes) cut(id, period, given);
     }
+  }
+}
+
+void RestingRows::return_from_host(const std::vector<uint64_t>& ids) {
+  for (const uint64_t id : ids) {
+    const HostMemory* memory = storages_.at(id).on_host();
+    if (memory == nullptr || memory->period() == 0) continue;
+    owners_.make_room_for_rows(storages_.at(id).bytes(), ids);
+    shares_.cut(id, memory->period());
   }
 }
 

@@ -9,7 +9,7 @@
 #include "parallel/owners.h"
 #include "parallel/shares.h"
 #include "parallel/step_plan.h"
-#include "parallel/way.h"
+#include "sharding/way.h"
 
 namespace forebay::worker {
 
@@ -25,6 +25,8 @@ class RestingRows {
   void place_items(const std::vector<std::vector<uint64_t>>& items, const std::vector<uint64_t>& given);
   // Has one lie in rows, whole with one device or copies until then. `given`: what it is used with.
   void cut(uint64_t id, int64_t period, const std::vector<uint64_t>& given);
+  // Rows that lie on the host come back to the devices.
+  void return_from_host(const std::vector<uint64_t>& ids);
   // Copies what a way wants copied. False where that is nothing, or a device has no room for it. All must be settled.
   bool copy_for(const Way& way, const Plan& plan, const wire::Words& words);
 

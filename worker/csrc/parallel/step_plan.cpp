@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "gang/call_storages.h"
-#include "parallel/local_call.h"
 #include "parallel/placement_planner.h"
+#include "sharding/local_call.h"
 
 namespace forebay::worker {
 

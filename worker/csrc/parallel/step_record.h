@@ -13,6 +13,7 @@
 
 #include "call/plan.h"
 #include "device/storage.h"
+#include "sharding/way.h"
 
 namespace forebay::worker {
 
@@ -20,11 +21,7 @@ class StepRecord {
  public:
   // Of uploads: the call that uses them first, which argument they are there, and their bytes.
   using Kind = std::vector<uint64_t>;
-  struct Call {
-    uint64_t number;  // of its template
-    const Plan* plan;
-    wire::Words words;
-  };
+  using Call = TemplateCall;
   static constexpr size_t kStays = std::numeric_limits<size_t>::max();  // of what is not freed in the step
   // A storage as the step finds it, or as it is made in it.
   struct Found {

@@ -10,7 +10,7 @@
 
 #include "parallel/call_seconds.h"
 #include "parallel/step_record.h"
-#include "parallel/way.h"
+#include "sharding/way.h"
 
 namespace forebay::worker {
 

@@ -1,4 +1,4 @@
-#include "parallel/composition.h"
+#include "sharding/composition.h"
 
 #include <algorithm>
 #include <array>

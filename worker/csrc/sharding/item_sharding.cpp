@@ -1,8 +1,8 @@
-#include "parallel/item_sharding.h"
+#include "sharding/item_sharding.h"
 
 #include "gang/call_storages.h"
-#include "parallel/call_tensors.h"
-#include "parallel/item_norms.h"
+#include "sharding/call_tensors.h"
+#include "sharding/item_norms.h"
 
 namespace forebay::worker {
 

@@ -12,8 +12,7 @@
 #include "device/placement.h"
 #include "device/storage.h"
 #include "gang/gang.h"
-#include "parallel/step_record.h"
-#include "parallel/way.h"
+#include "sharding/way.h"
 
 namespace forebay::worker {
 
@@ -22,9 +21,9 @@ class Ways {
   Ways(Gang& gang, const Device& device) : gang_(gang), device_(device) {}
 
   // Of a call of which something is in rows, and all that is held together is copies or in rows; null where it was not found yet.
-  Way* known(const StepRecord::Call& call, const HeldLookup& held);
+  Way* known(const TemplateCall& call, const HeldLookup& held);
   // Throws wire::WireError as making a plan does.
-  Way& of(const StepRecord::Call& call, const HeldLookup& held);
+  Way& of(const TemplateCall& call, const HeldLookup& held);
   // Templates have new numbers from here on.
   void forget() { ways_.clear(); }
 
@@ -34,11 +33,11 @@ class Ways {
     size_t operator()(const Key& key) const;
   };
 
-  Key key_of(const StepRecord::Call& call, const HeldLookup& held);
-  static void note_aliases(const StepRecord::Call& call, Key& key);
+  Key key_of(const TemplateCall& call, const HeldLookup& held);
+  static void note_aliases(const TemplateCall& call, Key& key);
   // Of a placement, and whether it may be copied.
   uint64_t number_of(const Held& held);
-  Way new_way(const StepRecord::Call& call, const HeldLookup& held);
+  Way new_way(const TemplateCall& call, const HeldLookup& held);
 
   Gang& gang_;
   const Device& device_;

@@ -1,9 +1,9 @@
-#include "parallel/sharding.h"
+#include "sharding/sharding.h"
 
 #include <algorithm>
 
 #include "gang/call_storages.h"
-#include "parallel/call_tensors.h"
+#include "sharding/call_tensors.h"
 
 namespace forebay::worker {
 

@@ -1,9 +1,9 @@
-#include "parallel/item_norms.h"
+#include "sharding/item_norms.h"
 
 #include <string>
 
 #include "gang/gang_templates.h"
-#include "parallel/local_call.h"
+#include "sharding/local_call.h"
 
 namespace forebay::worker {
 

@@ -8,7 +8,7 @@
 #include <c10/core/ScalarType.h>
 #include <forebay/wire.h>
 
-#include "parallel/way.h"
+#include "sharding/way.h"
 
 namespace forebay::worker {
 

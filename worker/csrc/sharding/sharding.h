@@ -11,10 +11,10 @@
 
 #include "call/plan.h"
 #include "device/device.h"
-#include "parallel/composition.h"
 #include "gang/gang.h"
-#include "parallel/local_call.h"
-#include "parallel/way.h"
+#include "sharding/composition.h"
+#include "sharding/local_call.h"
+#include "sharding/way.h"
 #include "strategies/strategy.h"
 
 namespace forebay::worker {

@@ -1,4 +1,4 @@
-#include "parallel/local_call.h"
+#include "sharding/local_call.h"
 
 namespace forebay::worker {
 

@@ -7,8 +7,8 @@
 
 #include <forebay/wire.h>
 
-#include "parallel/composition.h"
 #include "gang/gang.h"
+#include "sharding/composition.h"
 
 namespace forebay::worker {
 

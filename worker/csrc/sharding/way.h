@@ -13,9 +13,15 @@
 
 #include "call/plan.h"
 #include "device/placement.h"
-#include "parallel/composition.h"
+#include "sharding/composition.h"
 
 namespace forebay::worker {
+
+struct TemplateCall {
+  uint64_t number;  // of the template
+  const Plan* plan;
+  wire::Words words;
+};
 
 // A storage.
 struct Held {

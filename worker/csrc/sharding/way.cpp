@@ -1,4 +1,4 @@
-#include "parallel/way.h"
+#include "sharding/way.h"
 
 namespace forebay::worker {
 

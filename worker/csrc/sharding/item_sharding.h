@@ -9,8 +9,8 @@
 
 #include "call/plan.h"
 #include "gang/gang.h"
-#include "parallel/local_call.h"
-#include "parallel/way.h"
+#include "sharding/local_call.h"
+#include "sharding/way.h"
 
 namespace forebay::worker {
 

@@ -1,10 +1,10 @@
-#include "parallel/ways.h"
+#include "sharding/ways.h"
 
 #include <algorithm>
 
-#include "parallel/call_tensors.h"
-#include "parallel/item_sharding.h"
-#include "parallel/sharding.h"
+#include "sharding/call_tensors.h"
+#include "sharding/item_sharding.h"
+#include "sharding/sharding.h"
 
 namespace forebay::worker {
 
@@ -14,18 +14,18 @@ size_t Ways::KeyHash::operator()(const Key& key) const {
   return static_cast<size_t>(hash ^ (hash >> 32));
 }
 
-Way* Ways::known(const StepRecord::Call& call, const HeldLookup& held) {
+Way* Ways::known(const TemplateCall& call, const HeldLookup& held) {
   const auto found = ways_.find(key_of(call, held));
   return found == ways_.end() ? nullptr : &found->second;
 }
 
-Way& Ways::of(const StepRecord::Call& call, const HeldLookup& held) {
+Way& Ways::of(const TemplateCall& call, const HeldLookup& held) {
   const auto [found, is_new] = ways_.try_emplace(key_of(call, held));
   if (is_new) found->second = new_way(call, held);
   return found->second;
 }
 
-Ways::Key Ways::key_of(const StepRecord::Call& call, const HeldLookup& held) {
+Ways::Key Ways::key_of(const TemplateCall& call, const HeldLookup& held) {
   Key key{call.number};
   for_each_tensor(*call.plan, call.words, [&](size_t, uint64_t id) { key.push_back(number_of(held(id))); });
   note_aliases(call, key);
@@ -33,7 +33,7 @@ Ways::Key Ways::key_of(const StepRecord::Call& call, const HeldLookup& held) {
 }
 
 // Which tensors share a storage: what becomes of one then becomes of the other.
-void Ways::note_aliases(const StepRecord::Call& call, Key& key) {
+void Ways::note_aliases(const TemplateCall& call, Key& key) {
   std::vector<std::pair<uint64_t, uint64_t>> storages;
   for_each_tensor(*call.plan, call.words, [&](size_t, uint64_t id) { storages.emplace_back(id, storages.size()); });
   std::sort(storages.begin(), storages.end());
@@ -51,7 +51,7 @@ uint64_t Ways::number_of(const Held& held) {
   return placements_.size();
 }
 
-Way Ways::new_way(const StepRecord::Call& call, const HeldLookup& held) {
+Way Ways::new_way(const TemplateCall& call, const HeldLookup& held) {
   Sharding sharding(gang_, device_, held, call.number, *call.plan, call.words);
   if (auto way = sharding.way()) return *way;
   if (auto way = ItemSharding(gang_, held, call.number, *call.plan, call.words).way()) return *way;

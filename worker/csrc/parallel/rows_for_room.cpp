@@ -1,0 +1,60 @@
+#include "parallel/rows_for_room.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "gang/call_storages.h"
+#include "sharding/call_tensors.h"
+
+namespace forebay::worker {
+
+// By each dimension, the outermost ones first.
+std::vector<RowsForRoom::Rows> RowsForRoom::possible(const Plan& plan, const wire::Words& words) const {
+  std::vector<Rows> found;
+  const auto devices = static_cast<int64_t>(gang_.size());
+  const auto layouts = layouts_of(plan);
+  auto layout = layouts.begin();
+  for_each_tensor(plan, words, [&](size_t index, uint64_t id) {
+    const Entry& entry = storages_.at(id);
+    const Layout& view = **layout++;
+    const bool is_divided = entry.share() != nullptr && entry.share()->placement.sharing != Sharing::kCopies;
+    if (!entry.holds_anything() || is_divided || words[index + 1] != 0 || view.span_bytes() != entry.bytes()) return;
+    for (size_t dimension = 0; dimension < view.sizes.size(); ++dimension) {
+      const int64_t period = forebay::worker::period_of(geometry_of(view), dimension, view.sizes[dimension], view.item_bytes);
+      if (view.sizes[dimension] % devices == 0 && period > 0 && entry.bytes() % period == 0) found.push_back({id, period, dimension, &view});
+    }
+  });
+  const auto size_of = [](const Rows& rows) { return std::pair(rows.view->span_bytes(), rows.period); };
+  std::stable_sort(found.begin(), found.end(), [&](const Rows& one, const Rows& other) { return size_of(one) > size_of(other); });
+  return found;
+}
+
+bool RowsForRoom::divide(uint64_t number, const Plan& plan, const wire::Words& words) {
+  const auto all = possible(plan, words);
+  for (const auto& one : all) {
+    std::vector<Rows> alike;  // as both of what a gradient is made of
+    std::copy_if(all.begin(), all.end(), std::back_inserter(alike),
+                 [&](const Rows& other) { return other.dimension == one.dimension && other.view->sizes == one.view->sizes; });
+    for (const auto& rows : {std::vector<Rows>{one}, alike}) {
+      if (!is_divided_by(rows, number, plan, words)) continue;
+      for (const auto& cut : rows) {
+        if (!storages_.at(cut.id).is_in_rows()) rows_.cut(cut.id, cut.period, storages_of(plan, words));  // it may be given twice
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+// Whether a rule divides a call that has these in rows, and copies of all else.
+bool RowsForRoom::is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words) {
+  const Way& way = ways_.of({number, &plan, words}, [&](uint64_t id) {
+    const auto cut = std::find_if(rows.begin(), rows.end(), [&](const Rows& one) { return one.id == id; });
+    const Placement placement = cut == rows.end() ? Placement{} : Placement{Sharing::kRows, cut->period, 0};
+    return Held{placement, storages_.at(id).bytes(), false, false};
+  });
+  return !way.whole && way.copied.empty();
+}
+
+}  // namespace forebay::worker
