@@ -275,7 +275,7 @@ def run(seed: int, device: str) -> list[torch.Tensor]:
             for weight, gradient in zip(weights, gradients, strict=True):
                 if gradient is not None:
                     weight.sub_(0.01 * gradient.clamp(-1, 1))
-        results += [loss.detach().cpu(), *(value.detach().cpu() for value in values)]
+        results += [loss.detach().cpu(), *(value.detach().cpu().clone() for value in values)]  # a value may be a weight, which changes
     return [*results, *(weight.detach().cpu() for weight in weights)]
 
 

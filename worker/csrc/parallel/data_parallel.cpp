@@ -116,15 +116,16 @@ std::vector<GangTemplates::Part> DataParallel::parts_by_placement(uint64_t numbe
   if (templates.length_of_items(number) < 2 || !owners_.is_owned_together(number, plan, words)) return {};
   std::vector<size_t> in_rows, others;
   const auto items = templates.items_of(number, words);
-  bool is_kept = false;
+  int64_t kept_bytes = 0;  // by one device, of the others
   for (size_t item = 0; item < items.size(); ++item) {
     const bool has_rows = std::any_of(items[item].begin(), items[item].end(), [&](uint64_t id) { return is_in_rows(id); });
     (has_rows ? in_rows : others).push_back(item);
-    is_kept = is_kept || (!has_rows && std::any_of(items[item].begin(), items[item].end(), [&](uint64_t id) {
-      return storages_.at(id).share() == nullptr && storages_.at(id).holds_anything();
-    }));
+    for (const uint64_t id : items[item]) {
+      const Entry& entry = storages_.at(id);
+      if (!has_rows && entry.share() == nullptr && entry.holds_anything()) kept_bytes += entry.bytes();
+    }
   }
-  if (in_rows.empty() || !is_kept) return {};
+  if (in_rows.empty() || kept_bytes < Owners::kOwnedBytes) return {};
   return {templates.part_of_items(number, words, in_rows), templates.part_of_items(number, words, others)};
 }
 

@@ -9,7 +9,6 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr int64_t kOwnedBytes = int64_t{1} << 20;    // lists of fewer bytes are updated by every device, and what lies on one device is copied
 constexpr int64_t kTogetherBytes = int64_t{64} << 20;  // copied with what is asked for
 
 bool is_copies(const Entry& entry) { return entry.share() != nullptr && entry.share()->placement.sharing == Sharing::kCopies; }

@@ -21,6 +21,8 @@ namespace forebay::worker {
 
 class Owners {
  public:
+  static constexpr int64_t kOwnedBytes = int64_t{1} << 20;  // lists of fewer bytes are updated by every device, and what lies on one device is copied
+
   Owners(Gang& gang, Storages& storages, Caller& caller, Shares& shares);
 
   // A call, or the items of one that one device updates, and that device. What a device has no room for at a time is updated in several rounds.
