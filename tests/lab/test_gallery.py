@@ -59,6 +59,7 @@ SAYS: dict[str, Callable[[str], bool]] = {
     "two-devices": lambda text: falls(text) and "'upper.0.weight': 'cuda:1'" in text,
     "mixed-precision": lambda text: "mixed torch.bfloat16" in text and "gradients scaled" in text,
     "many-devices": falls,
+    "keras": lambda text: falls(text) and is_right_mostly(text) and "torch cuda:0" in text,
 }
 """What tells that a notebook did what it is about."""
 OFTEN = ("out-of-memory", "mixed-precision")

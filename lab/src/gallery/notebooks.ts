@@ -3,6 +3,7 @@ import { ICell, INotebookContent } from '@jupyterlab/nbformat';
 
 import diffusion from '../../gallery/diffusion.md';
 import gan from '../../gallery/gan.md';
+import keras from '../../gallery/keras.md';
 import lora from '../../gallery/lora.md';
 import manyDevices from '../../gallery/many-devices.md';
 import mixedPrecision from '../../gallery/mixed-precision.md';
@@ -33,6 +34,7 @@ const TEXTS: Record<string, string> = {
   profiling,
   'two-devices': twoDevices,
   'mixed-precision': mixedPrecision,
+  keras,
   'many-devices': manyDevices
 };
 
