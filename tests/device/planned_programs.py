@@ -37,6 +37,34 @@ class Language(nn.Module):
         return self.head(self.blocks(self.words(words))).flatten(0, 1)
 
 
+class Transformer(nn.Module):
+    """With a projection after attention, as most have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(WORDS, WIDTH)
+        self.blocks = nn.Sequential(*(Projected() for _ in range(LAYERS)))
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, WORDS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        return self.head(self.norm(self.blocks(self.words(words)))).flatten(0, 1)
+
+
+class Projected(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
+        self.attention, self.projection = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        rows = hidden.shape[0]
+        parts = self.attention(self.norms[0](hidden)).view(rows, TOKENS, 3, 4, WIDTH // 4).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(*parts, is_causal=True)
+        hidden = hidden + self.projection(mixed.transpose(1, 2).reshape(rows, TOKENS, WIDTH))
+        return hidden + self.down(functional.gelu(self.up(self.norms[1](hidden))))
+
+
 def images() -> nn.Module:
     layers = [nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1)]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32, 10))
@@ -57,6 +85,7 @@ def numbers(*row: int) -> Callable[[int], tuple[torch.Tensor, torch.Tensor]]:
 
 PROGRAMS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[torch.Tensor, torch.Tensor]]]] = {
     "language": (Language, words),
+    "transformer": (Transformer, words),
     "images": (images, numbers(3, 16, 16)),
     "perceptron": (perceptron, numbers(128)),
 }

@@ -37,7 +37,7 @@ class _Device:
     def __init__(self, profile: StepProfile, layout: Layout, machine: Machine) -> None:
         self.found = Simulated()
         self._profile, self._layout = profile, layout
-        self._shard, self._copy = layout.group("shard", machine), layout.group("copy", machine)
+        self._shard, self._copy, self._tensor = (layout.group(axis, machine) for axis in ("shard", "copy", "tensor"))
         self._held = 0
         self._sizes: dict[int, int] = {}
         self._whole: list[int] = []
@@ -64,7 +64,7 @@ class _Device:
         layout, size = self._layout, block.bytes
         old = block.born < 0 and block.number not in self._profile.step.gradients
         parts = {
-            Part.ROWS: layout.devices * layout.micro_batches,
+            Part.ROWS: layout.data * layout.micro_batches,
             Part.WEIGHT: layout.shards if layout.sharding is Sharding.WEIGHTS else 1,
             Part.CAST: layout.shards if layout.sharding is Sharding.WEIGHTS else 1,
             Part.STATE: layout.shards if layout.sharding >= Sharding.STATES else 1,
@@ -111,6 +111,17 @@ class _Device:
         size = self._profile.groups[group]
         return size - share(size, self._layout.shards)
 
+    def exchange(self, call: StepCall) -> None:
+        """Of a call that a tensor group computes together, in each micro-batch."""
+        for size in call.exchanged:
+            self._gather(size / self._layout.data, self._tensor, 1)
+
+    def sum_whole_gradients(self) -> None:
+        """Over the tensor group, of those that each of its devices has whole."""
+        size = self._profile.step.division.summed_bytes
+        self._scatter(size, self._tensor, 1)
+        self._gather(size, self._tensor, 1)
+
     # Gradients
 
     def complete(self, number: int) -> None:
@@ -124,7 +135,7 @@ class _Device:
 
     def flush(self) -> None:
         size = sum(self._profile.step.blocks[one].bytes for one in self._bucket)
-        if size and self._layout.devices > 1:
+        if size and self._layout.data > 1:
             packed = min(size, self._layout.bucket_bytes)
             self._take(packed)
             self._scatter(size, self._shard, self._layout.sums)
@@ -148,7 +159,7 @@ class _Device:
 
     # Moves: a ring between hosts for what the host's own ring then passes on, or the other way around
 
-    def _gather(self, size: int, group: Group, times: int) -> None:
+    def _gather(self, size: float, group: Group, times: int) -> None:
         piece = size / group.size
         for _ in range(group.switch - 1):
             self.found.sent["switch"] += times * piece
@@ -178,6 +189,7 @@ def simulate(profile: StepProfile, layout: Layout, machine: Machine) -> Simulate
         call = calls.get(event)
         if call is not None:
             device.use(call)
+            device.exchange(call)
         for block in born[event]:
             device.make(block)
         for number in freed[event]:
@@ -188,4 +200,5 @@ def simulate(profile: StepProfile, layout: Layout, machine: Machine) -> Simulate
             device.flush()
         if updates and event == updates[-1]:
             device.bring_weights()
+    device.sum_whole_gradients()
     return device.found

@@ -19,6 +19,7 @@ from forebay.toolkit.planner.cost import cost_of, memory_of
 from forebay.toolkit.planner.iteration import IterationFinder
 from forebay.toolkit.planner.layout import MIB, Layout, Sharding, layouts
 from forebay.toolkit.planner.machine import GIB, MODELS, Machine
+from forebay.toolkit.planner.parallel.tensor import divided
 from forebay.toolkit.planner.profile import StepProfile
 from forebay.toolkit.planner.recomputation import recomputed
 from forebay.toolkit.planner.recorder import recording, script_run
@@ -127,7 +128,9 @@ def test_memory_and_traffic_are_those_of_the_simulation(profiles: dict[tuple[str
 
 
 def as_carried_out(found: StepProfile, layout: Layout) -> StepProfile:
-    again = recomputed(found.step, found.stacks) if layout.recomputes else found.step
+    part = divided(found.step, layout.tensor) if layout.tensor > 1 else found.step
+    assert part is not None
+    again = recomputed(part, found.stacks) if layout.recomputes else part
     assert again is not None
     return profile.prepare(again)
 

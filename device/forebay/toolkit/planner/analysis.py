@@ -94,6 +94,7 @@ class _Analysis:
         self._kept_written: set[int] = set()
         self._read: set[int] = set()
         self._calls: list[StepCall] = []
+        self._used: dict[int, CallShape] = {}
         self._cast_from: dict[int, int] = {}
         """What was copied from one tensor, perhaps in another type, with that tensor's storage."""
 
@@ -125,7 +126,8 @@ class _Analysis:
         weights = {number for number, block in self._blocks.items() if block.part is Part.WEIGHT}
         for call in self._calls:
             call.weights = tuple(name for name in call.weights if name in weights)
-        return Step(self._rows, self._blocks, self._calls, events, self.gradients, trained & weights, uploads)
+        held = frozenset(self._uploaded & self._pitch.keys())
+        return Step(self._rows, self._blocks, self._calls, events, self.gradients, trained & weights, uploads, self._used, held)
 
     def _name_kept(self, block: Block) -> None:
         """What was there before the step."""
@@ -158,7 +160,7 @@ class _Analysis:
     def _call(self, index: int, event: Called) -> None:
         shape = self._shapes.of(event)
         names = [event.words[use.word] for use in shape.tensors]
-        kept = [not (use.written and shape.name in OVERWRITING) for use in shape.tensors]
+        kept = [not self._overwrites(shape, use, name) for use, name in zip(shape.tensors, names, strict=True)]
         given = [found for place, name in enumerate(names) if kept[place] and (found := self._given(place, shape.tensors[place], name))]
         sums = [name for place, name in enumerate(names) if kept[place] and name in self._summed]
         domain = self._domain(shape, names, kept, bool(given), bool(sums))
@@ -174,7 +176,12 @@ class _Analysis:
                 self._write(index, shape, place, names, given, domain, bool(sums))
             elif domain is not Domain.UPDATE:
                 self._read.add(names[place])
-        self._calls.append(self._costs(index, shape, names, domain))
+        self._used[shape.number] = shape
+        self._calls.append(self._costs(index, event, shape, names, domain))
+
+    def _overwrites(self, shape: CallShape, use: TensorUse, name: int) -> bool:
+        """All of a storage; where a part of it is written, what was there before counts."""
+        return use.written and shape.name in OVERWRITING and use.bytes >= self._blocks[name].bytes
 
     def _given(self, place: int, use: TensorUse, name: int) -> _Given | None:
         sizes = use.geometry.sizes
@@ -220,7 +227,7 @@ class _Analysis:
         self, index: int, shape: CallShape, place: int, names: Sequence[int], given: Sequence[_Given], domain: Domain, sums: bool
     ) -> None:
         name, geometry = names[place], shape.tensors[place].geometry
-        if shape.name in OVERWRITING:
+        if self._overwrites(shape, shape.tensors[place], name):
             self._pitch.pop(name, None)
             self._summed.pop(name, None)
             others = [one for one in given if one.place != place]
@@ -243,7 +250,7 @@ class _Analysis:
         others = (use for use, name in zip(shape.tensors, names, strict=True) if not use.written and name in self._summed)
         return any(use.item == target.item and use.elements == target.elements for use in others)
 
-    def _costs(self, index: int, shape: CallShape, names: Sequence[int], domain: Domain) -> StepCall:
+    def _costs(self, index: int, event: Called, shape: CallShape, names: Sequence[int], domain: Domain) -> StepCall:
         rows_bytes = other_bytes = 0
         for use, name in zip(shape.tensors, names, strict=True):
             size = use.bytes * (2 if use.written else 1)
@@ -254,4 +261,5 @@ class _Analysis:
             )
         half = any(use.geometry.dtype in HALVES for use in shape.tensors)
         read = () if domain is Domain.UPDATE else tuple(name for name in names if self._blocks[name].born < 0)
-        return StepCall(index, shape.name, domain, flops_of(shape), half, rows_bytes, other_bytes, read, shape.number, tuple(names))
+        made = tuple(event.words[one.word] for one in shape.made)
+        return StepCall(index, shape.name, domain, flops_of(shape), half, rows_bytes, other_bytes, read, shape.number, tuple(names), made)

@@ -9,10 +9,12 @@ from functools import cache
 
 from forebay.errors import ForebayError
 from forebay.toolkit.planner.cost import Cost, Pace, cost_of, memory_of
-from forebay.toolkit.planner.layout import Layout, Sharding, layouts
+from forebay.toolkit.planner.layout import Layout, Sharding, layouts, least_memory, tensor_sizes
 from forebay.toolkit.planner.machine import GIB, MEMORY_SHARE, Machine
+from forebay.toolkit.planner.parallel.tensor import divided
 from forebay.toolkit.planner.profile import StepProfile, prepare
 from forebay.toolkit.planner.recomputation import recomputed
+from forebay.toolkit.planner.step import Step
 
 DEVICES_TRIED_MAX = 65_536
 WITH = {Sharding.NONE: "nothing", Sharding.STATES: "states", Sharding.GRADIENTS: "gradients", Sharding.WEIGHTS: "weights"}
@@ -44,35 +46,72 @@ class Infeasible(ForebayError):
     """Nothing fits; the message has the numbers that would do."""
 
 
+class _Steps:
+    """The step whole and in parts, with and without recomputation, each made once."""
+
+    def __init__(self, profile: StepProfile) -> None:
+        self.whole = profile
+        self._made: dict[tuple[int, bool], StepProfile | None] = {(1, False): profile}
+
+    def of(self, tensor: int, recomputes: bool) -> StepProfile | None:
+        """None where the step's products cannot be divided so, or its layers cannot be computed again."""
+        key = tensor, recomputes
+        if key not in self._made:
+            self._made[key] = self._make(tensor, recomputes)
+        return self._made[key]
+
+    def _make(self, tensor: int, recomputes: bool) -> StepProfile | None:
+        step: Step | None
+        if recomputes:
+            before = self.of(tensor, recomputes=False)
+            step = None if before is None else recomputed(before.step, before.stacks)
+        else:
+            step = divided(self.whole.step, tensor)
+        return None if step is None else prepare(step)
+
+    def on(self, machine: Machine) -> Iterator[tuple[StepProfile, bool]]:
+        """Those whose rows the machine's devices can have equal parts of; and whether they recompute."""
+        for tensor in tensor_sizes(machine):
+            if self.whole.step.rows % (machine.devices // tensor) == 0:
+                for recomputes in (False, True):
+                    found = self.of(tensor, recomputes)
+                    if found is not None:
+                        yield found, recomputes
+
+
 def choose(profile: StepProfile, machine: Machine) -> Plan:
     """The fastest layout that fits. Raises Infeasible."""
-    _check_rows(profile, machine)
-    again = recomputed(profile.step, profile.stacks)
-    steps = [profile] if again is None else [profile, prepare(again)]
-    candidates = [one for step in steps for one in _candidates(step, machine, recomputes=step is not profile)]
+    steps = _Steps(profile)
+    candidates = [one for step, recomputes in steps.on(machine) for one in _candidates(step, recomputes, machine)]
+    if not candidates:
+        raise Infeasible(_no_equal_parts(profile, machine))
     fitting = [one for one in candidates if one.cost.memory.total <= machine.budget_bytes]
     if not fitting:
-        raise Infeasible(_too_small(steps[-1], machine, candidates))
+        raise Infeasible(_too_small(steps, machine, candidates))
     chosen = min(fitting, key=lambda one: (one.cost.time.total, one.cost.link_seconds, one.cost.memory.total))
     return Plan(machine, chosen, _why(chosen, fitting), tuple(_rejections(chosen, candidates, machine)))
 
 
-def _candidates(profile: StepProfile, machine: Machine, recomputes: bool) -> Iterator[Candidate]:
+def _candidates(profile: StepProfile, recomputes: bool, machine: Machine) -> Iterator[Candidate]:
     pace = cache(lambda micro_batches: Pace(profile, machine, micro_batches))
-    for one in layouts(machine):
+    for one in layouts(machine, profile.step.division.parts):
         layout = _with_micro_batches(profile, replace(one, recomputes=recomputes), machine)
-        yield Candidate(layout, cost_of(profile, layout, machine, pace(layout.micro_batches)))
+        if layout is not None:
+            yield Candidate(layout, cost_of(profile, layout, machine, pace(layout.micro_batches)))
 
 
-def _micro_batches(profile: StepProfile, devices: int) -> list[int]:
-    """Into how many equal parts a device's rows can be divided, ascending."""
-    rows = profile.step.rows // devices
-    return [1] if profile.has_batch_norm else [count for count in range(1, rows + 1) if rows % count == 0]
+def _micro_batches(profile: StepProfile, data: int) -> list[int]:
+    """Into how many equal parts the rows of each of so many batches can be divided, ascending."""
+    rows, division = profile.step.rows // data, profile.step.division
+    least = division.parts if division.by_rows else 1
+    return [count for count in range(1, (1 if profile.has_batch_norm else rows) + 1) if rows % (count * least) == 0]
 
 
-def _with_micro_batches(profile: StepProfile, layout: Layout, machine: Machine) -> Layout:
+def _with_micro_batches(profile: StepProfile, layout: Layout, machine: Machine) -> Layout | None:
     """The layout with as few micro-batches as memory allows, since each takes time of its own; with the most where none is enough."""
-    counts = _micro_batches(profile, layout.devices)
+    counts = _micro_batches(profile, layout.data)
+    if not counts:
+        return None
     one, *several = (replace(layout, micro_batches=count) for count in counts)
 
     def fits(tried: Layout) -> bool:
@@ -83,15 +122,13 @@ def _with_micro_batches(profile: StepProfile, layout: Layout, machine: Machine) 
     return several[min(bisect_left(several, True, key=fits), len(several) - 1)]  # more never need more
 
 
-def _check_rows(profile: StepProfile, machine: Machine) -> None:
+def _no_equal_parts(profile: StepProfile, machine: Machine) -> str:
     rows, devices = profile.step.rows, machine.devices
-    if rows % devices == 0:
-        return
     fewer = max((count for count in range(1, min(rows, devices) + 1) if rows % count == 0), default=1)
     more = -(-rows // devices) * devices
     less = rows // devices * devices
     sizes = f"{less} or {more} rows" if less else f"{more} rows"
-    raise Infeasible(
+    return (
         f"The batch has {rows} rows, which {devices} devices cannot have equal parts of, and a plan changes no batch: "
         f"{sizes} would do, or {_devices(fewer)}."
     )
@@ -101,7 +138,7 @@ def _devices(count: int) -> str:
     return f"{count} device" + ("s" if count != 1 else "")
 
 
-def _too_small(profile: StepProfile, machine: Machine, candidates: list[Candidate]) -> str:
+def _too_small(steps: _Steps, machine: Machine, candidates: list[Candidate]) -> str:
     least = min(candidates, key=lambda one: one.cost.memory.total)
     memory = least.cost.memory
     part, size = max(memory.__dict__.items(), key=lambda item: item[1])
@@ -109,23 +146,25 @@ def _too_small(profile: StepProfile, machine: Machine, candidates: list[Candidat
     return (
         f"No layout fits {_devices(machine.devices)} of {machine.memory_bytes / GIB:.0f} GiB: {least.layout.name} needs least, "
         f"{memory.total / GIB:.1f} GiB of the {machine.budget_bytes / GIB:.1f} GiB that may be taken of each, most of it {part} "
-        f"({size / GIB:.1f} GiB). {_what_would_do(profile, machine, needed)}"
+        f"({size / GIB:.1f} GiB). {_what_would_do(steps, machine, needed)}"
     )
 
 
-def _what_would_do(profile: StepProfile, machine: Machine, needed_gib: int) -> str:
+def _what_would_do(steps: _Steps, machine: Machine, needed_gib: int) -> str:
     enough = f"{_devices(machine.devices)} of {needed_gib} GiB would do"
-    rows = profile.step.rows
-    for count in range(machine.devices + 1, min(rows, DEVICES_TRIED_MAX) + 1):
-        if rows % count == 0 and _fits(profile, replace(machine, devices=count)):
+    rows = steps.whole.step.rows
+    for count in range(machine.devices + 1, min(rows * machine.per_host, DEVICES_TRIED_MAX) + 1):
+        larger = replace(machine, devices=count)
+        if any(_fits(step, recomputes, larger) for step, recomputes in steps.on(larger)):
             return f"{enough}, or {count} devices of {machine.memory_bytes / GIB:.0f} GiB."
     return f"{enough}; with {rows} rows no number of devices of {machine.memory_bytes / GIB:.0f} GiB does."
 
 
-def _fits(profile: StepProfile, machine: Machine) -> bool:
+def _fits(profile: StepProfile, recomputes: bool, machine: Machine) -> bool:
     """Whether what takes least memory does."""
-    layout = _with_micro_batches(profile, Layout((("copy", 1), ("shard", machine.devices)), Sharding.WEIGHTS, 0), machine)
-    return memory_of(profile, layout, machine).total <= machine.budget_bytes
+    least = replace(least_memory(machine, profile.step.division.parts), recomputes=recomputes)
+    layout = _with_micro_batches(profile, least, machine)
+    return layout is not None and memory_of(profile, layout, machine).total <= machine.budget_bytes
 
 
 def _why(chosen: Candidate, fitting: list[Candidate]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
-from forebay.toolkit.planner.layout import Layout, Sharding
+from forebay.toolkit.planner.layout import Layout, Sharding, group_of
 from forebay.toolkit.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, Group, Machine
 from forebay.toolkit.planner.profile import Alive, StepProfile
 from forebay.toolkit.planner.step import Domain, StepCall
@@ -44,6 +44,8 @@ class Time:
 
     compute: float
     """Forward and backward."""
+    exchanged: float
+    """Collectives of devices that compute the same rows together, which wait for them."""
     update: float
     exposed: float
     """Waiting for collectives."""
@@ -52,7 +54,7 @@ class Time:
 
     @property
     def total(self) -> float:
-        return self.compute + self.update + self.exposed
+        return self.compute + self.exchanged + self.update + self.exposed
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,17 @@ class Pace:
     """How long the calls of a micro-batch take on each of a machine's devices, whatever the layout, and updates, which may be in parts."""
 
     def __init__(self, profile: StepProfile, machine: Machine, micro_batches: int = 1) -> None:
-        rows = {Domain.ROWS: machine.devices * micro_batches}
+        division = profile.step.division
+        rows = {Domain.ROWS: machine.devices // division.parts * micro_batches}
         self.computing = [
             sum(call_seconds(call, machine, rows.get(call.domain, 1), 1) for call in stretch.calls) for stretch in profile.stretches
         ]
+        tensor = group_of(division.parts, 1, machine)
+        self.exchanging = [
+            sum(tensor.seconds(size // rows[Domain.ROWS], machine.network) for call in stretch.calls for size in call.exchanged)
+            for stretch in profile.stretches
+        ]
+        """Of each stretch, too."""
         self._update: dict[int, float] = {}
         self._profile, self._machine = profile, machine
 
@@ -112,7 +121,7 @@ def memory_of(profile: StepProfile, layout: Layout, machine: Machine) -> Memory:
             return alive.gradients
         return kept.gradients - kept.staying_gradients + min(alive.gradients, kept.staying_gradients)
 
-    rows_parts = layout.devices * layout.micro_batches
+    rows_parts = layout.data * layout.micro_batches
 
     def at(alive: Alive) -> tuple[int, int, int, int, int]:
         return (
@@ -156,7 +165,7 @@ def kept_groups(profile: StepProfile, layout: Layout) -> frozenset[int]:
 
 def _buckets(profile: StepProfile, layout: Layout) -> int:
     """One fills while another is summed."""
-    if layout.devices == 1:
+    if layout.data == 1:
         return 0
     return 2 * min(layout.bucket_bytes, sum(size for stretch in profile.stretches for size in stretch.gradients))
 
@@ -170,15 +179,18 @@ def call_seconds(call: StepCall, machine: Machine, rows_parts: int, other_parts:
 
 
 def _time(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace) -> Time:
-    compute = layout.micro_batches * sum(pace.computing)
+    compute, exchanged = (layout.micro_batches * sum(seconds) for seconds in (pace.computing, pace.exchanging))
+    busy = [one + other for one, other in zip(pace.computing, pace.exchanging, strict=True)]
     finished = spent = 0.0
     for summed, times in ((True, layout.sums), (False, layout.micro_batches - layout.sums)):
         if times:
-            one_finished, one_spent = _timeline(profile, layout, machine, pace.computing, summed)
+            one_finished, one_spent = _timeline(profile, layout, machine, busy, summed)
             finished, spent = finished + times * one_finished, spent + times * one_spent
-    waited, after = max(0.0, finished - compute), _after_update(profile, layout, machine)
+    waited = max(0.0, finished - compute - exchanged)
+    whole = 2 * layout.group("tensor", machine).seconds(profile.step.division.summed_bytes, machine.network)
+    after = _after_update(profile, layout, machine) + whole
     update = pace.update(layout.shards if layout.sharding >= Sharding.STATES else 1)
-    return Time(compute, update, waited + after, max(0.0, spent - waited))
+    return Time(compute, exchanged, update, waited + after, max(0.0, spent - waited))
 
 
 def _timeline(
@@ -253,6 +265,9 @@ def _traffic(profile: StepProfile, layout: Layout, machine: Machine) -> dict[str
     moves += [(shard, profile.groups[group], layout.micro_batches) for group in gathers_of(profile, layout) if group >= 0]
     if layout.sharding in (Sharding.STATES, Sharding.GRADIENTS):
         moves.append((shard, _trained_bytes(profile), 1))
+    tensor = layout.group("tensor", machine)
+    moves.append((tensor, _part(sum(size for call in profile.step.calls for size in call.exchanged), layout.data), 1))
+    moves.append((tensor, profile.step.division.summed_bytes, 2))
     sent = {"host": 0.0, "switch": 0.0}
     for group, size, times in moves:
         for axis, part in group.traffic(size).items():

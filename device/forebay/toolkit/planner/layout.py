@@ -1,7 +1,7 @@
 """How a step may be spread over devices: a mesh with named axes, and what lies in parts along which.
 
-Today's axes are ``copy`` (devices that hold the same parts) and ``shard`` (devices that hold different ones); a batch's rows are divided
-over both. Tensor and pipeline axes would come after them.
+The axes are ``copy`` (devices that hold the same parts), ``shard`` (devices that hold different ones) and ``tensor`` (devices that compute
+the same rows together). A batch's rows are divided over the first two. A tensor axis of one device is left out.
 """
 
 from __future__ import annotations
@@ -60,8 +60,17 @@ class Layout:
         return self.mesh["copy"]
 
     @property
-    def devices(self) -> int:
+    def tensor(self) -> int:
+        return self.mesh.get("tensor", 1)
+
+    @property
+    def data(self) -> int:
+        """Into how many parts the rows are divided."""
         return self.copies * self.shards
+
+    @property
+    def devices(self) -> int:
+        return self.data * self.tensor
 
     @property
     def sums(self) -> int:
@@ -70,32 +79,55 @@ class Layout:
 
     @property
     def name(self) -> str:
+        together = f", tensor parallel over {self.tensor}" if self.tensor > 1 else ""
         parts = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        return self._spread + parts + (", layers computed again" if self.recomputes else "")
+        return self._spread + together + parts + (", layers computed again" if self.recomputes else "")
 
     @property
     def _spread(self) -> str:
         if self.sharding is Sharding.NONE:
-            return f"{NAMES[self.sharding]} x {self.devices}" if self.devices > 1 else "one device"
+            return f"{NAMES[self.sharding]} x {self.data}" if self.data > 1 else "one device" if self.devices == 1 else "one batch"
         copies = f", {self.copies} copies of that" if self.copies > 1 else ""
         kept = f", {self.kept_tenths * 10} % kept gathered" if self.kept_tenths else ""
         return f"{NAMES[self.sharding]} over {self.shards}{copies}{kept}"
 
     def group(self, axis: str, machine: Machine) -> Group:
         """The devices of one collective along an axis."""
-        size, inner = self.mesh[axis], self.shards if axis == "copy" else 1
-        within = gcd(size, max(1, machine.per_host // inner)) if machine.devices > 1 else 1
-        return Group(within, size // within)
+        inner = {"copy": self.shards * self.tensor, "shard": self.tensor, "tensor": 1}[axis]
+        return group_of(self.mesh.get(axis, 1), inner, machine)
 
 
-def layouts(machine: Machine) -> Iterator[Layout]:
+def group_of(size: int, inner: int, machine: Machine) -> Group:
+    """So many devices, of which two neighbours in the group are ``inner`` devices apart."""
+    within = gcd(size, max(1, machine.per_host // inner))
+    return Group(within, size // within)
+
+
+def tensor_sizes(machine: Machine) -> Iterator[int]:
+    """How many devices may compute rows together: those of a host, or a part of them, since they wait for each other's sums."""
+    return (size for size in range(1, machine.per_host + 1) if machine.per_host % size == 0 and machine.devices % size == 0)
+
+
+def least_memory(machine: Machine, tensor: int) -> Layout:
+    """The layout that takes least memory."""
+    inner = (("tensor", tensor),) if tensor > 1 else ()
+    return Layout((("copy", 1), ("shard", machine.devices // tensor), *inner), Sharding.WEIGHTS, 0)
+
+
+def layouts(machine: Machine, tensor: int = 1) -> Iterator[Layout]:
     """All that are considered, whatever memory they need, with the batch of a device as one."""
-    for bucket in BUCKETS if machine.devices > 1 else (0,):
-        yield Layout((("copy", machine.devices), ("shard", 1)), Sharding.NONE, bucket)
-    for shards in (size for size in range(2, machine.devices + 1) if machine.devices % size == 0):
-        axes = (("copy", machine.devices // shards), ("shard", shards))
+    data, inner = machine.devices // tensor, (("tensor", tensor),) if tensor > 1 else ()
+    for bucket in BUCKETS if data > 1 else (0,):
+        yield Layout((("copy", data), ("shard", 1), *inner), Sharding.NONE, bucket)
+    for shards in (size for size in range(2, data + 1) if data % size == 0 and _follows_hosts(size * tensor, machine)):
+        axes = (("copy", data // shards), ("shard", shards), *inner)
         for bucket in BUCKETS:
             yield Layout(axes, Sharding.STATES, bucket)
             yield Layout(axes, Sharding.GRADIENTS, bucket)
             for kept in KEPT_TENTHS:
                 yield Layout(axes, Sharding.WEIGHTS, bucket, kept)
+
+
+def _follows_hosts(devices: int, machine: Machine) -> bool:
+    """Whether a group is a part of a host, some whole hosts, or all there is."""
+    return machine.per_host % devices == 0 or devices % machine.per_host == 0 or devices == machine.devices

@@ -85,11 +85,19 @@ def _key(parts: Sequence[Colored], told: Callable[[float], str], total: str) -> 
 
 def _mesh(plan: Plan) -> str:
     """Each device with its place along the axes, and its memory: the same on all."""
-    shards, devices = plan.chosen.layout.shards, plan.machine.devices
+    sizes, devices = [size for _, size in plan.chosen.layout.axes], plan.machine.devices
     bar = _memory_bar(plan)
-    items = [f"<li>{number}: {number // shards}, {number % shards}{bar}</li>" for number in range(min(devices, DEVICES_SHOWN))]
+    items = [f"<li>{number}: {_place(number, sizes)}{bar}</li>" for number in range(min(devices, DEVICES_SHOWN))]
     more = f'<p class="dim">and {devices - DEVICES_SHOWN} more, alike</p>' if devices > DEVICES_SHOWN else ""
     return f'<ul class="mesh">{"".join(items)}</ul>{more}'
+
+
+def _place(number: int, sizes: Sequence[int]) -> str:
+    places: list[str] = []
+    for size in reversed(sizes):
+        places.insert(0, str(number % size))
+        number //= size
+    return ", ".join(places)
 
 
 def _memory_bar(plan: Plan) -> str:

@@ -18,9 +18,10 @@ REJECTED_SHOWN = 12
 TODAY = """\
 What the product does of it today: it divides the rows, sums gradients where they are used, has each optimizer state kept and each
 weight updated by one device (as ZeRO-1 does), and where memory is short leaves weights to one device each and copies them when a
-layer needs them (as ZeRO-3 does). It decides so by itself, call by call, and reads no plan: parts among some devices alone with copies
-among others, collectives beside computing, micro-batches and layers that are computed again are on paper alone: no session does that.
-`forebay profile` tells what it did."""
+layer needs them (as ZeRO-3 does). It also divides weights by rows among all devices (tensor parallelism). It decides so by itself, and
+reads no plan. On paper alone, since no session does that: tensor groups beside other parts of the batch, positions in parts between
+products, parts among some devices alone with copies among others, collectives beside computing, micro-batches, and layers that are
+computed again. `forebay profile` tells what it did."""
 PREDICTED = "Everything here is predicted from the recorded calls; nothing was computed, and nothing measured."
 
 
@@ -59,6 +60,8 @@ def devices_of(machine: Machine) -> str:
 def _collectives(one: Candidate) -> str:
     if one.layout.devices == 1:
         return "no collectives"
+    if one.layout.data == 1:
+        return "the devices gather inputs of layers and sum their results"
     bucket = f"in buckets of {one.layout.bucket_bytes // MIB} MiB" if one.layout.bucket_bytes else "each by itself"
     if one.layout.sharding < Sharding.WEIGHTS:
         return f"gradients are summed {bucket}"
@@ -115,7 +118,9 @@ def _memory(plan: Plan) -> list[str]:
 
 def time_rows(one: Candidate) -> list[tuple[str, float]]:
     time = one.cost.time
-    return [("forward and backward", time.compute), ("update", time.update), ("waiting for collectives", time.exposed)]
+    parts = [("forward and backward", time.compute), ("collectives of tensor groups", time.exchanged)]
+    parts += [("update", time.update), ("waiting for other collectives", time.exposed)]
+    return [(name, seconds) for name, seconds in parts if seconds]
 
 
 def _time(plan: Plan) -> list[str]:

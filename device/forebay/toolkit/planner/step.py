@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+
+from forebay.toolkit.planner.calls import CallShape
 
 
 class Part(Enum):
@@ -62,7 +65,22 @@ class StepCall:
     """Blocks of weights that it reads and that are no update's."""
     template: int = 0
     given: tuple[int, ...] = ()
-    """Blocks that it reads or writes, but for those that it makes."""
+    """Blocks that it reads or writes, but for those that it makes; one for each tensor of its template."""
+    made: tuple[int, ...] = ()
+    """Blocks that it makes, in the order of its template."""
+    exchanged: tuple[int, ...] = ()
+    """Bytes of what the devices of a tensor group gather for it, or sum and scatter after it."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """How several devices compute each row together (tensor parallelism)."""
+
+    parts: int = 1
+    by_rows: bool = False
+    """Whether what lies between the divided products is in parts of rows, for want of positions within rows."""
+    summed_bytes: int = 0
+    """Of gradients that are whole on each device, and summed over these, too."""
 
 
 @dataclass
@@ -80,6 +98,11 @@ class Step:
     """Blocks of weights that the step writes."""
     uploads: tuple[int, ...]
     """Bytes of each."""
+    shapes: Mapping[int, CallShape] = field(default_factory=dict)
+    """The templates of the calls."""
+    uploaded: frozenset[int] = frozenset()
+    """Blocks that hold rows of uploads."""
+    division: Division = Division()
 
     @property
     def work(self) -> list[StepCall]:

@@ -1,0 +1,1 @@
+"""Steps whose work is divided within the batch: the parts of layers that several devices compute together."""
