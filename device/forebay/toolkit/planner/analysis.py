@@ -261,5 +261,5 @@ class _Analysis:
             )
         half = any(use.geometry.dtype in HALVES for use in shape.tensors)
         read = () if domain is Domain.UPDATE else tuple(name for name in names if self._blocks[name].born < 0)
-        made = tuple(event.words[one.word] for one in shape.made)
-        return StepCall(index, shape.name, domain, flops_of(shape), half, rows_bytes, other_bytes, read, shape.number, tuple(names), made)
+        new = tuple(event.words[made.word] for made in shape.made)
+        return StepCall(index, shape.name, domain, flops_of(shape), half, rows_bytes, other_bytes, read, shape.number, tuple(names), new)

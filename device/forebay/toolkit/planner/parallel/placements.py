@@ -57,7 +57,8 @@ class Conflict(Exception):
 class _Held(NamedTuple):
     """A tensor with its place, given to a call."""
 
-    index: int
+    argument: int
+    """Its number among the call's tensors."""
     use: TensorUse
     place: Place
 
@@ -203,7 +204,7 @@ class Placements:
 
     def _gather(self, call: StepCall, rows: _Held) -> None:
         """Unless it is there whole."""
-        number = call.given[rows.index]
+        number = call.given[rows.argument]
         if number in self._whole:
             at = self._whole[number]
             self.gathered[at] = self.gathered[at]._replace(end=call.event)
@@ -231,7 +232,7 @@ class Placements:
 
     def _fits(self, shape: CallShape, held: _Held) -> bool:
         sizes, strides, at = held.use.geometry.sizes, held.use.geometry.strides, held.dimension
-        return divides(shape, held.index, at) and sizes[at] * strides[at] // (held.place.pitch or 1) % self._parts == 0
+        return divides(shape, held.argument, at) and sizes[at] * strides[at] // (held.place.pitch or 1) % self._parts == 0
 
     def _place(
         self, number: int, shape: CallShape, result: tuple[int, Geometry], held: Sequence[_Held], openers: frozenset[int]
@@ -250,7 +251,7 @@ class Placements:
         """The pitch in a result."""
         for one, pitch in held:
             at = None if pitch is None else rows_dimension(one.use.geometry, pitch)
-            to = None if at is None else result_dimension(shape, *result, one.index, at)
+            to = None if at is None else result_dimension(shape, *result, one.argument, at)
             if at is not None and to is not None and pitch is not None:
                 return pitch_of(result[1], to, one.use.geometry, at, pitch)
         return None
