@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from forebay.toolkit.planner.candidates import Steps
 from forebay.toolkit.planner.cost import WORKSPACE_BYTES, WORKSPACE_SHARE, kept_groups
 from forebay.toolkit.planner.layout import Layout, Sharding
 from forebay.toolkit.planner.machine import Group, Machine
@@ -202,3 +203,53 @@ def simulate(profile: StepProfile, layout: Layout, machine: Machine) -> Simulate
             device.bring_weights()
     device.sum_whole_gradients()
     return device.found
+
+
+def turns(stages: int, place: int, micro_batches: int) -> list[bool]:
+    """What a stage does in the order 1F1B: True for the forward pass of a micro-batch, False for the backward pass of the oldest."""
+    ahead = min(stages - place - 1, micro_batches)
+    return [True] * ahead + [True, False] * (micro_batches - ahead) + [False] * ahead
+
+
+def finish(forward: list[float], backward: list[float], micro_batches: int) -> float:
+    """Seconds until all stages are through with all micro-batches: each turn waits for the one before it, and for its input."""
+    count = len(forward)
+    orders = [turns(count, place, micro_batches) for place in range(count)]
+    done: dict[tuple[int, bool, int], float] = {}
+    now, at, begun = [0.0] * count, [0] * count, [[0, 0] for _ in range(count)]
+    while any(at[place] < len(orders[place]) for place in range(count)):
+        for place in range(count):
+            if at[place] == len(orders[place]):
+                continue
+            ahead = orders[place][at[place]]
+            number = begun[place][not ahead]
+            source = (place - 1, True, number) if ahead else (place + 1, False, number)
+            if 0 <= source[0] < count and source not in done:
+                continue
+            now[place] = max(now[place], done.get(source, 0.0)) + (forward if ahead else backward)[place]
+            done[place, ahead, number] = now[place]
+            begun[place][not ahead] += 1
+            at[place] += 1
+    return max(now)
+
+
+def carried_out(found: StepProfile, layout: Layout, machine: Machine) -> Simulated:
+    """One device of a plan for a step: in stages that of the stage which takes most memory, and what the stage that sends most does."""
+    steps = Steps(found)
+    if layout.stages == 1:
+        step = steps.of(layout.tensor, layout.again)
+        assert step is not None
+        return simulate(step, layout, machine)
+    whole = Simulated()
+    link = layout.group("stage", machine)
+    for place, stage in enumerate(steps.stages(layout.tensor, layout.again, layout.stages, machine)):
+        one = simulate(stage, layout, machine)
+        held, most = 0, 0
+        for ahead in turns(layout.stages, place, layout.micro_batches):
+            held += 1 if ahead else -1
+            most = max(most, held)
+        kept = share(stage.step.stage.held_bytes, layout.data * layout.micro_batches)
+        whole.peak_bytes = max(whole.peak_bytes, one.peak_bytes + (most - 1) * kept)
+        one.sent["host" if link.switch == 1 else "switch"] += share(stage.step.stage.received_bytes, layout.data)
+        whole.sent = max(whole.sent, one.sent, key=lambda sent: sum(sent.values()))
+    return whole

@@ -17,9 +17,8 @@ from forebay.toolkit.planner.calls import CallShapes
 from forebay.toolkit.planner.choice import Infeasible, choose
 from forebay.toolkit.planner.cost import cost_of, memory_of
 from forebay.toolkit.planner.iteration import IterationFinder
-from forebay.toolkit.planner.layout import MIB, Layout, Sharding, layouts
+from forebay.toolkit.planner.layout import MIB, Again, Layout, Sharding, layouts
 from forebay.toolkit.planner.machine import GIB, MODELS, Machine
-from forebay.toolkit.planner.parallel.tensor import divided
 from forebay.toolkit.planner.profile import StepProfile
 from forebay.toolkit.planner.recomputation import recomputed
 from forebay.toolkit.planner.recorder import recording, script_run
@@ -28,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from made_steps import steps
 from planned_programs import LAYERS
-from step_simulation import simulate
+from step_simulation import carried_out, simulate
 
 PROGRAMS = Path(__file__).resolve().parent / "planned_programs.py"
 ROWS = 64
@@ -127,14 +126,6 @@ def test_memory_and_traffic_are_those_of_the_simulation(profiles: dict[tuple[str
                 assert sent == pytest.approx(simulated.sent[axis], rel=1e-6, abs=1024), layout
 
 
-def as_carried_out(found: StepProfile, layout: Layout) -> StepProfile:
-    part = divided(found.step, layout.tensor) if layout.tensor > 1 else found.step
-    assert part is not None
-    again = recomputed(part, found.stacks) if layout.recomputes else part
-    assert again is not None
-    return profile.prepare(again)
-
-
 def plans_by_hand(machine: Machine) -> list[Layout]:
     """As people write them: plain data parallel, ZeRO-1, ZeRO-3, ZeRO-3 within a host and copied between, ZeRO-3 that keeps what it has."""
     all_of, bucket = (("copy", 1), ("shard", machine.devices)), 25 * MIB
@@ -158,7 +149,7 @@ def test_a_chosen_plan_sends_no_more_than_the_best_plan_by_hand(profiles: dict[t
         for memory_bytes in (GIB, least * 3 // 2, least * 10 // 8):
             machine = machine_of(devices, per_host, memory_bytes)
             layout = choose(found, machine).chosen.layout
-            chosen = simulate(as_carried_out(found, layout), layout, machine)
+            chosen = carried_out(found, layout, machine)
             assert chosen.peak_bytes <= machine.budget_bytes
             by_hand = [one for one in plans_by_hand(machine) if memory_of(found, one, machine).total <= machine.budget_bytes]
             least_sent = min((simulate(found, one, machine).link_seconds(machine) for one in by_hand), default=float("inf"))
@@ -198,8 +189,10 @@ def with_more_rows(found: StepProfile) -> StepProfile:
 def test_layers_that_are_computed_again_keep_their_inputs_alone(profiles: dict[tuple[str, str], StepProfile]) -> None:
     """Less than half of all activations for a third of the computing at most; what is predicted is what is simulated."""
     found = profiles["language", "plain"]
-    layout = Layout((("copy", 2), ("shard", 1)), Sharding.NONE, MIB, recomputes=True)
-    again, machine = as_carried_out(found, layout), machine_of(2)
+    layout = Layout((("copy", 2), ("shard", 1)), Sharding.NONE, MIB, again=Again.LAYERS)
+    step, machine = recomputed(found.step, found.stacks), machine_of(2)
+    assert step is not None
+    again = profile.prepare(step)
     before, after = cost_of(found, layout, machine), cost_of(again, layout, machine)
     assert after.memory.activations < 0.5 * before.memory.activations
     assert found.step.flops < again.step.flops < 1.34 * found.step.flops
@@ -299,7 +292,7 @@ def test_a_plan_never_takes_more_memory_than_it_was_told(step: object, devices: 
     except Infeasible:
         return
     assert plan.chosen.cost.memory.total <= 0.9 * memory_bytes
-    assert simulate(found, plan.chosen.layout, machine).peak_bytes <= 0.9 * memory_bytes
+    assert carried_out(found, plan.chosen.layout, machine).peak_bytes <= 0.9 * memory_bytes
     assert plan.chosen.layout.devices == devices
 
 

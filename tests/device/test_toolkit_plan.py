@@ -63,7 +63,7 @@ def test_a_scripts_plan_is_told_on_the_terminal(capfd: pytest.CaptureFixture[str
     ):
         assert expected in told
     assert re.search(r"^Rejected\n  \S.*: \S", told, re.MULTILINE), "what was rejected, and why"
-    assert "assumed: 100 GB/s between devices of a host" in told and "NVIDIA H100 SXM data sheet" in told
+    assert "450 GB/s between devices of a host" in told and "NVIDIA H100 SXM data sheet" in told
     assert "nothing was computed, and nothing measured" in told and "What the product does of it today" in told
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from forebay.errors import ForebayError
 from forebay.toolkit import flavor, pool, table
-from forebay.toolkit.planner.machine import DEFAULT_MODEL, GIB, MODELS, Machine, Network, network_of
+from forebay.toolkit.planner.machine import DEFAULT_MODEL, GIB, MODELS, Machine, network_of
 
 if TYPE_CHECKING:
     from forebay.toolkit.planner.recorder.recording import Recording
@@ -144,7 +144,7 @@ def machine_of(arguments: argparse.Namespace) -> Machine:
         if not 1 <= value <= DEVICES_MAX:
             raise ForebayError(f"{option} is {value}; it must be from 1 to {DEVICES_MAX:,}.")
     memory = min(model.memory_bytes, part_bytes or model.memory_bytes) if arguments.memory is None else _bytes_of(arguments.memory)
-    network = Network() if arguments.network is None else network_of(arguments.network)
+    network = model.network if arguments.network is None else network_of(arguments.network)
     return Machine(devices, model, memory, arguments.per_host, network)
 
 

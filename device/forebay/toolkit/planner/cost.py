@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 from forebay.toolkit.planner.layout import Layout, Sharding, group_of
-from forebay.toolkit.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, Group, Machine
-from forebay.toolkit.planner.profile import Alive, StepProfile
+from forebay.toolkit.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, Group, Machine
+from forebay.toolkit.planner.profile import GATHERED_AHEAD, Alive, StepProfile
 from forebay.toolkit.planner.step import Domain, StepCall
 
 WORKSPACE_BYTES = 256 << 20
 """Of libraries, for matrix products and convolutions. Assumed, not measured; at most a hundredth of the device's memory."""
 WORKSPACE_SHARE = 100
-GATHERED_AHEAD = 2
-"""Groups of weights that are there whole at a time: the one in use and the next."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,9 @@ class Time:
     compute: float
     """Forward and backward."""
     exchanged: float
-    """Collectives of devices that compute the same rows together, which wait for them."""
+    """What layers wait for: collectives of devices that compute the same rows together, and what stages send each other."""
+    idle: float
+    """A stage has no micro-batch to compute (the bubble of a pipeline), or waits for a slower one."""
     update: float
     exposed: float
     """Waiting for collectives."""
@@ -54,7 +54,7 @@ class Time:
 
     @property
     def total(self) -> float:
-        return self.compute + self.exchanged + self.update + self.exposed
+        return self.compute + self.exchanged + self.idle + self.update + self.exposed
 
 
 @dataclass(frozen=True)
@@ -70,20 +70,28 @@ class Cost:
 class Pace:
     """How long the calls of a micro-batch take on each of a machine's devices, whatever the layout, and updates, which may be in parts."""
 
-    def __init__(self, profile: StepProfile, machine: Machine, micro_batches: int = 1) -> None:
+    def __init__(self, profile: StepProfile, machine: Machine, rows_parts: int) -> None:
         division = profile.step.division
-        rows = {Domain.ROWS: machine.devices // division.parts * micro_batches}
-        self.computing = [
-            sum(call_seconds(call, machine, rows.get(call.domain, 1), 1) for call in stretch.calls) for stretch in profile.stretches
-        ]
+        rows = {Domain.ROWS: rows_parts}
         tensor = group_of(division.parts, 1, machine)
-        self.exchanging = [
-            sum(tensor.seconds(size // rows[Domain.ROWS], machine.network) for call in stretch.calls for size in call.exchanged)
-            for stretch in profile.stretches
-        ]
+        computing: dict[int, float] = {}
+        exchanging: dict[int, float] = {}
+        for stretch in profile.stretches:
+            if stretch.kind not in computing:
+                calls = stretch.calls
+                computing[stretch.kind] = sum(call_seconds(call, machine, rows.get(call.domain, 1), 1) for call in calls)
+                sizes = (size // rows[Domain.ROWS] for call in calls for size in call.exchanged)
+                exchanging[stretch.kind] = sum(tensor.seconds(size, machine.network) for size in sizes)
+        self.computing = [computing[stretch.kind] for stretch in profile.stretches]
+        self.exchanging = [exchanging[stretch.kind] for stretch in profile.stretches]
         """Of each stretch, too."""
         self._update: dict[int, float] = {}
         self._profile, self._machine = profile, machine
+
+    @property
+    def seconds(self) -> float:
+        """Of a micro-batch."""
+        return sum(self.computing) + sum(self.exchanging)
 
     def update(self, parts: int) -> float:
         """Seconds of all updates, of which a device has one of so many parts."""
@@ -98,10 +106,42 @@ def cost_of(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace |
     links = machine.network.links()
     return Cost(
         memory_of(profile, layout, machine),
-        _time(profile, layout, machine, pace or Pace(profile, machine, layout.micro_batches)),
+        _time(profile, layout, machine, pace or Pace(profile, machine, layout.data * layout.micro_batches)),
         traffic,
         sum(sent / links[axis].bytes_per_second for axis, sent in traffic.items()),
     )
+
+
+def stages_cost(stages: Sequence[StepProfile], layout: Layout, machine: Machine, paces: Sequence[Pace]) -> Cost:
+    """Of the stages of a pipeline, one after the other: the memory of the one that takes most, the time of the slowest."""
+    known: dict[int, Cost] = {}
+    memories: list[Memory] = []
+    for place, (profile, pace) in enumerate(zip(stages, paces, strict=True)):
+        if id(profile) not in known:
+            known[id(profile)] = cost_of(profile, layout, machine, pace)
+        held = _part(profile.step.stage.held_bytes, layout.data * layout.micro_batches)
+        memory = known[id(profile)].memory
+        memories.append(replace(memory, activations=memory.activations + round((in_flight(layout, place) - 1) * held)))
+    slowest = max(known.values(), key=lambda cost: cost.time.total)
+    link = layout.group("stage", machine)
+    received = max(profile.step.stage.received_bytes for profile in stages) / layout.data
+    rate = machine.network.host if link.switch == 1 else machine.network.switch
+    sends = layout.chunks * layout.micro_batches * 2
+    sent = sends * rate.latency_seconds + layout.chunks * received / rate.bytes_per_second
+    paced = [pace.seconds for pace in paces]
+    time = replace(slowest.time, exchanged=slowest.time.exchanged + sent, idle=(sum(paced) - max(paced)) / layout.chunks)
+    traffic = dict(slowest.traffic)
+    traffic["host" if link.switch == 1 else "switch"] += layout.chunks * received
+    link_seconds = slowest.link_seconds + layout.chunks * received / rate.bytes_per_second
+    return Cost(max(memories, key=lambda one: one.total), time, traffic, link_seconds)
+
+
+def in_flight(layout: Layout, place: int) -> float:
+    """Micro-batches of which a stage holds activations at most; of chunks, parts of them (arXiv 2205.05198, section 4.2.3)."""
+    after = layout.stages - place - 1
+    if layout.chunks == 1:
+        return min(layout.micro_batches, after + 1)
+    return min(layout.micro_batches, (2 * after + (layout.chunks - 1) * layout.stages + 1) / layout.chunks)
 
 
 def _part(size: int, parts: int) -> int:
@@ -115,24 +155,10 @@ def memory_of(profile: StepProfile, layout: Layout, machine: Machine) -> Memory:
     state_parts = shards if layout.sharding >= Sharding.STATES else 1
     gradient_parts = shards if layout.sharding >= Sharding.GRADIENTS else 1
 
-    def complete_gradients(alive: Alive) -> int:
-        """From the first micro-batch on all are there; those that stay from step to step are among what is alive anyhow."""
-        if layout.micro_batches == 1:
-            return alive.gradients
-        return kept.gradients - kept.staying_gradients + min(alive.gradients, kept.staying_gradients)
-
-    rows_parts = layout.data * layout.micro_batches
-
-    def at(alive: Alive) -> tuple[int, int, int, int, int]:
-        return (
-            alive.sums + _part(complete_gradients(alive), gradient_parts),
-            _part(alive.rows, rows_parts),
-            _part(alive.update, state_parts),
-            _part(alive.casts, weight_parts),
-            alive.copies,
-        )
-
-    gradients, activations, update, casts, copies = max(map(at, profile.peaks), key=sum)
+    parts = layout.data * layout.micro_batches, gradient_parts, state_parts, weight_parts, layout.micro_batches > 1
+    if parts not in profile.most_alive:
+        profile.most_alive[parts] = _most_alive(profile, *parts)
+    gradients, activations, update, casts, copies = profile.most_alive[parts]
     return Memory(
         weights=_part(kept.weights, weight_parts),
         states=_part(kept.states, state_parts),
@@ -146,14 +172,34 @@ def memory_of(profile: StepProfile, layout: Layout, machine: Machine) -> Memory:
     )
 
 
+def _most_alive(
+    profile: StepProfile, rows_parts: int, gradient_parts: int, state_parts: int, weight_parts: int, added: bool
+) -> tuple[int, int, int, int, int]:
+    """Of gradients, activations, updates, casts and copies, where they are most together. ``added``: to those of micro-batches before."""
+    kept = profile.kept_bytes
+    added_bytes = kept.gradients - kept.staying_gradients
+
+    def at(alive: Alive) -> tuple[int, int, int, int, int]:
+        # From the first micro-batch on all gradients are there; those that stay from step to step are among what is alive anyhow.
+        complete = added_bytes + min(alive.gradients, kept.staying_gradients) if added else alive.gradients
+        return (
+            alive.sums - complete // -gradient_parts,
+            -(alive.rows // -rows_parts),
+            -(alive.update // -state_parts),
+            -(alive.casts // -weight_parts),
+            alive.copies,
+        )
+
+    return max(map(at, profile.peaks), key=sum)
+
+
 def _gathered(profile: StepProfile, layout: Layout) -> int:
     """Of weights that lie in parts: others' parts of the groups that are whole."""
     if layout.sharding < Sharding.WEIGHTS:
         return 0
     groups = profile.groups
     kept = kept_groups(profile, layout)
-    ahead = max((sum(groups[place : place + GATHERED_AHEAD]) for place in range(len(groups))), default=0)
-    whole = min(sum(groups), sum(groups[group] for group in kept) + ahead)
+    whole = min(sum(groups), sum(groups[group] for group in kept) + profile.gathered_ahead)
     return whole - whole // layout.shards
 
 
@@ -167,13 +213,13 @@ def _buckets(profile: StepProfile, layout: Layout) -> int:
     """One fills while another is summed."""
     if layout.data == 1:
         return 0
-    return 2 * min(layout.bucket_bytes, sum(size for stretch in profile.stretches for size in stretch.gradients))
+    return 2 * min(layout.bucket_bytes, profile.summed_bytes)
 
 
 def call_seconds(call: StepCall, machine: Machine, rows_parts: int, other_parts: int) -> float:
     """Of a call, where what holds rows is in so many parts, and all else in so many."""
     model = machine.model
-    rate = (model.half_flops if call.half else model.single_flops) * FLOPS_SHARE
+    rate = (model.half_flops if call.half else model.single_flops) * model.flops_share
     moved = call.rows_bytes / rows_parts + call.other_bytes / other_parts
     return max(CALL_SECONDS, call.flops / max(rows_parts, other_parts) / rate, moved / (model.bytes_per_second * BANDWIDTH_SHARE))
 
@@ -190,7 +236,7 @@ def _time(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace) ->
     whole = 2 * layout.group("tensor", machine).seconds(profile.step.division.summed_bytes, machine.network)
     after = _after_update(profile, layout, machine) + whole
     update = pace.update(layout.shards if layout.sharding >= Sharding.STATES else 1)
-    return Time(compute, exchanged, update, waited + after, max(0.0, spent - waited))
+    return Time(compute, exchanged, 0.0, update, waited + after, max(0.0, spent - waited))
 
 
 def _timeline(
@@ -251,22 +297,18 @@ def _after_update(profile: StepProfile, layout: Layout, machine: Machine) -> flo
     """Weights that are kept whole come from the devices that updated them."""
     if layout.sharding not in (Sharding.STATES, Sharding.GRADIENTS):
         return 0.0
-    return layout.group("shard", machine).seconds(_trained_bytes(profile), machine.network)
-
-
-def _trained_bytes(profile: StepProfile) -> int:
-    return sum(profile.step.blocks[number].bytes for number in profile.step.trained)
+    return layout.group("shard", machine).seconds(profile.trained_bytes, machine.network)
 
 
 def _traffic(profile: StepProfile, layout: Layout, machine: Machine) -> dict[str, float]:
     shard, copy = layout.group("shard", machine), layout.group("copy", machine)
-    summed = sum(size for stretch in profile.stretches for size in stretch.gradients)
+    summed = profile.summed_bytes
     moves: list[tuple[Group, int, int]] = [(shard, summed, layout.sums), (copy, _part(summed, layout.shards), 2 * layout.sums)]
     moves += [(shard, profile.groups[group], layout.micro_batches) for group in gathers_of(profile, layout) if group >= 0]
     if layout.sharding in (Sharding.STATES, Sharding.GRADIENTS):
-        moves.append((shard, _trained_bytes(profile), 1))
+        moves.append((shard, profile.trained_bytes, 1))
     tensor = layout.group("tensor", machine)
-    moves.append((tensor, _part(sum(size for call in profile.step.calls for size in call.exchanged), layout.data), 1))
+    moves.append((tensor, _part(profile.exchanged_bytes, layout.data), 1))
     moves.append((tensor, profile.step.division.summed_bytes, 2))
     sent = {"host": 0.0, "switch": 0.0}
     for group, size, times in moves:

@@ -1,14 +1,15 @@
 """How a step may be spread over devices: a mesh with named axes, and what lies in parts along which.
 
-The axes are ``copy`` (devices that hold the same parts), ``shard`` (devices that hold different ones) and ``tensor`` (devices that compute
-the same rows together). A batch's rows are divided over the first two. A tensor axis of one device is left out.
+The axes are ``stage`` (devices that compute some layers each), ``copy`` (devices that hold the same parts), ``shard`` (devices that hold
+different ones) and ``tensor`` (devices that compute the same rows together). A batch's rows are divided over copies and shards. An axis of
+stages or tensor groups of one device is left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from math import gcd
 
 from forebay.toolkit.planner.machine import Group, Machine
@@ -16,6 +17,7 @@ from forebay.toolkit.planner.machine import Group, Machine
 MIB = 1 << 20
 BUCKETS = (0, 25 * MIB, 64 * MIB, 256 * MIB)
 """Bytes of gradients that are summed together; 0: each by itself, in place."""
+STAGE_BUCKET = 25 * MIB
 KEPT_TENTHS = (0, 5, 10)
 """How much of the weights stays gathered for the backward pass."""
 
@@ -27,6 +29,14 @@ class Sharding(IntEnum):
     STATES = 1
     GRADIENTS = 2
     WEIGHTS = 3
+
+
+class Again(Enum):
+    """What of repeated layers is computed again (recomputation.py), as people read it."""
+
+    NOTHING = "nothing computed again"
+    CHEAP = "all but products computed again"
+    LAYERS = "layers computed again"
 
 
 NAMES = {Sharding.NONE: "data parallel", Sharding.STATES: "ZeRO-1", Sharding.GRADIENTS: "ZeRO-2", Sharding.WEIGHTS: "ZeRO-3"}
@@ -44,8 +54,10 @@ class Layout:
     """Of the layers, from the last one on, that stay gathered from the forward pass to the backward one."""
     micro_batches: int = 1
     """Equal parts of a device's rows that are computed one after the other; their gradients are added."""
-    recomputes: bool = False
-    """Whether repeated layers keep their inputs alone, and are computed again in the backward pass (recomputation.py)."""
+    again: Again = Again.NOTHING
+    """What is not kept, and computed again in the backward pass."""
+    chunks: int = 1
+    """Into how many parts the layers of a stage are divided, which take turns with those of the others (interleaved 1F1B)."""
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -64,13 +76,17 @@ class Layout:
         return self.mesh.get("tensor", 1)
 
     @property
+    def stages(self) -> int:
+        return self.mesh.get("stage", 1)
+
+    @property
     def data(self) -> int:
         """Into how many parts the rows are divided."""
         return self.copies * self.shards
 
     @property
     def devices(self) -> int:
-        return self.data * self.tensor
+        return self.data * self.tensor * self.stages
 
     @property
     def sums(self) -> int:
@@ -79,9 +95,16 @@ class Layout:
 
     @property
     def name(self) -> str:
-        together = f", tensor parallel over {self.tensor}" if self.tensor > 1 else ""
-        parts = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        return self._spread + together + parts + (", layers computed again" if self.recomputes else "")
+        parts = [self._spread]
+        if self.tensor > 1:
+            parts.append(f"tensor parallel over {self.tensor}")
+        if self.stages > 1:
+            parts.append(f"{self.stages} stages" + (f" in {self.chunks} chunks each" if self.chunks > 1 else ""))
+        if self.micro_batches > 1:
+            parts.append(f"{self.micro_batches} micro-batches")
+        if self.again is not Again.NOTHING:
+            parts.append(self.again.value)
+        return ", ".join(parts)
 
     @property
     def _spread(self) -> str:
@@ -93,7 +116,7 @@ class Layout:
 
     def group(self, axis: str, machine: Machine) -> Group:
         """The devices of one collective along an axis."""
-        inner = {"copy": self.shards * self.tensor, "shard": self.tensor, "tensor": 1}[axis]
+        inner = {"stage": self.data * self.tensor, "copy": self.shards * self.tensor, "shard": self.tensor, "tensor": 1}[axis]
         return group_of(self.mesh.get(axis, 1), inner, machine)
 
 
@@ -126,6 +149,14 @@ def layouts(machine: Machine, tensor: int = 1) -> Iterator[Layout]:
             yield Layout(axes, Sharding.GRADIENTS, bucket)
             for kept in KEPT_TENTHS:
                 yield Layout(axes, Sharding.WEIGHTS, bucket, kept)
+
+
+def stage_layouts(machine: Machine, tensor: int, stages: int) -> Iterator[Layout]:
+    """Of a pipeline: weights whole on their stage, optimizer states whole or in parts."""
+    data, inner = machine.devices // tensor // stages, (("tensor", tensor),) if tensor > 1 else ()
+    yield Layout((("stage", stages), ("copy", data), ("shard", 1), *inner), Sharding.NONE, STAGE_BUCKET if data > 1 else 0)
+    if data > 1:
+        yield Layout((("stage", stages), ("copy", 1), ("shard", data), *inner), Sharding.STATES, STAGE_BUCKET)
 
 
 def _follows_hosts(devices: int, machine: Machine) -> bool:

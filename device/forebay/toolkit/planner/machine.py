@@ -13,44 +13,12 @@ from forebay.errors import ForebayError
 GIB = 1 << 30
 MEMORY_SHARE = 0.9
 """Of a device's memory that a plan may take: the rest is fragmentation, libraries and what the driver keeps."""
-FLOPS_SHARE, BANDWIDTH_SHARE = 0.5, 0.8
-"""Of the makers' figures that large calls are taken to reach. Assumed, not measured."""
+BANDWIDTH_SHARE = 0.8
+"""Of the makers' figures of memory that large calls are taken to reach. Assumed, not measured."""
+LINK_SHARE = 0.8
+"""Of the makers' figures of links that large collectives are taken to reach. Assumed, not measured."""
 CALL_SECONDS = 4e-6
 """That a call takes at least: a kernel's launch. Assumed, not measured."""
-
-
-@dataclass(frozen=True)
-class DeviceModel:
-    """Figures of the maker's data sheet, dense, without sparsity."""
-
-    name: str
-    memory_bytes: int
-    half_flops: float
-    """A second, in bfloat16."""
-    single_flops: float
-    """A second, in float32 matrix products."""
-    bytes_per_second: float
-    source: str
-
-
-def _model(name: str, gigabytes: int, half: float, single: float, terabytes_per_second: float, source: str) -> DeviceModel:
-    return DeviceModel(name, gigabytes * GIB, half * 1e12, single * 1e12, terabytes_per_second * 1e12, source)
-
-
-MODELS: Mapping[str, DeviceModel] = {
-    model.name.lower(): model
-    for model in (
-        _model("MI210", 64, 181.0, 45.3, 1.6384, "AMD Instinct MI210 data sheet"),
-        _model("MI250", 128, 362.1, 90.5, 3.2768, "AMD Instinct MI250 data sheet, both dies as one device"),
-        _model("MI300X", 192, 1307.4, 163.4, 5.3, "AMD Instinct MI300X data sheet"),
-        _model("A100", 80, 312.0, 19.5, 2.039, "NVIDIA A100 80GB SXM data sheet"),
-        _model("H100", 80, 989.4, 66.9, 3.35, "NVIDIA H100 SXM data sheet"),
-        _model("H200", 141, 989.4, 66.9, 4.8, "NVIDIA H200 SXM data sheet"),
-        _model("L40S", 48, 362.0, 91.6, 0.864, "NVIDIA L40S data sheet"),
-    )
-}
-DEFAULT_MODEL = "MI250"
-"""The model that this installation's scale of flavors is counted in."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +40,65 @@ class Network:
     def links(self) -> dict[str, Link]:
         """By the axes' names."""
         return {"host": self.host, "switch": self.switch}
+
+
+def _network(host: float, switch: float, source: str) -> Network:
+    """Of gigabytes a second of each device in one direction, as makers tell them."""
+    told = f"{host:g} GB/s between devices of a host, {switch:g} GB/s a device between hosts ({source}), {LINK_SHARE:.0%} of it assumed"
+    return Network(Link(10e-6, host * 1e9 * LINK_SHARE), Link(20e-6, switch * 1e9 * LINK_SHARE), told)
+
+
+@dataclass(frozen=True)
+class DeviceModel:
+    """Figures of the maker's data sheet, dense, without sparsity."""
+
+    name: str
+    memory_bytes: int
+    half_flops: float
+    """A second, in bfloat16."""
+    single_flops: float
+    """A second, in float32 matrix products."""
+    bytes_per_second: float
+    source: str
+    flops_share: float = 0.5
+    """Of the operations a second that large products are taken to reach."""
+    network: Network = Network()
+    """Of the hosts that have such devices."""
+
+
+NVLINK3 = _network(300, 25, "NVIDIA DGX A100 data sheet")
+NVLINK4 = _network(450, 50, "NVIDIA DGX H100 data sheet")
+REACHED_A100, REACHED_H100 = 0.75, 0.6
+"""So that plans agree with what Megatron-LM reached: on A100 (arXiv 2205.05198, table 5), and on H100 (its README: up to 47 % in all)."""
+
+
+def _model(
+    name: str,
+    gigabytes: int,
+    half: float,
+    single: float,
+    terabytes_per_second: float,
+    source: str,
+    share: float = 0.5,
+    network: Network = Network(),
+) -> DeviceModel:
+    return DeviceModel(name, gigabytes * GIB, half * 1e12, single * 1e12, terabytes_per_second * 1e12, source, share, network)
+
+
+MODELS: Mapping[str, DeviceModel] = {
+    model.name.lower(): model
+    for model in (
+        _model("MI210", 64, 181.0, 45.3, 1.6384, "AMD Instinct MI210 data sheet"),
+        _model("MI250", 128, 362.1, 90.5, 3.2768, "AMD Instinct MI250 data sheet, both dies as one device"),
+        _model("MI300X", 192, 1307.4, 163.4, 5.3, "AMD Instinct MI300X data sheet"),
+        _model("A100", 80, 312.0, 19.5, 2.039, "NVIDIA A100 80GB SXM data sheet", REACHED_A100, NVLINK3),
+        _model("H100", 80, 989.4, 66.9, 3.35, "NVIDIA H100 SXM data sheet", REACHED_H100, NVLINK4),
+        _model("H200", 141, 989.4, 66.9, 4.8, "NVIDIA H200 SXM data sheet", REACHED_H100, NVLINK4),
+        _model("L40S", 48, 362.0, 91.6, 0.864, "NVIDIA L40S data sheet"),
+    )
+}
+DEFAULT_MODEL = "MI250"
+"""The model that this installation's scale of flavors is counted in."""
 
 
 @dataclass(frozen=True)

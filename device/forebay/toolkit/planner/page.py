@@ -49,7 +49,7 @@ def html(profile: StepProfile, plan: Plan, program: str) -> str:
         "<h2>Time of a step</h2>",
         _times(plan),
         "<h2>Rejected</h2>",
-        _table(("Layout", "Why"), [(one.candidate.layout.name, one.why) for one in plan.rejected]) if plan.rejected else "<p>Nothing.</p>",
+        _table(("Layout", "Why"), [(one.layout.name, one.why) for one in plan.rejected]) if plan.rejected else "<p>Nothing.</p>",
         "<h2>What was recorded</h2>",
         *(f"<p>{escape(line)}</p>" for line in step_lines(profile)),
         "<h2>What the figures rest on</h2>",

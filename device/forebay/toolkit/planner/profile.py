@@ -15,6 +15,8 @@ LAYER_BYTES = 512 << 20
 STACKS_MAX = 8
 """Runs of repeated layers that are looked for, as an encoder and a decoder."""
 PERIODS_TRIED = 24
+GATHERED_AHEAD = 2
+"""Groups of weights that are there whole at a time: the one in use and the next."""
 ALIVE_STEPS = 128
 """To as many parts of the most that is alive are bytes rounded up."""
 
@@ -51,6 +53,8 @@ class Stack:
 class Stretch:
     """Calls that use the weights of one group, between those of others."""
 
+    kind: int
+    """The same of those that cost the same, as those of layers that are alike."""
     group: int
     calls: Sequence[StepCall]
     gradients: tuple[int, ...]
@@ -87,6 +91,41 @@ class StepProfile:
     def has_batch_norm(self) -> bool:
         """Which needs the batch of a device as one."""
         return any("batch_norm" in call.name for call in self.step.calls)
+
+    @cached_property
+    def accumulated(self) -> int:
+        """Into how many micro-batches the program divides its batch itself: what is repeated with the same weights; 1 where it does not."""
+        work = self.step.work
+        for stack in self.stacks:
+            first, second = (work[stack.start + turn * stack.calls : stack.start + (turn + 1) * stack.calls] for turn in (0, 1))
+            used = [{weight for call in turn for weight in call.weights} for turn in (first, second)]
+            if used[0] and used[0] == used[1]:
+                return stack.layers
+        return 1
+
+    @cached_property
+    def gathered_ahead(self) -> int:
+        """The most that neighbouring groups of weights have together, as many as are whole at a time."""
+        return max((sum(self.groups[place : place + GATHERED_AHEAD]) for place in range(len(self.groups))), default=0)
+
+    @cached_property
+    def summed_bytes(self) -> int:
+        """Of gradients, as they are summed among devices."""
+        return sum(size for stretch in self.stretches for size in stretch.gradients)
+
+    @cached_property
+    def exchanged_bytes(self) -> int:
+        """Of all rows, among the devices of a tensor group."""
+        return sum(size for call in self.step.calls for size in call.exchanged)
+
+    @cached_property
+    def trained_bytes(self) -> int:
+        return sum(self.step.blocks[number].bytes for number in self.step.trained)
+
+    @cached_property
+    def most_alive(self) -> dict[tuple[int, int, int, int, bool], tuple[int, int, int, int, int]]:
+        """What is known of peaks, by the parts of a layout; the cost's own."""
+        return {}
 
     @cached_property
     def kept_bytes(self) -> KeptBytes:
@@ -146,7 +185,18 @@ def _largest(times: Sequence[Alive]) -> Iterator[Alive]:
     rounded = {Alive(*(-(-size // step) * step for size, step in zip(time, steps, strict=True))) for time in times}
     kept: list[Alive] = []
     for time in sorted(rounded, key=sum, reverse=True):
-        if not any(all(one >= other for one, other in zip(known, time, strict=True)) for known in kept):
+        rows, sums, gradients, update, casts, copies = time
+        for known in kept:  # written out, since it is most of the work
+            if (
+                known[0] >= rows
+                and known[1] >= sums
+                and known[2] >= gradients
+                and known[3] >= update
+                and known[4] >= casts
+                and known[5] >= copies
+            ):
+                break
+        else:
             kept.append(time)
             yield time
 
@@ -219,16 +269,22 @@ def _stretches(step: Step, work: Sequence[StepCall], group_of: dict[int, int]) -
     """In their order; calls without weights belong to what came before them."""
     complete = sorted((event, step.blocks[number].bytes) for number, event in step.gradients.items())
     calls: list[StepCall] = []
+    kinds: dict[tuple[object, ...], int] = {}
     group, place = -1, 0
+
+    def kind() -> int:
+        alike = tuple((call.domain, call.half, call.flops, call.rows_bytes, call.other_bytes, call.exchanged) for call in calls)
+        return kinds.setdefault(alike, len(kinds))
+
     for call in work:
         used = [group_of[weight] for weight in call.weights]
         if used and group not in (-1, used[0]):
             ready, place = _complete_before(complete, place, call.event)
-            yield Stretch(group, calls, ready)
+            yield Stretch(kind(), group, calls, ready)
             calls = []
         group = used[-1] if used else group
         calls.append(call)
-    yield Stretch(group, calls, tuple(size for _, size in complete[place:]))
+    yield Stretch(kind(), group, calls, tuple(size for _, size in complete[place:]))
 
 
 def _complete_before(complete: Sequence[tuple[int, int]], place: int, event: int) -> tuple[tuple[int, ...], int]:

@@ -7,9 +7,9 @@ from typing import Any
 
 from forebay.toolkit import table
 from forebay.toolkit.planner.choice import Candidate, Plan
-from forebay.toolkit.planner.cost import WORKSPACE_BYTES
-from forebay.toolkit.planner.layout import MIB, NAMES, Sharding
-from forebay.toolkit.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, FLOPS_SHARE, GIB, MEMORY_SHARE, Machine
+from forebay.toolkit.planner.cost import WORKSPACE_BYTES, Cost
+from forebay.toolkit.planner.layout import MIB, NAMES, Layout, Sharding
+from forebay.toolkit.planner.machine import BANDWIDTH_SHARE, CALL_SECONDS, GIB, MEMORY_SHARE, Machine
 from forebay.toolkit.planner.profile import StepProfile
 from forebay.toolkit.planner.step import Domain, Part
 
@@ -40,7 +40,7 @@ def text(profile: StepProfile, plan: Plan) -> str:
         *_time(plan),
         "",
         "Rejected",
-        *(f"  {one.candidate.layout.name}: {one.why}" for one in plan.rejected[:REJECTED_SHOWN]),
+        *(f"  {one.layout.name}: {one.why}" for one in plan.rejected[:REJECTED_SHOWN]),
         *_more(len(plan.rejected) - REJECTED_SHOWN),
         "",
         *(f"  {line}" for line in assumptions(plan.machine)),
@@ -81,14 +81,15 @@ def step_lines(profile: StepProfile) -> list[str]:
     step = profile.step
     weights = sum(step.blocks[number].bytes for number in step.trained)
     rows = sum(call.domain is Domain.ROWS for call in step.calls)
-    stacks = [stack for stack in profile.stacks if stack.layers > 1]
+    stacks = [stack for stack in profile.stacks if stack.layers > 1] if profile.accumulated == 1 else []
     layers = ", ".join(f"{stack.layers} x {table.counted(stack.calls, 'call')}" for stack in stacks) or "none found"
     calls, batch = table.counted(len(step.calls), "call"), table.counted(step.rows, "row")
+    own = f"the program divides its batch into {profile.accumulated} micro-batches itself; " if profile.accumulated > 1 else ""
     return [
         f"step: {calls}, {rows:,} of them on the {batch} of the batch; {_teraflop(step.flops)}",
         f"weights: {_size(step.total(Part.WEIGHT))}, {_size(weights)} of them trained; optimizer states: {_size(step.total(Part.STATE))}; "
         f"gradients: {_size(step.gradient_bytes)}",
-        f"repeated layers: {layers}; uploads: {', '.join(_size(size) for size in step.uploads)}",
+        f"{own}repeated layers: {layers}; uploads: {', '.join(_size(size) for size in step.uploads)}",
     ]
 
 
@@ -118,8 +119,8 @@ def _memory(plan: Plan) -> list[str]:
 
 def time_rows(one: Candidate) -> list[tuple[str, float]]:
     time = one.cost.time
-    parts = [("forward and backward", time.compute), ("collectives of tensor groups", time.exchanged)]
-    parts += [("update", time.update), ("waiting for other collectives", time.exposed)]
+    parts = [("forward and backward", time.compute), ("what layers wait for", time.exchanged)]
+    parts += [("stages without work", time.idle), ("update", time.update), ("waiting for other collectives", time.exposed)]
     return [(name, seconds) for name, seconds in parts if seconds]
 
 
@@ -147,7 +148,7 @@ def assumptions(machine: Machine) -> list[str]:
     model = machine.model
     return [
         f"{model.name}: {model.half_flops / 1e12:g} TFLOP/s in bfloat16, {model.single_flops / 1e12:g} in float32, "
-        f"{model.bytes_per_second / 1e12:g} TB/s ({model.source}); {FLOPS_SHARE:.0%} and {BANDWIDTH_SHARE:.0%} of that are assumed, "
+        f"{model.bytes_per_second / 1e12:g} TB/s ({model.source}); {model.flops_share:.0%} and {BANDWIDTH_SHARE:.0%} of that are assumed, "
         f"and {CALL_SECONDS * 1e6:g} µs a call",
         f"network: {machine.network.source}; {machine.per_host} devices a host; workspace: up to {_size(WORKSPACE_BYTES)}, assumed",
         f"a plan may take {MEMORY_SHARE:.0%} of a device's memory",
@@ -170,14 +171,17 @@ def as_json(profile: StepProfile, plan: Plan) -> dict[str, Any]:
         },
         "chosen": candidate_json(plan.chosen),
         "why": plan.why,
-        "rejected": [{**candidate_json(one.candidate), "why": one.why} for one in plan.rejected],
+        "rejected": [{**_layout_json(one.layout), **(_cost_json(one.cost) if one.cost else {}), "why": one.why} for one in plan.rejected],
         "assumptions": assumptions(plan.machine),
         "predicted": PREDICTED,
     }
 
 
 def candidate_json(one: Candidate) -> dict[str, Any]:
-    layout, cost = one.layout, one.cost
+    return {**_layout_json(one.layout), **_cost_json(one.cost)}
+
+
+def _layout_json(layout: Layout) -> dict[str, Any]:
     return {
         "name": layout.name,
         "mesh": layout.mesh,
@@ -185,6 +189,13 @@ def candidate_json(one: Candidate) -> dict[str, Any]:
         "bucket_bytes": layout.bucket_bytes,
         "kept_gathered": layout.kept_tenths / 10,
         "micro_batches": layout.micro_batches,
+        "chunks": layout.chunks,
+        "computed_again": layout.again.name.lower(),
+    }
+
+
+def _cost_json(cost: Cost) -> dict[str, Any]:
+    return {
         "memory_bytes": {**asdict(cost.memory), "total": cost.memory.total},
         "seconds": {**asdict(cost.time), "total": cost.time.total},
         "traffic_bytes": cost.traffic,

@@ -83,6 +83,16 @@ class Division:
     """Of gradients that are whole on each device, and summed over these, too."""
 
 
+@dataclass(frozen=True)
+class Stage:
+    """What a step that is a stage of a pipeline has to do with the others."""
+
+    received_bytes: int = 0
+    """Of all rows, from the stages before and after it."""
+    held_bytes: int = 0
+    """Of all rows, between its forward and its backward pass."""
+
+
 @dataclass
 class Step:
     """One iteration. Blocks are in the order of their numbers; events count from the iteration's beginning."""
@@ -103,6 +113,7 @@ class Step:
     uploaded: frozenset[int] = frozenset()
     """Blocks that hold rows of uploads."""
     division: Division = Division()
+    stage: Stage = Stage()
 
     @property
     def work(self) -> list[StepCall]:

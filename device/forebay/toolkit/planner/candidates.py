@@ -1,0 +1,192 @@
+"""The layouts that are considered, with what each takes at least, and all of its cost where that is asked."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from forebay.toolkit.planner.cost import Cost, Pace, call_seconds, cost_of, memory_of, stages_cost
+from forebay.toolkit.planner.layout import Again, Layout, Sharding, layouts, stage_layouts, tensor_sizes
+from forebay.toolkit.planner.machine import Machine
+from forebay.toolkit.planner.parallel.pipeline import Units, bounds_of, forward_stack, stages_of
+from forebay.toolkit.planner.parallel.tensor import divided
+from forebay.toolkit.planner.profile import StepProfile, prepare
+from forebay.toolkit.planner.recomputation import recomputed
+from forebay.toolkit.planner.step import Step
+
+STAGES_MAX = 128
+CHUNKS = (1, 2, 3, 4)
+"""Into how many parts the layers of a stage may be divided."""
+
+
+class Steps:
+    """The step whole, in parts, with recomputation and in stages, each made once."""
+
+    def __init__(self, profile: StepProfile) -> None:
+        self.whole = profile
+        self._made: dict[tuple[int, Again], StepProfile | None] = {(1, Again.NOTHING): profile}
+        self._stages: dict[tuple[int, Again, int], list[StepProfile]] = {}
+
+    def of(self, tensor: int, again: Again) -> StepProfile | None:
+        """None where the step's products cannot be divided so, or nothing can be computed again."""
+        key = tensor, again
+        if key not in self._made:
+            self._made[key] = self._make(tensor, again)
+        return self._made[key]
+
+    def _make(self, tensor: int, again: Again) -> StepProfile | None:
+        step: Step | None
+        if again is Again.NOTHING:
+            step = divided(self.whole.step, tensor)
+        else:
+            before = self.of(tensor, Again.NOTHING)
+            step = None if before is None else recomputed(before.step, before.stacks, again)
+        return None if step is None else prepare(step)
+
+    def on(self, machine: Machine) -> Iterator[tuple[StepProfile, Again]]:
+        """Those whose rows the machine's devices can have equal parts of."""
+        for tensor in tensor_sizes(machine):
+            if self.whole.step.rows % (machine.devices // tensor) == 0:
+                for again in Again:
+                    found = self.of(tensor, again)
+                    if found is not None:
+                        yield found, again
+
+    @cached_property
+    def layers(self) -> int:
+        """Of which stages may be made."""
+        stack = forward_stack(self.whole)
+        return 0 if stack is None else stack.layers
+
+    def stages(self, tensor: int, again: Again, count: int, machine: Machine) -> list[StepProfile]:
+        """Those that are alike are one object."""
+        key = tensor, again, count
+        profile = self.of(tensor, again)
+        if profile is None:
+            return []
+        if key not in self._stages:
+            units = self._units(profile)
+            bounds = bounds_of(units.seconds(lambda call: call_seconds(call, machine, 1, 1)), count)
+            steps = list(stages_of(units, bounds))
+            prepared = {number: prepare(step) for number, step in {id(step): step for step in steps}.items()}
+            self._stages[key] = [prepared[id(step)] for step in steps]
+        return self._stages[key]
+
+    def _units(self, profile: StepProfile) -> Units:
+        """Of what recomputes the layers are where they are without."""
+        stack = forward_stack(self.whole)
+        if stack is None:
+            raise ValueError
+        return Units(profile.step, stack)
+
+
+@dataclass
+class Option:
+    """A layout, with what it takes at least."""
+
+    layout: Layout
+    bytes: int
+    """Of memory: just so many where ``exact``."""
+    seconds: float
+    """Of time, if nothing waits for the network but layers."""
+    exact: bool
+    search: Search
+
+    @cached_property
+    def cost(self) -> Cost:
+        return self.search.cost(self.layout)
+
+    @property
+    def is_known(self) -> bool:
+        return "cost" in self.__dict__
+
+    @property
+    def least_seconds(self) -> float:
+        return self.cost.time.total if self.is_known else self.seconds
+
+    @property
+    def least_bytes(self) -> int:
+        return self.cost.memory.total if self.is_known else self.bytes
+
+
+class Search:
+    """Of layouts for a step on a machine."""
+
+    def __init__(self, steps: Steps, machine: Machine) -> None:
+        self._steps, self._machine = steps, machine
+        self._paces: dict[tuple[int, int], Pace] = {}
+
+    def options(self) -> Iterator[Option]:
+        """All, those in stages last."""
+        for profile, again in self._steps.on(self._machine):
+            for one in layouts(self._machine, profile.step.division.parts):
+                layout = with_micro_batches(profile, replace(one, again=again), self._machine)
+                if layout is not None:
+                    pace = self._pace(profile, layout)
+                    parts = layout.shards if layout.sharding >= Sharding.STATES else 1
+                    least = layout.micro_batches * pace.seconds + pace.update(parts)
+                    yield Option(layout, memory_of(profile, layout, self._machine).total, least, True, self)
+        for tensor in tensor_sizes(self._machine):
+            for again in Again:
+                yield from self._in_stages(tensor, again)
+
+    def _in_stages(self, tensor: int, again: Again) -> Iterator[Option]:
+        devices, layers, rows = self._machine.devices // tensor, self._steps.layers, self._steps.whole.step.rows
+        for count in range(2, min(layers, devices, STAGES_MAX) + 1):
+            if devices % count or rows % (devices // count):
+                continue
+            profile = self._steps.of(tensor, again)
+            if profile is None:
+                return
+            for one in stage_layouts(self._machine, tensor, count):
+                for micro_batches in micro_batches_of(profile, one.data):
+                    for chunks in CHUNKS if micro_batches % count == 0 else (1,):
+                        if layers % (count * chunks) == 0 or chunks == 1:
+                            yield self._in_so_many(profile, replace(one, again=again, micro_batches=micro_batches, chunks=chunks))
+
+    def _in_so_many(self, profile: StepProfile, layout: Layout) -> Option:
+        """If all stages were equal, and activations and what they send were nothing."""
+        kept, parts = profile.kept_bytes, layout.shards if layout.sharding >= Sharding.STATES else 1
+        seconds = self._pace(profile, layout).seconds / layout.stages
+        idle = (layout.stages - 1) / layout.chunks
+        least = (kept.weights + kept.gradients + kept.states // parts) // layout.stages
+        return Option(layout, least, (layout.micro_batches + idle) * seconds, False, self)
+
+    def cost(self, layout: Layout) -> Cost:
+        if layout.stages == 1:
+            profile = self._steps.of(layout.tensor, layout.again)
+            if profile is None:
+                raise ValueError(layout)
+            return cost_of(profile, layout, self._machine, self._pace(profile, layout))
+        stages = self._steps.stages(layout.tensor, layout.again, layout.stages, self._machine)
+        return stages_cost(stages, layout, self._machine, [self._pace(stage, layout) for stage in stages])
+
+    def _pace(self, profile: StepProfile, layout: Layout) -> Pace:
+        key = id(profile), layout.data * layout.micro_batches
+        if key not in self._paces:
+            self._paces[key] = Pace(profile, self._machine, key[1])
+        return self._paces[key]
+
+
+def micro_batches_of(profile: StepProfile, data: int) -> list[int]:
+    """Into how many equal parts the rows of each of so many batches can be divided, ascending."""
+    rows, division = profile.step.rows // data, profile.step.division
+    least = division.parts if division.by_rows else 1
+    return [count for count in range(1, (1 if profile.has_batch_norm else rows) + 1) if rows % (count * least) == 0]
+
+
+def with_micro_batches(profile: StepProfile, layout: Layout, machine: Machine) -> Layout | None:
+    """The layout with as few micro-batches as memory allows, since each takes time of its own; with the most where none is enough."""
+    counts = micro_batches_of(profile, layout.data)
+    if not counts:
+        return None
+    one, *several = (replace(layout, micro_batches=count) for count in counts)
+
+    def fits(tried: Layout) -> bool:
+        return memory_of(profile, tried, machine).total <= machine.budget_bytes
+
+    if fits(one) or not several:
+        return one
+    return several[min(bisect_left(several, True, key=fits), len(several) - 1)]  # more never need more
