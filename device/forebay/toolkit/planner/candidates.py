@@ -160,8 +160,15 @@ class Search:
             if profile is None:
                 raise ValueError(layout)
             return cost_of(profile, layout, self._machine, self._pace(profile, layout))
-        stages = self._steps.stages(layout.tensor, layout.again, layout.stages, self._machine)
+        stages = self._stages(layout)
         return stages_cost(stages, layout, self._machine, [self._pace(stage, layout) for stage in stages])
+
+    def seconds_of_stages(self, layout: Layout) -> list[float]:
+        """What each stage takes of a micro-batch, forward and backward."""
+        return [self._pace(stage, layout).seconds for stage in self._stages(layout)]
+
+    def _stages(self, layout: Layout) -> list[StepProfile]:
+        return self._steps.stages(layout.tensor, layout.again, layout.stages, self._machine)
 
     def _pace(self, profile: StepProfile, layout: Layout) -> Pace:
         key = id(profile), layout.data * layout.micro_batches
