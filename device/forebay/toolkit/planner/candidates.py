@@ -27,6 +27,7 @@ class Steps:
     def __init__(self, profile: StepProfile) -> None:
         self.whole = profile
         self._made: dict[tuple[int, Again], StepProfile | None] = {(1, Again.NOTHING): profile}
+        self._units: dict[int, int] = {}
         self._stages: dict[tuple[int, Again, int], list[StepProfile]] = {}
 
     def of(self, tensor: int, again: Again) -> StepProfile | None:
@@ -39,11 +40,11 @@ class Steps:
     def _make(self, tensor: int, again: Again) -> StepProfile | None:
         step: Step | None
         if again is Again.NOTHING:
-            step = divided(self.whole.step, tensor)
+            step = divided(self.whole.step, tensor, self._units)
         else:
             before = self.of(tensor, Again.NOTHING)
             step = None if before is None else recomputed(before.step, before.stacks, again)
-        return None if step is None else prepare(step)
+        return None if step is None else prepare(step, self.whole.stacks)
 
     def on(self, machine: Machine) -> Iterator[tuple[StepProfile, Again]]:
         """Those whose rows the machine's devices can have equal parts of."""
@@ -67,14 +68,14 @@ class Steps:
         if profile is None:
             return []
         if key not in self._stages:
-            units = self._units(profile)
+            units = self._units_of(profile)
             bounds = bounds_of(units.seconds(lambda call: call_seconds(call, machine, 1, 1)), count)
             steps = list(stages_of(units, bounds))
             prepared = {number: prepare(step) for number, step in {id(step): step for step in steps}.items()}
             self._stages[key] = [prepared[id(step)] for step in steps]
         return self._stages[key]
 
-    def _units(self, profile: StepProfile) -> Units:
+    def _units_of(self, profile: StepProfile) -> Units:
         """Of what recomputes the layers are where they are without."""
         stack = forward_stack(self.whole)
         if stack is None:
@@ -141,7 +142,7 @@ class Search:
             if profile is None:
                 return
             for one in stage_layouts(self._machine, tensor, count):
-                for micro_batches in micro_batches_of(profile, one.data):
+                for micro_batches in _enough(micro_batches_of(profile, one.data), count):
                     for chunks in CHUNKS if micro_batches % count == 0 else (1,):
                         if layers % (count * chunks) == 0 or chunks == 1:
                             yield self._in_so_many(profile, replace(one, again=again, micro_batches=micro_batches, chunks=chunks))
@@ -175,6 +176,11 @@ class Search:
         if key not in self._paces:
             self._paces[key] = Pace(profile, self._machine, key[1])
         return self._paces[key]
+
+
+def _enough(counts: list[int], stages: int) -> list[int]:
+    """Of numbers of micro-batches those that keep all stages busy; the largest where none does."""
+    return [count for count in counts if count >= stages] or counts[-1:]
 
 
 def micro_batches_of(profile: StepProfile, data: int) -> list[int]:

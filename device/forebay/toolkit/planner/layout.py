@@ -15,7 +15,7 @@ from math import gcd
 from forebay.toolkit.planner.machine import Group, Machine
 
 MIB = 1 << 20
-BUCKETS = (0, 25 * MIB, 64 * MIB, 256 * MIB)
+BUCKETS = (0, 25 * MIB, 256 * MIB)
 """Bytes of gradients that are summed together; 0: each by itself, in place."""
 STAGE_BUCKET = 25 * MIB
 KEPT_TENTHS = (0, 5, 10)

@@ -133,10 +133,11 @@ class StepProfile:
         return KeptBytes(step.total(Part.WEIGHT), step.total(Part.STATE), step.gradient_bytes, step.staying_gradient_bytes)
 
 
-def prepare(step: Step) -> StepProfile:
-    """The profile of a step."""
+def prepare(step: Step, stacks: tuple[Stack, ...] | None = None) -> StepProfile:
+    """The profile of a step. Of one that is another one with calls done again its repeated layers may be told."""
     work = step.work
-    stacks = tuple(find_stacks([call.template for call in work]))
+    if stacks is None:
+        stacks = tuple(find_stacks([call.template for call in work]))
     groups, group_of = _groups(step, work, stacks)
     return StepProfile(
         step,
@@ -172,21 +173,28 @@ def _alive(step: Step) -> list[Alive]:
             change(block.born, field, block.bytes)
         if block.freed is not None:
             change(block.freed, field, -block.bytes)
-    now, found = [0] * len(Alive._fields), []
+    now, found = [0] * len(Alive._fields), [Alive(0, 0, 0, 0, 0, 0)]
     for event in sorted(changes):
-        now = [one + other for one, other in zip(now, changes[event], strict=True)]
+        more = changes[event]
+        now = [one + other for one, other in zip(now, more, strict=True)]
+        if min(more) >= 0:  # what was alive before is no more in anything
+            found.pop()
         found.append(Alive(*now))
-    return found or [Alive(*now)]
+    return found
 
 
 def _largest(times: Sequence[Alive]) -> Iterator[Alive]:
     """Those of which no one is at least as large in everything, their bytes rounded up, so that they are few."""
     steps = [max(1, max(column) // ALIVE_STEPS) for column in zip(*times, strict=True)]
-    rounded = {Alive(*(-(-size // step) * step for size, step in zip(time, steps, strict=True))) for time in times}
+    a, b, c, d, e, f = steps  # written out, as what follows is, since they are most of the work
+    rounded = {
+        Alive(-(rows // -a) * a, -(sums // -b) * b, -(made // -c) * c, -(update // -d) * d, -(casts // -e) * e, -(copies // -f) * f)
+        for rows, sums, made, update, casts, copies in times
+    }
     kept: list[Alive] = []
     for time in sorted(rounded, key=sum, reverse=True):
         rows, sums, gradients, update, casts, copies = time
-        for known in kept:  # written out, since it is most of the work
+        for known in kept:
             if (
                 known[0] >= rows
                 and known[1] >= sums
@@ -204,9 +212,11 @@ def _largest(times: Sequence[Alive]) -> Iterator[Alive]:
 def find_stacks(templates: Sequence[int]) -> Iterator[Stack]:
     """The longest runs of calls that come again at once, and then those in what is left."""
     left = [(0, len(templates))]
+    runs: dict[tuple[int, int], Stack | None] = {}
     for _ in range(STACKS_MAX):
+        runs |= {(start, end): _longest_run(templates[start:end]) for start, end in left if (start, end) not in runs}
         found = max(
-            ((start, best) for start, end in left if (best := _longest_run(templates[start:end]))),
+            ((start, best) for start, end in left if (best := runs[start, end])),
             key=lambda pair: pair[1].calls * pair[1].layers,
             default=None,
         )

@@ -19,20 +19,23 @@ ATTEMPTS_MAX = 64
 """Ways of dividing products that are tried, each next one after a conflict."""
 
 
-def divided(step: Step, parts: int) -> Step | None:
-    """The step of one device of so many; none where its products cannot be divided so."""
+def divided(step: Step, parts: int, known: dict[int, int] | None = None) -> Step | None:
+    """The step of one device of so many; none where its products cannot be divided so.
+
+    ``known`` says by how many features at once fewer devices divide each product; it is brought up to date.
+    """
     if not step.shapes:
         return None
     for by_rows in (False, True):
-        found = _placements(step, parts, by_rows)
+        found = _placements(step, parts, by_rows, known if known is not None else {})
         if found is not None and found.summed:
             return _part_of(step, parts, by_rows, found)
     return None
 
 
-def _placements(step: Step, parts: int, by_rows: bool) -> Placements | None:
+def _placements(step: Step, parts: int, by_rows: bool, known: dict[int, int]) -> Placements | None:
     """A product that leads to a conflict is divided by more features at once, as by whole heads, and in the end not at all."""
-    units: dict[int, int] = {}
+    units = dict(known)
     larger = _units(step)
     for _ in range(ATTEMPTS_MAX):
         found = Placements(step, parts, by_rows, units)
@@ -45,6 +48,7 @@ def _placements(step: Step, parts: int, by_rows: bool) -> Placements | None:
                 tried = units.get(opener, 1)
                 units[opener] = next((unit for unit in larger.get(opener, ()) if unit > tried), COPIED) if tried else COPIED
             continue
+        known |= {opener: unit for opener, unit in units.items() if unit != COPIED}
         return found
     return None
 
@@ -68,7 +72,8 @@ def _part_of(step: Step, parts: int, by_rows: bool, found: Placements) -> Step:
     in_parts = found.places.keys() | found.divided
     in_parts |= set(_left(step, in_parts))
     blocks = {
-        number: replace(block, bytes=-(-block.bytes // parts)) if number in in_parts else block for number, block in step.blocks.items()
+        number: Block(number, -(-block.bytes // parts), block.part, block.born, block.freed) if number in in_parts else block
+        for number, block in step.blocks.items()
     }
     fresh = count(max(blocks) + 1)
     exchanged: dict[int, list[int]] = defaultdict(list)

@@ -26,13 +26,23 @@ class Recording:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.operators: list[Operator] = []
-        self._packing = zlib.compressobj(PACKING_LEVEL)
-        self._packed: list[bytes] = [MAGIC]
 
     def add(self, body: bytes, events: Sequence[Event]) -> None:
         """A frame, with what it says."""
         self.operators += [event for event in events if isinstance(event, Operator)]
         self.events += [_without_contents(event) for event in events]
+
+
+class NewRecording(Recording):
+    """One that can be saved, since its frames are packed as they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._packing = zlib.compressobj(PACKING_LEVEL)
+        self._packed: list[bytes] = [MAGIC]
+
+    def add(self, body: bytes, events: Sequence[Event]) -> None:
+        super().add(body, events)
         kept = _with_zeros(body, events)
         self._packed += [self._packing.compress(len(kept).to_bytes(LENGTH_BYTES, "little")), self._packing.compress(kept)]
 

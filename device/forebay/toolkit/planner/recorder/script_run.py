@@ -24,7 +24,7 @@ from forebay.toolkit.planner.calls import CallShapes
 from forebay.toolkit.planner.iteration import IterationFinder
 from forebay.toolkit.planner.recorder.null_device import NullDevice
 from forebay.toolkit.planner.recorder.null_pool import NullPool
-from forebay.toolkit.planner.recorder.recording import Recording
+from forebay.toolkit.planner.recorder.recording import NewRecording
 
 KNOWN_CALLS_VARIABLE = "FOREBAY_KNOWN_CALLS"
 POLL_SECONDS = 0.05
@@ -34,12 +34,12 @@ Progress = Callable[[int, int], None]
 """Is told the iterations and the calls so far."""
 
 
-def record(command: Sequence[str], iterations: int, seconds_max: float, progress: Progress) -> Recording:
+def record(command: Sequence[str], iterations: int, seconds_max: float, progress: Progress) -> NewRecording:
     """Runs the command on the null device until ``iterations`` were seen, or it ends. What it prints goes to standard error.
 
     Raises ForebayError where it fails, or takes longer.
     """
-    recording = Recording()
+    recording = NewRecording()
     finder = IterationFinder(recording.events, CallShapes(recording.operators))
     with tempfile.TemporaryDirectory(prefix="forebay-plan-") as folder, socket.socket(socket.AF_UNIX) as listener:
         path, ticket = Path(folder) / "stream", secrets.token_bytes(32)
@@ -65,7 +65,7 @@ def _environment(pool: NullPool) -> Mapping[str, str]:
 
 
 def _noting(
-    recording: Recording, finder: IterationFinder, pool: NullPool, iterations: int, progress: Progress
+    recording: NewRecording, finder: IterationFinder, pool: NullPool, iterations: int, progress: Progress
 ) -> Callable[[bytes, list[Event]], bool]:
     def note(body: bytes, events: list[Event]) -> bool:
         recording.add(body, events)
