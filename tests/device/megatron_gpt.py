@@ -1,6 +1,7 @@
 """A GPT as Megatron-LM trained it in 2022, to be planned: ``megatron_gpt.py SIZE ROWS``, with attention by scores and with dropout.
 
-The sizes are those of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198, table 3.
+The sizes are those of Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", arXiv 2205.05198, table 3, and
+of Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", arXiv 2104.04473, table 1.
 Its fused kernels for scale, mask and softmax, and for bias and GELU, are stood for by one operator each.
 """
 
@@ -10,7 +11,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-SIZES = {"22b": (48, 6144, 64), "175b": (96, 12288, 96), "530b": (105, 20480, 128), "1t": (128, 25600, 160), "small": (4, 256, 8)}
+SIZES = {
+    "small": (4, 256, 8),
+    "7b": (36, 4096, 32),
+    "18b": (40, 6144, 48),
+    "22b": (48, 6144, 64),
+    "146b": (80, 12288, 96),
+    "175b": (96, 12288, 96),
+    "530b": (105, 20480, 128),
+    "1t": (128, 25600, 160),
+}
 """Layers, width and heads."""
 (LAYERS, WIDTH, HEADS), ROWS, TOKENS, WORDS = SIZES[sys.argv[1]], int(sys.argv[2]), 2048, 51200
 DROPOUT = 0.1
