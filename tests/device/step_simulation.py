@@ -237,12 +237,12 @@ def carried_out(found: StepProfile, layout: Layout, machine: Machine) -> Simulat
     """One device of a plan for a step: in stages that of the stage which takes most memory, and what the stage that sends most does."""
     steps = Steps(found)
     if layout.stages == 1:
-        step = steps.of(layout.tensor, layout.again)
+        step = steps.of(layout.tensor, layout.recomputation)
         assert step is not None
         return simulate(step, layout, machine)
     whole = Simulated()
     link = layout.group("stage", machine)
-    for place, stage in enumerate(steps.stages(layout.tensor, layout.again, layout.stages, machine)):
+    for place, stage in enumerate(steps.stages(layout.tensor, layout.recomputation, layout.stages, machine)):
         one = simulate(stage, layout, machine)
         held, most = 0, 0
         for ahead in turns(layout.stages, place, layout.micro_batches):

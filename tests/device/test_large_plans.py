@@ -8,7 +8,7 @@ import fork_server
 import pytest
 from forebay.toolkit.planner.candidates import Search, Steps
 from forebay.toolkit.planner.choice import choose
-from forebay.toolkit.planner.layout import Again
+from forebay.toolkit.planner.layout import Recomputation
 from forebay.toolkit.planner.machine import MODELS, Machine
 from forebay.toolkit.planner.recorder import script_run
 from test_pipeline_plans import layout_of, machine_of, megatron
@@ -32,9 +32,9 @@ def test_steps_take_as_long_as_megatron_lm_published(published: tuple[str, int, 
     size, devices, stages, chunks, rows, micro_batches, selective, full = published
     found, machine = megatron(size, rows), machine_of(devices)
     search = Search(Steps(found), machine)
-    for again, seconds in ((Again.CHEAP, selective), (Again.LAYERS, full)):
-        cost = search.cost(layout_of(stages, 8, micro_batches, again, chunks))
-        assert cost.time.total == pytest.approx(seconds, rel=0.15), again
+    for what, seconds in ((Recomputation.CHEAP, selective), (Recomputation.LAYERS, full)):
+        cost = search.cost(layout_of(stages, 8, micro_batches, what, chunks))
+        assert cost.time.total == pytest.approx(seconds, rel=0.15), what
         assert cost.memory.total <= machine.budget_bytes
         assert choose(found, machine).chosen.cost.time.total <= cost.time.total
 
@@ -52,7 +52,7 @@ def test_layouts_that_megatron_lm_published_are_found_or_beaten(published: tuple
     size, devices, tensor, stages, rows, teraflops = published
     found, machine = megatron(size, rows), machine_of(devices)
     copies = devices // tensor // stages
-    layout = layout_of(stages, tensor, rows // copies, Again.LAYERS, copies=copies)
+    layout = layout_of(stages, tensor, rows // copies, Recomputation.LAYERS, copies=copies)
     cost = Search(Steps(found), machine).cost(layout)
     assert choose(found, machine).chosen.cost.time.total <= cost.time.total
     reached = found.step.flops * 4 / 3 / devices / cost.time.total / 1e12

@@ -8,7 +8,7 @@ from pathlib import Path
 import fork_server
 import pytest
 from forebay.toolkit.planner.candidates import Search, Steps
-from forebay.toolkit.planner.layout import Again, Layout, Sharding
+from forebay.toolkit.planner.layout import Layout, Recomputation, Sharding
 from forebay.toolkit.planner.machine import MODELS, Machine
 from forebay.toolkit.planner.parallel.pipeline import bounds_of
 from forebay.toolkit.planner.profile import StepProfile
@@ -34,11 +34,11 @@ def machine_of(devices: int) -> Machine:
 
 
 def layout_of(
-    stages: int = 1, tensor: int = 1, micro_batches: int = 1, again: Again = Again.NOTHING, chunks: int = 1, copies: int = 1
+    stages: int = 1, tensor: int = 1, micro_batches: int = 1, what: Recomputation = Recomputation.NOTHING, chunks: int = 1, copies: int = 1
 ) -> Layout:
     axes = (("stage", stages), ("copy", copies), ("shard", 1), ("tensor", tensor))
     kept = tuple((name, size) for name, size in axes if size > 1 or name in ("copy", "shard"))
-    return Layout(kept, Sharding.NONE, 0, 0, micro_batches, again, chunks)
+    return Layout(kept, Sharding.NONE, 0, 0, micro_batches, what, chunks)
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +67,9 @@ def test_the_slowest_stage_is_as_quick_as_can_be(seconds: list[int], stages: int
 def test_stages_have_all_of_the_step_between_them(small: StepProfile, stages: int, tensor: int) -> None:
     """Weights, gradients, operations and layers, each once."""
     steps = Steps(small)
-    whole = steps.of(tensor, Again.NOTHING)
+    whole = steps.of(tensor, Recomputation.NOTHING)
     assert whole is not None
-    found = [stage.step for stage in steps.stages(tensor, Again.NOTHING, stages, machine_of(8))]
+    found = [stage.step for stage in steps.stages(tensor, Recomputation.NOTHING, stages, machine_of(8))]
     assert len(found) == stages
     assert sum(step.total(Part.WEIGHT) for step in found) == whole.step.total(Part.WEIGHT)
     assert sum(step.gradient_bytes for step in found) == whole.step.gradient_bytes
@@ -79,17 +79,20 @@ def test_stages_have_all_of_the_step_between_them(small: StepProfile, stages: in
     assert [step.stage.received_bytes for step in found] == [each, *[2 * each] * (stages - 2), each], "of one neighbour, or of two"
 
 
-@pytest.mark.parametrize(("again", "each"), [(Again.NOTHING, 34 + 5 * HEADS * TOKENS / WIDTH), (Again.CHEAP, 20), (Again.LAYERS, 2)])
+KEPT = {Recomputation.NOTHING: 34 + 5 * HEADS * TOKENS / WIDTH, Recomputation.CHEAP: 20, Recomputation.LAYERS: 2}
+
+
+@pytest.mark.parametrize("what", Recomputation)
 @pytest.mark.parametrize("tensor", [1, 4])
-def test_a_layer_keeps_what_is_published(small: StepProfile, again: Again, each: float, tensor: int) -> None:
+def test_a_layer_keeps_what_is_published(small: StepProfile, what: Recomputation, tensor: int) -> None:
     """Bytes of a layer, over positions, rows and width (Korthikanti et al., arXiv 2205.05198, sections 4.1 and 4.2).
 
     If all but products is computed again, these are left: 2 of the layer's input, 6 of queries, keys and values, 2 of the projection, 8 of
     the wide product, and 2 of the narrow one. If all is, the input is left alone."""
-    stage = Steps(small).stages(tensor, again, 2, machine_of(8))[0].step
+    stage = Steps(small).stages(tensor, what, 2, machine_of(8))[0].step
     layers = round(stage.total(Part.WEIGHT) / (12 * WIDTH * WIDTH * 2 / tensor) - WORDS / (12 * WIDTH) * tensor)
     assert layers == LAYERS - 1, "scores of words take as long as some layers"
-    assert stage.stage.held_bytes * tensor / (ROWS * TOKENS * WIDTH * layers) == pytest.approx(each, rel=0.02, abs=0.7)
+    assert stage.stage.held_bytes * tensor / (ROWS * TOKENS * WIDTH * layers) == pytest.approx(KEPT[what], rel=0.02, abs=0.7)
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 8), (4, 2), (4, 16)])

@@ -18,7 +18,7 @@ from forebay.toolkit.planner.candidates import Search, Steps
 from forebay.toolkit.planner.choice import Infeasible, choose
 from forebay.toolkit.planner.cost import Cost, cost_of, memory_of
 from forebay.toolkit.planner.iteration import IterationFinder
-from forebay.toolkit.planner.layout import MIB, Again, Layout, Sharding, layouts
+from forebay.toolkit.planner.layout import MIB, Layout, Recomputation, Sharding, layouts
 from forebay.toolkit.planner.machine import GIB, MODELS, Machine
 from forebay.toolkit.planner.profile import StepProfile
 from forebay.toolkit.planner.recomputation import recomputed
@@ -144,7 +144,7 @@ def plans_by_hand(machine: Machine, rows: int) -> list[Layout]:
         Layout(axes(devices), Sharding.WEIGHTS, bucket),
         Layout(axes(within), Sharding.WEIGHTS, bucket),
         Layout(axes(devices), Sharding.WEIGHTS, bucket, 10),
-        Layout(axes(devices), Sharding.WEIGHTS, bucket, again=Again.LAYERS),
+        Layout(axes(devices), Sharding.WEIGHTS, bucket, recomputation=Recomputation.LAYERS),
         Layout(axes(1, half), Sharding.NONE, bucket),
         Layout(axes(max(1, devices // half), half), Sharding.STATES, bucket),
         Layout(axes(1, 1, 2), Sharding.NONE, bucket, micro_batches=2),
@@ -177,7 +177,7 @@ def test_a_plan_is_as_quick_as_ten_by_hand_and_sends_no_more(profiles: dict[tupl
 def cost_by_hand(found: StepProfile, layout: Layout, machine: Machine) -> Cost | None:
     """None where it does not fit, or the step cannot be divided so."""
     steps = Steps(found)
-    if steps.of(layout.tensor, layout.again) is None or steps.layers < layout.stages > 1:
+    if steps.of(layout.tensor, layout.recomputation) is None or steps.layers < layout.stages > 1:
         return None
     if found.has_batch_norm and layout.micro_batches > 1:
         return None
@@ -218,7 +218,7 @@ def with_more_rows(found: StepProfile) -> StepProfile:
 def test_layers_that_are_computed_again_keep_their_inputs_alone(profiles: dict[tuple[str, str], StepProfile]) -> None:
     """Less than half of all activations for a third of the computing at most; what is predicted is what is simulated."""
     found = profiles["language", "plain"]
-    layout = Layout((("copy", 2), ("shard", 1)), Sharding.NONE, MIB, again=Again.LAYERS)
+    layout = Layout((("copy", 2), ("shard", 1)), Sharding.NONE, MIB, recomputation=Recomputation.LAYERS)
     step, machine = recomputed(found.step, found.stacks), machine_of(2)
     assert step is not None
     again = profile.prepare(step)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from forebay.toolkit.planner.cost import Cost, Pace, call_seconds, cost_of, memory_of, stages_cost
-from forebay.toolkit.planner.layout import Again, Layout, Sharding, layouts, stage_layouts, tensor_sizes
+from forebay.toolkit.planner.layout import Layout, Recomputation, Sharding, layouts, stage_layouts, tensor_sizes
 from forebay.toolkit.planner.machine import Machine
 from forebay.toolkit.planner.parallel.pipeline import Units, bounds_of, forward_stack, stages_of
 from forebay.toolkit.planner.parallel.tensor import divided
@@ -26,34 +26,34 @@ class Steps:
 
     def __init__(self, profile: StepProfile) -> None:
         self.whole = profile
-        self._made: dict[tuple[int, Again], StepProfile | None] = {(1, Again.NOTHING): profile}
+        self._made: dict[tuple[int, Recomputation], StepProfile | None] = {(1, Recomputation.NOTHING): profile}
         self._units: dict[int, int] = {}
-        self._stages: dict[tuple[int, Again, int], list[StepProfile]] = {}
+        self._stages: dict[tuple[int, Recomputation, int], list[StepProfile]] = {}
 
-    def of(self, tensor: int, again: Again) -> StepProfile | None:
+    def of(self, tensor: int, recomputation: Recomputation) -> StepProfile | None:
         """None where the step's products cannot be divided so, or nothing can be computed again."""
-        key = tensor, again
+        key = tensor, recomputation
         if key not in self._made:
-            self._made[key] = self._make(tensor, again)
+            self._made[key] = self._make(tensor, recomputation)
         return self._made[key]
 
-    def _make(self, tensor: int, again: Again) -> StepProfile | None:
+    def _make(self, tensor: int, recomputation: Recomputation) -> StepProfile | None:
         step: Step | None
-        if again is Again.NOTHING:
+        if recomputation is Recomputation.NOTHING:
             step = divided(self.whole.step, tensor, self._units)
         else:
-            before = self.of(tensor, Again.NOTHING)
-            step = None if before is None else recomputed(before.step, before.stacks, again)
+            before = self.of(tensor, Recomputation.NOTHING)
+            step = None if before is None else recomputed(before.step, before.stacks, recomputation)
         return None if step is None else prepare(step, self.whole.stacks)
 
-    def on(self, machine: Machine) -> Iterator[tuple[StepProfile, Again]]:
+    def on(self, machine: Machine) -> Iterator[tuple[StepProfile, Recomputation]]:
         """Those whose rows the machine's devices can have equal parts of."""
         for tensor in tensor_sizes(machine):
             if self.whole.step.rows % (machine.devices // tensor) == 0:
-                for again in Again:
-                    found = self.of(tensor, again)
+                for recomputation in Recomputation:
+                    found = self.of(tensor, recomputation)
                     if found is not None:
-                        yield found, again
+                        yield found, recomputation
 
     @cached_property
     def layers(self) -> int:
@@ -61,10 +61,10 @@ class Steps:
         stack = forward_stack(self.whole)
         return 0 if stack is None else stack.layers
 
-    def stages(self, tensor: int, again: Again, count: int, machine: Machine) -> list[StepProfile]:
+    def stages(self, tensor: int, recomputation: Recomputation, count: int, machine: Machine) -> list[StepProfile]:
         """Those that are alike are one object."""
-        key = tensor, again, count
-        profile = self.of(tensor, again)
+        key = tensor, recomputation, count
+        profile = self.of(tensor, recomputation)
         if profile is None:
             return []
         if key not in self._stages:
@@ -117,65 +117,65 @@ class Search:
 
     def __init__(self, steps: Steps, machine: Machine) -> None:
         self._steps, self._machine = steps, machine
-        self._paces: dict[tuple[int, int], Pace] = {}
+        self._known: dict[tuple[int, int], Pace] = {}
 
     def options(self) -> Iterator[Option]:
         """All, those in stages last."""
-        for profile, again in self._steps.on(self._machine):
+        for profile, recomputation in self._steps.on(self._machine):
             for one in layouts(self._machine, profile.step.division.parts):
-                layout = with_micro_batches(profile, replace(one, again=again), self._machine)
+                layout = with_micro_batches(profile, replace(one, recomputation=recomputation), self._machine)
                 if layout is not None:
-                    pace = self._pace(profile, layout)
+                    pace = self._speed(profile, layout)
                     parts = layout.shards if layout.sharding >= Sharding.STATES else 1
                     least = layout.micro_batches * pace.seconds + pace.update(parts)
                     yield Option(layout, memory_of(profile, layout, self._machine).total, least, True, self)
         for tensor in tensor_sizes(self._machine):
-            for again in Again:
-                yield from self._in_stages(tensor, again)
+            for recomputation in Recomputation:
+                yield from self._in_stages(tensor, recomputation)
 
-    def _in_stages(self, tensor: int, again: Again) -> Iterator[Option]:
+    def _in_stages(self, tensor: int, recomputation: Recomputation) -> Iterator[Option]:
         devices, layers, rows = self._machine.devices // tensor, self._steps.layers, self._steps.whole.step.rows
         for count in range(2, min(layers, devices, STAGES_MAX) + 1):
             if devices % count or rows % (devices // count):
                 continue
-            profile = self._steps.of(tensor, again)
+            profile = self._steps.of(tensor, recomputation)
             if profile is None:
                 return
             for one in stage_layouts(self._machine, tensor, count):
                 for micro_batches in _enough(micro_batches_of(profile, one.data), count):
-                    for chunks in CHUNKS if micro_batches % count == 0 else (1,):
-                        if layers % (count * chunks) == 0 or chunks == 1:
-                            yield self._in_so_many(profile, replace(one, again=again, micro_batches=micro_batches, chunks=chunks))
+                    for chunks in (size for size in CHUNKS if size == 1 or (layers % (count * size), micro_batches % count) == (0, 0)):
+                        layout = replace(one, recomputation=recomputation, micro_batches=micro_batches, chunks=chunks)
+                        yield self._in_so_many(profile, layout)
 
     def _in_so_many(self, profile: StepProfile, layout: Layout) -> Option:
         """If all stages were equal, and activations and what they send were nothing."""
         kept, parts = profile.kept_bytes, layout.shards if layout.sharding >= Sharding.STATES else 1
-        seconds = self._pace(profile, layout).seconds / layout.stages
+        seconds = self._speed(profile, layout).seconds / layout.stages
         idle = (layout.stages - 1) / layout.chunks
         least = (kept.weights + kept.gradients + kept.states // parts) // layout.stages
         return Option(layout, least, (layout.micro_batches + idle) * seconds, False, self)
 
     def cost(self, layout: Layout) -> Cost:
         if layout.stages == 1:
-            profile = self._steps.of(layout.tensor, layout.again)
+            profile = self._steps.of(layout.tensor, layout.recomputation)
             if profile is None:
                 raise ValueError(layout)
-            return cost_of(profile, layout, self._machine, self._pace(profile, layout))
+            return cost_of(profile, layout, self._machine, self._speed(profile, layout))
         stages = self._stages(layout)
-        return stages_cost(stages, layout, self._machine, [self._pace(stage, layout) for stage in stages])
+        return stages_cost(stages, layout, self._machine, [self._speed(stage, layout) for stage in stages])
 
     def seconds_of_stages(self, layout: Layout) -> list[float]:
         """What each stage takes of a micro-batch, forward and backward."""
-        return [self._pace(stage, layout).seconds for stage in self._stages(layout)]
+        return [self._speed(stage, layout).seconds for stage in self._stages(layout)]
 
     def _stages(self, layout: Layout) -> list[StepProfile]:
-        return self._steps.stages(layout.tensor, layout.again, layout.stages, self._machine)
+        return self._steps.stages(layout.tensor, layout.recomputation, layout.stages, self._machine)
 
-    def _pace(self, profile: StepProfile, layout: Layout) -> Pace:
+    def _speed(self, profile: StepProfile, layout: Layout) -> Pace:
         key = id(profile), layout.data * layout.micro_batches
-        if key not in self._paces:
-            self._paces[key] = Pace(profile, self._machine, key[1])
-        return self._paces[key]
+        if key not in self._known:
+            self._known[key] = Pace(profile, self._machine, key[1])
+        return self._known[key]
 
 
 def _enough(counts: list[int], stages: int) -> list[int]:

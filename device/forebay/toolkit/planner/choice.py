@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from forebay.errors import ForebayError
 from forebay.toolkit.planner.candidates import Option, Search, Steps, with_micro_batches
 from forebay.toolkit.planner.cost import Cost, memory_of
-from forebay.toolkit.planner.layout import Again, Layout, Sharding, least_memory
+from forebay.toolkit.planner.layout import Layout, Recomputation, Sharding, least_memory
 from forebay.toolkit.planner.machine import GIB, MEMORY_SHARE, Machine
 from forebay.toolkit.planner.profile import StepProfile
 
@@ -89,7 +89,7 @@ def _devices(count: int) -> str:
 
 
 def _too_small(steps: Steps, machine: Machine, options: Sequence[Option]) -> str:
-    least = min((one for one in options if one.exact or one.is_known), key=lambda one: one.least_bytes)
+    least = min(options, key=lambda one: (not (one.exact or one.is_known), one.least_bytes))
     memory = least.cost.memory
     part, size = max(memory.__dict__.items(), key=lambda item: item[1])
     needed = -(-int(memory.total / MEMORY_SHARE) // GIB)
@@ -105,14 +105,14 @@ def _what_would_do(steps: Steps, machine: Machine, needed_gib: int) -> str:
     rows = steps.whole.step.rows
     for count in range(machine.devices + 1, min(rows * machine.per_host, DEVICES_TRIED_MAX) + 1):
         larger = replace(machine, devices=count)
-        if any(_fits(step, again, larger) for step, again in steps.on(larger)):
+        if any(_fits(step, recomputation, larger) for step, recomputation in steps.on(larger)):
             return f"{enough}, or {count} devices of {machine.memory_bytes / GIB:.0f} GiB."
     return f"{enough}; with {rows} rows no number of devices of {machine.memory_bytes / GIB:.0f} GiB does."
 
 
-def _fits(profile: StepProfile, again: Again, machine: Machine) -> bool:
+def _fits(profile: StepProfile, recomputation: Recomputation, machine: Machine) -> bool:
     """Whether what takes least memory does."""
-    layout = with_micro_batches(profile, replace(least_memory(machine, profile.step.division.parts), again=again), machine)
+    layout = with_micro_batches(profile, replace(least_memory(machine, profile.step.division.parts), recomputation=recomputation), machine)
     return layout is not None and memory_of(profile, layout, machine).total <= machine.budget_bytes
 
 
@@ -132,7 +132,7 @@ def _kind_of(layout: Layout, chosen: Layout) -> Kind:
     level = layout.sharding, layout.stages > 1
     alike = level == (chosen.sharding, chosen.stages > 1)
     mesh = alike and layout.axes == chosen.axes
-    return *level, layout.axes if alike else None, layout.again if mesh else None
+    return *level, layout.axes if alike else None, layout.recomputation if mesh else None
 
 
 def _rejections(chosen: Option, options: Sequence[Option], machine: Machine) -> Iterator[Rejection]:

@@ -31,7 +31,7 @@ class Sharding(IntEnum):
     WEIGHTS = 3
 
 
-class Again(Enum):
+class Recomputation(Enum):
     """What of repeated layers is computed again (recomputation.py), as people read it."""
 
     NOTHING = "nothing computed again"
@@ -54,7 +54,7 @@ class Layout:
     """Of the layers, from the last one on, that stay gathered from the forward pass to the backward one."""
     micro_batches: int = 1
     """Equal parts of a device's rows that are computed one after the other; their gradients are added."""
-    again: Again = Again.NOTHING
+    recomputation: Recomputation = Recomputation.NOTHING
     """What is not kept, and computed again in the backward pass."""
     chunks: int = 1
     """Into how many parts the layers of a stage are divided, which take turns with those of the others (interleaved 1F1B)."""
@@ -102,8 +102,8 @@ class Layout:
             parts.append(f"{self.stages} stages" + (f" in {self.chunks} chunks each" if self.chunks > 1 else ""))
         if self.micro_batches > 1:
             parts.append(f"{self.micro_batches} micro-batches")
-        if self.again is not Again.NOTHING:
-            parts.append(self.again.value)
+        if self.recomputation is not Recomputation.NOTHING:
+            parts.append(self.recomputation.value)
         return ", ".join(parts)
 
     @property

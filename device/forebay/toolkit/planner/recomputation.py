@@ -16,7 +16,7 @@ from heapq import merge
 from itertools import count, pairwise
 from typing import NamedTuple
 
-from forebay.toolkit.planner.layout import Again
+from forebay.toolkit.planner.layout import Recomputation
 from forebay.toolkit.planner.profile import Stack
 from forebay.toolkit.planner.step import Block, Part, Step, StepCall
 
@@ -38,12 +38,12 @@ SCORES = frozenset({"bmm", "baddbmm"})
 """Products without a weight, as attention's are where it is no operator of its own."""
 
 
-def recomputed(step: Step, stacks: Sequence[Stack], again: Again = Again.LAYERS) -> Step | None:
+def recomputed(step: Step, stacks: Sequence[Stack], what: Recomputation = Recomputation.LAYERS) -> Step | None:
     """The step with its layers, or what is cheap of them, computed again; none where no layer keeps anything that could be."""
     work, uses = step.work, _uses(step)
     rows = sorted((block for block in step.blocks.values() if block.part is Part.ROWS and block.born >= 0), key=_born)
     layers = [layer for stack in stacks for layer in _layers(rows, work, uses, stack)]
-    if again is Again.CHEAP:
+    if what is Recomputation.CHEAP:
         layers = [cheap for layer in layers if (cheap := _cheap(step, uses, layer)) is not None]
     if not layers:
         return None
@@ -55,7 +55,7 @@ def recomputed(step: Step, stacks: Sequence[Stack], again: Again = Again.LAYERS)
             number = next(fresh)
             blocks[number] = replace(block, number=number, born=layer.again)
         number = next(fresh)
-        passing = _passing_bytes(rows, layer, again is Again.LAYERS)
+        passing = _passing_bytes(rows, layer, what is Recomputation.LAYERS)
         blocks[number] = Block(number, passing, Part.ROWS, layer.again, layer.again + 1)
         for number in layer.longer:
             blocks[number] = replace(blocks[number], freed=layer.again + 1)

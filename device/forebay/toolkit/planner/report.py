@@ -19,8 +19,8 @@ TODAY = """\
 What the product does of it today: it divides the rows, sums gradients where they are used, has each optimizer state kept and each
 weight updated by one device (as ZeRO-1 does), and where memory is short leaves weights to one device each and copies them when a
 layer needs them (as ZeRO-3 does). It also divides weights by rows among all devices (tensor parallelism). It decides so by itself, and
-reads no plan. On paper alone, since no session does that: tensor groups beside other parts of the batch, positions in parts between
-products, parts among some devices alone with copies among others, collectives beside computing, micro-batches, and layers that are
+reads no plan. On paper alone, since no session does that: stages of layers, tensor groups beside other parts of the batch, positions in
+parts between products, parts among some devices alone with copies among others, collectives beside computing, micro-batches, and what is
 computed again. `forebay profile` tells what it did."""
 PREDICTED = "Everything here is predicted from the recorded calls; nothing was computed, and nothing measured."
 
@@ -190,7 +190,7 @@ def _layout_json(layout: Layout) -> dict[str, Any]:
         "kept_gathered": layout.kept_tenths / 10,
         "micro_batches": layout.micro_batches,
         "chunks": layout.chunks,
-        "computed_again": layout.again.name.lower(),
+        "computed_again": layout.recomputation.name.lower(),
     }
 
 
