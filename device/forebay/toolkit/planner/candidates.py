@@ -11,10 +11,10 @@ from forebay.toolkit.planner.cost import Cost, Pace, call_seconds, cost_of, memo
 from forebay.toolkit.planner.layout import Layout, Recomputation, Sharding, layouts, stage_layouts, tensor_sizes
 from forebay.toolkit.planner.machine import Machine
 from forebay.toolkit.planner.parallel.pipeline import Units, bounds_of, forward_stack, stages_of
-from forebay.toolkit.planner.parallel.tensor import divided
-from forebay.toolkit.planner.profile import StepProfile, prepare
+from forebay.toolkit.planner.parallel.tensor import Way, divided
+from forebay.toolkit.planner.profile import Stack, StepProfile, prepare
 from forebay.toolkit.planner.recomputation import recomputed
-from forebay.toolkit.planner.step import Step
+from forebay.toolkit.planner.step import Domain, Step
 
 STAGES_MAX = 128
 CHUNKS = (1, 2, 3, 4)
@@ -27,7 +27,7 @@ class Steps:
     def __init__(self, profile: StepProfile) -> None:
         self.whole = profile
         self._made: dict[tuple[int, Recomputation], StepProfile | None] = {(1, Recomputation.NOTHING): profile}
-        self._units: dict[int, int] = {}
+        self._way = Way()
         self._stages: dict[tuple[int, Recomputation, int], list[StepProfile]] = {}
 
     def of(self, tensor: int, recomputation: Recomputation) -> StepProfile | None:
@@ -40,7 +40,7 @@ class Steps:
     def _make(self, tensor: int, recomputation: Recomputation) -> StepProfile | None:
         step: Step | None
         if recomputation is Recomputation.NOTHING:
-            step = divided(self.whole.step, tensor, self._units)
+            step = divided(self.whole.step, tensor, self._way)
         else:
             before = self.of(tensor, Recomputation.NOTHING)
             step = None if before is None else recomputed(before.step, before.stacks, recomputation)
@@ -56,31 +56,27 @@ class Steps:
                         yield found, recomputation
 
     @cached_property
+    def stack(self) -> Stack | None:
+        """The layers of which stages may be made."""
+        return forward_stack(self.whole)
+
+    @property
     def layers(self) -> int:
-        """Of which stages may be made."""
-        stack = forward_stack(self.whole)
-        return 0 if stack is None else stack.layers
+        return 0 if self.stack is None else self.stack.layers
 
     def stages(self, tensor: int, recomputation: Recomputation, count: int, machine: Machine) -> list[StepProfile]:
         """Those that are alike are one object."""
         key = tensor, recomputation, count
         profile = self.of(tensor, recomputation)
-        if profile is None:
+        if profile is None or self.stack is None:
             return []
         if key not in self._stages:
-            units = self._units_of(profile)
+            units = Units(profile.step, self.stack)
             bounds = bounds_of(units.seconds(lambda call: call_seconds(call, machine, 1, 1)), count)
             steps = list(stages_of(units, bounds))
             prepared = {number: prepare(step) for number, step in {id(step): step for step in steps}.items()}
             self._stages[key] = [prepared[id(step)] for step in steps]
         return self._stages[key]
-
-    def _units_of(self, profile: StepProfile) -> Units:
-        """Of what recomputes the layers are where they are without."""
-        stack = forward_stack(self.whole)
-        if stack is None:
-            raise ValueError
-        return Units(profile.step, stack)
 
 
 @dataclass
@@ -119,28 +115,37 @@ class Search:
         self._steps, self._machine = steps, machine
         self._known: dict[tuple[int, int], Pace] = {}
 
-    def options(self) -> Iterator[Option]:
-        """All, those in stages last."""
-        for profile, recomputation in self._steps.on(self._machine):
-            for one in layouts(self._machine, profile.step.division.parts):
+    def options(self, tensor: int, recomputation: Recomputation) -> Iterator[Option]:
+        """Those of a size of tensor groups, with what is computed again; those in stages last."""
+        profile = self._steps.of(tensor, recomputation)
+        if profile is None:
+            return
+        if profile.step.rows % (self._machine.devices // tensor) == 0:
+            for one in layouts(self._machine, tensor):
                 layout = with_micro_batches(profile, replace(one, recomputation=recomputation), self._machine)
                 if layout is not None:
                     pace = self._speed(profile, layout)
                     parts = layout.shards if layout.sharding >= Sharding.STATES else 1
                     least = layout.micro_batches * pace.seconds + pace.update(parts)
                     yield Option(layout, memory_of(profile, layout, self._machine).total, least, True, self)
-        for tensor in tensor_sizes(self._machine):
-            for recomputation in Recomputation:
-                yield from self._in_stages(tensor, recomputation)
+        yield from self._in_stages(profile, tensor, recomputation)
 
-    def _in_stages(self, tensor: int, recomputation: Recomputation) -> Iterator[Option]:
-        devices, layers, rows = self._machine.devices // tensor, self._steps.layers, self._steps.whole.step.rows
+    def least_seconds_of_layers(self, tensor: int) -> float:
+        """If layers are computed again, without making that step: it computes what the others do, and all layers but the last again."""
+        profile = self._steps.of(tensor, Recomputation.NOTHING)
+        stack = self._steps.stack
+        if profile is None or stack is None:
+            return 0.0
+        parts = max(1, self._machine.devices // tensor)
+        layers = profile.step.work[stack.start : stack.start + stack.calls * (stack.layers - 1)]
+        seconds = sum(call_seconds(call, self._machine, parts if call.domain is Domain.ROWS else 1, 1) for call in layers)
+        return Pace(profile, self._machine, parts).seconds + seconds
+
+    def _in_stages(self, profile: StepProfile, tensor: int, recomputation: Recomputation) -> Iterator[Option]:
+        devices, layers = self._machine.devices // tensor, self._steps.layers
         for count in range(2, min(layers, devices, STAGES_MAX) + 1):
-            if devices % count or rows % (devices // count):
+            if devices % count or profile.step.rows % (devices // count):
                 continue
-            profile = self._steps.of(tensor, recomputation)
-            if profile is None:
-                return
             for one in stage_layouts(self._machine, tensor, count):
                 for micro_batches in _enough(micro_batches_of(profile, one.data), count):
                     for chunks in (size for size in CHUNKS if size == 1 or (layers % (count * size), micro_batches % count) == (0, 0)):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from forebay.errors import ForebayError
 from forebay.toolkit.planner.candidates import Option, Search, Steps, with_micro_batches
 from forebay.toolkit.planner.cost import Cost, memory_of
-from forebay.toolkit.planner.layout import Layout, Recomputation, Sharding, least_memory
+from forebay.toolkit.planner.layout import Layout, Recomputation, Sharding, least_memory, tensor_sizes
 from forebay.toolkit.planner.machine import GIB, MEMORY_SHARE, Machine
 from forebay.toolkit.planner.profile import StepProfile
 
@@ -47,7 +47,7 @@ class Infeasible(ForebayError):
 def choose(profile: StepProfile, machine: Machine) -> Plan:
     """The fastest layout that fits. Raises Infeasible."""
     steps = Steps(profile)
-    options = list(Search(steps, machine).options())
+    options = _options(Search(steps, machine), machine)
     if not options:
         raise Infeasible(_no_equal_parts(profile, machine))
     best = _best(options, machine)
@@ -55,6 +55,17 @@ def choose(profile: StepProfile, machine: Machine) -> Plan:
         raise Infeasible(_too_small(steps, machine, options))
     fitting = [one for one in options if one.least_bytes <= machine.budget_bytes]
     return Plan(machine, Candidate(best.layout, best.cost), _why(best, fitting), tuple(_rejections(best, options, machine)))
+
+
+def _options(search: Search, machine: Machine) -> list[Option]:
+    """All, but for layers that are computed again where that takes longer than what fits without."""
+    sizes = list(tensor_sizes(machine))
+    options = [one for what in (Recomputation.NOTHING, Recomputation.CHEAP) for size in sizes for one in search.options(size, what)]
+    best = _best(options, machine)
+    for size in sizes:
+        if best is None or search.least_seconds_of_layers(size) <= best.cost.time.total:
+            options += search.options(size, Recomputation.LAYERS)
+    return options
 
 
 def _best(options: Sequence[Option], machine: Machine) -> Option | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -152,27 +152,25 @@ def prepare(step: Step, stacks: tuple[Stack, ...] | None = None) -> StepProfile:
 
 def _alive(step: Step) -> list[Alive]:
     """After each event that makes or frees something, or completes a gradient."""
-    changes: dict[int, list[int]] = {}
-
-    def change(event: int, field: int, size: int) -> None:
-        changes.setdefault(event, [0] * len(Alive._fields))[field] += size
-
+    changes: dict[int, list[int]] = defaultdict(lambda: [0] * len(Alive._fields))
     for block in step.blocks.values():
         field = FIELDS.get(block.part)
         if field is None:
             continue
-        complete = step.gradients.get(block.number)
-        if block.part is Part.GRADIENT and (complete is not None or block.born >= 0):
-            change(block.born, SUMS, block.bytes)
+        size = block.bytes
+        if block.part is Part.GRADIENT:
+            complete = step.gradients.get(block.number)
             if complete is not None:
-                change(complete + 1, SUMS, -block.bytes)
-                change(complete + 1, field, block.bytes)
+                changes[block.born][SUMS] += size
+                changes[complete + 1][SUMS] -= size
+                changes[complete + 1][field] += size
             else:
-                field = SUMS
+                field = SUMS if block.born >= 0 else field
+                changes[block.born][field] += size
         else:
-            change(block.born, field, block.bytes)
+            changes[block.born][field] += size
         if block.freed is not None:
-            change(block.freed, field, -block.bytes)
+            changes[block.freed][field] -= size
     now, found = [0] * len(Alive._fields), [Alive(0, 0, 0, 0, 0, 0)]
     for event in sorted(changes):
         more = changes[event]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from forebay.toolkit.planner.calls import CallShape
@@ -19,16 +19,24 @@ ATTEMPTS_MAX = 64
 """Ways of dividing products that are tried, each next one after a conflict."""
 
 
-def divided(step: Step, parts: int, known: dict[int, int] | None = None) -> Step | None:
-    """The step of one device of so many; none where its products cannot be divided so.
+@dataclass
+class Way:
+    """How fewer devices divide a step, for more of them to begin with."""
 
-    ``known`` says by how many features at once fewer devices divide each product; it is brought up to date.
-    """
+    by_rows: bool = False
+    units: dict[int, int] = field(default_factory=dict)
+    """Features that each product is divided by at once."""
+
+
+def divided(step: Step, parts: int, way: Way | None = None) -> Step | None:
+    """The step of one device of so many; none where its products cannot be divided so. ``way`` is brought up to date."""
     if not step.shapes:
         return None
-    for by_rows in (False, True):
-        found = _placements(step, parts, by_rows, known if known is not None else {})
+    way = way or Way()
+    for by_rows in (False, True) if not way.by_rows else (True,):
+        found = _placements(step, parts, by_rows, way.units)
         if found is not None and found.summed:
+            way.by_rows = by_rows
             return _part_of(step, parts, by_rows, found)
     return None
 
@@ -48,7 +56,7 @@ def _placements(step: Step, parts: int, by_rows: bool, known: dict[int, int]) ->
                 tried = units.get(opener, 1)
                 units[opener] = next((unit for unit in larger.get(opener, ()) if unit > tried), COPIED) if tried else COPIED
             continue
-        known |= {opener: unit for opener, unit in units.items() if unit != COPIED}
+        known |= units
         return found
     return None
 
@@ -84,9 +92,9 @@ def _part_of(step: Step, parts: int, by_rows: bool, found: Placements) -> Step:
         blocks[number] = _while_whole(number, step.blocks[one.block], parts, one)
         whole[one.begin].add(one.block)
         whole[one.end].add(one.block)
+    nothing = set[int]()
     calls = [
-        _call(step, call, parts, in_parts - whole[call.event] if call.event in whole else in_parts, tuple(exchanged.get(call.event, ())))
-        for call in step.calls
+        _call(step, call, parts, in_parts, whole.get(call.event, nothing), tuple(exchanged.get(call.event, ()))) for call in step.calls
     ]
     summed = sum(step.blocks[number].bytes for number in step.gradients if number not in found.divided)
     return replace(step, blocks=blocks, calls=calls, division=Division(parts, by_rows, summed))
@@ -106,9 +114,9 @@ def _while_whole(number: int, block: Block, parts: int, exchange: Exchange) -> B
     return Block(number, block.bytes - block.bytes // parts, Part.ROWS, exchange.begin, exchange.end + 1)
 
 
-def _call(step: Step, call: StepCall, parts: int, in_parts: set[int], exchanged: tuple[int, ...]) -> StepCall:
+def _call(step: Step, call: StepCall, parts: int, in_parts: set[int], whole: set[int], exchanged: tuple[int, ...]) -> StepCall:
     shape = step.shapes[call.template]
-    shares = [parts if number in in_parts else 1 for number in (*call.given, *call.made)]
+    shares = [parts if number in in_parts and number not in whole else 1 for number in (*call.given, *call.made)]
     if max(shares, default=1) == 1:
         return call
     rows_bytes = other_bytes = 0
