@@ -84,6 +84,23 @@ def test_a_plan_is_given_as_json_and_as_a_page(tmp_path: Path, capfd: pytest.Cap
     HTMLParser().feed(text)
 
 
+def test_a_plan_in_stages_says_what_is_on_paper_alone(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    page = tmp_path / "plan.html"
+    assert main(["plan", "--devices", "128", "--html", str(page), str(PROGRAMS), "transformer", "64"]) == 0
+    told = capfd.readouterr().out
+    stages = re.search(r"^Plan for 128 x MI250 .*, (\d+) stages", told)
+    assert stages is not None and f"  mesh: stage {stages[1]} x copy " in told
+    assert "| stages without work" in told and "| Memory of the largest stage" in told
+    assert "stages of layers, tensor groups beside other parts of the batch" in told
+    assert "<li>127: " not in page.read_text() and "and 64 more, alike" in page.read_text()
+    assert "stages without work" in page.read_text() and "a device of the largest stage" in page.read_text()
+
+
+def test_micro_batches_of_the_program_are_told(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--devices", "4", str(PROGRAMS), "perceptron", "64", "accumulated"]) == 0
+    assert "  the program divides its batch into 4 micro-batches itself; repeated layers: none found" in capfd.readouterr().out
+
+
 def test_a_stream_is_recorded_once(tmp_path: Path, capfd: pytest.CaptureFixture[str], script: Callable[..., str]) -> None:
     stream = tmp_path / "train.stream"
     assert main(["plan", "--devices", "2", "--json", "--stream", str(stream), script()]) == 0

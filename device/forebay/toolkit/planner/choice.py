@@ -147,28 +147,27 @@ def _kind_of(layout: Layout, chosen: Layout) -> Kind:
 
 
 def _rejections(chosen: Option, options: Sequence[Option], machine: Machine) -> Iterator[Rejection]:
-    """The best of each other kind."""
+    """The best of each other kind: what fits by time, then what does not by memory."""
     kinds: dict[Kind, list[Option]] = {}
     for one in options:
         kinds.setdefault(_kind_of(one.layout, chosen.layout), []).append(one)
-    for kind, members in kinds.items():
-        if kind == _kind_of(chosen.layout, chosen.layout):
-            continue
-        fitting = [one for one in members if one.least_bytes <= machine.budget_bytes]
-        if fitting:
-            best = min(fitting, key=lambda one: one.least_seconds)
-            why = _slower(best, chosen.cost)
-        else:
-            best = min(members, key=lambda one: one.least_bytes)
-            least = "" if best.exact or best.is_known else "at least "
-            why = f"needs {least}{best.least_bytes / GIB:.1f} GiB of {machine.budget_bytes / GIB:.1f} GiB"
-        yield Rejection(best.layout, why, best.cost if best.is_known else None)
+    del kinds[_kind_of(chosen.layout, chosen.layout)]
+    fitting = ([one for one in members if one.least_bytes <= machine.budget_bytes] for members in kinds.values())
+    slower = [min(members, key=lambda one: one.least_seconds) for members in fitting if members]
+    larger = [min(members, key=lambda one: one.least_bytes) for members in kinds.values()]
+    for one in sorted(slower, key=lambda one: one.least_seconds):
+        yield Rejection(one.layout, _slower(one, chosen.cost), one.cost if one.is_known else None)
+    for one in sorted(larger, key=lambda one: one.least_bytes):
+        if one.least_bytes > machine.budget_bytes:
+            least = "" if one.exact or one.is_known else "at least "
+            why = f"needs {least}{one.least_bytes / GIB:.1f} GiB of {machine.budget_bytes / GIB:.1f} GiB"
+            yield Rejection(one.layout, why, one.cost if one.is_known else None)
 
 
 def _slower(one: Option, chosen: Cost) -> str:
     slower = one.least_seconds / chosen.time.total - 1
     if not one.is_known:
-        return f"at least {slower:.1%} slower"
+        return f"at least {slower:.1%} slower" if slower > 0.0005 else "no quicker"
     if slower > 0.0005:
         return f"{slower:.1%} slower"
     more = one.cost.link_seconds / chosen.link_seconds - 1 if chosen.link_seconds else 0.0

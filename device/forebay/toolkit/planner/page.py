@@ -44,7 +44,7 @@ def html(profile: StepProfile, plan: Plan, program: str) -> str:
         f'<p class="dim">{escape(PREDICTED)}</p>',
         f"<h2>The mesh: {escape(mesh)}</h2>",
         _mesh(plan),
-        "<h2>Memory of each device at its peak</h2>",
+        f"<h2>Memory of {'each device' if chosen.layout.stages == 1 else 'a device of the largest stage'} at its peak</h2>",
         _bars(plan),
         "<h2>Time of a step</h2>",
         _times(plan),
@@ -84,7 +84,7 @@ def _key(parts: Sequence[Colored], told: Callable[[float], str], total: str) -> 
 
 
 def _mesh(plan: Plan) -> str:
-    """Each device with its place along the axes, and its memory: the same on all."""
+    """Each device with its place along the axes, and its memory: the same on all, or at most so much."""
     sizes, devices = [size for _, size in plan.chosen.layout.axes], plan.machine.devices
     bar = _memory_bar(plan)
     items = [f"<li>{number}: {_place(number, sizes)}{bar}</li>" for number in range(min(devices, DEVICES_SHOWN))]

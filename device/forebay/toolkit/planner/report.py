@@ -114,7 +114,8 @@ def _memory(plan: Plan) -> list[str]:
         if size
     ]
     rows.append(["in all", _size(memory.total), f"{memory.total / limit:.0%} of {_size(limit)}; at most {MEMORY_SHARE:.0%}"])
-    return [table.render(["Memory of each device", "At its peak", ""], rows)]
+    whose = "Memory of each device" if plan.chosen.layout.stages == 1 else "Memory of the largest stage"
+    return [table.render([whose, "At its peak", ""], rows)]
 
 
 def time_rows(one: Candidate) -> list[tuple[str, float]]:
