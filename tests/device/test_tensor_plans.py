@@ -12,7 +12,7 @@ from forebay.toolkit.planner.choice import choose
 from forebay.toolkit.planner.cost import cost_of
 from forebay.toolkit.planner.layout import MIB, layouts
 from forebay.toolkit.planner.parallel.dimensions import divides
-from forebay.toolkit.planner.parallel.tensor import divided
+from forebay.toolkit.planner.parallel.tensor import Way, divided
 from forebay.toolkit.planner.profile import StepProfile, prepare
 from forebay.toolkit.planner.recomputation import recomputed
 from forebay.toolkit.planner.rows import result_dimension
@@ -123,6 +123,14 @@ def test_a_device_has_its_part_of_matrices_gradients_states_and_operations(whole
 def test_heads_that_cannot_be_divided_leave_the_step_whole(whole: StepProfile) -> None:
     assert divided(whole.step, 4) is not None
     assert divided(whole.step, 8) is None, "four heads"
+
+
+def test_more_parts_are_found_from_fewer_as_from_the_beginning(whole: StepProfile) -> None:
+    way = Way()
+    fewer = divided(whole.step, 2, way)
+    assert fewer == divided(whole.step, 2)
+    assert divided(whole.step, 4, way) == divided(whole.step, 4) != fewer
+    assert divided(whole.step, 8, way) is None
 
 
 def test_memory_and_traffic_of_a_tensor_group_are_those_of_the_simulation(halves: StepProfile) -> None:

@@ -93,10 +93,12 @@ def perform(arguments: argparse.Namespace) -> int:
 
 def _recorded(arguments: argparse.Namespace) -> Recording:
     """The stream of a file that is there, else of the program, kept in the file that is wanted."""
-    from forebay.toolkit.planner.recorder import recording, script_run
+    from forebay.toolkit.planner.recorder import recording
 
     if arguments.stream is not None and arguments.stream.exists():
         return recording.load(arguments.stream)
+    from forebay.toolkit.planner.recorder import script_run
+
     if arguments.program is None:
         missing = f"there is no file {arguments.stream}, so " if arguments.stream is not None else ""
         raise ForebayError(f"Nothing to plan: {missing}give a script's path, or -m and a module's name.")

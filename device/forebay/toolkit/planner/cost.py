@@ -85,7 +85,6 @@ class Pace:
         self.computing = [computing[stretch.kind] for stretch in profile.stretches]
         self.exchanging = [exchanging[stretch.kind] for stretch in profile.stretches]
         """Of each stretch, too."""
-        self._update: dict[int, float] = {}
         self._profile, self._machine = profile, machine
 
     @property
@@ -95,9 +94,10 @@ class Pace:
 
     def update(self, parts: int) -> float:
         """Seconds of all updates, of which a device has one of so many parts."""
-        if parts not in self._update:
-            self._update[parts] = sum(call_seconds(call, self._machine, parts, parts) for call in self._profile.update)
-        return self._update[parts]
+        known, key = self._profile.update_seconds, (self._machine.model, parts)
+        if key not in known:
+            known[key] = sum(call_seconds(call, self._machine, parts, parts) for call in self._profile.update)
+        return known[key]
 
 
 def cost_of(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace | None = None) -> Cost:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from forebay.toolkit.planner.machine import DeviceModel
 from forebay.toolkit.planner.step import Domain, Part, Step, StepCall
 
 LAYER_BYTES = 512 << 20
@@ -125,6 +126,11 @@ class StepProfile:
     @cached_property
     def most_alive(self) -> dict[tuple[int, int, int, int, bool], tuple[int, int, int, int, int]]:
         """What is known of peaks, by the parts of a layout; the cost's own."""
+        return {}
+
+    @cached_property
+    def update_seconds(self) -> dict[tuple[DeviceModel, int], float]:
+        """What is known of updates in so many parts; the cost's own."""
         return {}
 
     @cached_property

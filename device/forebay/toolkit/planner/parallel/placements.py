@@ -9,7 +9,7 @@ section 3). Before the first of these products devices gather its input, and aft
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
+from math import gcd, prod
 from typing import NamedTuple
 
 from forebay_wire.stream import Geometry
@@ -83,6 +83,8 @@ class Placements:
         """Weights, casts, gradients, states and what updates make, of which a device has a part."""
         self.gathered: list[Exchange] = []
         self.summed: list[Exchange] = []
+        self.divisor = 0
+        """Into as many parts as divide this all of it can be divided so."""
         self._step, self._parts, self._by_rows, self._units = step, parts, by_rows, units
         self._source: dict[int, int] = {}
         """Casts of weights, with these."""
@@ -182,9 +184,11 @@ class Placements:
             elif features is not None:
                 if rows.dimension == outer:
                     raise Conflict(rows.place.openers)
+                self.divisor = gcd(self.divisor, weight.sizes[taken] * rows.use.geometry.strides[1 - outer] // features)
                 self._pitches[number] = features // rows.use.geometry.strides[1 - outer] * weight.strides[taken]
             else:
                 fits = unit != COPIED and weight.sizes[made] % (unit * self._parts) == 0
+                self.divisor = gcd(self.divisor, weight.sizes[made] // unit if fits else 0)
                 self._pitches[number] = unit * weight.strides[made] if fits else COPIED
         return self._pitches[number]
 
@@ -232,7 +236,8 @@ class Placements:
 
     def _fits(self, shape: CallShape, held: _Held) -> bool:
         sizes, strides, at = held.use.geometry.sizes, held.use.geometry.strides, held.dimension
-        return divides(shape, held.argument, at) and sizes[at] * strides[at] // (held.place.pitch or 1) % self._parts == 0
+        self.divisor = gcd(self.divisor, sizes[at] * strides[at] // (held.place.pitch or 1))
+        return divides(shape, held.argument, at) and self.divisor % self._parts == 0
 
     def _place(
         self, number: int, shape: CallShape, result: tuple[int, Geometry], held: Sequence[_Held], openers: frozenset[int]

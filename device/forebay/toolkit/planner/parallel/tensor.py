@@ -26,6 +26,7 @@ class Way:
     by_rows: bool = False
     units: dict[int, int] = field(default_factory=dict)
     """Features that each product is divided by at once."""
+    placements: Placements | None = None
 
 
 def divided(step: Step, parts: int, way: Way | None = None) -> Step | None:
@@ -33,10 +34,12 @@ def divided(step: Step, parts: int, way: Way | None = None) -> Step | None:
     if not step.shapes:
         return None
     way = way or Way()
+    if way.placements is not None and way.placements.divisor % parts == 0:
+        return _part_of(step, parts, way.by_rows, way.placements)
     for by_rows in (False, True) if not way.by_rows else (True,):
         found = _placements(step, parts, by_rows, way.units)
         if found is not None and found.summed:
-            way.by_rows = by_rows
+            way.by_rows, way.placements = by_rows, found
             return _part_of(step, parts, by_rows, found)
     return None
 
