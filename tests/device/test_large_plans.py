@@ -12,7 +12,7 @@ from forebay.toolkit.planner.layout import Recomputation
 from forebay.toolkit.planner.machine import MODELS, Machine
 from forebay.toolkit.planner.recorder import script_run
 from test_pipeline_plans import layout_of, machine_of, megatron
-from test_planner import prepared
+from test_planner import cost_by_hand, plans_by_hand, prepared
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/planning"
 
@@ -60,23 +60,25 @@ def test_layouts_that_megatron_lm_published_are_found_or_beaten(published: tuple
 
 
 LARGE = [
-    ("gpt.py 7b 512", 8, "a100", 0.4),
-    ("gpt.py 65b 640", 160, "a100", 0.4),
-    ("gpt.py 175b 2400", 1200, "mi250", 0.4),
-    ("gpt.py 221b 2400", 1200, "mi250", 0.4),
-    ("t5_11b.py 640", 160, "a100", 0.1),
+    ("gpt.py 7b 512", 8, "a100", 2, 0.4),
+    ("gpt.py 65b 640", 160, "a100", 8, 0.4),
+    ("gpt.py 175b 2400", 1200, "mi250", 12, 0.4),
+    ("gpt.py 221b 2400", 1200, "mi250", 12, 0.4),
+    ("t5_11b.py 640", 160, "a100", 4, 0.1),
 ]
-"""Programs with their arguments, devices, and the least part of their peak, in the model's own operations."""
+"""Programs with their arguments, devices, stages of a plan by hand, and the least part of the peak, in the model's own operations."""
 
 
 @pytest.mark.full_sweep
 @pytest.mark.parametrize("large", LARGE, ids=lambda large: large[0])
-def test_large_models_have_plans_that_use_their_devices(large: tuple[str, int, str, float]) -> None:
-    program, devices, name, least = large
+def test_large_models_have_plans_that_use_their_devices(large: tuple[str, int, str, int, float]) -> None:
+    program, devices, name, stages, least = large
     script, *arguments = program.split()
     command = [str(fork_server.programs()), str(EXAMPLES / script), *arguments]
     found, model = prepared(script_run.record(command, 3, 120.0, lambda iterations, calls: None)), MODELS[name]
     machine = Machine(devices, model, model.memory_bytes, 8, model.network)
     cost = choose(found, machine).chosen.cost
+    by_hand = [hand for one in plans_by_hand(machine, found.step.rows, stages) if (hand := cost_by_hand(found, one, machine)) is not None]
+    assert by_hand and cost.time.total <= min(hand.time.total for hand in by_hand)
     assert cost.memory.total <= machine.budget_bytes
     assert found.step.flops / devices / model.half_flops / cost.time.total >= least

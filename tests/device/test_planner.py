@@ -127,11 +127,12 @@ def test_memory_and_traffic_are_those_of_the_simulation(profiles: dict[tuple[str
                 assert sent == pytest.approx(simulated.sent[axis], rel=1e-6, abs=1024), layout
 
 
-def plans_by_hand(machine: Machine, rows: int) -> list[Layout]:
+def plans_by_hand(machine: Machine, rows: int, stages: int = 2) -> list[Layout]:
     """As people write them: ten, of which those are left out that the machine or the batch has no room for."""
     devices, bucket = machine.devices, 25 * MIB
     within = min(machine.per_host, devices)
     half = max(2, within // 2)
+    data = max(1, devices // (half * stages))
 
     def axes(shards: int, tensor: int = 1, stages: int = 1) -> tuple[tuple[str, int], ...]:
         copies = devices // (shards * tensor * stages)
@@ -147,8 +148,8 @@ def plans_by_hand(machine: Machine, rows: int) -> list[Layout]:
         Layout(axes(devices), Sharding.WEIGHTS, bucket, recomputation=Recomputation.LAYERS),
         Layout(axes(1, half), Sharding.NONE, bucket),
         Layout(axes(max(1, devices // half), half), Sharding.STATES, bucket),
-        Layout(axes(1, 1, 2), Sharding.NONE, bucket, micro_batches=2),
-        Layout(axes(max(1, devices // 4), 2, 2), Sharding.STATES, bucket, micro_batches=4),
+        Layout(axes(1, 1, stages), Sharding.NONE, bucket, micro_batches=stages),
+        Layout(axes(data, half, stages), Sharding.STATES, bucket, 0, max(1, rows // data), Recomputation.LAYERS),
     ]
     return [one for one in plans if one.devices == devices and rows % (one.data * one.micro_batches) == 0]
 

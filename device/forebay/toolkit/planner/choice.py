@@ -100,7 +100,7 @@ def _devices(count: int) -> str:
 
 
 def _too_small(steps: Steps, machine: Machine, options: Sequence[Option]) -> str:
-    least = min(options, key=lambda one: (not (one.exact or one.is_known), one.least_bytes))
+    least = min(options, key=_lack)
     memory = least.cost.memory
     part, size = max(memory.__dict__.items(), key=lambda item: item[1])
     needed = -(-int(memory.total / MEMORY_SHARE) // GIB)
@@ -109,6 +109,12 @@ def _too_small(steps: Steps, machine: Machine, options: Sequence[Option]) -> str
         f"{memory.total / GIB:.1f} GiB of the {machine.budget_bytes / GIB:.1f} GiB that may be taken of each, most of it {part} "
         f"({size / GIB:.1f} GiB). {_what_would_do(steps, machine, needed)}"
     )
+
+
+def _lack(one: Option) -> tuple[bool, int, int, bool]:
+    """What is known comes first; of the rest what is likely to take least."""
+    layout = one.layout
+    return not (one.exact or one.is_known), one.least_bytes, -layout.micro_batches, layout.recomputation is not Recomputation.LAYERS
 
 
 def _what_would_do(steps: Steps, machine: Machine, needed_gib: int) -> str:
