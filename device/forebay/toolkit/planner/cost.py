@@ -226,11 +226,10 @@ def call_seconds(call: StepCall, machine: Machine, rows_parts: int, other_parts:
 
 def _time(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace) -> Time:
     compute, exchanged = (layout.micro_batches * sum(seconds) for seconds in (pace.computing, pace.exchanging))
-    busy = [one + other for one, other in zip(pace.computing, pace.exchanging, strict=True)]
     finished = spent = 0.0
     for summed, times in ((True, layout.sums), (False, layout.micro_batches - layout.sums)):
         if times:
-            one_finished, one_spent = _timeline(profile, layout, machine, busy, summed)
+            one_finished, one_spent = _timeline(profile, layout, machine, pace, summed)
             finished, spent = finished + times * one_finished, spent + times * one_spent
     waited = max(0.0, finished - compute - exchanged)
     whole = 2 * layout.group("tensor", machine).seconds(profile.step.division.summed_bytes, machine.network)
@@ -239,12 +238,11 @@ def _time(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace) ->
     return Time(compute, exchanged, 0.0, update, waited + after, max(0.0, spent - waited))
 
 
-def _timeline(
-    profile: StepProfile, layout: Layout, machine: Machine, computing: Sequence[float], summed: bool
-) -> tuple[float, float]:
-    """When a micro-batch is done, and how long its collectives took; one goes on at a time, and weights come one group ahead.
+def _timeline(profile: StepProfile, layout: Layout, machine: Machine, pace: Pace, summed: bool) -> tuple[float, float]:
+    """When a micro-batch is done, and how long its collectives took, but for those that layers wait for.
 
-    ``summed`` says whether its gradients are summed among devices, or only added to those of the micro-batches before.
+    One goes on at a time; weights come one group ahead, and what layers wait for goes first. ``summed`` says whether its gradients are
+    summed among devices, or only added to those of the micro-batches before.
     """
     gathers = gathers_of(profile, layout)
     shard, sum_seconds = layout.group("shard", machine), cache(partial(_sum_seconds, layout=layout, machine=machine))
@@ -254,13 +252,14 @@ def _timeline(
     if waiting:
         wire = spent = waiting[0]
     arrived = wire
-    for place, seconds in enumerate(computing):
+    for place, (seconds, exchanging) in enumerate(zip(pace.computing, pace.exchanging, strict=True)):
         begins = max(now, arrived)
+        wire = max(wire, begins) + exchanging if exchanging else wire
         if place + 1 < len(waiting):
             wire = max(wire, begins) + waiting[place + 1]
             spent += waiting[place + 1]
             arrived = wire if waiting[place + 1] else arrived
-        now = begins + seconds
+        now = begins + seconds + exchanging
         for size in profile.stretches[place].gradients if summed else ():
             filled += size
             if filled >= layout.bucket_bytes:
