@@ -79,6 +79,19 @@ def test_stages_have_all_of_the_step_between_them(small: StepProfile, stages: in
     assert [step.stage.received_bytes for step in found] == [each, *[2 * each] * (stages - 2), each], "of one neighbour, or of two"
 
 
+def test_gradients_that_stay_are_on_their_stage() -> None:
+    """To the byte, in the step's own order."""
+    whole = prepared(recorded("transformer", "kept"))
+    assert whole.step.staying_gradient_bytes == whole.step.gradient_bytes > 0
+    found = [stage.step for stage in Steps(whole).stages(1, Recomputation.NOTHING, 3, machine_of(3))]
+    for of_whole, of_stages in (
+        (whole.step.gradient_bytes, [step.gradient_bytes for step in found]),
+        (whole.step.total(Part.WEIGHT), [step.total(Part.WEIGHT) for step in found]),
+    ):
+        assert sum(of_stages) == of_whole and min(of_stages) > 0
+    assert all([call.event for call in step.calls] == sorted(call.event for call in step.calls) for step in found)
+
+
 KEPT = {Recomputation.NOTHING: 34 + 5 * HEADS * TOKENS / WIDTH, Recomputation.CHEAP: 20, Recomputation.LAYERS: 2}
 
 

@@ -41,8 +41,18 @@ class Units:
         self._owner: dict[int, int] = {}
         """Of what the forward pass makes, too."""
         self._assign(stack)
-        self.events = [call.event for call in step.work]
+        self.calls: dict[int, list[StepCall]] = defaultdict(list)
+        for unit, call in zip(self.of_call, step.work, strict=True):
+            self.calls[unit].append(call)
+        self._events = [call.event for call in step.work]
         self.middle = self._first_backward_event(stack)
+        self.made: dict[int, list[Block]] = defaultdict(list)
+        """Blocks that each unit makes."""
+        self.left: list[Block] = []
+        """Rows that the step before this one left."""
+        self.shared: dict[tuple[Part, int, int | None], Block] = {}
+        """What is there before the step, and what updates make, but for weights: of each kind and time all together."""
+        self._divide_blocks()
 
     def _assign(self, stack: Stack) -> None:
         last, unit = self.count - 1, 0
@@ -70,12 +80,20 @@ class Units:
 
     def _first_backward_event(self, stack: Stack) -> int:
         """The first event that is after all forward layers."""
-        return self.events[stack.start + stack.calls * stack.layers]
+        return self._events[stack.start + stack.calls * stack.layers]
 
-    def of_event(self, event: int) -> int | None:
-        """Of the call that an event belongs to: the event's own, or the next one; none after the last one."""
-        at = bisect_left(self.events, event)
-        return self.of_call[at] if at < len(self.events) else None
+    def _divide_blocks(self) -> None:
+        for block in self.step.blocks.values():
+            event = block.born if block.born >= 0 else self.step.gradients.get(block.number, -1)
+            at = bisect_left(self._events, event)
+            if event >= 0 and block.part is not Part.UPDATE and at < len(self._events):
+                self.made[self.of_call[at]].append(block)  # the call's whose event it is, or the next one's
+            elif block.part is Part.ROWS:
+                self.left.append(block)
+            elif block.part is not Part.WEIGHT:
+                kind = block.part, block.born, block.freed
+                same = self.shared.setdefault(kind, replace(block, bytes=0))
+                same.bytes += block.bytes
 
     def seconds(self, seconds_of: Callable[[StepCall], float]) -> list[float]:
         """Of each unit."""
@@ -131,28 +149,16 @@ def stages_of(units: Units, bounds: Sequence[int]) -> Iterator[Step]:
 
 
 def _stage(units: Units, begin: int, end: int) -> Step:
-    step = units.step
-    within = range(begin, end)
-    calls = [call for unit, call in zip(units.of_call, step.work, strict=True) if unit in within]
+    step, within = units.step, range(begin, end)
+    calls = sorted((call for unit in within for call in units.calls[unit]), key=_event)
     weights = {number for number, used in units.of_weight.items() if any(unit in within for unit in used)}
     trained = step.trained & weights
     share = _bytes(step, trained) / max(1, _bytes(step, step.trained))
-    blocks: dict[int, Block] = {}
-    for number, block in step.blocks.items():
-        if block.born >= 0 and block.part is not Part.UPDATE:
-            if units.of_event(block.born) in within:
-                blocks[number] = block
-        elif block.part is Part.WEIGHT:
-            if number in weights:
-                blocks[number] = block
-        elif block.part is not Part.ROWS:
-            blocks[number] = replace(block, bytes=round(block.bytes * share))
-    left = {(block.part, block.bytes) for block in blocks.values() if block.freed is None}
-    blocks |= {
-        number: block
-        for number, block in step.blocks.items()
-        if block.born < 0 and block.part is Part.ROWS and (block.part, block.bytes) in left
-    }
+    blocks = {block.number: block for unit in within for block in units.made[unit]}
+    left = {block.bytes for block in blocks.values() if block.part is Part.ROWS and block.freed is None}
+    blocks |= {number: step.blocks[number] for number in weights if step.blocks[number].born < 0}
+    blocks |= {block.number: replace(block, bytes=round(block.bytes * share)) for block in units.shared.values()}
+    blocks |= {block.number: block for block in units.left if block.bytes in left}
     received = {block.number: block for block in _received(step, calls, blocks)}
     blocks |= received
     held = _held_between(blocks, calls, units.middle)
@@ -166,12 +172,16 @@ def _stage(units: Units, begin: int, end: int) -> Step:
     return replace(
         step,
         blocks=blocks,
-        calls=sorted((*calls, *update), key=lambda call: call.event),
+        calls=sorted((*calls, *update), key=_event),
         gradients=gradients,
         trained=trained,
         division=division,
         stage=Stage(sum(block.bytes for block in received.values()), held),
     )
+
+
+def _event(call: StepCall) -> int:
+    return call.event
 
 
 def _bytes(step: Step, numbers: frozenset[int]) -> int:
