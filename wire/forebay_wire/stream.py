@@ -39,10 +39,9 @@ from forebay_wire.images import (
 from forebay_wire.process_groups import OPCODES as GROUP_OPCODES
 from forebay_wire.process_groups import get_door, get_group_command, put_door, put_group_command
 from forebay_wire.programs import Compiled, get_compiled, put_compiled
-from forebay_wire.segments import get_segments, put_segments
 from forebay_wire.storages import get_storage_command, put_numbers, put_storage_command
 from forebay_wire.timing import get_times, get_timing_command, put_times, put_timing_command
-from forebay_wire.traces import get_trace_command, put_trace_command
+from forebay_wire.traces import get_segments, get_trace_command, put_segments, put_trace_command
 from forebay_wire.vocabulary import (
     RANDOM,
     Allocate,
