@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 import torch
 from forebay.profile import Profiler
-from forebay.toolkit import profile_report
+from forebay.toolkit.profiling import report
 from torch import nn
 from torch.nn import functional
 
@@ -173,7 +173,7 @@ def profiled(name: str, rows: int, optimizers: Optimizer = decayed) -> dict[str,
     profile, failure = profiler.stop()
     if failure is not None:
         raise failure
-    return {"profile": profile.as_json(), "text": profile_report.text(profile, 100), "losses": losses, "squares": squares}
+    return {"profile": profile.as_json(), "text": report.text(profile, 100), "losses": losses, "squares": squares}
 
 
 def masks(rows: int) -> list[list[float]]:

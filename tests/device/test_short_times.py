@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from forebay.toolkit.profile_report import per_call
+from forebay.toolkit.profiling.report import per_call
 from forebay.waiting import short
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from forebay import _C
 from forebay.profile import Profile, Profiler
-from forebay.toolkit import profile_report
+from forebay.toolkit.profiling import report
 
 STEPS = 7
 PRODUCTS = 40
@@ -48,7 +48,7 @@ def test_an_item_in_a_loop_is_named_with_its_line_and_count() -> None:
     assert (wait.file, wait.line, wait.function) == (__file__, line_of("# the line that waits"), "read_in_a_loop")
     assert (wait.count, wait.bytes, wait.device) == (STEPS, 4 * STEPS, 0)
     assert 0 < wait.longest_ns <= wait.ns <= STEPS * wait.longest_ns
-    assert "x.sum().item()" in profile_report.text(profile, 10)
+    assert "x.sum().item()" in report.text(profile, 10)
     assert not [wait for wait in profile.waits if wait.kind == "read"], "an item is not told twice"
 
 
@@ -60,7 +60,7 @@ def test_the_rounds_of_a_loop_are_told_as_one_segment_that_came_so_often() -> No
         "the first round begins with what it adds to"
     )
     assert segment.came_before and segment.tier == 1
-    assert segment.identity in profile_report.text(profile, 10)
+    assert segment.identity in report.text(profile, 10)
     assert profile.as_json()["segments"][0]["tier"] == 1
     again = profile_of(read_in_a_loop).segments[0]
     assert (again.identity, again.times) == (segment.identity, STEPS - 1)

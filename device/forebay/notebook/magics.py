@@ -79,7 +79,7 @@ def wish(line: str) -> Wish:
         raise ValueError(f"%%gpu: {error}; {CELL_USAGE}") from None
     if words == ["plan"] or (not words and (given["flavor"] or bound)):
         return Wish(given["flavor"] or None, bound, None, plan=bool(words))
-    from forebay.toolkit.profile import add_options
+    from forebay.toolkit.profiling.command import add_options
 
     parser = _Line(prog="%%gpu", add_help=False)
     add_options(parser.add_subparsers(required=True, metavar="profile").add_parser("profile", add_help=False))
@@ -287,7 +287,7 @@ def _run(shell: Any, blocks: list[Any], wanted: Wish) -> None:
             _tell_plans()
         return
     from forebay.profile import Profiler
-    from forebay.toolkit.profile import write
+    from forebay.toolkit.profiling.command import write
 
     profiler = Profiler()
     profiler.start()

@@ -52,9 +52,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def write(profile: Profile, arguments: argparse.Namespace, out: TextIO) -> None:
     """Writes the text to ``out``, and the file where one is wanted."""
-    from forebay.toolkit import profile_report
+    from forebay.toolkit.profiling import report
 
-    out.write(profile_report.text(profile, arguments.top))
+    out.write(report.text(profile, arguments.top))
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(profile.as_json(), indent=2) + "\n", encoding="utf-8")
 

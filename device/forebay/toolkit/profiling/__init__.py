@@ -1,0 +1,1 @@
+"""``forebay profile``: what calls a program makes, and what they take."""
