@@ -150,6 +150,7 @@ class Service:
         )
         self.shell = Shell(machine, self.writer, self.metrics, self._break)
         self.shell.library_folders = self._library_folders()
+        self.shell.process_bounds = self.settings.process
         self.shell.image_folders, self.shell.images_fill_max = self._image_folders(flavors), self.settings.images_fill_max
         for quota in self._quotas:
             self.shell.apply(quota)

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from forebay_service.errors import SettingsError
 from forebay_service.peers.tls import is_open
 from forebay_service.settings import LogLevel, ServiceSettings, check_driver
+from forebay_wire.messages import ProcessBounds
 from forebay_wire.texts import Name
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -142,7 +143,23 @@ class LinkSettings(ServiceSettings):
     )
 
 
-class Settings(ImageSettings, LinkSettings):
+class ProcessSettings(ServiceSettings):
+    """What people's own processes beside devices may take."""
+
+    processes: bool = Field(
+        True, description="Whether `forebay exec` runs people's processes beside devices, on hosts that can confine them."
+    )
+    process_memory: Bytes = Field(8 * 2**30, description="Memory of the host that such a process, with all that it starts, may take.")
+    process_count: Bound = Field(512, description="Processes and threads that it may have at a time.")
+    process_files: Bytes = Field(16 * 2**30, description="Bytes on the host's disk that its files may take.")
+
+    @property
+    def process(self) -> ProcessBounds:
+        """What a process beside a device may take of its host."""
+        return ProcessBounds(memory_bytes=self.process_memory, processes=self.process_count, files_bytes=self.process_files)
+
+
+class Settings(ImageSettings, LinkSettings, ProcessSettings):
     """The pool's settings. ``docs/reference/pool.md`` lists them."""
 
     package: ClassVar[str] = "forebay_pool"

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from forebay_wire.messages import Assign, Carry, Message, Refused
+from forebay_wire.messages import Assign, Carry, Message, ProcessBounds, Refused
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.hosts.image_folders import ImageFolders
@@ -95,6 +95,8 @@ class Shell:
         """Whether no other pool can lead at this moment: nobody is given up or killed while that is not sure."""
         self.on_scale: Callable[[Scale], None] = lambda scale: None
         """Hears how many nodes there should be, where some come and go."""
+        self.process_bounds: ProcessBounds | None = None
+        """What a process beside a device may take of its host."""
         self.library_folders: LibraryFolders | None = None
         """Where workers keep libraries; None: nowhere."""
         self.image_folders = ImageFolders({}, "")
@@ -157,7 +159,8 @@ class Shell:
             link.send(self._with_folders(instruction.worker, instruction.message))
 
     def _with_folders(self, worker: str, message: Message) -> Message:
-        """A worker is told the folder of its session's images, and with an assignment that of the session's tenant."""
+        """A worker is told the folder of its session's images, and with an assignment that of the session's tenant, and what a process may
+        take of its host."""
         session = self.machine.sessions.get(message.session) if isinstance(message, Assign | Carry) else None
         if session is None:
             return message
@@ -168,6 +171,7 @@ class Shell:
         images = self.image_folders.of(session.secret, policy, hosts)
         folders: dict[str, Any] = {"images": images, "images_fill_max": self.images_fill_max}
         if isinstance(message, Assign):
+            folders["process"] = self.process_bounds if session.runs_process else None
             folders["libraries"] = None if self.library_folders is None else self.library_folders.of(session.tenant)
         return message.model_copy(update=folders)
 

@@ -93,3 +93,43 @@ class DeviceModel(Message):
     """``cpu``, ``cuda``, ``hip``, ``null``, or the name of an out-of-tree back end of PyTorch."""
     model: MendedName
     """For example ``MI250``, or ``cpu-dev`` for a development device; a driver may call it anything."""
+
+
+class Estimate(Message):
+    """How long a wait lasts yet: most of those who are told so wait between ``low_seconds`` and ``high_seconds``, half of them less than
+    ``middle_seconds``. It counts from when it is told; a wait that is longer is longer than usual."""
+
+    low_seconds: Seconds
+    middle_seconds: Seconds
+    high_seconds: Seconds
+    running: Count = 0
+    """Leases that hold what it waits for."""
+    running_seconds: Seconds = 0.0
+    """For how long the oldest of them has run."""
+
+
+class Source(Message):
+    """Where a session's storages are fetched from."""
+
+    address: Text
+    """As :class:`Ready` tells the command stream's."""
+    ticket: Ticket
+    """Presented in FETCH; good for this image as long as the worker there lives."""
+    certificate: Certificate | None = None
+    """Of the worker that holds them; None: they are fetched in clear."""
+
+    @property
+    def unsaid(self) -> set[str]:
+        """Fields that peers of a former release do not know, where they say nothing."""
+        return {"certificate"} if self.certificate is None else set()
+
+
+class ProcessBounds(Message):
+    """What a process beside a device may take of its host."""
+
+    memory_bytes: Count
+    """Of all its processes together."""
+    processes: Count
+    """Processes and threads at a time."""
+    files_bytes: Count
+    """On disk, its copies of the user's files included."""

@@ -20,9 +20,12 @@ from forebay_wire.message_parts import MEMBERS_MAX as MEMBERS_MAX
 from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Certificate, Count, Hex256, Priority, Rates, Seconds, Text, Ticket
 from forebay_wire.message_parts import Cause as Cause
 from forebay_wire.message_parts import DeviceModel as DeviceModel
+from forebay_wire.message_parts import Estimate as Estimate
 from forebay_wire.message_parts import Flavor as Flavor
 from forebay_wire.message_parts import GroupMember as GroupMember
 from forebay_wire.message_parts import Message as Message
+from forebay_wire.message_parts import ProcessBounds as ProcessBounds
+from forebay_wire.message_parts import Source as Source
 from forebay_wire.message_parts import Span as Span
 from forebay_wire.message_parts import WaitCode as WaitCode
 from forebay_wire.sentences import ENGLISH
@@ -36,7 +39,7 @@ leave out (:func:`to_client`, :func:`to_worker`)."""
 PROTOCOL_OLDEST = 2
 """The oldest version that a pool of this release speaks: that of the release before, so that what computes goes on in an upgrade."""
 
-CAUSES = 6
+CAUSES = 7
 """Version of the catalogue of causes (:mod:`forebay_wire.sentences`). A client that knows it says so as it connects."""
 
 CAUSES_HEADER = "Forebay-Causes"
@@ -47,6 +50,10 @@ GROUP_HEADER = "Forebay-Group"
 """Of the same request: which one of a torchrun's processes this is, as the JSON of :class:`GroupMember`. Older pools do not look."""
 REPLAYS_HEADER = "Forebay-Replays"
 """Of the same request, with the value 1: the client keeps what it sends to a worker, and can send it to another (:class:`WorkerLost`)."""
+RUNS_HEADER = "Forebay-Runs"
+"""Of the same request, with the value ``process``: the session is a process that runs beside the device (:mod:`forebay_wire.remote`)."""
+
+
 class Explained(Message):
     """Base of what the pool says with a reason: a cause for a client that knows the catalogue, and the cause's English for others."""
 
@@ -173,19 +180,6 @@ class SessionOpened(Message):
     """For so long the session is kept without its link."""
     priority: Priority = 0
     """What its requests get: what was asked for, or the most that the quotas allow."""
-
-
-class Estimate(Message):
-    """How long a wait lasts yet: most of those who are told so wait between ``low_seconds`` and ``high_seconds``, half of them less than
-    ``middle_seconds``. It counts from when it is told; a wait that is longer is longer than usual."""
-
-    low_seconds: Seconds
-    middle_seconds: Seconds
-    high_seconds: Seconds
-    running: Count = 0
-    """Leases that hold what it waits for."""
-    running_seconds: Seconds = 0.0
-    """For how long the oldest of them has run."""
 
 
 class Queued(Explained):
@@ -329,22 +323,6 @@ class Ready(Message):
         return self.model_dump_json(exclude={"certificate"} if self.certificate is None else None)
 
 
-class Source(Message):
-    """Where a session's storages are fetched from."""
-
-    address: Text
-    """As :class:`Ready` tells the command stream's."""
-    ticket: Ticket
-    """Presented in FETCH; good for this image as long as the worker there lives."""
-    certificate: Certificate | None = None
-    """Of the worker that holds them; None: they are fetched in clear."""
-
-    @property
-    def unsaid(self) -> set[str]:
-        """Fields that peers of a former release do not know, where they say nothing."""
-        return {"certificate"} if self.certificate is None else set()
-
-
 class Left(Source):
     """The session left this worker, which has carried out all that came before, and holds its storages for another worker to fetch."""
 
@@ -426,10 +404,22 @@ class Assigned(Message):
     session: Name
     rates: Rates | None = None
     """What several devices can do, by which they divide a step: for other workers on such devices, which then divide alike."""
+    door: Text | None = None
+    """Where the client of a process is awaited (:class:`Assign`), as :class:`Ready` tells the command stream's address."""
+    certificate: Certificate | None = None
+    """What is shown there."""
 
     def encode(self) -> str:
         """Without a field that pools of a former release do not know, where it says nothing."""
         return self.model_dump_json(exclude_none=True)
+
+
+class Unconfined(Message):
+    """Answers an :class:`Assign` of a process in place of :class:`Assigned`: this host cannot confine one. Nothing was started."""
+
+    type: Literal["unconfined"] = "unconfined"
+    why: Text
+    """For operators."""
 
 
 class Drained(Message):
@@ -570,10 +560,12 @@ class Assign(Message):
     """The session goes on from the image of this number in that folder, which is read before :class:`Assigned`; 0: it does not."""
     rates: Rates | None = None
     """What its devices can do, as another worker said in :class:`Assigned`; None: it is measured, where there are several."""
+    process: ProcessBounds | None = None
+    """The session is one process, which the worker runs within these bounds (:mod:`forebay_wire.remote`); None: it sends calls."""
 
     def encode(self) -> str:
         """Without fields that workers of a former release do not know, where they say nothing."""
-        unsaid: dict[str, Any] = {name: True for name in ("libraries", "image", "rates") if not getattr(self, name)}
+        unsaid: dict[str, Any] = {name: True for name in ("libraries", "image", "rates", "process") if not getattr(self, name)}
         if self.images is None:
             unsaid |= {"images": True, "images_fill_max": True}
         if self.source is not None:
@@ -652,6 +644,7 @@ FromWorker = Annotated[
     Ready
     | ResumeWorker
     | Assigned
+    | Unconfined
     | Drained
     | Idle
     | Starved

@@ -29,7 +29,10 @@ from forebay_worker.user_code import programs
 from forebay_worker.user_code.kernels import ON_HOST, Kernels
 
 if TYPE_CHECKING:
+    from forebay_wire.message_parts import ProcessBounds
+
     from forebay_worker._executor import Server
+    from forebay_worker.remote.host import ProcessHost
 
 LOG = logging.getLogger("forebay.worker")
 
@@ -39,6 +42,8 @@ PLAINTEXT_VARIABLE = "FOREBAY_WORKER_PLAINTEXT"
 RECONNECT_VARIABLE = "FOREBAY_WORKER_RECONNECT_SECONDS"
 CLIENT_VARIABLE = "FOREBAY_URL"
 DEFAULT_DEVICE = "cpu:0"
+PROCESS_KINDS = ("cpu", "null")
+"""Kinds of device beside which a process is confined: it sees no accelerator."""
 PR_SET_PDEATHSIG = 1
 RECONNECT_SECONDS_MAX = 86_400
 STOP_SECONDS_MAX = 5.0
@@ -194,7 +199,8 @@ async def serve(
         worker = Worker(options.worker, devices[0], pytorch.build().version)
         meter = energy.enter_context(EnergyMeter(functools.partial(counters_of, devices, bool(options.other))))
         keep_in = compiling.keep_in if isinstance(compiling, Compiling) else None
-        link = WorkerLink(worker, server, meter, options.resume_seconds, heard, keep_in)
+        hosts = functools.partial(host_of_process, devices, options)
+        link = WorkerLink(worker, server, meter, options.resume_seconds, heard, keep_in, hosts)
         work = asyncio.ensure_future(link.run(options.pool.split(","), token))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -215,6 +221,19 @@ async def serve(
             one.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         energy.close()
+
+
+def host_of_process(devices: Sequence[SeenDevice], options: argparse.Namespace, bounds: ProcessBounds, ticket: str) -> ProcessHost:
+    """What takes the executor's place for a session that is a process."""
+    from forebay_worker.remote.host import ProcessHost  # sessions of calls need none of it
+
+    why_not = ""
+    if options.socket_dir is None or options.listen:
+        why_not = "its command stream is reached over TCP, and the stream of a process is spoken over Unix sockets alone"
+    elif any(device.kind not in PROCESS_KINDS for device in devices):
+        why_not = f"a process cannot be confined to a device of the kind {devices[0].kind}"
+    door = f"unix:{options.socket_dir}/{options.worker}.process"
+    return ProcessHost(door, bounds, ticket, options.spill_dir, why_not)
 
 
 def nothing() -> None:

@@ -28,6 +28,7 @@ from forebay_worker.pytorch import SeenDevice
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Event, Server
+    from forebay_worker.remote.host import ProcessHost
 
 LOG = logging.getLogger("forebay.worker")
 
@@ -91,6 +92,8 @@ def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWo
             return messages.ClientCut(back=kind == "client_back")
         case "client_gone":
             return messages.ClientGone()
+        case "unconfined":
+            return messages.Unconfined(why=event[-1])
     return None
 
 
@@ -220,10 +223,15 @@ class WorkerLink:
         resume_seconds: float = 0.0,
         heard: Callable[[], None] | None = None,
         keep_in: Callable[[Path], None] | None = None,
+        process_host: Callable[[messages.ProcessBounds, str], ProcessHost] | None = None,
     ) -> None:
-        """``heard`` is called whenever the executor rings; ``keep_in`` before a session, with the folder of its tenant's libraries."""
+        """``heard`` is called whenever the executor rings; ``keep_in`` before a session, with the folder of its tenant's libraries.
+        ``process_host`` makes what takes the executor's place for a session that is a process, of its bounds and its ticket."""
         self._worker = worker
-        self._executor = executor
+        self._server = executor
+        self._executor: Server | ProcessHost = executor
+        """Who carries out the pool's orders: the server of calls, or in its place what runs a process."""
+        self._process_host = process_host
         self._energy = energy
         self._heard = heard
         self._keep_in = keep_in
@@ -235,6 +243,8 @@ class WorkerLink:
         self._connection: Connection | None = None
         self._linked = False
         """Whether it ever had a link."""
+        self._failed: asyncio.Future[None]
+        """Done where the executor failed."""
 
     async def run(self, urls: Sequence[str], token: str) -> None:
         """Returns when the pool ends the session. Raises LinkLost when no pool took the worker back in time, or the executor failed.
@@ -242,16 +252,16 @@ class WorkerLink:
         ``urls``: where pools may be; they are tried in turn.
         """
         loop = asyncio.get_running_loop()
-        failed: asyncio.Future[None] = loop.create_future()
+        self._failed = loop.create_future()
         links = asyncio.create_task(self._keep_linked(urls, token))
-        loop.add_reader(self._executor.event_descriptor, self._tell_events, failed)
+        loop.add_reader(self._executor.event_descriptor, self._tell_events)
         try:
-            done, _ = await asyncio.wait((failed, links), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((self._failed, links), return_when=asyncio.FIRST_COMPLETED)
             for one in done:
                 one.result()
         finally:
             loop.remove_reader(self._executor.event_descriptor)
-            failed.cancel()
+            self._failed.cancel()
             links.cancel()
             await asyncio.gather(links, return_exceptions=True)
 
@@ -363,22 +373,10 @@ class WorkerLink:
         match message:
             case messages.Assign():
                 self._refuse_second()
-                if message.libraries is not None and self._keep_in is not None:
-                    self._keep_in(Path(message.libraries))
-                source = None if message.source is None else source_of(message.source)
-                if message.rates is not None:
-                    with contextlib.suppress(RuntimeError):  # these are none: it measures
-                        executor.take_rates(bytes.fromhex(message.rates))
-                executor.assign(
-                    bytes.fromhex(message.ticket),
-                    message.memory_limit_bytes,
-                    message.idle_release_seconds,
-                    source,
-                    message.images or "",
-                    message.images_fill_max,
-                    message.image,
-                    WORD_SECONDS,
-                )
+                if message.process is None:
+                    self._assign(message)
+                else:
+                    self._host(message.process, message.ticket)
                 self._heartbeat_seconds = message.heartbeat_seconds
                 self._standing.session, self._standing.ticket = message.session, message.ticket
                 self._standing.memory_limit_bytes = message.memory_limit_bytes
@@ -386,7 +384,7 @@ class WorkerLink:
             case messages.Carry():
                 self._refuse_second()
                 images = (message.images or "", message.images_fill_max, message.image)
-                executor.carry(source_of(message.source), message.bytes_max, message.bytes_per_second_max, *images)
+                self._server.carry(source_of(message.source), message.bytes_max, message.bytes_per_second_max, *images)
                 self._heartbeat_seconds, self._standing.session = message.heartbeat_seconds, message.session
                 self._assigned.set()
             case _ if not self._assigned.is_set():
@@ -405,23 +403,45 @@ class WorkerLink:
             case messages.End() | messages.Lead():
                 pass
 
+    def _assign(self, order: messages.Assign) -> None:
+        """The session sends calls."""
+        if order.libraries is not None and self._keep_in is not None:
+            self._keep_in(Path(order.libraries))
+        source = None if order.source is None else source_of(order.source)
+        if order.rates is not None:
+            with contextlib.suppress(RuntimeError):  # these are none: it measures
+                self._server.take_rates(bytes.fromhex(order.rates))
+        images = (order.images or "", order.images_fill_max, order.image)
+        seconds = order.idle_release_seconds
+        self._server.assign(bytes.fromhex(order.ticket), order.memory_limit_bytes, seconds, source, *images, WORD_SECONDS)
+
+    def _host(self, bounds: messages.ProcessBounds, ticket: str) -> None:
+        """The session is a process."""
+        if self._process_host is None:
+            raise LinkRefused("the pool gave a process to a worker that runs none")
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._executor.event_descriptor)
+        self._executor = host = self._process_host(bounds, ticket)
+        loop.add_reader(host.event_descriptor, self._tell_events)
+        host.begin()
+
     def _refuse_second(self) -> None:
         if self._assigned.is_set():
             raise LinkRefused("the pool gave this worker a second session")
 
-    def _tell_events(self, failed: asyncio.Future[None]) -> None:
+    def _tell_events(self) -> None:
         events = self._executor.take_events()  # before anything else is taken: what comes after it rings again
         if self._heard is not None:
             self._heard()
         for event in events:
-            self._tell(event, failed)
+            self._tell(event)
 
-    def _tell(self, event: Event, failed: asyncio.Future[None]) -> None:
+    def _tell(self, event: Event) -> None:
         kind, text = event[0], event[-1]
         LOG.info(kind if kind == "left" else text or kind, extra={"action": kind, "worker": self._worker.name})
         if kind == "failed":
-            if not failed.done():
-                failed.set_exception(LinkLost(f"the executor failed: {text}"))
+            if not self._failed.done():
+                self._failed.set_exception(LinkLost(f"the executor failed: {text}"))
             return
         self._standing.heard(event, time.monotonic_ns())
         if self._standing.epoch is None:
@@ -432,7 +452,10 @@ class WorkerLink:
 
     def _message_of(self, event: Event) -> FromWorker | None:
         if event[0] == "assigned":
-            return messages.Assigned(session=self._standing.session or "", rates=self._executor.rates.hex() or None)
+            door = None if self._executor is self._server else self._executor.address
+            certificate = self._executor.certificate if door is not None else ""
+            rates = self._executor.rates.hex() or None
+            return messages.Assigned(session=self._standing.session or "", rates=rates, door=door, certificate=certificate or None)
         return message_of(event, self._executor.statistics()[1], self._energy.drawn_mj)
 
     async def _heartbeat(self, connection: Connection) -> None:

@@ -15,11 +15,13 @@ from forebay_wire import torch_builds
 import forebay
 from forebay.errors import CommandBroken, ForebayError
 from forebay.service import answered
-from forebay.toolkit import device, doctor, flavor, models, profile, run, smi
+from forebay.toolkit import device, doctor, flavor, models, run, smi
 from forebay.toolkit.environments import command as environments
 from forebay.toolkit.jobs import listing, submit
 from forebay.toolkit.planner import command as plan
+from forebay.toolkit.profiling import command as profile
 from forebay.toolkit.release import update
+from forebay.toolkit.remote import command as remote
 from forebay.toolkit.sharing import command as sharing
 
 EXIT_ERROR = 1
@@ -53,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"forebay {_version()}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (run, submit, listing, sharing, environments, profile, plan, smi, flavor, device, models, update, doctor):
+    for module in (run, remote, submit, listing, sharing, environments, profile, plan, smi, flavor, device, models, update, doctor):
         module.add_to(commands)
     flavor.add_switch_to(commands)
     for found in sorted(entry_points(group=COMMANDS)):

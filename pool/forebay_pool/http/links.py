@@ -32,6 +32,7 @@ from forebay_pool.model.events import (
     SessionJoined,
     SessionLeft,
     SessionReplays,
+    SessionRuns,
     WorkerSaid,
     WorkerUnlinked,
 )
@@ -222,6 +223,7 @@ class SessionLink(_LinkHandler):
         self._causes = causes_in(self.request.headers)
         self._group = group_in(self.request.headers)
         self._replays = self.request.headers.get(wire.REPLAYS_HEADER) == "1"
+        self._runs = self.request.headers.get(wire.RUNS_HEADER) == "process"
         self._silent = True
         self._heard = self.shell.attentive_seconds
 
@@ -267,6 +269,9 @@ class SessionLink(_LinkHandler):
         if self.session in self.shell.machine.sessions:
             self._refuse("bad_message", Cause("hello_twice"))
             return
+        if self._runs and not self.context.settings.processes:
+            self._refuse("not_servable", Cause("no_processes"))
+            return
         self._forget()
         self.session = secrets.token_hex(16)
         self.shell.clients[self.session] = self
@@ -282,7 +287,7 @@ class SessionLink(_LinkHandler):
             group=self._group,
         )
         self.shell.apply(joined)
-        self._say_that_it_replays(self.session)
+        self._say_what_it_does(self.session)
 
     def _resume(self, message: wire.ResumeSession) -> None:
         """Takes the place of a link that broke, or that is about to be found broken."""
@@ -305,12 +310,14 @@ class SessionLink(_LinkHandler):
         self.shell.clients[session.id] = self
         if self._group is not None:
             self.shell.apply(SessionGrouped(session.id, self._group))
-        self._say_that_it_replays(session.id)
+        self._say_what_it_does(session.id)
         self.shell.apply(ClientSaid(session.id, message))
 
-    def _say_that_it_replays(self, session: str) -> None:
+    def _say_what_it_does(self, session: str) -> None:
         if self._replays:
             self.shell.apply(SessionReplays(session))
+        if self._runs:
+            self.shell.apply(SessionRuns(session))
 
     def _refuse(self, code: Any, cause: Cause) -> None:
         """Says why, and closes the link: that ends this session alone."""

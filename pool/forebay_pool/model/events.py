@@ -44,6 +44,13 @@ class SessionReplays:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionRuns:
+    """A client said that its session is a process, which its worker runs."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionGrouped:
     """A client that came back says which one of a group it is: another pool, that stopped, had heard so before."""
 
@@ -208,6 +215,7 @@ Event = (
     SessionJoined
     | ClientSaid
     | SessionReplays
+    | SessionRuns
     | SessionGrouped
     | SessionLeft
     | SessionAway

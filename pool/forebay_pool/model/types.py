@@ -451,7 +451,6 @@ class Session:
     user: str
     process: str
     flavor: str
-    since_ns: int
     since_unix_ns: int
     priority: int = 0
     """What its requests ask for unless they say otherwise."""
@@ -483,6 +482,8 @@ class Session:
     """Whose leases are granted with its own."""
     replay: Replay = field(default_factory=Replay)
     """What another worker would have to do if its own died."""
+    runs_process: bool = False
+    """It is a process that its worker runs, and has no tensors: it neither moves nor goes on after a lease that was taken back."""
     due: bool = False
     """Its lease ended in the middle of a collective: it asks again with the first of its group that does."""
     accounts: tuple[Any, Any] | None = None

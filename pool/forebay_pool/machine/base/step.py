@@ -38,7 +38,7 @@ class Step:
     def set_state(self, session: Session, state: SessionState) -> None:
         if session.state != state:
             session.state = state
-            session.since_ns, session.since_unix_ns = self.now_ns, self.unix_ns
+            session.since_unix_ns = self.unix_ns
         self.show(session)
 
     def show(self, session: Session) -> None:

@@ -106,7 +106,7 @@ class Leases:
             priority=request.priority,
             order=request.order,
             attempts=request.attempts,
-            replays=request.session.replay.due,
+            replays=request.session.replay.due or request.session.runs_process,
             opened_ns=self._step.now_ns,
             opened_unix_ns=self._step.unix_ns,
             confirmed_ns=self._step.now_ns,
@@ -183,7 +183,7 @@ class Leases:
             worker.metered_mj = energy_mj
 
     def start_clock(self, lease: Lease) -> None:
-        """What a dead worker had done is done again: from here on the lease is metered."""
+        """What a dead worker had done is done again, or a process has its files and starts: from here on the lease is metered."""
         lease.replays = False
         if lease.session.replay.loss is not None:
             lease.session.replay.loss.undone = False
@@ -193,7 +193,7 @@ class Leases:
         self._step.out += (Keep(lease), Show(lease))
 
     def end_long_replays(self) -> None:
-        """Meters leases from now on in which something has been done again for too long."""
+        """Meters leases from now on in which something has been done again, or files have come, for too long."""
         for lease in self.by_id.values():
             if lease.replays and self._step.now_ns - lease.opened_ns > int(REPLAY_TIMES_MAX * self._limits.replay_seconds_max * SECOND):
                 self.start_clock(lease)

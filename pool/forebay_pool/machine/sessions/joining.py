@@ -14,7 +14,7 @@ from forebay_pool.machine.leasing.groups import Groups
 from forebay_pool.machine.leasing.queue_positions import QueuePositions
 from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.events import SessionDismissed, SessionJoined, SessionLeft, SessionReplays
+from forebay_pool.model.events import SessionDismissed, SessionJoined, SessionLeft, SessionReplays, SessionRuns
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.types import Session
 from forebay_pool.placement.fleet import Fleet
@@ -60,7 +60,6 @@ class Joining:
             process=event.process,
             flavor=event.flavor,
             priority=event.priority,
-            since_ns=self._step.now_ns,
             since_unix_ns=self._step.unix_ns,
             used_ns=self._step.now_ns,
         )
@@ -91,13 +90,17 @@ class Joining:
             session.replay.possible = True
             self._step.save(session)
 
+    def session_runs(self, event: SessionRuns) -> None:
+        session = self._sessions.get(event.session)
+        if session is not None:
+            session.runs_process = True
+
     def session_over(self, event: SessionLeft | SessionDismissed) -> None:
         session = self._sessions.get(event.session)
         if session is not None and isinstance(event, SessionDismissed):
             self._ending.end(session, event.reason, event.cause)
         elif session is not None:
             self._ending.end(session, "released", None)
-
 
 
 def is_left_to_others(one: SessionJoined | Session, others: Collection[Session], most: int) -> bool:

@@ -116,7 +116,6 @@ class Restoring:
             flavor=saved.flavor,
             priority=saved.priority,
             waited=saved.waits,
-            since_ns=self._step.now_ns,
             since_unix_ns=saved.since_unix_ns,
             epoch=saved.epoch,
             left=saved.left,

@@ -64,11 +64,22 @@ class Workers:
 
     def assigned(self, worker: Worker, message: wire.Assigned) -> None:
         if worker.state == "assigning" and worker.session is not None and worker.session.id == message.session:
+            if worker.session.runs_process and message.door is None:
+                self._ending.end(worker.session, "failed", Cause("process_unserved"))
+                return
             worker.state, worker.deadline_ns = "bound", None
+            if message.door is not None:
+                worker.door = (message.door, message.certificate)
             if message.rates is not None:
                 self._fleet.rates.setdefault((worker.device.model, len(worker.devices)), message.rates)
             self._moving.taken_over(worker, worker.session)
             self._granting.settle(worker)
+
+    def unconfined(self, worker: Worker, message: wire.Unconfined) -> None:
+        session = worker.session
+        if session is not None and worker.state == "assigning":
+            self._step.note("unconfined", worker=worker.id, device=worker.device.id, why=message.why)
+            self._ending.end(session, "failed", Cause("process_unserved"))
 
     def heartbeat(self, worker: Worker, message: wire.Heartbeat) -> None:
         memory_bytes, session = message.memory_bytes, worker.session

@@ -1,0 +1,1 @@
+"""``forebay exec``: any process, beside a device."""

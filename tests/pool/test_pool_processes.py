@@ -1,0 +1,174 @@
+"""``forebay exec``: whole processes beside devices, with a real pool, a real worker and its sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fork_server
+import psutil
+import pytest
+from forebay_pool.model.events import LeaseRevoked
+from forebay_pool.model.prices import Tariff
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
+    pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+]
+Make = Callable[..., Any]
+PATIENCE_SECONDS = 30
+FREED_SECONDS = 5
+PRICE_NANO = 7_200_000_000_000
+REAL = {
+    "real_workers": True,
+    "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "2 GiB", "count": 1}],
+    "heartbeat_seconds": 0.2,
+    "process_memory": "1 GiB",
+}
+SLEEPS = "import time; print('here', flush=True); time.sleep(100)"
+
+
+class Command:
+    """``forebay exec`` in a folder."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+
+    @classmethod
+    async def begin(cls, running: Any, folder: Path, *words: str, who: str = "ada", options: tuple[str, ...] = ()) -> Command:
+        environment = os.environ | {"FOREBAY_URL": running.service.url, "FOREBAY_TOKEN": who}
+        pipe = asyncio.subprocess.PIPE
+        command = (fork_server.services(), "-m", "forebay", "exec", *options, "--", *words)
+        return cls(await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=pipe))
+
+    async def says(self, line: str) -> None:
+        assert self.process.stdout is not None and self.process.stderr is not None
+        heard = await asyncio.wait_for(self.process.stdout.readline(), PATIENCE_SECONDS)
+        assert heard.decode() == f"{line}\n", (await self.process.stderr.read()).decode()
+
+    async def end(self, given: bytes = b"") -> tuple[int, str, str]:
+        output, errors = await asyncio.wait_for(self.process.communicate(given), PATIENCE_SECONDS)
+        assert self.process.returncode is not None
+        return self.process.returncode, output.decode(), errors.decode()
+
+
+async def outcome(running: Any, folder: Path, *words: str, given: bytes = b"") -> tuple[int, str, str]:
+    return await (await Command.begin(running, folder, *words)).end(given)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's, beside the pool's."""
+    made = tmp_path / "folder"
+    made.mkdir()
+    return made
+
+
+def sandboxes() -> list[int]:
+    """Processes of bubblewrap's on this host."""
+    return [process.pid for process in psutil.process_iter(["name"]) if process.info["name"] == "bwrap"]
+
+
+def scratches() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob("forebay-exec-*"))
+
+
+def test_a_process_runs_beside_the_device_and_its_lease_is_the_process(pool: Make, folder: Path) -> None:
+    program = "import sys, os, time; print(sys.argv[1:], os.getcwd(), len(sys.stdin.read())); print('e', file=sys.stderr); time.sleep(0.5)"
+    program += "; sys.exit(7)"
+
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            running.service.shell.machine.fleet.set_tariff(Tariff({("dev.1gb", "EUR"): PRICE_NANO}, currency="EUR"))
+            status, output, errors = await outcome(running, folder, "python", "-c", program, "a", "b c", given=b"four")
+            assert (status, output) == (7, "['a', 'b c'] /work 4\n") and "\ne\n" in errors
+            first, *_, last = errors.splitlines()
+            assert first.endswith("on dev.1gb, 7200.00 EUR/h")
+            (record,) = running.records()
+            told = re.fullmatch(r"forebay: ([\d.]+) s on dev.1gb: ([\d.]+) EUR", last)
+            assert told is not None
+            assert abs(float(told[1]) - record["duration_ns"] / 1e9) <= 0.05
+            assert round(float(told[2]) * 1e9) == record["duration_ns"] * PRICE_NANO // (3600 * 10**9)
+            assert 0.5e9 <= record["duration_ns"] <= 2e9 and '"exec python -c' in record["span"]
+
+    asyncio.run(scenario())
+
+
+def test_signals_reach_the_process_and_a_second_interrupt_ends_it(pool: Make, folder: Path) -> None:
+    stubborn = "import os, signal; signal.signal(2, lambda *_: os.write(1, b'no\\n')); " + SLEEPS
+
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            for program, number, status in ((SLEEPS, signal.SIGINT, 130), (SLEEPS, signal.SIGTERM, 143)):
+                command = await Command.begin(running, folder, "python", "-c", program)
+                await command.says("here")
+                command.process.send_signal(number)
+                assert (await command.end())[0] == status
+            command = await Command.begin(running, folder, "python", "-c", stubborn)
+            await command.says("here")
+            command.process.send_signal(signal.SIGINT)
+            await command.says("no")
+            command.process.send_signal(signal.SIGINT)
+            assert (await command.end())[0] == 137
+            await running.until(lambda: not sandboxes() and not scratches())
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_dies_frees_the_device_and_leaves_nothing(pool: Make, folder: Path) -> None:
+    leaves = "import os, time\nif not os.fork():\n os.setsid()\n os.fork()\nelse:\n print('here', flush=True)\ntime.sleep(100)"
+
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            command = await Command.begin(running, folder, "python", "-c", leaves)
+            await command.says("here")
+            assert sandboxes() and scratches() and running.leases
+            command.process.kill()
+            await running.until(lambda: not running.leases, FREED_SECONDS)
+            await running.until(lambda: not sandboxes() and not scratches(), FREED_SECONDS)
+
+    asyncio.run(scenario())
+
+
+def test_a_lease_that_is_taken_back_ends_the_process_and_is_not_asked_for_again(pool: Make, folder: Path) -> None:
+    async def scenario() -> None:
+        async with pool(**REAL, revoke_grace_seconds=0.5) as running:
+            command = await Command.begin(running, folder, "python", "-c", "import signal; signal.signal(15, 1); " + SLEEPS)
+            await command.says("here")
+            (session,) = running.machine.sessions
+            running.service.shell.apply(LeaseRevoked(session, "an operator takes it back"))
+            status, _, errors = await command.end()
+            assert status == 137 and "an operator takes it back" in errors
+            (record,) = running.records()
+            assert record["close_reason"] == "revoked" and not running.leases and not running.machine.queue.waiting
+
+    asyncio.run(scenario())
+
+
+def test_a_host_that_cannot_confine_says_so_and_starts_nothing(pool: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(folder))
+
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            status, output, errors = await outcome(running, folder, "python", "-c", "print(1)")
+            assert (status, output) == (1, "") and "cannot be confined beside this device" in errors
+            assert not running.records()
+
+    asyncio.run(scenario())
+
+
+def test_an_operator_may_have_no_processes(pool: Make, folder: Path) -> None:
+    async def scenario() -> None:
+        async with pool(**REAL, processes=False) as running:
+            status, _, errors = await outcome(running, folder, "true")
+            assert status == 1 and "runs no processes beside devices" in errors
+
+    asyncio.run(scenario())

@@ -1,0 +1,81 @@
+"""The user's files on this host: those that come before the process starts, and those that it leaves."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+from forebay_wire.remote import folder
+from forebay_wire.remote.folder import Mark, Written
+from forebay_wire.remote.frames import FILES_MAX, File
+
+BLOCK_BYTES = 512
+LEFT_MAX = 64
+LEFT_CHARACTERS_MAX = 256
+
+
+@dataclass
+class Files:
+    """The copies in one process's folder of work."""
+
+    work: int
+    """The open folder."""
+    owner: int | None
+    """Who they are given to; None: this process's own account."""
+    _known: dict[str, tuple[Mark, File]] = field(default_factory=dict)
+
+    async def take(self, file: File, pieces: AsyncIterator[bytes]) -> None:
+        """Writes a file's contents. Raises ValueError for a name or contents that are refused, OSError."""
+        written = Written(self.work, file.path, file.size, file.hash, file.executable, self.owner)
+        try:
+            while not written.complete:
+                written.add(await anext(pieces))
+            self._known[file.path] = (folder.mark_of(written.take_name()), file)
+        finally:
+            written.drop()
+
+    def changed(self, bytes_max: int) -> tuple[list[File], list[str]]:
+        """What is new or other than it came, once nothing writes there any more; and what is left out, in sentences."""
+        found: list[File] = []
+        left: list[str] = []
+        total = 0
+        for path, seen in folder.found_in(self.work, lambda _path, _is_folder: False, left.append):
+            file = self._changed_file(path, seen, left)
+            if file is None:
+                continue
+            if total + file.size > bytes_max or len(found) == FILES_MAX:
+                left.append(f"{path} is beyond the limit of {bytes_max / 2**30:g} GiB, or of {FILES_MAX} files")
+                continue
+            total += file.size
+            found.append(file)
+        return found, _shortened(left)
+
+    def _changed_file(self, path: str, seen: os.stat_result, left: list[str]) -> File | None:
+        known = self._known.get(path)
+        if known is not None and known[0] == folder.mark_of(seen):
+            return None
+        try:
+            opened = folder.open_file(self.work, path)
+        except (OSError, ValueError) as error:
+            left.append(f"{path} cannot be read: {error}")
+            return None
+        try:
+            seen = os.fstat(opened)
+            if seen.st_size > seen.st_blocks * BLOCK_BYTES + folder.HOLES_BYTES_MAX:
+                left.append(f"{path} is a sparse file of {seen.st_size} bytes")
+                return None
+            made = folder.hash_of(opened, seen.st_size)
+            file = File(path=path, size=seen.st_size, hash=made, executable=bool(seen.st_mode & stat.S_IXUSR))
+        finally:
+            os.close(opened)
+        return None if known is not None and known[1] == file else file
+
+
+def _shortened(left: Iterable[str]) -> list[str]:
+    """As a message takes them."""
+    sentences = [one if len(one) <= LEFT_CHARACTERS_MAX else f"{one[:LEFT_CHARACTERS_MAX]}…" for one in left]
+    if len(sentences) > LEFT_MAX:
+        sentences[LEFT_MAX - 1 :] = [f"{len(sentences) - LEFT_MAX + 1} more are left out"]
+    return [one.encode("utf-8", "replace").decode() for one in sentences]

@@ -1,0 +1,218 @@
+"""What a worker has in place of the executor where its session is a process: the pool's orders, and what the pool is told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from forebay_wire.message_parts import ProcessBounds
+from forebay_wire.remote import frames
+from forebay_wire.remote.frames import StreamError
+
+from forebay_worker.remote.client_stream import ClientStream
+from forebay_worker.remote.run import Run, RunRefused
+from forebay_worker.remote.sandbox import Order
+from forebay_worker.remote.sandboxed_process import NotConfined, SandboxedProcess
+from forebay_worker.remote.scratch import Scratch, is_root, own_account, sweep
+
+LOG = logging.getLogger("forebay.worker")
+ENTER_SECONDS_MAX = 20.0
+"""Who has a lease comes within so long, or the lease is idle."""
+GONE_SECONDS_MAX = 5.0
+READ_AHEAD_BYTES = 2**20
+SEARCHED = ("/usr/local/bin", "/usr/bin", "/bin")
+Event = tuple[str, int, int, int, str]
+"""As the executor tells of events: what, the epoch, a number, bytes on disk, and a text."""
+
+
+class ProcessHost:
+    """Runs one process for one client, as leases allow. Made in the loop that it works in."""
+
+    def __init__(self, address: str, bounds: ProcessBounds, ticket: str, parent: Path | None, why_not: str) -> None:
+        """``address``: of the door for the client, ``unix:PATH``; ``parent``: where the scratch is made; ``why_not``: what keeps this
+        worker from it, if something does."""
+        self.address = address
+        self.certificate = ""
+        self.rates = b""
+        self.event_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._bounds, self._ticket, self._why_not = bounds, ticket, why_not
+        self._parent = parent or Path(tempfile.gettempdir())
+        self._account = own_account()
+        self._events: list[Event] = []
+        self._server: asyncio.Server | None = None
+        self._run: Run | None = None
+        self._epoch: int | None = None
+        """Of the lease that is open."""
+        self._open = asyncio.Event()
+        self._closing = False
+        self._running_since_ns: int | None = None
+        self._worked_ns = 0
+        self._commands = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # What the link asks of an executor
+
+    def take_events(self) -> list[Event]:
+        """What happened since the last call; the descriptor is readable where something did."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.event_descriptor)
+        taken, self._events = self._events, []
+        return taken
+
+    def statistics(self) -> tuple[int | None, int, int, int]:
+        """The open lease's epoch, bytes on the device, nanoseconds of work, and how much was begun."""
+        since = self._running_since_ns
+        return self._epoch, 0, self._worked_ns + (0 if since is None else time.monotonic_ns() - since), self._commands
+
+    def running(self) -> None:
+        """No call of an operator runs here."""
+
+    def begin(self) -> None:
+        """Finds out whether this host confines, and opens the door if it does."""
+        self._spawn(self._begin())
+
+    def open(self, epoch: int, _memory_limit_bytes: int) -> None:
+        self._epoch = epoch
+        self._open.set()
+        if self._run is None:
+            self._spawn(self._await_client(epoch))
+
+    def close(self, epoch: int) -> None:
+        if self._running_since_ns is not None and self._run is not None:
+            self._closing = True
+            self._run.stop()
+        else:
+            self._say("closed", epoch)
+            self._epoch = None
+            self._open.clear()
+
+    def park(self, _host_bytes: int, _spill_bytes: int) -> None:
+        """There is nothing on the device."""
+        self._say("parked")
+
+    def restore(self) -> None:
+        self._say("restored")
+
+    # What a run asks of the lease
+
+    async def opened(self) -> None:
+        await self._open.wait()
+
+    def began(self) -> None:
+        self._running_since_ns, self._commands = time.monotonic_ns(), 1
+        self._say("working", self._epoch or 0)
+
+    def ended(self) -> None:
+        if self._running_since_ns is not None:
+            self._worked_ns += time.monotonic_ns() - self._running_since_ns
+        self._running_since_ns = None
+        if self._epoch is not None:
+            self._say("closed" if self._closing else "drained", self._epoch)
+        self._epoch = None
+        self._open.clear()
+
+    # The door
+
+    async def _begin(self) -> None:
+        try:
+            await self._try_sandbox()
+            path = self.address.removeprefix("unix:")
+            self._server = await asyncio.start_unix_server(self._welcome, path, limit=READ_AHEAD_BYTES)
+            os.chmod(path, 0o666)  # noqa: S103 who may come is in who knows the ticket, as at the command stream's door
+        except (NotConfined, OSError) as error:
+            LOG.error("this host cannot confine a process: %s", error, extra={"action": "unconfined"})
+            self._say("unconfined", text=str(error)[: frames.PATH_BYTES_MAX // 2])
+            return
+        self._say("assigned")
+
+    async def _try_sandbox(self) -> None:
+        """Starts a program that does nothing in the sandbox. Raises NotConfined, OSError."""
+        if self._why_not:
+            raise NotConfined(self._why_not)
+        sweep(self._parent)
+        scratch = Scratch(self._parent, self._account)
+        process = await SandboxedProcess.prepare(scratch)
+        try:
+            await process.start(self._order_of_trial(scratch))
+            outcome = await process.end()
+            if outcome.status:
+                raise NotConfined(f"a program in the sandbox ended with status {outcome.status}")
+        finally:
+            process.let_go()
+            scratch.let_go()
+
+    def _order_of_trial(self, scratch: Scratch) -> Order:
+        bounds = self._bounds
+        limits = (bounds.memory_bytes, bounds.processes, bounds.files_bytes)
+        return Order(scratch.path, (sys.executable, "-c", ""), self._account, _readable(), _environment(), *limits)
+
+    async def _await_client(self, epoch: int) -> None:
+        await asyncio.sleep(ENTER_SECONDS_MAX)
+        if self._run is None and self._epoch == epoch:
+            self._epoch = None
+            self._open.clear()
+            self._say("idle", epoch, int(ENTER_SECONDS_MAX * 1e9))
+
+    async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        stream = ClientStream(reader, writer)
+        try:
+            async with asyncio.timeout(ENTER_SECONDS_MAX):
+                entered = frames.from_client(await stream.message())
+            if not isinstance(entered, frames.Enter) or not hmac.compare_digest(entered.ticket, self._ticket):
+                raise RunRefused("This ticket is not of this worker's session.")
+            if self._run is not None:
+                raise RunRefused("This session's process has its client already.")
+            await self._serve(stream)
+        except (RunRefused, StreamError, ValueError, NotConfined, OSError, TimeoutError) as error:
+            if not isinstance(error, ConnectionError):
+                LOG.warning("a client's process ends: %s", error, extra={"action": "process_refused"})
+                with contextlib.suppress(ConnectionError):
+                    await stream.say(frames.Denied(why=str(error)[: frames.PATH_BYTES_MAX // 2] or "It took too long."))
+        finally:
+            await stream.close()
+
+    async def _serve(self, stream: ClientStream) -> None:
+        """One client, until it is gone: nothing of its process is left then."""
+        scratch = Scratch(self._parent, self._account)
+        process = await SandboxedProcess.prepare(scratch)
+        owner = self._account if is_root() else None
+        self._run = Run(stream, scratch, process, self, self._bounds, self._account, _readable(), _environment(), owner)
+        try:
+            await stream.say(frames.Entered())
+            await self._run.serve()
+        finally:
+            process.let_go()
+            scratch.let_go()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.gone(), GONE_SECONDS_MAX)
+            self._say("client_gone")
+
+    def _say(self, what: str, epoch: int = 0, number: int = 0, text: str = "") -> None:
+        self._events.append((what, epoch, number, 0, text))
+        os.eventfd_write(self.event_descriptor, 1)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _readable() -> tuple[str, ...]:
+    """The folders of this interpreter that are not the system's."""
+    folders = dict.fromkeys((sys.base_prefix, sys.prefix))
+    return tuple(folder for folder in folders if not Path(folder).is_relative_to("/usr"))
+
+
+def _environment() -> dict[str, str]:
+    """What the process starts with. Nothing of the worker's is in it."""
+    path = os.pathsep.join(dict.fromkeys((f"{sys.prefix}/bin", f"{sys.base_prefix}/bin", *SEARCHED)))
+    return {"PATH": path, "HOME": "/home/user", "USER": "user", "LOGNAME": "user", "LANG": "C.UTF-8", "TMPDIR": "/tmp"}  # noqa: S108
