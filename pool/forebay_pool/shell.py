@@ -39,7 +39,7 @@ from forebay_pool.model.instructions import (
 )
 from forebay_pool.model.node_events import DeviceHealth
 from forebay_pool.model.snapshot import WorkerSnapshot, lease_snapshot, parking_snapshot, session_snapshot
-from forebay_pool.model.types import Lease, Parking
+from forebay_pool.model.types import Lease, Parking, Session
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import EventStream
 from forebay_pool.views.metrics import Metrics
@@ -171,9 +171,16 @@ class Shell:
         images = self.image_folders.of(session.secret, policy, hosts)
         folders: dict[str, Any] = {"images": images, "images_fill_max": self.images_fill_max}
         if isinstance(message, Assign):
-            folders["process"] = self.process_bounds if session.runs_process else None
+            folders["process"] = self._process_bounds_of(session) if session.runs_process else None
             folders["libraries"] = None if self.library_folders is None else self.library_folders.of(session.tenant)
         return message.model_copy(update=folders)
+
+    def _process_bounds_of(self, session: Session) -> ProcessBounds | None:
+        """Contents of files are one user's alone: who knows the hash of another's file is not to get it."""
+        bounds, folders = self.process_bounds, self.library_folders
+        if bounds is None or folders is None:
+            return bounds
+        return bounds.model_copy(update={"contents": folders.of(f"{session.tenant}\n{session.user}")})
 
     def _launch(self, instruction: Launch) -> None:
         token = secrets.token_hex(32)

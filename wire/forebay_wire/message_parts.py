@@ -133,3 +133,5 @@ class ProcessBounds(Message):
     """Processes and threads at a time."""
     files_bytes: Count
     """On disk, its copies of the user's files included."""
+    contents: Annotated[str, Field(min_length=1, max_length=PATH_CHARACTERS_MAX)] | None = None
+    """The folder of the session's user in which the host keeps contents of files from run to run; None: nowhere."""

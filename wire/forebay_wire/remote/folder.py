@@ -12,6 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from forebay_wire.remote.frames import PATH_BYTES_MAX, PIECE_BYTES
@@ -34,6 +35,10 @@ Left = Callable[[str], None]
 
 class NameRefused(ValueError):
     """A path that leads out of the folder, or is none."""
+
+
+class ContentsRefused(ValueError):
+    """Contents that are other than was told of."""
 
 
 class Found(NamedTuple):
@@ -179,11 +184,12 @@ def hash_of(opened: int, size: int) -> str:
 class Written:
     """A file that is being written below the folder: it has its name once all of it is there and has the hash that was told of it."""
 
-    def __init__(self, folder: int, path: str, size: int, told: str, executable: bool, owner: int | None = None) -> None:
+    def __init__(self, folder: int, path: str, size: int, expected: str, executable: bool, owner: int | None = None) -> None:
         """``owner``: whose it is to be, if not this process's. Raises NameRefused, OSError."""
-        self._folder, self._parts, self._told, self._left = folder, parts_of(path), told, size
+        self._folder, self._parts, self._expected, self._left = folder, parts_of(path), expected, size
         self._path, self._owner = path, owner
         self._hash = hashlib.sha256()
+        self._copied = ""
         self._temporary = f".forebay-{secrets.token_hex(8)}"
         with _parent(folder, self._parts, True, owner) as parent:
             self._opened = os.open(self._temporary, WRITE, 0o777 if executable else 0o666, dir_fd=parent)
@@ -194,19 +200,28 @@ class Written:
         return not self._left
 
     def add(self, piece: bytes | memoryview) -> None:
-        """The next bytes. Raises ValueError where there are more than were told of, OSError."""
+        """The next bytes. Raises ContentsRefused where there are more than were told of, OSError."""
         if len(piece) > self._left:
-            raise ValueError(f"{self._path} has more bytes than its size says")
+            raise ContentsRefused(f"{self._path} has more bytes than its size says")
         self._left -= len(piece)
         self._hash.update(piece)
         while piece:
             piece = piece[os.write(self._opened, piece) :]
 
+    def copy(self, opened: int) -> None:
+        """All of it, from an open file, whose contents are hashed meanwhile. Raises OSError."""
+        size = self._left
+        with ThreadPoolExecutor(max_workers=1) as beside:
+            hashed = beside.submit(hash_of, opened, size)
+            while self._left and (count := os.sendfile(self._opened, opened, size - self._left, self._left)):
+                self._left -= count
+            self._copied = hashed.result()
+
     def take_name(self, name: str | None = None) -> os.stat_result:
-        """Gives the file its name, or another one beside it, in place of what has it. Raises ValueError for other contents than were told
-        of, OSError."""
-        if self._left or self._hash.hexdigest() != self._told:
-            raise ValueError(f"{self._path} came with other contents than were told of")
+        """Gives the file its name, or another one beside it, in place of what has it. Raises ContentsRefused for other contents than
+        were told of, OSError."""
+        if self._left or (self._copied or self._hash.hexdigest()) != self._expected:
+            raise ContentsRefused(f"{self._path} came with other contents than were told of")
         if self._owner is not None:
             os.fchown(self._opened, self._owner, self._owner)
         with _parent(self._folder, self._parts) as parent:

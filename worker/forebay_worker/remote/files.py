@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from forebay_wire.remote import folder
 from forebay_wire.remote.folder import Mark, Written
 from forebay_wire.remote.frames import FILES_MAX, File
+
+from forebay_worker.remote.contents import Contents
 
 BLOCK_BYTES = 512
 LEFT_MAX = 64
@@ -24,17 +27,51 @@ class Files:
     """The open folder."""
     owner: int | None
     """Who they are given to; None: this process's own account."""
+    contents: Contents | None
+    """What the host keeps; None: nothing."""
     _known: dict[str, tuple[Mark, File]] = field(default_factory=dict)
 
+    def take_kept(self, told: Sequence[File]) -> list[int]:
+        """Writes those whose contents this host has; the places of the others. Raises ValueError for a name that is refused, OSError."""
+        return [place for place, file in enumerate(told) if not self._is_kept(file)]
+
+    def _is_kept(self, file: File) -> bool:
+        if self.contents is None:
+            return False
+        written = self._written(file)
+        try:
+            if not self.contents.copy(file, written):
+                return False
+            self._note(file, written)
+        except folder.ContentsRefused:
+            self.contents.drop(file)
+            return False
+        finally:
+            written.drop()
+        return True
+
     async def take(self, file: File, pieces: AsyncIterator[bytes]) -> None:
-        """Writes a file's contents. Raises ValueError for a name or contents that are refused, OSError."""
-        written = Written(self.work, file.path, file.size, file.hash, file.executable, self.owner)
+        """Writes a file's contents as they come. Raises ValueError for a name or contents that are refused, OSError."""
+        written = self._written(file)
         try:
             while not written.complete:
                 written.add(await anext(pieces))
-            self._known[file.path] = (folder.mark_of(written.take_name()), file)
+            self._note(file, written)
         finally:
             written.drop()
+        if self.contents is not None:
+            await asyncio.to_thread(self._keep, file, self.contents)
+
+    def _keep(self, file: File, contents: Contents) -> None:
+        opened = folder.open_file(self.work, file.path)
+        with open(opened, "rb"):
+            contents.keep(file, opened)
+
+    def _written(self, file: File) -> Written:
+        return Written(self.work, file.path, file.size, file.hash, file.executable, self.owner)
+
+    def _note(self, file: File, written: Written) -> None:
+        self._known[file.path] = (folder.mark_of(written.take_name()), file)
 
     def changed(self, bytes_max: int) -> tuple[list[File], list[str]]:
         """What is new or other than it came, once nothing writes there any more; and what is left out, in sentences."""

@@ -177,6 +177,8 @@ class Guard:
 def main() -> None:
     """Starts, waits, and tidies up."""
     scratch, control, report = sys.argv[1], Lines(int(sys.argv[2])), int(sys.argv[3])
+    for descriptor in (control.descriptor, report):
+        os.set_inheritable(descriptor, False)  # the process is to have neither
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     lock = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

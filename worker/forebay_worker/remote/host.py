@@ -19,6 +19,7 @@ from forebay_wire.remote import frames
 from forebay_wire.remote.frames import StreamError
 
 from forebay_worker.remote.client_stream import ClientStream
+from forebay_worker.remote.contents import Contents
 from forebay_worker.remote.run import Run, RunRefused
 from forebay_worker.remote.sandbox import Order
 from forebay_worker.remote.sandboxed_process import NotConfined, SandboxedProcess
@@ -185,7 +186,8 @@ class ProcessHost:
         scratch = Scratch(self._parent, self._account)
         process = await SandboxedProcess.prepare(scratch)
         owner = self._account if is_root() else None
-        self._run = Run(stream, scratch, process, self, self._bounds, self._account, _readable(), _environment(), owner)
+        given = (self._bounds, self._account, _readable(), _environment(), owner, self._contents())
+        self._run = Run(stream, scratch, process, self, *given)
         try:
             await stream.say(frames.Entered())
             await self._run.serve()
@@ -195,6 +197,15 @@ class ProcessHost:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.gone(), GONE_SECONDS_MAX)
             self._say("client_gone")
+
+    def _contents(self) -> Contents | None:
+        if self._bounds.contents is None:
+            return None
+        try:
+            return Contents(Path(self._bounds.contents))
+        except OSError as error:
+            LOG.warning("contents of files are not kept: %s", error, extra={"action": "contents_off"})
+            return None
 
     def _say(self, what: str, epoch: int = 0, number: int = 0, text: str = "") -> None:
         self._events.append((what, epoch, number, 0, text))

@@ -13,6 +13,7 @@ from forebay_wire.remote import folder, frames
 from forebay_wire.remote.frames import INPUT_BYTES_MAX, PIECE_BYTES, File, FrameKind, StreamError
 
 from forebay_worker.remote.client_stream import ClientStream
+from forebay_worker.remote.contents import Contents
 from forebay_worker.remote.files import Files
 from forebay_worker.remote.sandbox import Order
 from forebay_worker.remote.sandboxed_process import Outcome, SandboxedProcess
@@ -52,6 +53,7 @@ class Run:
     readable: tuple[str, ...]
     environment: dict[str, str]
     owner: int | None
+    contents: Contents | None
     _inputs: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
     _waiting_bytes: int = 0
     _wanted: asyncio.Future[frames.Wanted] = field(init=False)
@@ -62,7 +64,7 @@ class Run:
         start = frames.from_client(await self.stream.message())
         if not isinstance(start, frames.Start):
             raise StreamError(f"{start.type} where start was awaited")
-        files = Files(self.scratch.work, self.owner)
+        files = Files(self.scratch.work, self.owner, self.contents)
         await self._take(files, start.files)
         self._wanted = asyncio.get_running_loop().create_future()
         listens = asyncio.create_task(self._listen())
@@ -84,12 +86,15 @@ class Run:
         if size > self.bounds.files_bytes:
             most = f"{self.bounds.files_bytes / 2**30:g} GiB"
             raise RunRefused(f"The folder has {size / 2**30:.1f} GiB; a process here may have {most} of files.")
-        await self.stream.say(frames.Wanted(places=tuple(range(len(told)))))
-        pieces = self._contents()
-        for file in told:
+        wanted = frames.Wanted(places=tuple(await asyncio.to_thread(files.take_kept, told)))
+        await self.stream.say(wanted)
+        pieces = self._pieces()
+        for file in wanted.of(told):
             await files.take(file, pieces)
+        if wanted.places and self.contents is not None:
+            await asyncio.to_thread(self.contents.make_room)
 
-    async def _contents(self) -> AsyncIterator[bytes]:
+    async def _pieces(self) -> AsyncIterator[bytes]:
         while True:
             kind, contents = await self.stream.next()
             if kind != FrameKind.CONTENTS or not contents:

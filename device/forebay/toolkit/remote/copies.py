@@ -14,6 +14,7 @@ from forebay_wire.remote.frames import FILES_MAX, File
 from pathspec import GitIgnoreSpec
 
 from forebay.errors import ForebayError, SessionEnded
+from forebay.toolkit.remote.known_hashes import KnownHashes
 
 IGNORE_FILE = ".forebayignore"
 ALWAYS_LEFT = (".git/", "__pycache__/", ".ipynb_checkpoints/", ".venv/", "venv/", "node_modules/", ".forebay-*")
@@ -34,7 +35,9 @@ class Copies:
         self._marks: dict[str, Mark] = {}
         self.left: list[str] = []
         """What is not sent, and why, in sentences."""
+        self._hashes = KnownHashes(path)
         self.files = tuple(self._read())
+        self._hashes.keep()
 
     def _read(self) -> Iterator[File]:
         total = 0
@@ -53,11 +56,18 @@ class Copies:
         opened = folder.open_file(self._folder, path)
         try:
             seen = os.fstat(opened)
-            self._marks[path] = folder.mark_of(seen)
-            made = folder.hash_of(opened, seen.st_size)
+            self._marks[path] = mark = folder.mark_of(seen)
+            made = self._hashes.of(path, mark)
+            if made is None:
+                made = folder.hash_of(opened, seen.st_size)
+                self._note(path, mark, folder.mark_of(os.fstat(opened)), made)
             return File(path=path, size=seen.st_size, hash=made, executable=bool(seen.st_mode & stat.S_IXUSR))
         finally:
             os.close(opened)
+
+    def _note(self, path: str, before: Mark, after: Mark, made: str) -> None:
+        if before == after:
+            self._hashes.note(path, before, made)
 
     def is_ignored(self, path: str, is_folder: bool) -> bool:
         """Whether a path below the folder is neither sent nor taken."""
