@@ -102,13 +102,53 @@ def test_a_process_runs_beside_the_device_and_its_lease_is_the_process(pool: Mak
     asyncio.run(scenario())
 
 
-def test_signals_reach_the_process_and_a_second_interrupt_ends_it(pool: Make, folder: Path) -> None:
+CHANGES = """
+import os, pathlib
+print(sorted(str(path) for path in pathlib.Path('.').rglob('*') if path.is_file()), os.access('run.sh', os.X_OK))
+pathlib.Path('same.txt').write_text('same'); pathlib.Path('mine.txt').write_text('theirs'); pathlib.Path('data.txt').write_text('changed')
+pathlib.Path('new/deep').mkdir(parents=True); pathlib.Path('new/deep/made.txt').write_text('made'); pathlib.Path('skipped').mkdir()
+pathlib.Path('skipped/x').write_text('x'); os.symlink('/etc/passwd', 'link'); os.mkfifo('fifo'); os.link('data.txt', 'hard')
+with open('huge', 'wb') as file: file.truncate(1 << 30)
+os.unlink('gone.txt'); print('ready', flush=True); input()
+"""
+
+
+def test_files_go_and_come_back_and_what_is_no_file_does_not(pool: Make, folder: Path) -> None:
+    for name in ("same.txt", "mine.txt", "data.txt", "gone.txt", "run.sh", "notes.log"):
+        (folder / name).write_text("same")
+    (folder / "run.sh").chmod(0o755)
+    (folder / ".forebayignore").write_text("*.log\nskipped/\n")
+    (folder / "outward").symlink_to("/etc/hosts")
+
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            command = await Command.begin(running, folder, "python", "-c", CHANGES)
+            await command.says("['.forebayignore', 'data.txt', 'gone.txt', 'mine.txt', 'run.sh', 'same.txt'] True")
+            await command.says("ready")
+            (folder / "mine.txt").write_text("changed here meanwhile")
+            status, _, errors = await command.end(b"\n")
+            assert status == 0, errors
+            assert "not sent: outward is a symbolic link" in errors and "beside it, as mine.txt.from-exec" in errors
+            assert all(one in errors for one in ("fifo is a FIFO", "huge is a sparse file of 1073741824 bytes", "link is a symbolic link"))
+
+    asyncio.run(scenario())
+    files = {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+    assert files == {
+        **{"same.txt": "same", "gone.txt": "same", "run.sh": "same", "notes.log": "same", ".forebayignore": "*.log\nskipped/\n"},
+        **{"data.txt": "changed", "hard": "changed", "new/deep/made.txt": "made"},
+        **{"mine.txt": "changed here meanwhile", "mine.txt.from-exec": "theirs"},
+    }
+    assert (folder / "data.txt").stat().st_nlink == 1 and (folder / "run.sh").stat().st_mode & 0o111
+
+
+def test_signals_reach_the_process_and_a_second_interrupt_ends_it(pool: Make, folder: Path, pytestconfig: pytest.Config) -> None:
     stubborn = "import os, signal; signal.signal(2, lambda *_: os.write(1, b'no\\n')); " + SLEEPS
 
     async def scenario() -> None:
         async with pool(**REAL) as running:
-            for program, number, status in ((SLEEPS, signal.SIGINT, 130), (SLEEPS, signal.SIGTERM, 143)):
-                command = await Command.begin(running, folder, "python", "-c", program)
+            signals = ((signal.SIGTERM, 143), (signal.SIGINT, 130))
+            for number, status in signals if pytestconfig.getoption("--full-sweep") else signals[:1]:
+                command = await Command.begin(running, folder, "python", "-c", SLEEPS)
                 await command.says("here")
                 command.process.send_signal(number)
                 assert (await command.end())[0] == status
@@ -138,17 +178,22 @@ def test_a_client_that_dies_frees_the_device_and_leaves_nothing(pool: Make, fold
     asyncio.run(scenario())
 
 
-def test_a_lease_that_is_taken_back_ends_the_process_and_is_not_asked_for_again(pool: Make, folder: Path) -> None:
+ENDS = {"as it is asked to": (SLEEPS, 143, "drained"), "by force": (f"import signal; signal.signal(15, 1); {SLEEPS}", 137, "revoked")}
+
+
+def test_a_lease_that_is_taken_back_ends_the_process(pool: Make, folder: Path, pytestconfig: pytest.Config) -> None:
     async def scenario() -> None:
         async with pool(**REAL, revoke_grace_seconds=0.5) as running:
-            command = await Command.begin(running, folder, "python", "-c", "import signal; signal.signal(15, 1); " + SLEEPS)
-            await command.says("here")
-            (session,) = running.machine.sessions
-            running.service.shell.apply(LeaseRevoked(session, "an operator takes it back"))
-            status, _, errors = await command.end()
-            assert status == 137 and "an operator takes it back" in errors
-            (record,) = running.records()
-            assert record["close_reason"] == "revoked" and not running.leases and not running.machine.queue.waiting
+            for program, status, reason in list(ENDS.values())[: 2 if pytestconfig.getoption("--full-sweep") else 1]:
+                command = await Command.begin(running, folder, "python", "-c", program)
+                await command.says("here")
+                (session,) = running.machine.sessions
+                running.service.shell.apply(LeaseRevoked(session, "an operator takes it back"))
+                ended, _, errors = await command.end()
+                assert ended == status and "the process must end within 0.5 s: an operator takes it back" in errors
+                assert running.records()[-1]["close_reason"] == reason
+                assert not running.leases and not running.machine.queue.waiting
+                await running.until(lambda: not running.machine.sessions)
 
     asyncio.run(scenario())
 

@@ -229,6 +229,7 @@ class WorkerLink:
         ``process_host`` makes what takes the executor's place for a session that is a process, of its bounds and its ticket."""
         self._worker = worker
         self._server = executor
+        self._hosted: ProcessHost | None = None
         self._executor: Server | ProcessHost = executor
         """Who carries out the pool's orders: the server of calls, or in its place what runs a process."""
         self._process_host = process_host
@@ -261,6 +262,8 @@ class WorkerLink:
                 one.result()
         finally:
             loop.remove_reader(self._executor.event_descriptor)
+            if self._hosted is not None:
+                self._hosted.finish()
             self._failed.cancel()
             links.cancel()
             await asyncio.gather(links, return_exceptions=True)
@@ -421,7 +424,7 @@ class WorkerLink:
             raise LinkRefused("the pool gave a process to a worker that runs none")
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._executor.event_descriptor)
-        self._executor = host = self._process_host(bounds, ticket)
+        self._executor = self._hosted = host = self._process_host(bounds, ticket)
         loop.add_reader(host.event_descriptor, self._tell_events)
         host.begin()
 
@@ -452,10 +455,10 @@ class WorkerLink:
 
     def _message_of(self, event: Event) -> FromWorker | None:
         if event[0] == "assigned":
-            door = None if self._executor is self._server else self._executor.address
-            certificate = self._executor.certificate if door is not None else ""
-            rates = self._executor.rates.hex() or None
-            return messages.Assigned(session=self._standing.session or "", rates=rates, door=door, certificate=certificate or None)
+            session, hosted = self._standing.session or "", self._hosted
+            if hosted is not None:
+                return messages.Assigned(session=session, door=hosted.address, certificate=hosted.certificate or None)
+            return messages.Assigned(session=session, rates=self._server.rates.hex() or None)
         return message_of(event, self._executor.statistics()[1], self._energy.drawn_mj)
 
     async def _heartbeat(self, connection: Connection) -> None:

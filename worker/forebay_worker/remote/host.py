@@ -43,7 +43,6 @@ class ProcessHost:
         worker from it, if something does."""
         self.address = address
         self.certificate = ""
-        self.rates = b""
         self.event_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._bounds, self._ticket, self._why_not = bounds, ticket, why_not
         self._parent = parent or Path(tempfile.gettempdir())
@@ -102,6 +101,17 @@ class ProcessHost:
 
     def restore(self) -> None:
         self._say("restored")
+
+    def finish(self) -> None:
+        """Nothing comes any more. A process that still runs is killed."""
+        if self._server is not None:
+            self._server.close()
+            Path(self.address.removeprefix("unix:")).unlink(missing_ok=True)
+        if self._run is not None:
+            self._run.process.let_go()
+        for task in self._tasks:
+            task.cancel()
+        os.close(self.event_descriptor)
 
     # What a run asks of the lease
 
