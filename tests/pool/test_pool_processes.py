@@ -10,13 +10,14 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import fork_server
 import psutil
 import pytest
-from forebay_pool.model.events import LeaseRevoked
+from forebay_pool.model.events import BudgetSet, LeaseRevoked
 from forebay_pool.model.prices import Tariff
 
 pytestmark = [
@@ -194,6 +195,33 @@ def test_a_lease_that_is_taken_back_ends_the_process(pool: Make, folder: Path, p
                 assert running.records()[-1]["close_reason"] == reason
                 assert not running.leases and not running.machine.queue.waiting
                 await running.until(lambda: not running.machine.sessions)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.full_sweep
+def test_a_budget_that_is_used_up_ends_the_process(pool: Make, folder: Path) -> None:
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            command = await Command.begin(running, folder, "python", "-c", SLEEPS)
+            await command.says("here")
+            running.service.shell.apply(BudgetSet("acme", None, "drain", cause="the budget is used up"))
+            status, _, errors = await command.end()
+            assert status == 143 and "used up" in errors
+            assert running.records()[-1]["close_reason"] == "revoked" and not running.machine.queue.waiting
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.full_sweep
+def test_processes_of_one_member_wait_for_each_other_as_sessions_do(pool: Make, folder: Path) -> None:
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            commands = [await Command.begin(running, folder, "python", "-c", "print(1)") for _ in range(4)]
+            ends = await asyncio.gather(*(command.end() for command in commands))
+            assert [end[:2] for end in ends] == [(0, "1\n")] * 4
+            times = sorted((one["started_at_unix_ns"], one["started_at_unix_ns"] + one["duration_ns"]) for one in running.records())
+            assert len(times) == 4 and all(before[1] <= after[0] for before, after in pairwise(times))
 
     asyncio.run(scenario())
 

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -200,7 +201,7 @@ def losses_of(training: subprocess.Popen[str], at_step: int, then: Callable[[], 
     lines = []
     for line in training.stdout:
         lines.append(line.strip())
-        if line.startswith(f"{at_step} "):
+        if line.split()[:1] == [str(at_step)]:
             then()
     _, errors = training.communicate(timeout=PATIENCE_SECONDS)
     assert training.returncode == 0, errors
@@ -242,6 +243,38 @@ def test_a_training_loop_goes_on_over_a_killed_pool_and_its_lease_is_one_bill(po
     assert STEPS * 50_000_000 <= duration_ns <= took_ns
     mine.stop()
     assert mine.rows("select id from sessions") == mine.rows("select id from workers") == []
+
+
+COUNTING = "import time\nfor step in range(80): print(step, flush=True); time.sleep(0.05)"
+PROCESS = f"""
+import os, sys, tempfile
+from forebay.toolkit.command import main
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    sys.exit(main(["exec", "-n", "--", "python", "-c", {COUNTING!r}]))
+"""
+
+
+@pytest.mark.full_sweep
+@pytest.mark.databases("sqlite")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_a_process_beside_a_device_goes_on_over_a_killed_pool_and_its_lease_is_one_bill(pools: Callable[..., Pools]) -> None:
+    mine, port = pools(), free_port()
+    mine.start(port)
+    mine.until(lambda: answers(port))
+
+    def kill_and_start() -> None:
+        mine.processes[0].kill()
+        mine.processes[0].wait()
+        time.sleep(0.5)
+        mine.start(port)
+
+    began_ns = time.time_ns()
+    lines = losses_of(mine.train(f"http://127.0.0.1:{port}/", PROCESS), STEPS // 3, kill_and_start)
+    assert lines == [str(step) for step in range(STEPS)]
+    duration_ns, reason = mine.one_lease()
+    assert reason == "drained" and STEPS * 50_000_000 <= duration_ns <= time.time_ns() - began_ns
+    mine.stop()
 
 
 @pytest.mark.databases("sqlite")
