@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from forebay.toolkit.remote.process_stream import ProcessStream
 from forebay_wire.message_parts import Message, ProcessBounds
 from forebay_wire.remote import frames
 from forebay_wire.remote.frames import FrameKind
@@ -29,9 +30,9 @@ HASH = hashlib.sha256(b"four").hexdigest()
 class Host:
     """A process host, with what it said."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str | None = None) -> None:
         self.folder = folder
-        self.host = ProcessHost(f"unix:{folder}/door", BOUNDS, TICKET, folder, "")
+        self.host = ProcessHost(address or f"unix:{folder}/door", address is not None, BOUNDS, TICKET, folder, "")
         self.events: list[Event] = []
         self.streams: list[ClientStream] = []
 
@@ -97,6 +98,44 @@ def test_who_is_not_the_session_s_client_is_turned_away(door: Callable[[], Host]
             denied = await hears(second)
             assert isinstance(denied, frames.Denied) and "has its client already" in denied.why
             await first.close()
+            await host.says("client_gone")
+
+    asyncio.run(scenario())
+
+
+def visit(address: str, certificate: str) -> tuple[str, bytes]:
+    """What a client hears that runs a program which writes a MiB, and sends it meanwhile what it reads."""
+    stream = ProcessStream()
+    try:
+        stream.connect(address, bytes.fromhex(TICKET), None, certificate)
+    except RuntimeError as error:
+        stream.close()
+        return str(error), b""
+    stream.say(start("sh", "-c", "head -c 1048576 /dev/zero; wc -c"))
+    written, message = b"", None
+    while not isinstance(message, frames.Exited):
+        kind, contents = stream.next()
+        if kind == FrameKind.OUTPUT:
+            written += contents
+        elif kind == FrameKind.MESSAGE:
+            message = frames.from_worker(contents)
+            if isinstance(message, frames.Started):
+                for piece in (bytes(2**18), bytes(2**18), b""):
+                    stream.give(piece)
+    stream.close()
+    return str(message.status), written
+
+
+def test_over_a_network_the_worker_shows_the_certificate_that_it_told_of(door: Callable[[], Host]) -> None:
+    async def scenario() -> None:
+        async with opened(lambda: Host(door().folder, "tcp:127.0.0.1:0")) as host:
+            assert host.host.address.startswith("tcp:127.0.0.1:") and not host.host.address.endswith(":0")
+            refused, _ = await asyncio.to_thread(visit, host.host.address, OTHER)
+            assert refused == "the worker shows another certificate than the pool told of"
+            assert (await asyncio.to_thread(visit, host.host.address, ""))[0]  # who speaks no TLS hears nothing that he understands
+            host.host.open(1, 0)
+            status, written = await asyncio.to_thread(visit, host.host.address, host.host.certificate)
+            assert status == "0" and written == bytes(2**20) + b"524288\n"
             await host.says("client_gone")
 
     asyncio.run(scenario())

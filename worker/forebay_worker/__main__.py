@@ -228,12 +228,10 @@ def host_of_process(devices: Sequence[SeenDevice], options: argparse.Namespace, 
     from forebay_worker.remote.host import ProcessHost  # sessions of calls need none of it
 
     why_not = ""
-    if options.socket_dir is None or options.listen:
-        why_not = "its command stream is reached over TCP, and the stream of a process is spoken over Unix sockets alone"
-    elif any(device.kind not in PROCESS_KINDS for device in devices):
+    if any(device.kind not in PROCESS_KINDS for device in devices):
         why_not = f"a process cannot be confined to a device of the kind {devices[0].kind}"
-    door = f"unix:{options.socket_dir}/{options.worker}.process"
-    return ProcessHost(door, bounds, ticket, options.spill_dir, why_not)
+    door = options.listen or f"unix:{options.socket_dir}/{options.worker}.process"
+    return ProcessHost(door, not is_local(door), bounds, ticket, options.spill_dir, why_not)
 
 
 def nothing() -> None:

@@ -420,18 +420,26 @@ class WorkerLink(_LinkHandler):
             if message.worker != self.worker:
                 self._refuse(f"it calls itself {message.worker!r}")
                 return
-            if message.certificate is None and _is_open(message.address) and not self.context.settings.plaintext:
-                self._refuse(f"it is reached at {message.address} without TLS, and the setting plaintext does not allow that")
+            if self._is_in_clear(message.address, message.certificate):
                 return
             self._ready = True
         elif not self._ready:
             self._refuse("it was not ready yet when it spoke")
+            return
+        if isinstance(message, wire.Assigned) and message.door is not None and self._is_in_clear(message.door, message.certificate):
             return
         if not self._over:
             if isinstance(message, wire.Heartbeat):
                 worker = self.shell.machine.fleet.workers.get(self.worker)
                 self.shell.metrics.beat(self.worker, None if worker is None else worker.session, message)
             self.shell.apply(WorkerSaid(self.worker, message))
+
+    def _is_in_clear(self, address: str, certificate: str | None) -> bool:
+        """True of a worker that is reached over a network in clear, and may not be: it is refused."""
+        refused = certificate is None and _is_open(address) and not self.context.settings.plaintext
+        if refused:
+            self._refuse(f"it is reached at {address} without TLS, and the setting plaintext does not allow that")
+        return refused
 
     def _refuse(self, cause: str) -> None:
         self.shell.metrics.bad_messages.labels("worker").inc()

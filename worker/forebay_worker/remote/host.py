@@ -18,6 +18,7 @@ from forebay_wire.message_parts import ProcessBounds
 from forebay_wire.remote import frames
 from forebay_wire.remote.frames import StreamError
 
+from forebay_worker.remote.certificate import server_context
 from forebay_worker.remote.client_stream import ClientStream
 from forebay_worker.remote.contents import Contents
 from forebay_worker.remote.run import Run, RunRefused
@@ -38,13 +39,14 @@ Event = tuple[str, int, int, int, str]
 class ProcessHost:
     """Runs one process for one client, as leases allow. Made in the loop that it works in."""
 
-    def __init__(self, address: str, bounds: ProcessBounds, ticket: str, parent: Path | None, why_not: str) -> None:
-        """``address``: of the door for the client, ``unix:PATH``; ``parent``: where the scratch is made; ``why_not``: what keeps this
-        worker from it, if something does."""
+    def __init__(self, address: str, encrypted: bool, bounds: ProcessBounds, ticket: str, parent: Path | None, why_not: str) -> None:
+        """``address``: of the door for the client, ``unix:PATH`` or ``tcp:HOST:PORT``, of which the port may be another one; ``parent``:
+        where the scratch is made; ``why_not``: what keeps this worker from it, if something does."""
         self.address = address
         self.certificate = ""
         self.event_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._bounds, self._ticket, self._why_not = bounds, ticket, why_not
+        self._encrypted = encrypted
         self._parent = parent or Path(tempfile.gettempdir())
         self._account = own_account()
         self._events: list[Event] = []
@@ -106,6 +108,7 @@ class ProcessHost:
         """Nothing comes any more. A process that still runs is killed."""
         if self._server is not None:
             self._server.close()
+        if self.address.startswith("unix:"):
             Path(self.address.removeprefix("unix:")).unlink(missing_ok=True)
         if self._run is not None:
             self._run.process.let_go()
@@ -136,14 +139,24 @@ class ProcessHost:
     async def _begin(self) -> None:
         try:
             await self._try_sandbox()
-            path = self.address.removeprefix("unix:")
-            self._server = await asyncio.start_unix_server(self._welcome, path, limit=READ_AHEAD_BYTES)
-            os.chmod(path, 0o666)  # noqa: S103 who may come is in who knows the ticket, as at the command stream's door
+            await self._open_door()
         except (NotConfined, OSError) as error:
             LOG.error("this host cannot confine a process: %s", error, extra={"action": "unconfined"})
             self._say("unconfined", text=str(error)[: frames.PATH_BYTES_MAX // 2])
             return
         self._say("assigned")
+
+    async def _open_door(self) -> None:
+        """Raises OSError."""
+        kind, _, where = self.address.partition(":")
+        if kind == "unix":
+            self._server = await asyncio.start_unix_server(self._welcome, where, limit=READ_AHEAD_BYTES)
+            os.chmod(where, 0o666)  # noqa: S103 who may come is in who knows the ticket, as at the command stream's door
+            return
+        context, self.certificate = server_context() if self._encrypted else (None, "")
+        host = where.rpartition(":")[0]
+        self._server = await asyncio.start_server(self._welcome, host.strip("[]"), 0, ssl=context, limit=READ_AHEAD_BYTES)
+        self.address = f"tcp:{host}:{self._server.sockets[0].getsockname()[1]}"
 
     async def _try_sandbox(self) -> None:
         """Starts a program that does nothing in the sandbox. Raises NotConfined, OSError."""

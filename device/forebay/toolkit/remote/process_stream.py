@@ -13,6 +13,7 @@ from forebay_wire.remote import frames
 from forebay_wire.remote.frames import HEAD, INPUT_BYTES_MAX, FrameKind, StreamError
 
 from forebay.errors import SessionEnded
+from forebay.toolkit.remote.secure_socket import SecureSocket
 
 CONNECT_SECONDS_MAX = 15.0
 
@@ -24,7 +25,7 @@ class ProcessStream:
     """
 
     def __init__(self) -> None:
-        self._socket: socket.socket | None = None
+        self._socket: socket.socket | SecureSocket | None = None
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._lost: str | None = None
         self._room = INPUT_BYTES_MAX
@@ -35,7 +36,7 @@ class ProcessStream:
     def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, /) -> None:
         """Raises RuntimeError."""
         try:
-            self._socket = _connected(address)
+            self._socket = _connected(address, certificate)
             self._socket.sendall(frames.said(frames.Enter(ticket=ticket.hex())))
             answer = self.message()
         except (OSError, StreamError, SessionEnded) as error:
@@ -145,23 +146,30 @@ class ProcessStream:
             data += piece
         return bytes(data)
 
-    def _send(self, connection: socket.socket) -> None:
+    def _send(self, connection: socket.socket | SecureSocket) -> None:
         with contextlib.suppress(OSError):  # whoever reads finds it out
             while (frame := self._outgoing.get()) is not None:
                 connection.sendall(frame)
 
 
-def _connected(address: str) -> socket.socket:
+def _connected(address: str, certificate: str) -> socket.socket | SecureSocket:
     """Raises OSError."""
-    kind, _, path = address.partition(":")
-    if kind != "unix":
-        raise OSError(f"{address} is not reached by this release")
-    made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    made.settimeout(CONNECT_SECONDS_MAX)
+    kind, _, where = address.partition(":")
+    made = socket.socket(socket.AF_UNIX) if kind == "unix" else _connected_by_tcp(where)
     try:
-        made.connect(path)
+        made.settimeout(CONNECT_SECONDS_MAX)
+        if kind == "unix":
+            made.connect(where)
+        secured = SecureSocket(made, certificate) if certificate else made
+        secured.settimeout(None)
+        return secured
     except OSError:
         made.close()
         raise
-    made.settimeout(None)
+
+
+def _connected_by_tcp(where: str) -> socket.socket:
+    host, _, port = where.rpartition(":")
+    made = socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS_MAX)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
