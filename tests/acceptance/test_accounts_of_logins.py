@@ -379,6 +379,7 @@ def test_where_the_kernel_refuses_user_namespaces_it_is_said_and_workers_are_wit
     assert cloud.stop() == 0
 
 
+@pytest.mark.full_sweep
 def test_ctrl_c_stops_everything_and_after_a_restart_everybody_has_the_same_uid_home_and_bill(
     apart: Apart, passable: Any, starter: Callable[..., Any], kernel_type: Any
 ) -> None:

@@ -150,7 +150,7 @@ def watched(passable: Any, starter: Callable[..., Any]) -> Iterator[Watched]:
             )
             for name in ("billing", "dashboards")
         ),
-        ("forebay_service.processes.supervisor the service billing", False, None),
+        pytest.param("forebay_service.processes.supervisor the service billing", False, None, marks=pytest.mark.full_sweep),
         ("jupyterhub --config", False, "JupyterHub ended by itself (exit code -9); it is started again"),
     ],
 )

@@ -18,7 +18,7 @@ BEYOND = pytest.mark.skipif(not own_address(), reason="this host has the loopbac
 @pytest.mark.parametrize(
     ("host", "name", "pause"),
     [
-        pytest.param(LOOPBACK, "steps", (0.01, 0.1), id="clear-steps"),
+        pytest.param(LOOPBACK, "steps", (0.01, 0.1), id="clear-steps", marks=pytest.mark.full_sweep),
         pytest.param(LOOPBACK, "bulk", (0.02, 0.4), id="clear-bulk", marks=pytest.mark.full_sweep),
         pytest.param(own_address(), "steps", (0.01, 0.1), id="tls-steps", marks=[BEYOND, pytest.mark.full_sweep]),
         pytest.param(own_address(), "bulk", (0.02, 0.4), id="tls-bulk", marks=BEYOND),

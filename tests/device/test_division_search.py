@@ -34,7 +34,7 @@ def searched(folder: Path, devices: int, count: int, seed: int) -> Any:
     return json.loads(done.stdout.splitlines()[-1])  # libraries of linear algebra print, too
 
 
-@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize("devices", [pytest.param(2, marks=pytest.mark.full_sweep), 3])
 def test_no_rule_by_which_calls_are_divided_depends_on_values(tmp_path: Path, devices: int, full_sweep: bool) -> None:
     count = 50_000 if full_sweep else 400
     found = searched(tmp_path, devices, count, seed=random.randrange(1 << 30) if full_sweep else devices)

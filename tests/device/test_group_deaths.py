@@ -136,7 +136,8 @@ def test_all_ranks_go_on_bit_for_bit_when_a_worker_of_one_is_killed(
             assert [reason for *_, reason in leases].count("failed") >= 2
 
 
-@pytest.mark.parametrize("program", [TRAINING, pytest.param(PIPELINE, marks=pytest.mark.full_sweep)], ids=["collectives", "messages"])
+@pytest.mark.full_sweep
+@pytest.mark.parametrize("program", [TRAINING, PIPELINE], ids=["collectives", "messages"])
 def test_all_ranks_go_on_from_images_between_the_same_collectives(
     tmp_path: Path, full_sweep: bool, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:

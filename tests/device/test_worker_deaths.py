@@ -32,7 +32,8 @@ def some(*quick: str) -> list[Any]:
     return [pytest.param(program, marks=[] if program in quick else pytest.mark.full_sweep) for program in PROGRAMS]
 
 
-@pytest.mark.parametrize("program", some("recurrent"))
+@pytest.mark.full_sweep
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_training_whose_workers_are_killed_computes_what_one_computes_that_is_left_alone(
     run_python: Any, program: str, full_sweep: bool
 ) -> None:

@@ -83,6 +83,7 @@ def servers(api: str, user: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full_sweep
 def test_who_computes_keeps_the_server_and_who_does_nothing_does_not(api: str) -> None:
     async def played() -> None:
         hub = HubServers(api, POOL_TOKEN)

@@ -68,6 +68,7 @@ def check_it_goes_on_without(hub: Hub, away: Callable[[], None], back: Callable[
     assert status(hub, "user", "0" * 32) == 403
 
 
+@pytest.mark.full_sweep
 def test_a_database_server_that_starts_anew_costs_nobody_a_token(own_postgres: Any, start_hub: Callable[[str], Hub]) -> None:
     hub = start_hub(own_postgres.new_database("hub"))
     check_it_goes_on_without(hub, lambda: own_postgres.stop("immediate"), own_postgres.start)

@@ -383,6 +383,7 @@ def test_a_worker_that_dies_before_the_client_is_there_is_replaced_and_nothing_i
     asyncio.run(scenario())
 
 
+@pytest.mark.full_sweep
 def test_workers_that_die_again_and_again_under_a_moving_session_end_it_with_a_sentence(pool: Make, settings: dict[str, Any]) -> None:
     async def scenario() -> None:
         async with pool(**settings) as running, started(running) as training:

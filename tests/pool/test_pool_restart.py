@@ -278,7 +278,8 @@ def test_a_process_beside_a_device_goes_on_over_a_killed_pool_and_its_lease_is_o
 
 
 @pytest.mark.databases("sqlite")
-@pytest.mark.parametrize("seconds", [3.0, *(pytest.param(seconds, marks=pytest.mark.full_sweep) for seconds in (20.0, 90.0))])
+@pytest.mark.full_sweep
+@pytest.mark.parametrize("seconds", [3.0, 20.0, 90.0])
 def test_a_training_loop_goes_on_whichever_process_stands_still(
     pools: Callable[..., Pools], undisturbed: list[str], seconds: float, request: pytest.FixtureRequest
 ) -> None:
