@@ -65,6 +65,12 @@ class Projected(nn.Module):
         return hidden + self.down(functional.gelu(self.up(self.norms[1](hidden))))
 
 
+def layers() -> nn.Module:
+    """As PyTorch has them: heads come from a copy of what the fused product makes, with rows in the middle."""
+    layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, batch_first=True)
+    return nn.Sequential(nn.Embedding(WORDS, WIDTH), nn.TransformerEncoder(layer, LAYERS), nn.Linear(WIDTH, WORDS), nn.Flatten(0, 1))
+
+
 def images() -> nn.Module:
     layers = [nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1)]
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(32, 10))
@@ -86,6 +92,7 @@ def numbers(*row: int) -> Callable[[int], tuple[torch.Tensor, torch.Tensor]]:
 PROGRAMS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[torch.Tensor, torch.Tensor]]]] = {
     "language": (Language, words),
     "transformer": (Transformer, words),
+    "layers": (layers, words),
     "images": (images, numbers(3, 16, 16)),
     "perceptron": (perceptron, numbers(128)),
 }

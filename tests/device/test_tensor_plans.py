@@ -42,6 +42,8 @@ CALLS: list[Call] = [
     ("mean", torch.mean, (A,), ((-1,),)),
     ("_scaled_dot_product_flash_attention", torch.nn.functional.scaled_dot_product_attention, (Q, Q.sin(), Q.cos()), ()),
     ("embedding", lambda table, at: torch.nn.functional.embedding(at, table), (A[0], torch.tensor([[1, 5, 0, 3], [2, 2, 4, 1]])), ()),
+    ("select_backward", lambda x, _: torch.ops.aten.select_backward(x, (3, *x.shape), 0, 1), (A,), (0,)),
+    ("slice_backward", lambda x, at: torch.ops.aten.slice_backward(x, (x.shape[0], 12, x.shape[2]), at, 6, 12, 1), (A,), (1,)),
     ("cumsum", torch.cumsum, (A,), (1,)),
     ("tril", torch.tril, (A,), ()),
 ]
@@ -118,6 +120,18 @@ def test_a_device_has_its_part_of_matrices_gradients_states_and_operations(whole
     assert halves.step.division.summed_bytes == kept - matrices == 4 * (2 * WORDS * WIDTH + WORDS + LAYERS * 6 * WIDTH + 2 * WIDTH)
     assert halves.step.flops == whole.step.flops / 2
     assert halves.peaks[0].rows < 0.6 * whole.peaks[0].rows
+
+
+def test_pytorchs_own_layers_are_divided_by_heads() -> None:
+    """What it makes of queries, keys and values is copied before heads are seen; their gradients are put together again."""
+    step = prepared(recorded("layers")).step
+    found = divided(step, 4)
+    assert found is not None and not found.division.by_rows
+    matrices = LAYERS * (12 * WIDTH * WIDTH + 7 * WIDTH) * 4
+    assert step.total(Part.WEIGHT) - found.total(Part.WEIGHT) == matrices * 3 // 4
+    eight = divided(step, 8)
+    assert eight is not None and eight.division.by_rows, "of four heads each has its rows instead; the wide layers are divided"
+    assert step.total(Part.WEIGHT) - eight.total(Part.WEIGHT) == LAYERS * (8 * WIDTH * WIDTH + 4 * WIDTH) * 4 * 7 // 8
 
 
 def test_heads_that_cannot_be_divided_leave_the_step_whole(whole: StepProfile) -> None:

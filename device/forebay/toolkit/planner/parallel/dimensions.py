@@ -52,7 +52,9 @@ def divides(shape: CallShape, place: int, dimension: int) -> bool:
         return dimension < len(shape.tensors[1].geometry.sizes)
     if name in ("bmm", "baddbmm", *LOSSES):
         return dimension == 0
-    return name == "cat" and dimension != _first_integer(shape) % len(sizes)
+    if name == "select_backward":
+        return True
+    return name in ("cat", "slice_backward") and dimension != _first_integer(shape) % len(sizes)
 
 
 def _first_integer(shape: CallShape) -> int:

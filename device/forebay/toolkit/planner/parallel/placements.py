@@ -8,6 +8,7 @@ section 3). Before the first of these products devices gather its input, and aft
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import gcd, prod
 from typing import NamedTuple
@@ -85,6 +86,8 @@ class Placements:
         self.summed: list[Exchange] = []
         self.divisor = 0
         """Into as many parts as divide this all of it can be divided so."""
+        self.larger: dict[int, set[int]] = defaultdict(set)
+        """By how many features at once each opening product might be divided as well: those of a head, for one."""
         self._step, self._parts, self._by_rows, self._units = step, parts, by_rows, units
         self._source: dict[int, int] = {}
         """Casts of weights, with these."""
@@ -129,6 +132,8 @@ class Placements:
     def _uploaded(self, geometry: Geometry) -> Place:
         """Positions are the second dimension of a batch, or what its first one has more than rows."""
         sizes, strides = geometry.sizes, geometry.strides
+        if not sizes:
+            raise Conflict
         each = sizes[0] // self._step.rows
         if self._by_rows:
             return Place(strides[0] * each)
@@ -139,7 +144,7 @@ class Placements:
     def _multiply(self, call: StepCall, shape: CallShape) -> bool:
         """Whether the call is a product of two matrices, which is followed then."""
         arguments = PRODUCTS.get(shape.name)
-        if arguments is None:
+        if arguments is None or not shape.made:
             return False
         held = {one.use.argument: one for one in self._held(call, shape) if one.use.argument in arguments}
         first, second = (held.get(argument) for argument in arguments)
@@ -227,17 +232,34 @@ class Placements:
         if not held:
             return
         openers = frozenset[int]().union(*(one.place.openers for one in held))
+        for one in held:
+            self._note_larger(one)
         features = {one.place.features is not None for one in held}
         places = {len(one.use.geometry.sizes) - one.dimension if is_elementwise(shape.name) else one.dimension for one in held}
-        if len(features) > 1 or len(places) > 1 or not all(self._fits(shape, one) for one in held):
+        missing = shape.name == "cat" and len(held) < sum(use.elements > 0 for use in shape.tensors)
+        if len(features) > 1 or len(places) > 1 or missing or not all(self._fits(shape, one) for one in held):
             raise Conflict(openers)
         for number, output, geometry in _results(call, shape):
             self._place(number, shape, (output, geometry), held, openers)
 
+    def _note_larger(self, held: _Held) -> None:
+        """A view that has more of the features along a dimension of its own has them in heads, or the like."""
+        place, geometry = held.place, held.use.geometry
+        at = None if place.features is None else rows_dimension(geometry, place.features)
+        if at is None or place.features is None:
+            return
+        end = geometry.sizes[at] * geometry.strides[at]
+        beside = None if place.positions is None else rows_dimension(geometry, place.positions)
+        strides = [stride for dimension, stride in enumerate(geometry.strides) if dimension != beside and geometry.sizes[dimension] > 1]
+        if end in strides:
+            for opener in place.openers:
+                self.larger[opener].add(self._units.get(opener, 1) * end // place.features)
+
     def _fits(self, shape: CallShape, held: _Held) -> bool:
         sizes, strides, at = held.use.geometry.sizes, held.use.geometry.strides, held.dimension
         self.divisor = gcd(self.divisor, sizes[at] * strides[at] // (held.place.pitch or 1))
-        return divides(shape, held.argument, at) and self.divisor % self._parts == 0
+        joined = shape.name == "cat" and held.place.features is not None  # devices join their parts of each
+        return (joined or divides(shape, held.argument, at)) and self.divisor % self._parts == 0
 
     def _place(
         self, number: int, shape: CallShape, result: tuple[int, Geometry], held: Sequence[_Held], openers: frozenset[int]

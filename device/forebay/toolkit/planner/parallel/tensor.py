@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 
 from forebay.toolkit.planner.calls import CallShape
-from forebay.toolkit.planner.parallel.dimensions import PRODUCTS
 from forebay.toolkit.planner.parallel.placements import COPIED, Conflict, Exchange, Placements
 from forebay.toolkit.planner.step import Block, Division, Domain, Part, Step, StepCall
 
@@ -47,7 +46,7 @@ def divided(step: Step, parts: int, way: Way | None = None) -> Step | None:
 def _placements(step: Step, parts: int, by_rows: bool, known: dict[int, int]) -> Placements | None:
     """A product that leads to a conflict is divided by more features at once, as by whole heads, and in the end not at all."""
     units = dict(known)
-    larger = _units(step)
+    larger: dict[int, set[int]] = defaultdict(set)
     for _ in range(ATTEMPTS_MAX):
         found = Placements(step, parts, by_rows, units)
         try:
@@ -56,27 +55,13 @@ def _placements(step: Step, parts: int, by_rows: bool, known: dict[int, int]) ->
             if not conflict.openers:
                 return None
             for opener in conflict.openers:
+                larger[opener] |= found.larger[opener]
                 tried = units.get(opener, 1)
-                units[opener] = next((unit for unit in larger.get(opener, ()) if unit > tried), COPIED) if tried else COPIED
+                units[opener] = min((unit for unit in larger[opener] if unit > tried > COPIED), default=COPIED)
             continue
         known |= units
         return found
     return None
-
-
-def _units(step: Step) -> dict[int, list[int]]:
-    """Of each product the strides within a row of its result by which other calls see it, ascending."""
-    widths: dict[int, tuple[int, int]] = {}
-    found: dict[int, set[int]] = defaultdict(set)
-    for call in step.calls:
-        shape = step.shapes[call.template]
-        for number, use in zip(call.given, shape.tensors, strict=True):
-            if number in widths:
-                template, width = widths[number]
-                found[template] |= {stride for stride in use.geometry.strides if 1 < stride < width}
-        if shape.name in PRODUCTS and shape.made and call.domain is Domain.ROWS:
-            widths[call.made[0]] = call.template, shape.made[0].geometry.strides[0]
-    return {template: sorted(strides) for template, strides in found.items()}
 
 
 def _part_of(step: Step, parts: int, by_rows: bool, found: Placements) -> Step:
