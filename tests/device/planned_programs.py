@@ -65,6 +65,25 @@ class Projected(nn.Module):
         return hidden + self.down(functional.gelu(self.up(self.norms[1](hidden))))
 
 
+class Grouped(nn.Module):
+    """Two heads of queries for each of keys and values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.keys = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.projection = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        query = self.query(hidden).unflatten(-1, (4, WIDTH // 4)).transpose(1, 2)
+        key, value = self.keys(hidden).unflatten(-1, (2, 2, WIDTH // 4)).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+        return hidden + self.projection(mixed.transpose(1, 2).flatten(2))
+
+
+def grouped() -> nn.Module:
+    return nn.Sequential(nn.Embedding(WORDS, WIDTH), *(Grouped() for _ in range(LAYERS)), nn.Linear(WIDTH, WORDS), nn.Flatten(0, 1))
+
+
 def layers() -> nn.Module:
     """As PyTorch has them: heads come from a copy of what the fused product makes, with rows in the middle."""
     layer = nn.TransformerEncoderLayer(WIDTH, 4, 4 * WIDTH, batch_first=True)
@@ -93,6 +112,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], tuple[torch.T
     "language": (Language, words),
     "transformer": (Transformer, words),
     "layers": (layers, words),
+    "grouped": (grouped, words),
     "images": (images, numbers(3, 16, 16)),
     "perceptron": (perceptron, numbers(128)),
 }

@@ -134,6 +134,18 @@ def test_pytorchs_own_layers_are_divided_by_heads() -> None:
     assert step.total(Part.WEIGHT) - eight.total(Part.WEIGHT) == LAYERS * (8 * WIDTH * WIDTH + 4 * WIDTH) * 4 * 7 // 8
 
 
+def test_heads_of_queries_go_with_those_of_their_keys() -> None:
+    """Two heads of keys have two devices. In float32 GPUs take attention by scores here, with keys repeated, which stays whole."""
+    step = prepared(recorded("grouped", "autocast")).step
+    found = divided(step, 2)
+    assert found is not None and not found.division.by_rows
+    products = LAYERS * (3 * WIDTH * WIDTH + 2 * WIDTH) * 4
+    assert step.total(Part.WEIGHT) - found.total(Part.WEIGHT) == products // 2
+    assert divided(step, 4) is None
+    by_scores = prepared(recorded("grouped")).step
+    assert any(call.name == "_softmax" for call in by_scores.calls) and divided(by_scores, 2) is None
+
+
 def test_heads_that_cannot_be_divided_leave_the_step_whole(whole: StepProfile) -> None:
     assert divided(whole.step, 4) is not None
     assert divided(whole.step, 8) is None, "four heads"

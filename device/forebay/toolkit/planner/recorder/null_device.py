@@ -28,6 +28,7 @@ from forebay_wire.stream import (
     Sync,
     Tag,
     TellSegments,
+    Template,
     Welcome,
     encode_reply,
     frame,
@@ -43,8 +44,9 @@ MEMORY_BYTES = 1 << 50
 UNKNOWN = "the null device of `forebay plan` computes nothing, so it cannot tell the sizes of this operator's result"
 TRUTHS = {"aten::equal": True, "aten::allclose": True, "aten::is_nonzero": False}
 """Zeros are equal to each other."""
-FLASH, EFFICIENT = 1, 2
-"""PyTorch's numbers of ways to compute attention: what a GPU would take for half precision without a mask, and for all else."""
+BY_SCORES, FLASH, EFFICIENT = 0, 1, 2
+"""PyTorch's numbers of ways to compute attention. A GPU takes the second for half precision without a mask. For all else it takes the
+third, or the first where there are fewer heads of keys than of queries (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
 
 
 class NullDevice:
@@ -90,8 +92,15 @@ class NullDevice:
         if operator in TRUTHS:
             return Outputs(ask.request, (Produced(OutputTag.BOOL, value=TRUTHS[operator]),))
         if operator == "aten::_fused_sdp_choice":
-            query, mask = template.arguments[0].geometry, template.arguments[3]
-            flash = query is not None and query.dtype in HALVES and mask.tag == Tag.NONE
-            return Outputs(ask.request, (Produced(OutputTag.INT, value=FLASH if flash else EFFICIENT),))
+            return Outputs(ask.request, (Produced(OutputTag.INT, value=_attention(template)),))
         self._failures += 1
         return Failure(ask.request, self._failures, FailureCode.UNSUPPORTED, 0, operator, UNKNOWN)
+
+
+def _attention(template: Template) -> int:
+    query, key, mask = template.arguments[0].geometry, template.arguments[1].geometry, template.arguments[3]
+    if query is None or key is None:
+        return EFFICIENT
+    if query.dtype in HALVES and mask.tag == Tag.NONE:
+        return FLASH
+    return EFFICIENT if query.sizes[1:2] == key.sizes[1:2] else BY_SCORES
