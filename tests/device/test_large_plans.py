@@ -1,4 +1,7 @@
-"""Plans of large models: held against what Megatron-LM published, and against the bars of docs/performance.md. They take minutes."""
+"""Plans of large models: held against what Megatron-LM published, and against the bars of docs/performance.md. They take minutes.
+
+What was published is to be checked against the papers once more: they could not be read where this was written.
+"""
 
 from __future__ import annotations
 
