@@ -90,7 +90,7 @@ def test_a_process_runs_beside_the_device_and_its_lease_is_the_process(pool: Mak
         async with pool(**REAL) as running:
             running.service.shell.machine.fleet.set_tariff(Tariff({("dev.1gb", "EUR"): PRICE_NANO}, currency="EUR"))
             status, output, errors = await outcome(running, folder, "python", "-c", program, "a", "b c", given=b"four")
-            assert (status, output) == (7, "['a', 'b c'] /work 4\n") and "\ne\n" in errors
+            assert (status, output) == (7, "['a', 'b c'] /exec 4\n") and "\ne\n" in errors
             first, *_, last = errors.splitlines()
             assert first.endswith("on dev.1gb, 7200.00 EUR/h")
             (record,) = running.records()

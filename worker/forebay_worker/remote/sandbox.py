@@ -22,7 +22,7 @@ SETTINGS = """
     services ssl timezone
 """.split()
 """Of /etc: nothing in these is secret."""
-WORK_FOLDER, HOME_FOLDER, TEMPORARY_FOLDER, SHARED_MEMORY = "/work", "/home/user", "/tmp", "/dev/shm"  # noqa: S108 of the sandbox's own
+WORK_FOLDER, HOME_FOLDER, TEMPORARY_FOLDER, SHARED_MEMORY = "/exec", "/home/user", "/tmp", "/dev/shm"  # noqa: S108 of the sandbox's own
 SHARED_MEMORY_PART = 4
 """Of the memory, what /dev/shm takes at most."""
 OPEN_FILES_MAX = 65_536
