@@ -1,4 +1,4 @@
-"""``%flavor``, ``%gpu``, ``%%gpu`` and ``%notify``: the same in a notebook's words."""
+"""``%flavor``, ``%gpu``, ``%%gpu``, ``%notify`` and ``%%forebay``: the same in a notebook's words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from forebay import process
 from forebay.errors import ForebayError
-from forebay.notebook import amounts, bounds
+from forebay.notebook import amounts, bounds, remote_cells
 from forebay.notebook.bounds import Bound
 from forebay.toolkit import table
 from forebay.toolkit.environments.environment import current
@@ -126,11 +126,20 @@ def register(shell: Any, presenter: Presenter) -> None:
         shell.system(f"{shlex.quote(sys.executable)} -m forebay.toolkit.environments.pip {line}")
         print(presenter.texts("pip"))
 
+    def exec_cell(line: str, cell: str) -> None:
+        """%%forebay exec [--in a,b] [--out c] [--flavor NAME]: the cell as a whole process beside a device, in a sandbox.
+
+        It has the variables behind --in, and those behind --out come back: tensors, arrays, numbers, texts, lists and dicts.
+        """
+        with _in_one_sentence():
+            remote_cells.run(line, shell.transform_cell(cell), shell.user_ns)
+
     if current() is not None:
         shell.register_magic_function(pip, "line", "pip")
     shell.register_magic_function(notify, "line", "notify")
     shell.register_magic_function(flavor, "line", "flavor")
     shell.register_magic_function(gpu, "line_cell", "gpu")
+    shell.register_magic_function(exec_cell, "cell", "forebay")
 
 
 @contextmanager

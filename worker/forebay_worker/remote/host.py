@@ -31,6 +31,8 @@ ENTER_SECONDS_MAX = 20.0
 """Who has a lease comes within so long, or the lease is idle."""
 GONE_SECONDS_MAX = 5.0
 READ_AHEAD_BYTES = 2**20
+PACKAGES = ("site-packages", "dist-packages")
+"""What installers name the folders that they fill; others on the path may be anybody's."""
 SEARCHED = ("/usr/local/bin", "/usr/bin", "/bin")
 Event = tuple[str, int, int, int, str]
 """As the executor tells of events: what, the epoch, a number, bytes on disk, and a text."""
@@ -241,9 +243,13 @@ class ProcessHost:
 
 
 def _readable() -> tuple[str, ...]:
-    """The folders of this interpreter that are not the system's."""
-    folders = dict.fromkeys((sys.base_prefix, sys.prefix))
-    return tuple(folder for folder in folders if not Path(folder).is_relative_to("/usr"))
+    """The folders of this interpreter that are not the system's, and of packages of other environments that it has as well."""
+    packages = (path for path in sys.path if Path(path).name in PACKAGES)
+    found: list[str] = []
+    for folder in (sys.base_prefix, sys.prefix, *packages):
+        if not any(Path(folder).is_relative_to(other) for other in ("/usr", *found)):
+            found.append(folder)
+    return tuple(found)
 
 
 def _environment() -> dict[str, str]:

@@ -83,14 +83,14 @@ def _mounts(order: Order) -> Iterator[str]:
         yield from ("--ro-bind", f"{order.scratch}/{name}", f"/etc/{name}")
     for name, path in ((WORK, WORK_FOLDER), (HOME, HOME_FOLDER), (TEMPORARY, TEMPORARY_FOLDER)):
         yield from ("--bind", f"{order.scratch}/{name}", path)
-    for path in order.readable:
-        for folder in reversed(Path(path).parents[:-1]):
-            yield from _folder(str(folder))
-        yield from ("--ro-bind", path, path)
     yield from ("--proc", "/proc", "--dev", "/dev")
     for path in order.devices:
         yield from ("--dev-bind", path, path)
     yield from ("--perms", "1777", "--size", str(max(1, order.memory_bytes // SHARED_MEMORY_PART)), "--tmpfs", SHARED_MEMORY)
+    for path in order.readable:
+        for folder in reversed(Path(path).parents[:-1]):
+            yield from _folder(str(folder))
+        yield from ("--ro-bind", path, path)
     yield from ("--remount-ro", "/dev", "--remount-ro", "/")
 
 

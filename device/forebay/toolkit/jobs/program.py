@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from forebay.errors import ForebayError
 from forebay.service import BUDGET, FLAVOR_VARIABLE, LOSS_VARIABLE
 from forebay.spans import ATTEMPT_VARIABLE, JOB_VARIABLE, LABEL_VARIABLE
+from forebay.toolkit.child_processes import end_with_parent
 from forebay.toolkit.environments.environment import Environment, environment, in_use
 from forebay.toolkit.jobs.output import Output, output_of
 
@@ -24,13 +24,10 @@ ENDINGS = ((signal.SIGINT, 5.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
 """How a program is ended, and for how many seconds it may go on after each. JupyterHub kills a runner after fifteen."""
 DRAIN_SECONDS = 2.0
 """What a program started in the background may keep its output open; nobody waits longer for that."""
-PR_SET_PDEATHSIG = 1
-"""From linux/prctl.h."""
 
 StopReason = Literal["worker_lost", "budget"]
 
 _NO_BUDGET = f"{BUDGET}\n"
-_LIBC = ctypes.CDLL(None)
 
 
 class Program:
@@ -52,7 +49,7 @@ class Program:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_runner,
+                preexec_fn=end_with_parent,
             )
         except OSError as error:
             self.loss()
@@ -141,8 +138,3 @@ def _told(job: Mapping[str, Any]) -> dict[str, str]:
     flavor = {FLAVOR_VARIABLE: str(job["flavor"])} if job["flavor"] else {}
     numbers = {JOB_VARIABLE: str(job["id"]), ATTEMPT_VARIABLE: str(job["attempt"])}
     return {LABEL_VARIABLE: str(job["label"]), "PYTHONUNBUFFERED": "1", **numbers, **flavor}
-
-
-def _end_with_runner() -> None:
-    """A runner that is killed leaves no program behind that a second run would meet."""
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -47,6 +47,8 @@ class KnownHashes:
 
     def keep(self) -> None:
         """For the next time; where it cannot be written, all is read again then."""
+        if not (self._now or self._before):
+            return
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             made = self._file.with_suffix(f".{os.getpid()}")
