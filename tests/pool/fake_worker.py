@@ -63,7 +63,8 @@ class FakeWorker:
                     await asyncio.sleep(0.3)
                 if message.libraries is not None and Path(message.libraries).parent.is_dir():
                     Path(message.libraries, message.session).mkdir(parents=True)
-                await self.say(wire.Assigned(session=message.session))
+                door, certificate = os.environ.get("FAKE_DOOR"), os.environ.get("FAKE_DOOR_CERTIFICATE")
+                await self.say(wire.Assigned(session=message.session, door=door, certificate=certificate))
             case wire.Open():
                 self.epoch = message.epoch
                 waiting, self.waiting = self.waiting, []

@@ -197,3 +197,25 @@ def test_the_client_is_told_which_certificate_its_worker_shows(
             assert (granted.address, granted.certificate) == (address, certificate)
 
     asyncio.run(scenario())
+
+
+def test_a_door_that_a_worker_opens_for_a_process_is_held_to_the_same(
+    pool: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = ["FAKE_DOOR", "FAKE_DOOR_CERTIFICATE"]
+    monkeypatch.setenv("FAKE_DOOR", "tcp:10.0.0.7:9")
+
+    async def answer() -> wire.Granted | wire.Refused:
+        async with pool(worker_environment=given, worker_attempts_max=1) as running:
+            client = await running.client()
+            await client.hello()
+            await client.ask()
+            heard: wire.Granted | wire.Refused = await client.hears(wire.Granted | wire.Refused)
+            return heard
+
+    assert isinstance(asyncio.run(answer()), wire.Refused)
+    assert "it is reached at tcp:10.0.0.7:9 without TLS, and the setting plaintext does not allow that" in caplog.text
+    monkeypatch.setenv("FAKE_DOOR_CERTIFICATE", CERTIFICATE)
+    granted = asyncio.run(answer())
+    assert isinstance(granted, wire.Granted)
+    assert (granted.address, granted.certificate) == ("tcp:10.0.0.7:9", CERTIFICATE)
