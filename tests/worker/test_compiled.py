@@ -645,6 +645,6 @@ def test_an_offer_that_comes_while_offers_are_taken_is_heard() -> None:
     executor: Any = Ringing()
     asyncio.run(asyncio.wait_for(standalone.serve(executor, b"", 0, executor.hear), 10))
     link = WorkerLink(Any, executor, Any, heard=executor.hear)  # type: ignore[arg-type]
-    link._tell_events(Any)  # type: ignore[arg-type]
+    link._tell_events()
     assert os.eventfd_read(executor.event_descriptor) == 1, "it rings again"
     os.close(executor.event_descriptor)

@@ -116,7 +116,7 @@ def test_a_process_sees_what_is_named_and_nothing_else() -> None:
     program = f"import json, os; print(json.dumps([{seen}]))"
     variables, root, devices, descriptors, work = json.loads(outcome("python", "-c", program)["output"])
     assert set(variables) <= {"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "PWD", "LC_CTYPE"}
-    assert {"work", "tmp", "proc"} <= set(root) and not {"var", "run", "sys", "srv", "boot", "mnt"} & set(root)
+    assert {"exec", "tmp", "proc"} <= set(root) and not {"var", "run", "sys", "srv", "boot", "mnt"} & set(root)
     assert set(devices) <= DEVICES
     assert len(descriptors) == 4 and work == [], descriptors  # with that of the listing itself
 

@@ -272,7 +272,7 @@ bool Owners::make_room(int64_t bytes, const std::vector<uint64_t>& but, int64_t 
     const int64_t needed = bytes - (there.empty() ? 0 : there[static_cast<size_t>(place)]);
     if (!gang_.memory().has_room(place, needed + while_it_runs)) gang_.homes().relieve(place, needed, but, scratch_bytes, bytes + while_it_runs);
   }
-  return has_room(0);
+  return has_room(there.empty() ? 0 : spare_bytes());  // what lies there cannot go while the rest comes
 }
 
 bool Owners::make_room_at(int place, int64_t bytes, const std::vector<uint64_t>& but, int64_t left_bytes) {
