@@ -8,18 +8,14 @@ import shlex
 import sys
 from decimal import Decimal
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from forebay_wire import messages
-
-from forebay.service import FLAVOR_VARIABLE
-from forebay.spans import LABEL_VARIABLE, Spans
 from forebay.toolkit import pool, table
 from forebay.toolkit.jobs.costs import amount
-from forebay.toolkit.remote.copies import Copies, in_words
-from forebay.toolkit.remote.process_session import ProcessSession
-from forebay.toolkit.remote.process_stream import ProcessStream
-from forebay.toolkit.remote.remote_run import RemoteRun
 from forebay.waiting import short
+
+if TYPE_CHECKING:
+    from forebay_wire import messages
 
 DESCRIPTION = """\
 Runs a command beside a device: the whole process is there, in a sandbox without a network, and not only its calls. The files of this folder
@@ -57,6 +53,13 @@ def bytes_of(text: str) -> int:
 
 def perform(arguments: argparse.Namespace) -> int:
     """Runs the process, and returns its exit status. Raises ForebayError."""
+    from forebay.service import FLAVOR_VARIABLE
+    from forebay.spans import LABEL_VARIABLE, Spans
+    from forebay.toolkit.remote.copies import Copies, in_words
+    from forebay.toolkit.remote.process_session import ProcessSession
+    from forebay.toolkit.remote.process_stream import ProcessStream
+    from forebay.toolkit.remote.remote_run import RemoteRun
+
     words = [arguments.command, *arguments.arguments]
     os.environ.setdefault(LABEL_VARIABLE, f"exec {shlex.join(words)}")
     copies = Copies(Path.cwd(), arguments.limit)
