@@ -19,7 +19,7 @@ from typing import IO, Any, NoReturn
 from forebay_wire.remote import values
 
 from forebay.errors import ForebayError
-from forebay.toolkit.child_processes import end_with_parent
+from forebay.toolkit.jobs.child_processes import end_with_parent
 
 USAGE = "usage: %%forebay exec [--in NAME,NAME] [--out NAME,NAME] [--flavor NAME] [--limit SIZE]"
 RUNNER = ("python", "-m", "forebay_worker.remote.cell")

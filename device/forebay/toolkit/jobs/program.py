@@ -15,8 +15,8 @@ from typing import Any, Literal
 from forebay.errors import ForebayError
 from forebay.service import BUDGET, FLAVOR_VARIABLE, LOSS_VARIABLE
 from forebay.spans import ATTEMPT_VARIABLE, JOB_VARIABLE, LABEL_VARIABLE
-from forebay.toolkit.child_processes import end_with_parent
 from forebay.toolkit.environments.environment import Environment, environment, in_use
+from forebay.toolkit.jobs.child_processes import end_with_parent
 from forebay.toolkit.jobs.output import Output, output_of
 
 READ_BYTES = 65_536
