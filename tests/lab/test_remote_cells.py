@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
-import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from forebay.notebook import remote_cells
-from kernel_client import Kernel, kernel
+from kernel_client import Kernel, Shown, kernel
 
 NEEDS_SANDBOX = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
@@ -21,16 +21,21 @@ def test_a_line_that_says_nothing_known_is_refused_with_the_usage(line: str) -> 
         remote_cells.parsed(line)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+@contextmanager
+def notebook(home: Path) -> Iterator[Kernel]:
     ours = {variable: value for variable, value in os.environ.items() if not variable.startswith(("FOREBAY_", "JUPYTERHUB_"))}
-    home = tmp_path_factory.mktemp("home")
     with kernel({**ours, "FOREBAY_URL": "local", "HOME": str(home), "OMP_NUM_THREADS": "1", "LANG": "C.UTF-8"}) as running:
         yield running
 
 
 @NEEDS_SANDBOX
-def test_a_cell_has_the_variables_that_it_is_given_and_gives_back_what_is_asked_for(running: Kernel) -> None:
+def test_a_cell_beside_a_device_has_what_it_is_given_and_gives_back_what_is_asked_for(tmp_path: Path) -> None:
+    with notebook(tmp_path) as running:
+        gives_and_takes(running)
+        leaves_what_was(running)
+
+
+def gives_and_takes(running: Kernel) -> None:
     running.run("import torch\na, hidden, rows = torch.arange(6.0).reshape(2, 3), 4, {'names': ['x', 'ä'], 'none': None}")
     shown = running.run(
         "%%forebay exec --in a,rows --out b,told\nimport os\nprint('in', os.getcwd(), 'ä')\n"
@@ -42,15 +47,14 @@ def test_a_cell_has_the_variables_that_it_is_given_and_gives_back_what_is_asked_
     assert shown.streams["stdout"] == "[{'names': ['x', 'ä'], 'none': None}, False, None]\n", shown
 
 
-@NEEDS_SANDBOX
-def test_a_cell_that_fails_or_is_interrupted_leaves_the_notebook_as_it_was(running: Kernel) -> None:
+def leaves_what_was(running: Kernel) -> None:
+    """Where the cell fails, or is interrupted."""
     running.run("kept = 1")
     shown = running.run("%%forebay exec --out kept\nkept = 2\nraise SystemExit(7)")
     assert "exit status 7" in " ".join(shown.errors) + "".join(shown.streams.values())
     begun = running.start("%%forebay exec --out kept\nkept = 3\nprint('begun', flush=True)\nimport time\ntime.sleep(600)")
-    threading.Timer(8.0, running.interrupt).start()
-    began = time.monotonic()
-    shown = running.finish(begun)
-    assert time.monotonic() - began < 60
+    shown = running.until(Shown(), lambda shown: "begun" in shown.streams.get("stdout", ""))
+    running.interrupt()
+    shown = running.finish(begun, shown)
     assert any("KeyboardInterrupt" in error for error in shown.errors), shown
     assert running.run("print(kept)").streams["stdout"] == "1\n"
