@@ -33,6 +33,7 @@ def test_a_cell_beside_a_device_has_what_it_is_given_and_gives_back_what_is_aske
     with notebook(tmp_path) as running:
         gives_and_takes(running)
         leaves_what_was(running)
+        assert running.run("print(kept)").streams["stdout"] == "1\n"
 
 
 def gives_and_takes(running: Kernel) -> None:
@@ -57,4 +58,3 @@ def leaves_what_was(running: Kernel) -> None:
     running.interrupt()
     shown = running.finish(begun, shown)
     assert any("KeyboardInterrupt" in error for error in shown.errors), shown
-    assert running.run("print(kept)").streams["stdout"] == "1\n"
