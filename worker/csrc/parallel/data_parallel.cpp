@@ -113,7 +113,7 @@ std::vector<Owners::Part> DataParallel::owned_parts(uint64_t number, Plan& plan,
 
 std::vector<GangTemplates::Part> DataParallel::parts_by_placement(uint64_t number, const Plan& plan, const wire::Words& words) {
   auto& templates = gang_.templates();
-  if (templates.length_of_items(number) < 2 || !owners_.is_owned_together(number, plan, words)) return {};
+  if (templates.length_of_items(number) < 2) return {};
   std::vector<size_t> in_rows, others;
   const auto items = templates.items_of(number, words);
   int64_t kept_bytes = 0;  // by one device, of the others
@@ -125,7 +125,7 @@ std::vector<GangTemplates::Part> DataParallel::parts_by_placement(uint64_t numbe
       if (!has_rows && entry.share() == nullptr && entry.holds_anything()) kept_bytes += entry.bytes();
     }
   }
-  if (in_rows.empty() || kept_bytes < Owners::kOwnedBytes) return {};
+  if (in_rows.empty() || kept_bytes < Owners::kOwnedBytes || !owners_.is_owned_together(number, plan, words)) return {};
   return {templates.part_of_items(number, words, in_rows), templates.part_of_items(number, words, others)};
 }
 
