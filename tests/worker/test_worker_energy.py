@@ -84,7 +84,10 @@ class Packages:
         self.spend(0)
 
     def draw(self, name: str, energy_uj: int) -> None:
-        (self.folder / name / "energy_uj").write_text(f"{energy_uj}\n")
+        """Sets the package's counter at once: a worker that reads it meanwhile never sees an empty file."""
+        written = self.folder / name / "written"
+        written.write_text(f"{energy_uj}\n")
+        written.replace(self.folder / name / "energy_uj")
 
     def spend(self, ticks: int) -> None:
         """By all processes; idle time and waiting for disks are none of it."""
@@ -218,14 +221,15 @@ def test_a_worker_tells_what_its_leases_drew(pool: Pool, socket_folder: Path, de
         pool.send(messages.Open(epoch=1, memory_limit_bytes=1 << 28))
         while pool.expect(messages.Heartbeat).epoch != 1:
             pass
-        packages.draw("intel-rapl:0", 10**9)
-        told = [0]
-        while not told[-1]:
-            told.append(pool.expect(messages.Heartbeat).energy_mj or 0)
-        assert 0 < told[-1] <= 10**6  # what this process has of the processors' time, of a kilojoule
+        told, drawn_mj = 0, 0
+        while not told:  # a worker that had none of the processors' time between two readings has no share of what they drew
+            drawn_mj += 10**6
+            packages.draw("intel-rapl:0", drawn_mj * 1000 % 10**12)
+            told = pool.expect(messages.Heartbeat).energy_mj or 0
+        assert 0 < told <= drawn_mj
         pool.send(messages.Close(epoch=1))
         closed = pool.expect(messages.Closed)
-        assert closed.energy_mj is not None and told[-1] <= closed.energy_mj <= 10**6
+        assert closed.energy_mj is not None and told <= closed.energy_mj <= drawn_mj
     finally:
         process.terminate()
         process.wait(WAIT_SECONDS_MAX)
