@@ -73,7 +73,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py gang_memory.py process_groups.py process_host.py process_sandbox.py worker_parking.py)
 	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,compiled.py graphs.py matmul_backend.py random_libraries.py)
-	$(PYTEST) --full-sweep tests/device/test_compiled_training.py tests/device/test_graphed_training.py
+	$(PYTEST) --full-sweep tests/device/test_compiled_training.py tests/device/test_graphed_training.py tests/device/test_recomputation.py
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes
 	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_budget_that_is_used_up.py a_host_as_a_service.py a_lost_control_host.py more_hosts.py accounts_of_logins.py logins_like_addresses.py own_packages.py \

@@ -18,10 +18,18 @@ bool is_set(const char* name) {
 
 bool wants_libraries() { return asks_for_libraries() && !at::globalContext().deterministicAlgorithms(); }
 
+// Of workers, not of PyTorch.
+uint64_t wishes() { return (wants_libraries() ? wire::kCompiled : 0) | (asks_for_recomputation() ? wire::kRecomputed : 0); }
+
 }  // namespace
 
 bool asks_for_libraries() {
   static const bool asks = is_set("FOREBAY_COMPILE");
+  return asks;
+}
+
+bool asks_for_recomputation() {
+  static const bool asks = is_set("FOREBAY_RECOMPUTE");
   return asks;
 }
 
@@ -30,14 +38,14 @@ bool waits_for_each_call() {
   return waits;
 }
 
-uint64_t host_settings() { return wire::kSettingsDefault | (wants_libraries() ? wire::kCompiled : 0); }
+uint64_t host_settings() { return wire::kSettingsDefault | wishes(); }
 
 uint64_t program_settings() {
   const auto& context = at::globalContext();
   const auto is_tf32 = [&](at::Float32Op op) { return context.float32Precision(at::Float32Backend::CUDA, op) == at::Float32Precision::TF32; };
   constexpr auto kReduces = at::CuBLASReductionOption::AllowReducedPrecisionWithSplitK;
   constexpr auto kWhole = at::CuBLASReductionOption::DisallowReducedPrecisionDisallowSplitK;
-  uint64_t bits = 0;
+  uint64_t bits = wishes();
   const auto note = [&](bool set, wire::Settings bit) { bits |= set ? bit : 0; };
   note(is_tf32(at::Float32Op::MATMUL), wire::kTf32Products);
   note(is_tf32(at::Float32Op::CONV), wire::kTf32Convolutions);
@@ -50,7 +58,6 @@ uint64_t program_settings() {
   note(context.deterministicCuDNN(), wire::kCudnnDeterministic);
   note(context.deterministicAlgorithms(), wire::kDeterministic);
   note(context.deterministicAlgorithmsWarnOnly(), wire::kDeterministicWarns);
-  note(wants_libraries(), wire::kCompiled);
   note(context.allowFP16ReductionCuBLAS() == kWhole, wire::kFp16Whole);
   note(context.allowBF16ReductionCuBLAS() == kWhole, wire::kBf16Whole);
   return bits;

@@ -11,7 +11,9 @@ uint64_t program_settings();
 bool waits_for_each_call();
 // Whether workers may make libraries of what repeats: FOREBAY_COMPILE=1. Then hosts' devices are told settings too.
 bool asks_for_libraries();
-// The bits that a host's device is told: the one that it heeds, the others as in the beginning.
+// Whether workers may let go of what calls made and compute it again where memory is short: FOREBAY_RECOMPUTE=1.
+bool asks_for_recomputation();
+// The bits that a host's device is told: those that it heeds, the others as in the beginning.
 uint64_t host_settings();
 
 }  // namespace forebay

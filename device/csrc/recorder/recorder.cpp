@@ -453,7 +453,7 @@ void Recorder::record_slowly(OperatorInfo& info, Stack& stack, Scan scan, bool o
 Recorder::Sent Recorder::append_call(OperatorInfo& info, Stack& stack, Scan& scan, Entry& entry, std::unique_lock<std::mutex> lock) {
   if (entry.new_bytes > 0) check_room(device_, entry.new_bytes);
   if (!entry.known) [[unlikely]] entry.known = KnownCalls::get().knows(entry.kind);
-  if (stream_.worker().is_cpu ? asks_for_libraries() : info.heeds_settings) tell_settings();
+  if (heeds_settings(info)) tell_settings();
   const uint64_t first = stream_.new_storages(entry.prediction.new_storages);
   for (uint64_t id = first; id < first + entry.prediction.new_storages; ++id) scan.bind(wire::Word::kNew, id);
   bind_random(info, scan);
@@ -476,7 +476,7 @@ void Recorder::ask(OperatorInfo& info, Stack& stack, Scan& scan, const Predictio
       [&](uint64_t request) {
         const Entry& entry = find_or_insert(info, stack, scan, prediction);
         bind_random(info, scan);
-        if (stream_.worker().is_cpu ? asks_for_libraries() : info.heeds_settings) tell_settings();
+        if (heeds_settings(info)) tell_settings();
         auto& out = commands_.cut();
         const size_t begin = commands_.place();
         out.command(Command::kAsk);
@@ -556,6 +556,11 @@ void Recorder::put_operator(const OperatorInfo& info) {
   out.string(info.overload);
   out.u64(info.schema_hash);
   commands_.note_definition(before, Definitions::Kind::kOperator);
+}
+
+bool Recorder::heeds_settings(const OperatorInfo& info) const {
+  if (asks_for_recomputation()) return true;
+  return stream_.worker().is_cpu ? asks_for_libraries() : info.heeds_settings;
 }
 
 // Between two steps of a trace, so that a program that sets nothing has them as before.

@@ -93,6 +93,8 @@ class Recorder final : public WorkerKnowledge {
   Entry& find_or_insert(OperatorInfo& info, const torch::jit::Stack& stack, const Scan& scan, const Prediction& prediction);
   void drop_templates();
   void put_operator(const OperatorInfo& info);
+  // Whether the call may come out otherwise by what the program has set.
+  bool heeds_settings(const OperatorInfo& info) const;
   void tell_settings();
 
   const c10::DeviceIndex device_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/memory.h"
+#include "base/settings.h"
 #include "forebay/out_of_memory.h"
 #include "stream/stream.h"
 
@@ -117,7 +118,8 @@ void check_room(c10::DeviceIndex device, int64_t bytes) {
   if (bytes > kTrifleBytes && lease.memory_limit() == wire::kStorageBytesMax) lease.need();
   const int64_t limit = lease.memory_limit(), used = allocated_memory(device);
   check_fraction(device, bytes, limit);
-  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= limit - used, out_of_memory(bytes, used, limit));
+  const int64_t held = asks_for_recomputation() ? 0 : used;  // its worker knows what else there is room for
+  TORCH_CHECK_WITH(OutOfMemoryError, bytes <= limit - held, out_of_memory(bytes, used, limit));
 }
 
 c10::Allocator* device_allocator() {

@@ -263,7 +263,7 @@ void Caller::bind_outputs(const std::vector<OutputPlan>& outputs, const uint64_t
   for (const auto& output : outputs) {
     if (output.tag == OutputTag::kNew) {
       const uint64_t id = *word++;
-      storages_.check_new(id);
+      if (target_ == nullptr) storages_.check_new(id);
       new_ids_.push_back(id);
     } else if (output.tag == OutputTag::kList) {
       bind_outputs(output.items, word);
@@ -368,7 +368,23 @@ void Caller::run(Plan& plan) {
   execute(plan);
   for (size_t index = 0; index < plan.outputs.size(); ++index) take(plan.outputs[index], stack_[index]);
   stack_.clear();
-  if (made) note_made(plan, *made);
+  if (made && target_ == nullptr) note_made(plan, *made);
+}
+
+void Caller::rerun(Plan& plan, const wire::Words& words, const Target& target) {
+  target_ = &target;
+  try {
+    bind(plan, words);
+    for (const size_t index : plan.mutated) {  // what it wrote to beside its results stays as it is
+      if (plan.new_storages > 0 && stack_[index].isTensor()) stack_[index] = stack_[index].toTensor().clone();
+    }
+    run(plan);
+  } catch (...) {
+    stack_.clear();
+    target_ = nullptr;
+    throw;
+  }
+  target_ = nullptr;
 }
 
 torch::jit::Stack Caller::results(Plan& plan) {
@@ -460,10 +476,12 @@ void Caller::take_new(const OutputPlan& output, c10::IValue& result) {
   const uint64_t id = new_ids_[next_new_++];
   at::Tensor tensor;
   if (result.isTensor()) tensor = std::move(result).toTensor();
-  if (!runs_here() || (!tensor.defined() && layout.numel == 0)) {
+  if (target_ == nullptr && (!runs_here() || (!tensor.defined() && layout.numel == 0))) {
     storages_.insert(id, output.storage_bytes);
     return;
   }
+  Entry* const wanted = target_ == nullptr ? nullptr : (*target_)(id);
+  if (target_ != nullptr && (wanted == nullptr || (!tensor.defined() && layout.numel == 0))) return;
   if (!tensor.defined()) unpredicted("no tensor");
   if (!converts(tensor.scalar_type(), layout.dtype) || tensor.sizes() != c10::IntArrayRef(layout.sizes)) {
     unpredicted(std::string(c10::toString(tensor.scalar_type())) + text_of(tensor.sizes()) + ", not " + c10::toString(layout.dtype) +
@@ -472,7 +490,7 @@ void Caller::take_new(const OutputPlan& output, c10::IValue& result) {
   const bool adopted = is_plain(tensor, device_) && is_sole_owner(tensor) && tensor.storage_offset() == 0 && tensor.scalar_type() == layout.dtype &&
                        same_layout(tensor, layout) &&
                        static_cast<int64_t>(tensor.storage().nbytes()) == output.storage_bytes;
-  Entry& entry = storages_.insert(id, output.storage_bytes);
+  Entry& entry = wanted == nullptr ? storages_.insert(id, output.storage_bytes) : *wanted;
   if (adopted) {
     const bool exact = tensor.strides() == c10::IntArrayRef(layout.strides) && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
     return entry.adopt(tensor, exact ? layout.id : 0);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -37,6 +38,11 @@ class Caller {
   // Runs the call that was bound, and gives its results away. Throws as run.
   torch::jit::Stack results(Plan& plan);
 
+  // Whose memory a result is put into, by its id; null: it is not wanted.
+  using Target = std::function<Entry*(uint64_t id)>;
+  // Carries out a call that was carried out before, for the results that are wanted. Throws as run.
+  void rerun(Plan& plan, const wire::Words& words, const Target& target);
+
   // As run, but writes each output to `told`; unknown ones get the ids from `first_storage` on.
   void run_and_tell(Plan& plan, uint64_t first_storage, wire::Writer& told);
 
@@ -54,6 +60,9 @@ class Caller {
   // The call that is being carried out; for any thread.
   const Running& running() const { return running_; }
   Running& running() { return running_; }
+
+  // Whether there was no memory for an argument of the bound call: then it has not begun.
+  bool lacks_memory() const { return trouble_ != nullptr; }
 
   // Why an argument cannot be used, or null.
   const Cause& unusable() const { return unusable_; }
@@ -93,6 +102,7 @@ class Caller {
   Storages& storages_;
   Running running_;
   bool here_ = true;  // whether the present call is for this device
+  const Target* target_ = nullptr;  // of a call that is carried out again
   torch::jit::Stack stack_;
   std::vector<TensorArgument> tensors_;
   std::vector<uint64_t> new_ids_;   // that the client chose for this call

@@ -171,6 +171,7 @@ std::vector<Storages::Item> Storages::items() const {
   std::vector<Item> items;
   items.reserve(entries_.size());
   for (const auto& [id, entry] : entries_) {
+    if (entry.watch_ && entry.watch_->is_freed()) continue;
     const bool in_memory = entry.memory_ && !keeps_beside(entry.memory_);  // a derivative does without
     items.push_back({id, entry.bytes_, entry.cause_, in_memory || !entry.spilled_.empty()});
   }

@@ -60,12 +60,14 @@ const c10::Storage& Entry::memory_of(const Device& device) {
 }
 
 const c10::Storage& Entry::touch_unwritten(const Device& device) {
+  if (watch_) [[unlikely]] watch_->before_write();
   forget_numbers();
   if (!memory_) memory_ = device.allocate(bytes_, /*zeroed=*/false);
   return memory_;
 }
 
 const at::Tensor& Entry::view(const Device& device, const Layout& layout, int64_t offset) {
+  if (watch_) [[unlikely]] watch_->before_read();
   for (const auto& view : views_) {
     if (view.layout == layout.id && view.offset == offset) return view.tensor;
   }
@@ -118,8 +120,9 @@ void Storages::check_new(uint64_t id) const {
 }
 
 void Storages::check_room(int64_t bytes) const {
-  if (bytes > limit_bytes_ - used_bytes_) {
-    throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, used_bytes_, limit_bytes_));
+  const int64_t held_bytes = used_bytes_ - absent_bytes_;
+  if (bytes > limit_bytes_ - held_bytes) {
+    throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, held_bytes, limit_bytes_));
   }
 }
 
@@ -142,6 +145,7 @@ void Storages::withdraw(uint64_t id) {
 void Storages::resize(uint64_t id, int64_t bytes) {
   Entry& entry = at(id);
   if (entry.cause_) return;
+  if (entry.watch_) entry.watch_->before_write();
   check_room(bytes - entry.bytes_);
   if (entry.memory_) {
     auto grown = device_.allocate(bytes, /*zeroed=*/true);
@@ -173,6 +177,7 @@ void Storages::count_as(uint64_t id, int64_t bytes) {
 void Storages::free(uint64_t id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) throw wire::WireError("storage " + std::to_string(id) + " does not exist");
+  if (found->second.watch_ && found->second.watch_->stays_when_freed()) return;
   used_bytes_ -= found->second.bytes_;
   entries_.erase(found);
 }

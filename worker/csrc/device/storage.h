@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -98,6 +99,19 @@ class HostMemory {
   int64_t& hosted_bytes_;
 };
 
+// Of one storage: asked before its bytes are used, and when its client frees it.
+class StorageWatch {
+ public:
+  virtual ~StorageWatch() = default;
+  // The bytes are in its memory afterwards. May throw c10::OutOfMemoryError, CommandError.
+  virtual void before_read() = 0;
+  virtual void before_write() = 0;
+  // Whether it stays, though its client has freed it.
+  virtual bool stays_when_freed() = 0;
+  // Whether the session's client has freed it.
+  virtual bool is_freed() const = 0;
+};
+
 // One storage. Its memory is made when it is first touched, so that an ALLOCATE needs no lease. While the session is parked it may be
 // spilled: its bytes are in a file, in pieces.
 class Entry {
@@ -113,7 +127,6 @@ class Entry {
   // Throws wire::WireError for a range beyond its bytes, which is named `what`; CommandError if a failure kept it from growing so far.
   void check_range(uint64_t offset, size_t bytes, const char* what) const;
   const c10::Storage& memory() const { return memory_; }
-  bool has_memory() const { return static_cast<bool>(memory_); }
 
   // Of a session with several devices: the one where its bytes lie, 0 for this one; or kOnHost.
   int home() const { return elsewhere_ ? elsewhere_->place() : on_host_ ? kOnHost : 0; }
@@ -142,7 +155,13 @@ class Entry {
 
   // The storage's memory, zeroed if it is new, for a caller that may write to it. May throw c10::OutOfMemoryError.
   const c10::Storage& touch(const Device& device) {
+    if (watch_) [[unlikely]] watch_->before_write();
     forget_numbers();
+    return memory_of(device);
+  }
+  // As touch, for a caller that only reads.
+  const c10::Storage& read(const Device& device) {
+    if (watch_) [[unlikely]] watch_->before_read();
     return memory_of(device);
   }
   // As touch, for a caller that overwrites all of it.
@@ -204,6 +223,10 @@ class Entry {
 
   const std::vector<SpillFile::Place>& spilled() const { return spilled_; }
 
+  StorageWatch* watch() const { return watch_.get(); }
+  // Gives back who watched it before.
+  std::unique_ptr<StorageWatch> watch_by(std::unique_ptr<StorageWatch> watch) { return std::exchange(watch_, std::move(watch)); }
+
  private:
   friend class Storages;
   struct Numbers {
@@ -233,6 +256,7 @@ class Entry {
     }
   } end_;
   std::vector<SpillFile::Place> spilled_;
+  std::unique_ptr<StorageWatch> watch_;
   std::array<View, 2> views_;
   std::vector<uint8_t> uploaded_;
   uint8_t next_view_ = 0;
@@ -252,6 +276,9 @@ class Storages {
   void set_limit(int64_t bytes) { limit_bytes_ = bytes; }
   int64_t limit_bytes() const { return limit_bytes_; }
   int64_t used_bytes() const { return used_bytes_; }
+  // Of these, what is not in memory (StorageWatch).
+  int64_t absent_bytes() const { return absent_bytes_; }
+  void count_absent(int64_t bytes) { absent_bytes_ += bytes; }
   size_t size() const { return entries_.size(); }
 
   // Throws wire::WireError for an id that names no storage.
@@ -323,6 +350,7 @@ class Storages {
   BulkCopy::Staging staging_;
   std::deque<uint64_t> uploads_kept_;
   int64_t used_bytes_ = 0;
+  int64_t absent_bytes_ = 0;
   int64_t limit_bytes_ = std::numeric_limits<int64_t>::max();
   bool parked_ = false;
 };

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 #include "parallel/composed_call.h"
 #include "sharding/call_tensors.h"
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 
 namespace forebay::worker {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 
 namespace forebay::worker {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <tuple>
 
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 #include "sharding/local_call.h"
 
 namespace forebay::worker {

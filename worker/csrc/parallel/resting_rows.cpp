@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 #include "sharding/call_tensors.h"
 
 namespace forebay::worker {

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 #include "sharding/call_tensors.h"
 
 namespace forebay::worker {

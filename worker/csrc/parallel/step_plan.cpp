@@ -5,7 +5,7 @@
 #include <functional>
 #include <string_view>
 
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 #include "parallel/placement_planner.h"
 #include "sharding/local_call.h"
 

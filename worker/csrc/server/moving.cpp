@@ -71,6 +71,7 @@ void Server::leave(wire::Reader& frame) {
   session_.end_segment();
   session_.collectives().end("its session moved to another device");
   session_.settle();
+  session_.image().gather();
   lease_.rest();
   lease_.drop();
   connection_.done(request);

@@ -103,8 +103,9 @@ void send_image(Storages& storages, GangImage& gang, const Effects& effects, con
 
 // Receiving.
 
-std::string ImageReceiver::refusal() const {
+std::string ImageReceiver::refusal() {
   if (!effects_.goes_on()) return "a failure has stopped the session";
+  if (!recomputed_.restore()) return "what is to be computed again has no room in memory";
   return storages_.falls_short() ? "a failure kept a storage from growing" : gang_image_.refusal();
 }
 

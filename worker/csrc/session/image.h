@@ -18,6 +18,7 @@
 #include "device/device.h"
 #include "device/storage.h"
 #include "session/gang_image.h"
+#include "session/recomputed_calls.h"
 
 namespace forebay::worker {
 
@@ -26,8 +27,8 @@ void send_image(Storages& storages, GangImage& gang, const Effects& effects, con
 
 class ImageReceiver {
  public:
-  ImageReceiver(const Device& device, Storages& storages, const GangCaller& gang, GangImage& gang_image, Effects& effects)
-      : device_(device), storages_(storages), gang_(gang), gang_image_(gang_image), effects_(effects) {}
+  ImageReceiver(const Device& device, Storages& storages, const GangCaller& gang, GangImage& gang_image, Effects& effects, RecomputedCalls& recomputed)
+      : device_(device), storages_(storages), gang_(gang), gang_image_(gang_image), effects_(effects), recomputed_(recomputed) {}
 
   // The image that comes is kept off the device.
   void stay_parked() { stays_parked_ = true; }
@@ -43,7 +44,11 @@ class ImageReceiver {
   // All has come that was kept for another worker: several devices hold it again. Throws as what takes it.
   void restore() { gang_image_.restore(); }
   // Why no image can be made of the session as it is now; empty: one can.
-  std::string refusal() const;
+  std::string refusal();
+  // The session is about to leave with all that it has.
+  void gather() {
+    if (!recomputed_.restore()) recomputed_.settle();
+  }
   // Whether the session has done nothing yet.
   bool is_fresh() const { return storages_.size() == 0 && effects_.next_call() == 0; }
   bool is_whole() const { return arrival_ && arrival_->is_announced() && arrival_->next == arrival_->storages.size(); }
@@ -76,6 +81,7 @@ class ImageReceiver {
   const GangCaller& gang_;
   GangImage& gang_image_;
   Effects& effects_;
+  RecomputedCalls& recomputed_;
   std::unique_ptr<Arrival> arrival_;
   std::string libraries_;
   bool stays_parked_ = false;

@@ -128,6 +128,7 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
       templates_(device),
       caller_(device, storages_),
       effects_(device, storages_, replies),
+      recomputed_(device, storages_, caller_, effects_),
       timing_(device),
       tier1_(*this, storages_),
       segments_({device, storages_, templates_, caller_, effects_, tier1_}, replies, timing_),
@@ -135,7 +136,7 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
       collectives_(group_host, device, storages_, gang_, effects_, timing_, replies),
       user_code_{{device, storages_, gang_, caller_, effects_, timing_, segments_, replies}, {device, storages_, gang_, caller_, effects_, timing_, replies}},
       gang_image_(device, storages_, gang_),
-      image_(device, storages_, gang_, gang_image_, effects_) {}
+      image_(device, storages_, gang_, gang_image_, effects_, recomputed_) {}
 
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host, const std::optional<DeviceRates>& rates) {
   gang_.join(std::move(others), homes, templates_.layouts());
@@ -177,6 +178,7 @@ void Session::execute(wire::Reader& in) {
       end_segment();
   }
   command.carry_out(*this, in);
+  recomputed_.end();
 }
 
 // What is defined.
@@ -193,6 +195,7 @@ void Session::define_template(wire::Reader& in) {
 }
 
 void Session::forget() {
+  recomputed_.settle();
   gang_.forget();
   segments_.forget();
   templates_.forget();
@@ -279,6 +282,7 @@ void Session::run(uint64_t key, const wire::Words& words) {
   transfers_.note_call();
   const uint64_t sequence = effects_.begin_call();
   effects_.commit({sequence, plan.words, words, carry_out(value, plan, words, sequence)});
+  recomputed_.end();
 }
 
 Cause Session::carry_out(uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence) {
@@ -287,6 +291,7 @@ Cause Session::carry_out(uint64_t number, Plan& plan, const wire::Words& words, 
     return effects_.stopped();
   }
   if (gang_.is_on()) return gang_.call(number, plan, words, sequence);
+  if (const Cause cause = recomputed_.prepare(plan, words, sequence)) return effects_.announced(cause);
   caller_.bind(plan, words);
   Cause cause;
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) {
@@ -294,7 +299,7 @@ Cause Session::carry_out(uint64_t number, Plan& plan, const wire::Words& words, 
   } else {
     try {
       const TimedCall timed(timing_, sequence);
-      caller_.run(plan);
+      recomputed_.run(plan, words);
       return nullptr;
     } catch (const wire::WireError&) {
       throw;
@@ -309,9 +314,11 @@ Cause Session::carry_out(uint64_t number, Plan& plan, const wire::Words& words, 
 Cause Session::make_storage(uint64_t id, int64_t bytes) {
   if (effects_.stopped()) return effects_.stopped();
   try {
+    recomputed_.begin_allocation(bytes);
     storages_.check_room(bytes);
     storages_.insert(id, bytes);
     if (gang_.is_on()) gang_.gang().note_new(id);
+    recomputed_.note_allocation(id);
     return nullptr;
   } catch (const CommandError& error) {
     return effects_.announced(effects_.stop(error, "ALLOCATE", effects_.next_call()));
@@ -341,6 +348,7 @@ Cause Session::answer(Plan& plan, uint64_t first_storage, uint64_t sequence, wir
   if (gang_.is_on()) {
     if (const Cause cause = gang_.gather_question(plan, words_, sequence)) return cause;
   }
+  if (const Cause cause = recomputed_.prepare(plan, words_, sequence)) return cause;
   caller_.bind(plan, words_);
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) return effects_.stop_after(*before);
   try {
@@ -372,9 +380,11 @@ void Session::settle() {
 
 void Session::settings(wire::Reader& in) {
   const uint64_t bits = in.bounded(wire::kSettingsMax, "the settings");
-  const uint64_t of_device = bits & ~static_cast<uint64_t>(wire::kCompiled);
-  segments_.settle_wish(bits & wire::kCompiled, device_.is_host() && !gang_.is_on() && replies_.can_share());
+  const uint64_t of_device = bits & ~static_cast<uint64_t>(wire::kCompiled | wire::kRecomputed);
+  const bool recomputes = bits & wire::kRecomputed && !gang_.is_on() && device_.computes();
+  segments_.settle_wish(bits & wire::kCompiled && !recomputes, device_.is_host() && !gang_.is_on() && replies_.can_share());
   if (gang_.is_on()) gang_.gang().settings(of_device);
+  recomputed_.heed(recomputes);
   if (device_.is_host()) return;
   segments_.drop_graphs();  // they were recorded under others
   apply_settings(of_device);

@@ -24,6 +24,7 @@
 #include "device/timing.h"
 #include "parallel/gang_caller.h"
 #include "session/image.h"
+#include "session/recomputed_calls.h"
 #include "session/traces_receiver.h"
 #include "session/transfers.h"
 #include "session/user_code.h"
@@ -107,6 +108,7 @@ class Session final : private StepRunner {
   Templates templates_;
   Caller caller_;
   Effects effects_;
+  RecomputedCalls recomputed_;
   Timing timing_;
   Tier1 tier1_;
   SegmentTracker segments_;

@@ -122,7 +122,7 @@ std::optional<const void*> Transfers::fetched(Entry& entry, uint64_t id, uint64_
     gang_.gang().homes().read(id, entry, begin, size, static_cast<uint8_t*>(held.mutable_data()));
     return held.data();
   }
-  const auto& memory = entry.touch(device_);
+  const auto& memory = entry.read(device_);
   if (device_.is_host()) {
     held = memory;
     return static_cast<const uint8_t*>(memory.data()) + offset;
@@ -239,7 +239,7 @@ void Transfers::copy_range(uint64_t id, uint64_t offset, uint64_t source_id, uin
   }
   const bool all = offset == 0 && size == entry.bytes();
   const auto& target = all ? entry.touch_unwritten(device_) : entry.touch(device_);
-  device_.copy(target, at, source.touch(device_), from, size);
+  device_.copy(target, at, source.read(device_), from, size);
 }
 
 }  // namespace forebay::worker

@@ -1,6 +1,6 @@
 #include "sharding/item_sharding.h"
 
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 #include "sharding/call_tensors.h"
 #include "sharding/item_norms.h"
 

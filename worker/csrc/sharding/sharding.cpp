@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 #include "sharding/call_tensors.h"
 
 namespace forebay::worker {

@@ -59,7 +59,7 @@ bool is_as_expected(const at::Tensor& found, const at::Tensor& again, const at::
   return c10::isFloatingType(expected.scalar_type()) && farthest(found, expected) <= kScatter * farthest(found, again);
 }
 
-bool has_memory(const Entry& entry, const c10::Storage& memory) { return entry.has_memory() && memory && entry.memory().data() == memory.data(); }
+bool has_memory(const Entry& entry, const c10::Storage& memory) { return entry.memory() && memory && entry.memory().data() == memory.data(); }
 
 int64_t bytes_of(const Candidates& candidates) {
   return std::accumulate(candidates.begin(), candidates.end(), int64_t{0}, [](int64_t sum, const auto& candidate) { return sum + candidate->graphs().bytes; });
@@ -209,7 +209,7 @@ bool GraphExecutor::place_input(Recording& recording, size_t number, const Recor
   auto& place = recording.places[number];
   Entry& entry = context_.storages.at(binding.ids[number]);
   if (place.bytes == 0) return true;
-  if (!entry.has_memory()) entry.touch(context_.device);
+  if (!entry.memory()) entry.touch(context_.device);
   if (!place.moves) {
     if (recording.graph && entry.memory().data() != place.address) return false;
     place.address = entry.memory().data();
@@ -338,7 +338,7 @@ void GraphExecutor::compare(Recording& recording, const Recording::Binding& bind
     auto& place = recording.places[number];
     if (!place.has_bytes_of_result()) continue;
     Entry& entry = context_.storages.at(binding.ids[number]);
-    if (!entry.has_memory()) entry.touch(context_.device);
+    if (!entry.memory()) entry.touch(context_.device);
     const at::Tensor expected = flat(place, entry.memory());
     if (wrong.empty() && !is_as_expected(found[next], again[next], expected)) {
       wrong = "result " + std::to_string(next + 1) + " of " + std::to_string(found.size()) + ", " + c10::toString(expected.scalar_type()) + " of " +

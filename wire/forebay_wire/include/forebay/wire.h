@@ -107,9 +107,9 @@ enum Settings : uint64_t {
   kDeterministic = 1 << 9,
   kDeterministicWarns = 1 << 10,
   kCompiled = 1 << 11,  // libraries may be made of segments; not PyTorch's, and the one that hosts' devices heed
-  kFp16Whole = 1 << 12, kBf16Whole = 1 << 13,  // no split-K
+  kFp16Whole = 1 << 12, kBf16Whole = 1 << 13, kRecomputed = 1 << 14,  // no split-K; not PyTorch's: what calls made may be computed again
 };
-constexpr uint64_t kSettingsMax = (1 << 14) - 1;
+constexpr uint64_t kSettingsMax = (1 << 15) - 1;
 // PyTorch's own, which a worker begins with.
 constexpr uint64_t kSettingsDefault = kTf32Convolutions | kTf32Recurrent | kFp16Reduction | kBf16Reduction | kCudnn;
 

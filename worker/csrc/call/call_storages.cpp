@@ -1,4 +1,4 @@
-#include "gang/call_storages.h"
+#include "call/call_storages.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,0 +1,504 @@
+#include "recomputation/recomputation.h"
+
+#include <algorithm>
+#include <limits>
+#include <queue>
+#include <string_view>
+
+#include "base/clock.h"
+#include "call/call_storages.h"
+
+namespace forebay::worker {
+
+namespace {
+
+constexpr int64_t kBytesMin = 4096;  // of what may be let go
+constexpr int kDepthMax = 512;       // a longer chain of calls begins anew from what it has made
+constexpr size_t kWritesMax = 8;     // to one storage, after which it is not made again
+constexpr int kVisitsMax = 512;      // of storages, to see how long one takes to make
+constexpr uint64_t kLastCalls = 8;  // of the program, whose tensors go last: a gradient is soon used
+constexpr int64_t kLeastPart = 64;   // of the limit, that is let go at once
+constexpr int64_t kRetryPart = 8;    // of the limit, where an operator found no memory
+constexpr int64_t kReducedPart = 4;  // of what a call was given: less than that is kept, as gradients of weights are
+constexpr int64_t kRetainedPart = 4;  // of what was made of a storage, that it may have to stay for that
+constexpr double kBytesPerSecond = 1e12, kOpSeconds = 5e-6, kProductsFactor = 16;  // of an accelerator, to weigh one call against another
+
+// In training these make their results of what they are given alone: the statistics that they keep are not read.
+bool updates_statistics(const Plan& plan) {
+  const auto name = base_name(plan);
+  return name == "native_batch_norm" || name == "_native_batch_norm_legit" || name == "_batch_norm_with_update" || name == "cudnn_batch_norm" ||
+         name == "miopen_batch_norm";
+}
+
+bool trains(const Plan& plan) {
+  const auto& arguments = plan.op.schema().arguments();
+  for (size_t index = 0; index < arguments.size(); ++index) {
+    if (arguments[index].name() == "training") return plan.arguments[index].prototype.isBool() && plan.arguments[index].prototype.toBool();
+  }
+  return plan.op.schema().name() == "aten::_batch_norm_with_update";
+}
+
+// Whether the call makes the same again from the same inputs, and each result in a storage of its own.
+bool is_recordable(const Plan& plan) { return !plan.tells && plan.sparse.empty() && !plan.keeps_places; }
+
+// As a device works on calls side by side, the host's clock does not tell how long one takes.
+double estimated_seconds(const Plan& plan) {
+  const auto name = base_name(plan);
+  const bool is_product = name.find("mm") != std::string_view::npos || name.find("convolution") != std::string_view::npos || name.find("attention") != std::string_view::npos;
+  return kOpSeconds + static_cast<double>(plan.given_bytes + plan.new_bytes) / kBytesPerSecond * (is_product ? kProductsFactor : 1);
+}
+
+int64_t wanted_after_failure(const Plan& plan, int64_t limit_bytes) { return std::max(plan.new_bytes, limit_bytes / kRetryPart); }
+
+// With what it is made of that is not there either; infinity where that is too much to look at.
+double seconds_to_make(const Product& product, int& visits) {
+  if (--visits < 0) return std::numeric_limits<double>::infinity();
+  double seconds = 0;
+  for (const auto& call : product.origin) {
+    seconds += call->seconds;
+    for (const Product* input : call->inputs()) {
+      if (input->absent) seconds += seconds_to_make(*input, visits);
+    }
+  }
+  return seconds;
+}
+
+// Seconds a byte, by how long nothing has used it.
+double price_of(const Product& product, uint64_t clock) {
+  int visits = kVisitsMax;
+  double seconds = seconds_to_make(product, visits);
+  for (const User& user : product.users) {
+    const auto& outputs = user.call->outputs;
+    if (--visits > 0 && std::any_of(outputs.begin(), outputs.end(), [](const Product* output) { return output->absent; })) seconds += user.call->seconds;
+  }
+  return seconds / (static_cast<double>(product.entry.bytes()) * static_cast<double>(clock - product.last_used + 1));
+}
+
+int64_t bytes_made_of(const Product& product) {
+  int64_t bytes = 0;
+  for (const User& user : product.users) {
+    for (const Product* output : user.call->outputs) bytes += output->entry.bytes();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+// Of its memory, for as long as it lives.
+class Recomputation::Lock {
+ public:
+  explicit Lock(Product& product) : product_(&product) { ++product.locks; }
+  ~Lock() {
+    if (product_ != nullptr) --product_->locks;
+  }
+  Lock(Lock&& other) noexcept : product_(std::exchange(other.product_, nullptr)) {}
+  Lock& operator=(Lock&&) = delete;
+
+ private:
+  Product* product_;
+};
+
+Recomputation::~Recomputation() {
+  written_ = {};
+  for (Product* product : products_) product->origin.clear();
+  while (!products_.empty()) products_.back()->entry.watch_by(nullptr);
+}
+
+void Recomputation::forget(Product& product) {
+  if (product.locks > 0) std::erase(locked_, &product);
+  if (product.is_orphan) std::erase(orphans_, &product);
+  products_[product.place] = products_.back();
+  products_[product.place]->place = product.place;
+  products_.pop_back();
+}
+
+Product& Recomputation::product_of(uint64_t id) {
+  Entry& entry = storages_.at(id);
+  if (entry.watch() == nullptr) {
+    auto product = std::make_unique<Product>(*this, id, entry);
+    product->last_used = clock_;
+    product->last_call = calls_;
+    product->place = products_.size();
+    products_.push_back(product.get());
+    entry.watch_by(std::move(product));
+  }
+  return static_cast<Product&>(*entry.watch());
+}
+
+void Recomputation::lock(Product& product) {
+  product.last_used = clock_;
+  ++product.locks;
+  locked_.push_back(&product);
+}
+
+void Recomputation::unlock_to(size_t count) {
+  for (; locked_.size() > count; locked_.pop_back()) --locked_.back()->locks;
+}
+
+void Recomputation::read(Product& product) {
+  lock(product);
+  if (product.absent) recompute(product);
+}
+
+void Recomputation::write(Product& product) {
+  read(product);
+  settle_users(product);
+  drop_origin(product);
+  product.is_zeros = false;
+}
+
+void Recomputation::end() {
+  unlock_to(0);
+  if (written_.product != nullptr) drop(std::exchange(written_, {}).origin, *written_.product);
+  bury();
+}
+
+// Calls.
+
+void Recomputation::begin(const Plan& plan, const wire::Words& words) {
+  ++calls_;
+  ++clock_;
+  bury();
+  std::vector<Product*> given;
+  for (const uint64_t id : storages_of(plan, words)) {
+    const Entry& entry = storages_.at(id);
+    if (entry.watch() != nullptr) given.push_back(static_cast<Product*>(entry.watch()));
+  }
+  for (Product* product : given) {  // so that none goes for another one
+    product->last_call = calls_;
+    lock(*product);
+  }
+  for (Product* product : given) {
+    if (product->absent) recompute(*product);
+  }
+  prepare_write(plan, words);
+  make_room(plan.new_bytes);
+}
+
+void Recomputation::prepare_write(const Plan& plan, const wire::Words& words) {
+  const auto ids = written_of(plan, words);
+  for (const uint64_t id : ids) {
+    const Entry& entry = storages_.at(id);
+    if (entry.watch() == nullptr) continue;
+    auto& product = static_cast<Product&>(*entry.watch());
+    settle_users(product);
+    if (ids.size() == 1 && plan.new_storages == 0) {
+      written_ = {&product, std::exchange(product.origin, {}), product.is_zeros};
+    } else {
+      drop_origin(product);
+    }
+    product.is_zeros = false;
+  }
+}
+
+void Recomputation::run(Caller& caller, Plan& plan, const wire::Words& words) {
+  while (true) {
+    const auto since = Clock::now();
+    try {
+      caller.run(plan);
+      return record(plan, words, device_.is_host() ? std::chrono::duration<double>(Clock::now() - since).count() : estimated_seconds(plan));
+    } catch (const c10::OutOfMemoryError&) {
+      const bool can_repeat = is_repeatable(plan, words) || caller.lacks_memory();
+      if (!can_repeat || let_go(wanted_after_failure(plan, storages_.limit_bytes())) == 0) throw;
+    }
+    caller.withdraw();
+    caller.bind(plan, words);
+  }
+}
+
+void Recomputation::begin_allocation(int64_t bytes) {
+  bury();
+  make_room(bytes);
+}
+
+void Recomputation::note_allocation(uint64_t id) { product_of(id).is_zeros = true; }
+
+void Recomputation::record(Plan& plan, const wire::Words& words, double seconds) {
+  if (!is_recordable(plan)) return;
+  if (plan.mutated.empty() || (updates_statistics(plan) && trains(plan))) return record_results(plan, words, seconds);
+  if (written_.product != nullptr) record_write(plan, words, seconds);
+}
+
+std::vector<Input> Recomputation::inputs_of(const Plan& plan, const wire::Words& words, const Product* except) {
+  const auto written = written_of(plan, words);
+  std::vector<Input> inputs;
+  for (const uint64_t id : storages_of(plan, words)) {
+    Product& product = product_of(id);
+    if (&product != except) inputs.push_back({&product, std::find(written.begin(), written.end(), id) == written.end()});
+  }
+  return inputs;
+}
+
+void Recomputation::record_results(Plan& plan, const wire::Words& words, double seconds) {
+  if (plan.new_bytes < std::max(kBytesMin, plan.given_bytes / kReducedPart)) return;
+  const auto inputs = inputs_of(plan, words, nullptr);
+  int depth = 0;
+  for (const auto& input : inputs) depth = std::max(depth, input.product->depth + 1);
+  if (depth > kDepthMax) return;
+  const auto call = std::make_shared<RecordedCall>(plan, words, seconds, inputs);
+  for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) {
+    Product& product = product_of(id);
+    product.origin.push_back(call);
+    product.depth = depth;
+    call->outputs.push_back(&product);
+  });
+}
+
+void Recomputation::record_write(Plan& plan, const wire::Words& words, double seconds) {
+  Written written = std::exchange(written_, {});
+  Product& product = *written.product;
+  const bool was_made = written.was_zeros || !written.origin.empty();
+  const auto inputs = inputs_of(plan, words, &product);
+  int depth = product.depth + 1;
+  for (const auto& input : inputs) depth = std::max(depth, input.product->depth + 1);
+  if (!was_made || product.entry.bytes() < kBytesMin || written.origin.size() >= kWritesMax || depth > kDepthMax) {
+    product.depth = 0;
+    return drop(std::move(written.origin), product);
+  }
+  const auto call = std::make_shared<RecordedCall>(plan, words, seconds, inputs);
+  call->outputs.push_back(&product);
+  product.origin = std::move(written.origin);
+  product.origin.push_back(call);
+  product.depth = depth;
+}
+
+// Letting go.
+
+void Recomputation::make_room(int64_t bytes) {
+  const auto lacking = [&] { return bytes - (storages_.limit_bytes() - storages_.used_bytes() + storages_.absent_bytes()); };
+  if (lacking() > 0) let_go(std::max(lacking(), storages_.limit_bytes() / kLeastPart));
+}
+
+// What one costs rises as what it is made of goes: the cheapest is looked at again before it goes.
+int64_t Recomputation::let_go(int64_t bytes) {
+  const int64_t gone = let_go(bytes, /*of_last_calls=*/false);
+  return gone < bytes ? gone + let_go(bytes - gone, /*of_last_calls=*/true) : gone;
+}
+
+int64_t Recomputation::let_go(int64_t bytes, bool of_last_calls) {
+  using Offer = std::pair<double, Product*>;
+  std::priority_queue<Offer, std::vector<Offer>, std::greater<>> offers;
+  for (Product* product : products_) {
+    if (product->origin.empty() || product->absent || product->locks > 0 || !product->entry.memory() || product->entry.bytes() < kBytesMin) continue;
+    if (!of_last_calls && !product->freed && calls_ - product->last_call < kLastCalls) continue;
+    const double price = price_of(*product, clock_);
+    if (price < std::numeric_limits<double>::infinity()) offers.emplace(price, product);
+  }
+  int64_t gone = 0;
+  while (gone < bytes && !offers.empty()) {
+    Product& product = *offers.top().second;
+    offers.pop();
+    const double price = price_of(product, clock_);
+    if (price == std::numeric_limits<double>::infinity()) continue;
+    if (!offers.empty() && price > offers.top().first) {
+      offers.emplace(price, &product);
+      continue;
+    }
+    gone += product.entry.bytes();
+    let_go(product);
+  }
+  return gone;
+}
+
+void Recomputation::let_go(Product& product) {
+  product.entry.replace(c10::Storage(nullptr));
+  product.absent = true;
+  storages_.count_absent(product.entry.bytes());
+}
+
+void Recomputation::come_back(Product& product) {
+  product.absent = false;
+  storages_.count_absent(-product.entry.bytes());
+}
+
+// Making again.
+
+void Recomputation::recompute(Product& product) {
+  const Lineage origin = product.origin;
+  TORCH_INTERNAL_ASSERT(!origin.empty(), "a storage was let go that cannot be made again");
+  const Lock lock(product);
+  auto watch = product.entry.watch_by(nullptr);  // nobody asks it while it is being made
+  try {
+    if (origin.front()->plan.new_storages == 0) {  // it was allocated, and written to
+      make_room(product.entry.bytes());
+      come_back(product);
+    }
+    for (const auto& call : origin) {
+      repeat(*call, product);
+      if (product.absent) come_back(product);
+    }
+  } catch (...) {
+    if (!product.absent) let_go(product);
+    product.entry.replace(c10::Storage(nullptr));
+    product.entry.watch_by(std::move(watch));
+    throw;
+  }
+  product.entry.watch_by(std::move(watch));
+}
+
+void Recomputation::repeat(RecordedCall& call, Product& product) {
+  const auto inputs = call.inputs();
+  std::vector<Lock> locks;
+  for (Product* input : inputs) locks.emplace_back(*input);
+  for (Product* input : inputs) {
+    if (input->absent) recompute(*input);
+  }
+  make_room(call.plan.new_bytes);
+  while (true) {
+    try {
+      return rerun(call, product);
+    } catch (const c10::OutOfMemoryError&) {
+      const bool can_repeat = is_repeatable(call.plan, call.words) || caller_.lacks_memory();
+      if (!can_repeat || let_go(wanted_after_failure(call.plan, storages_.limit_bytes())) == 0) throw;
+    }
+  }
+}
+
+void Recomputation::rerun(RecordedCall& call, Product& product) {
+  ++clock_;
+  const size_t locked = locked_.size();
+  std::vector<std::pair<Product*, std::unique_ptr<StorageWatch>>> others;  // that the call makes, too
+  const auto target = [&](uint64_t id) -> Entry* {
+    if (id == product.id) return &product.entry;
+    const auto found = std::find_if(call.outputs.begin(), call.outputs.end(), [id](const Product* output) { return output->id == id; });
+    if (found == call.outputs.end() || !(*found)->absent || (*found)->freed || (*found)->origin.size() != 1) return nullptr;
+    others.emplace_back(*found, (*found)->entry.watch_by(nullptr));
+    return &(*found)->entry;
+  };
+  const auto put_back = [&] {
+    for (auto& [other, watch] : others) other->entry.watch_by(std::move(watch));
+    unlock_to(locked);
+  };
+  try {
+    caller_.rerun(call.plan, call.words, target);
+  } catch (...) {
+    for (auto& [other, watch] : others) other->entry.replace(c10::Storage(nullptr));
+    put_back();
+    throw;
+  }
+  put_back();
+  for (const auto& [other, watch] : others) come_back(*other);
+}
+
+void Recomputation::settle_users(Product& product) {
+  const auto next = [&] { return std::find_if(product.users.begin(), product.users.end(), [](const User& user) { return user.reads; }); };
+  for (auto user = next(); user != product.users.end(); user = next()) {
+    const auto outputs = user->call->outputs;
+    Lineage held = outputs.front()->origin;  // or the call would go while its outputs are looked at
+    for (Product* output : outputs) {
+      const Lock lock(*output);
+      if (output->absent && output->freed) {
+        settle_users(*output);
+      } else if (output->absent) {
+        recompute(*output);
+      }
+      drop_origin(*output);
+    }
+    release(std::move(held));
+  }
+}
+
+std::vector<uint64_t> Recomputation::settle() {
+  std::vector<uint64_t> lost;
+  std::vector<Product*> absent;
+  std::copy_if(products_.begin(), products_.end(), std::back_inserter(absent), [](const Product* product) { return product->absent && !product->freed; });
+  for (Product* product : absent) {
+    try {
+      if (product->absent) recompute(*product);
+      drop_origin(*product);
+    } catch (const c10::OutOfMemoryError&) {
+      lost.push_back(product->id);
+    } catch (const CommandError&) {
+      lost.push_back(product->id);
+    }
+  }
+  for (const uint64_t id : lost) come_back(product_of(id));
+  for (Product* product : products_) drop_origin(*product);
+  bury();
+  return lost;
+}
+
+bool Recomputation::restore() {
+  const auto is_away = [](const Product* product) { return product->absent && !product->freed; };
+  std::vector<Product*> absent;
+  std::copy_if(products_.begin(), products_.end(), std::back_inserter(absent), is_away);
+  try {
+    for (Product* product : absent) {
+      if (product->absent && !storages_.parked()) recompute(*product);
+    }
+  } catch (const c10::OutOfMemoryError&) {
+  } catch (const CommandError&) {
+  }
+  return std::none_of(products_.begin(), products_.end(), is_away);
+}
+
+// Ends.
+
+bool Recomputation::keeps_freed(Product& product) {
+  if (&product == buried_) return false;
+  if (product.freed) return true;
+  if (product.users.empty()) {
+    drop_origin(product);
+    if (product.absent) come_back(product);
+    return false;
+  }
+  product.freed = true;
+  if (product.absent) return true;
+  if (!product.origin.empty()) {
+    let_go(product);
+  } else if (product.entry.bytes() > bytes_made_of(product) / kRetainedPart) {
+    give_up(product);
+  }
+  return true;
+}
+
+void Recomputation::give_up(Product& product) {
+  std::vector<Product*> outputs;
+  for (const User& user : product.users) outputs.insert(outputs.end(), user.call->outputs.begin(), user.call->outputs.end());
+  for (Product* output : outputs) {
+    if (!output->absent) {
+      drop_origin(*output);
+    } else if (output->freed) {
+      give_up(*output);
+    }
+  }
+}
+
+void Recomputation::drop_origin(Product& product) {
+  product.depth = 0;
+  drop(std::exchange(product.origin, {}), product);
+}
+
+void Recomputation::drop(Lineage origin, Product& product) {
+  for (const auto& call : origin) std::erase(call->outputs, &product);
+  release(std::move(origin));
+}
+
+void Recomputation::release(Lineage origin) {
+  std::vector<Product*> inputs;
+  for (const auto& call : origin) {
+    for (Product* input : call->inputs()) inputs.push_back(input);
+  }
+  origin.clear();
+  for (Product* input : inputs) {
+    if (!input->freed || !input->users.empty() || input->is_orphan) continue;
+    input->is_orphan = true;
+    orphans_.push_back(input);
+  }
+}
+
+void Recomputation::bury() {
+  while (!orphans_.empty()) {
+    Product& product = *orphans_.back();
+    orphans_.pop_back();
+    product.is_orphan = false;
+    if (!product.users.empty()) continue;
+    drop_origin(product);
+    if (product.absent) come_back(product);
+    buried_ = &product;
+    storages_.free(product.id);
+    buried_ = nullptr;
+  }
+}
+
+}  // namespace forebay::worker

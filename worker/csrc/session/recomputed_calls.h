@@ -1,0 +1,48 @@
+// A session's calls, where its program wants what they make to be computed once more where memory is short.
+#pragma once
+
+#include <cstdint>
+
+#include "call/call.h"
+#include "call/effects.h"
+#include "call/plan.h"
+#include "device/device.h"
+#include "device/storage.h"
+#include "recomputation/recomputation.h"
+
+namespace forebay::worker {
+
+class RecomputedCalls {
+ public:
+  RecomputedCalls(const Device& device, Storages& storages, Caller& caller, Effects& effects)
+      : device_(device), caller_(caller), effects_(effects), recomputation_(device, storages) {}
+
+  // As the program says, and each time that it says otherwise how its device computes.
+  void heed(bool is_wanted);
+  // All that the call is given is in memory. Returns why not, or null.
+  Cause prepare(Plan& plan, const wire::Words& words, uint64_t sequence);
+  // Has the call carried out that is bound.
+  void run(Plan& plan, const wire::Words& words) { recomputation_.is_on() ? recomputation_.run(caller_, plan, words) : caller_.run(plan); }
+  // An allocation comes, and has come.
+  void begin_allocation(int64_t bytes) {
+    if (recomputation_.is_on()) recomputation_.begin_allocation(bytes);
+  }
+  void note_allocation(uint64_t id) {
+    if (recomputation_.is_on()) recomputation_.note_allocation(id);
+  }
+  // The command ends.
+  void end() { recomputation_.end(); }
+
+  // What was let go is made, as far as there is room. Whether all of it is there.
+  bool restore() { return recomputation_.restore(); }
+  // What was let go is made for good; what finds no place is lost, and a failure says so.
+  void settle();
+
+ private:
+  const Device& device_;
+  Caller& caller_;
+  Effects& effects_;
+  Recomputation recomputation_;
+};
+
+}  // namespace forebay::worker
