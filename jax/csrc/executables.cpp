@@ -43,11 +43,21 @@ void compile(Compile& arguments) {
   arguments.executable = new LoadedExecutable{std::move(compiled)};
 }
 
-// What the caller gives up: the worker keeps it until the program is done.
-void delete_donated(const Compiled& compiled, Buffer* const* inputs, const ExecuteOptions& options) {
+// What the caller gives up.
+std::vector<Buffer*> donated(const Compiled& compiled, const Execute& arguments) {
+  const auto& options = *arguments.options;
+  const auto* end = options.kept_inputs + options.kept_input_count;
+  std::vector<Buffer*> given_up;
   for (const uint64_t input : compiled.signature.donated) {
-    const auto* end = options.kept_inputs + options.kept_input_count;
-    if (std::find(options.kept_inputs, end, static_cast<int64_t>(input)) == end) inputs[input]->storage.reset();
+    if (std::find(options.kept_inputs, end, static_cast<int64_t>(input)) == end) given_up.push_back(arguments.inputs[0][input]);
+  }
+  return given_up;
+}
+
+void check_given_once(const std::vector<Buffer*>& given_up, const Execute& arguments) {
+  for (const auto* buffer : given_up) {
+    const auto uses = std::count(arguments.inputs[0], arguments.inputs[0] + arguments.input_count, buffer);
+    if (uses > 1) throw Refusal{Code::kInvalidArgument, "an array that is donated is given to the program more than once"};
   }
 }
 
@@ -64,13 +74,15 @@ void execute(Execute& arguments) {
     if (inputs[index]->bytes() != *compiled.signature.inputs[index].bytes()) throw Refusal{Code::kInvalidArgument, "an array of another size than the program takes"};
     storages.push_back(inputs[index]->get());
   }
+  const auto given_up = donated(compiled, arguments);
+  check_given_once(given_up, arguments);
   const auto program = compiled.program();
   std::vector<DeviceStorage*> made(compiled.output_bytes.size());
   check(table.execute(compiled.device->description.id, &program, storages.data(), storages.size(), compiled.output_bytes.data(), made.size(), made.data()));
   for (size_t index = 0; index < made.size(); ++index) {
     arguments.outputs[0][index] = new Buffer(compiled.device, compiled.signature.outputs[index], Storage(made[index], DropStorage{&table}));
   }
-  delete_donated(compiled, inputs, *arguments.options);
+  for (auto* buffer : given_up) buffer->storage.reset();  // the worker keeps it until the program is done
   if (arguments.done != nullptr) arguments.done[0] = new Event;
 }
 
