@@ -236,6 +236,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("recorded", [] { return forebay::recorded(); });
   module.def("device_times", [] { return py::capsule(&forebay::device_times(), "forebay.device_times"); });
   module.def("device_table", [] { return py::capsule(&forebay::device_table(), forebay::kDeviceTableName); });
+  module.def("answer_callbacks", &forebay::answer_callbacks, py::arg("answer"));
   module.def("is_processor", [](int index) {
     stream_of(index).lease().need();
     return stream_of(index).worker().is_cpu.load();

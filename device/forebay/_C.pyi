@@ -146,6 +146,10 @@ def unpin_memory(address: int) -> bool:
 def device_table() -> object:
     """A capsule with what plug-ins of other frameworks are given: ``forebay/device_table.h`` of the wire package."""
 
+def answer_callbacks(answer: Callable[[int, list[bytes]], list[bytes] | str]) -> None:
+    """By what functions are called that programs of other frameworks call back to: with a function's number and its arrays. The answer is
+    what it returned, or the sentence why nothing."""
+
 def is_processor(device: int = 0) -> bool:
     """Whether a processor stands behind the device; takes a lease."""
 

@@ -107,7 +107,7 @@ struct Compiled {
   std::vector<const char*> memory_kinds;
   std::vector<size_t> memory_kind_sizes;
 
-  DeviceProgram program() const { return {number, module.data(), module.size()}; }
+  DeviceProgram program() const { return {number, module.data(), module.size(), signature.calls_back}; }
 };
 
 struct Executable {

@@ -40,9 +40,11 @@ def options() -> dict[str, Any]:
     import torch
     from forebay import _C
 
-    from forebay_jax import lowering
+    from forebay_jax import callbacks, lowering
 
     lowering.follow_device(PLATFORM, _C.is_processor)
+    callbacks.follow_device(PLATFORM)
+    _C.answer_callbacks(callbacks.answer)
     kinds = {f"kind_{index}": torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
     return {"table": table, **kinds}
 

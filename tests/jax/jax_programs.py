@@ -308,6 +308,13 @@ def export() -> Any:
 
 
 @program
+def tokens() -> Any:
+    count = jax.jit(lambda token, x: (lax.after_all(token), x + 1))
+    token, x = count(jax.jit(lax.create_token)(), jnp.arange(3.0))
+    return count(token, x)[1]
+
+
+@program
 def sharding_over_one_device() -> Any:
     (device,) = jnp.zeros(1).devices()
     mesh = jax.sharding.Mesh(np.array([device]), ("x",))

@@ -136,6 +136,7 @@ SOURCES = st.builds(
 IDS = st.lists(UNSIGNED, max_size=4).map(tuple)
 SIZES = st.lists(st.integers(0, 2**46), max_size=4).map(tuple)
 ARRAYS = st.builds(programs.ProgramArray, st.sampled_from(list(programs.ITEM_BYTES)), SIZES)
+ELEMENTS = st.lists(st.binary(max_size=20), max_size=3).map(tuple)
 DONATED = st.lists(st.integers(0, 1), max_size=2).map(tuple)
 PARCELS = st.lists(st.builds(vocabulary.Parcel, RANKS, SPANS), max_size=4).map(tuple)
 
@@ -189,6 +190,9 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         st.builds(vocabulary.Kernel, UNSIGNED, UNSIGNED, SOURCES),
         st.builds(programs.Program, UNSIGNED, UNSIGNED, st.binary(max_size=50)),
         st.builds(programs.Execute, UNSIGNED, IDS, IDS),
+        st.builds(programs.ExecuteCalling, UNSIGNED, UNSIGNED, IDS, IDS),
+        st.builds(programs.Returned, ELEMENTS),
+        st.builds(programs.Returned, failure=TEXT),
         st.builds(
             vocabulary.Launch,
             UNSIGNED,
@@ -249,7 +253,11 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Segments, UNSIGNED, SEGMENTS),
     st.builds(stream.GangWork, UNSIGNED, UNSIGNED, WORK, WORK, LONE_WORK, st.none() | GANG_PLANS),
     st.builds(vocabulary.Door, UNSIGNED, TEXT, TICKETS),
-    st.builds(programs.Compiled, UNSIGNED, TEXT, st.tuples(ARRAYS, ARRAYS), st.lists(ARRAYS, max_size=2).map(tuple), DONATED, UNSIGNED),
+    st.builds(
+        *(programs.Compiled, UNSIGNED, TEXT, st.tuples(ARRAYS, ARRAYS), st.lists(ARRAYS, max_size=2).map(tuple)),
+        *(DONATED, UNSIGNED, st.booleans()),
+    ),
+    st.builds(programs.Callback, UNSIGNED, UNSIGNED, ELEMENTS),
     st.builds(stream.Outputs, UNSIGNED, st.lists(PRODUCED, max_size=4).map(tuple)),
     st.builds(stream.Failure, UNSIGNED, UNSIGNED, st.sampled_from(stream.FailureCode), UNSIGNED, TEXT, TEXT, TEXT),
 )

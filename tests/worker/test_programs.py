@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from forebay_wire import messages, stream
-from forebay_wire.programs import Compiled, Execute, Program, ProgramArray
+from forebay_wire.programs import Callback, Compiled, Execute, ExecuteCalling, Program, ProgramArray, Returned
 from forebay_wire.stream import FailureCode
 from forebay_worker.user_code import programs
 
@@ -34,6 +34,18 @@ FACTOR = (
   return %r#0, %r#1 : tensor<3x3xf32>, tensor<i32>
 } }"""
 )
+ASKS = (
+    MAIN
+    + """(%x: tensor<3xf32>) -> (tensor<3xf32>) {
+  %t = stablehlo.create_token : !stablehlo.token
+  %first:2 = stablehlo.custom_call @forebay_callback(%t, %x) {has_side_effect = true,
+    mhlo.backend_config = {number = 7 : ui64}} : (!stablehlo.token, tensor<3xf32>) -> (!stablehlo.token, tensor<3xf32>)
+  %second = stablehlo.custom_call @forebay_callback(%first#1) {has_side_effect = true,
+    mhlo.backend_config = {number = 8 : ui64}} : (tensor<3xf32>) -> tensor<3xf32>
+  return %second : tensor<3xf32>
+} }"""
+)
+"""Calls back twice."""
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed: pip install jax (90 MB)")
 
@@ -63,7 +75,8 @@ def test_a_program_is_compiled_once_and_makes_storages(client: Any) -> None:
 
 
 REFUSED = {
-    "a host callback": (FACTOR.replace("TARGET", "xla_ffi_python_cpu_callback"), "host callbacks"),
+    "a function of this process": (FACTOR.replace("TARGET", "xla_ffi_python_cpu_callback"), "xla_ffi_python_cpu_callback is not served"),
+    "a callback of large arrays": (ASKS.replace("tensor<3xf32>", "tensor<3932161xf32>"), "a callback that takes or returns 15728644 bytes"),
     "any other symbol": (FACTOR.replace("TARGET", "system"), "the custom call system is not served"),
     "an operation that waits": (
         MAIN + """() -> () { return } func.func private @f(%x: tensor<f32>, %t: !stablehlo.token) -> !stablehlo.token {
@@ -141,6 +154,68 @@ def test_what_is_not_the_protocol_ends_the_session_alone(client: Any, case: str)
     }
     client.send(wrong[case])
     assert isinstance(client.reply(), stream.Refused)
+
+
+def calls(client: Any, x: int) -> tuple[int, Callback]:
+    """Executes ASKS on the storage: what it makes, and what it calls first."""
+    (told, made) = (compiled(client, ASKS), client.storage())
+    assert isinstance(told, Compiled) and told.calls_back
+    client.send(ExecuteCalling(client.request(), 1, (x,), (made,)))
+    asked = client.reply()
+    assert isinstance(asked, Callback) and (asked.callback, asked.arrays) == (7, (torch.arange(3.0).numpy().tobytes(),))
+    return made, asked
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+def test_a_program_calls_its_client_back(client: Any) -> None:
+    made, first = calls(client, client.upload(torch.arange(3.0)))
+    client.send(Returned((torch.full((3,), 5.0).numpy().tobytes(),)))
+    second = client.reply()
+    assert (second.request, second.callback, second.arrays) == (first.request, 8, (torch.full((3,), 5.0).numpy().tobytes(),))
+    client.send(Returned((torch.full((3,), 6.0).numpy().tobytes(),)))
+    done = client.reply()
+    assert isinstance(done, stream.Done) and done.request == first.request
+    assert torch.equal(floats(client, made, 3), torch.full((3,), 6.0))
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [(Returned(failure="the user's own words"), "the user's own words"), (Returned((bytes(8),)), "cannot reshape"), (Returned(), "")],
+)
+def test_a_callback_that_fails_is_a_failure_of_the_program(client: Any, returned: Returned, words: str) -> None:
+    made, asked = calls(client, client.upload(torch.arange(3.0)))
+    client.send(returned)
+    told = client.reply()
+    assert isinstance(told, stream.Failure) and told.request == asked.request and words in told.message
+    client.send(stream.Heard(told.number), stream.Free((made,)))
+    assert isinstance(client.sync(), stream.Done), "the session goes on"
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+@pytest.mark.parametrize("case", ["another command", "returned unasked", "executed otherwise"])
+def test_what_is_no_answer_to_a_callback_ends_the_session_alone(client: Any, case: str) -> None:
+    x = client.upload(torch.arange(3.0))
+    if case == "returned unasked":
+        client.send(Returned())
+    elif case == "executed otherwise":
+        compiled(client, ASKS)
+        client.send(Execute(1, (x,), (client.storage(),)))
+    else:
+        calls(client, x)
+        client.send(stream.Free((x,)))
+    refused = client.reply()
+    while isinstance(refused, stream.Failure):
+        refused = client.reply()
+    assert isinstance(refused, stream.Refused)
+
+
+def test_a_client_that_dies_within_a_callback_frees_the_worker(start_on_pool: Callable[..., Any]) -> None:
+    worker = start_on_pool(device="cpu:0")
+    client = worker.serve()
+    with client.socket:
+        calls(client, client.upload(torch.arange(3.0)))
+    worker.pool.expect(messages.ClientGone)
 
 
 @pytest.mark.parametrize("device", ["null:0"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from forebay_wire import _stream
 from forebay_wire._stream import Reader, WireError, Writer
 
-OPCODES = (45, 46)
+OPCODES = (45, 46, 47, 48)
 ITEM_BYTES = {
     **dict.fromkeys((1, 2, 6, 16, 17, 18, 19, 20, 26, 27, 28), 1),
     **dict.fromkeys((3, 7, 10, 13), 2),
@@ -38,6 +38,35 @@ class Execute:
 
 
 @dataclass(frozen=True)
+class ExecuteCalling:
+    """Of a program that calls back."""
+
+    request: int
+    program: int
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Returned:
+    """What a callback has returned."""
+
+    arrays: tuple[bytes, ...] = ()
+    failure: str | None = None
+    """Why it has returned nothing."""
+
+
+@dataclass(frozen=True)
+class Callback:
+    """The program of the request calls back, and waits for RETURNED."""
+
+    request: int
+    callback: int
+    """As the program numbers it."""
+    arrays: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
 class ProgramArray:
     """Dense, the last dimension fastest."""
 
@@ -57,9 +86,11 @@ class Compiled:
     """Inputs that the program's caller gives up."""
     temporary_bytes: int
     """Of the device's memory, while it runs."""
+    calls_back: bool = False
+    """Functions of its client."""
 
 
-ProgramCommand = Program | Execute
+ProgramCommand = Program | Execute | ExecuteCalling | Returned
 
 
 def put_program_command(out: Writer, command: ProgramCommand) -> None:
@@ -72,8 +103,30 @@ def put_program_command(out: Writer, command: ProgramCommand) -> None:
             out.raw(command.module)
         case Execute():
             out.u8(46)
-            for number in (command.program, len(command.inputs), *command.inputs, len(command.outputs), *command.outputs):
-                out.varint(number)
+            _put_execution(out, command)
+        case ExecuteCalling():
+            out.u8(47)
+            out.varint(command.request)
+            _put_execution(out, command)
+        case Returned():
+            out.u8(48)
+            out.u8(command.failure is None)
+            if command.failure is None:
+                _put_bytes(out, command.arrays)
+            else:
+                out.string(command.failure)
+
+
+def _put_execution(out: Writer, command: Execute | ExecuteCalling) -> None:
+    for number in (command.program, len(command.inputs), *command.inputs, len(command.outputs), *command.outputs):
+        out.varint(number)
+
+
+def _put_bytes(out: Writer, arrays: tuple[bytes, ...]) -> None:
+    out.varint(len(arrays))
+    for array in arrays:
+        out.varint(len(array))
+        out.raw(array)
 
 
 def get_program_command(reader: Reader, opcode: int) -> ProgramCommand:
@@ -81,7 +134,26 @@ def get_program_command(reader: Reader, opcode: int) -> ProgramCommand:
     if opcode == 45:
         request, program = reader.varint(), reader.varint()
         return Program(request, program, reader.raw(reader.count(_stream.PROGRAM_BYTES_MAX, "the size of a program")))
-    return Execute(reader.varint(), _numbers(reader), _numbers(reader))
+    if opcode == 46:
+        return Execute(reader.varint(), _numbers(reader), _numbers(reader))
+    if opcode == 47:
+        return ExecuteCalling(reader.varint(), reader.varint(), _numbers(reader), _numbers(reader))
+    if reader.u8():
+        return Returned(_get_bytes(reader))
+    return Returned(failure=reader.string(_stream.MESSAGE_BYTES_MAX).decode(errors="replace"))
+
+
+def put_callback(out: Writer, reply: Callback) -> None:
+    """Appends the reply with its opcode."""
+    out.u8(89)
+    out.varint(reply.request)
+    out.varint(reply.callback)
+    _put_bytes(out, reply.arrays)
+
+
+def get_callback(reader: Reader) -> Callback:
+    """Reads what comes after the opcode. Raises WireError."""
+    return Callback(reader.varint(), reader.varint(), _get_bytes(reader))
 
 
 def put_compiled(out: Writer, reply: Compiled) -> None:
@@ -97,6 +169,7 @@ def put_compiled(out: Writer, reply: Compiled) -> None:
                 out.varint(number)
     for number in (len(reply.donated), *reply.donated, reply.temporary_bytes):
         out.varint(number)
+    out.u8(reply.calls_back)
 
 
 def get_compiled(reader: Reader) -> Compiled:
@@ -105,7 +178,12 @@ def get_compiled(reader: Reader) -> Compiled:
     inputs, outputs, donated = _arrays(reader), _arrays(reader), _numbers(reader)
     if any(number >= len(inputs) for number in donated):
         raise WireError("a program gives up an input that it does not take")
-    return Compiled(request, name, inputs, outputs, donated, reader.varint())
+    return Compiled(request, name, inputs, outputs, donated, reader.varint(), bool(reader.u8()))
+
+
+def _get_bytes(reader: Reader) -> tuple[bytes, ...]:
+    count = reader.count(_stream.PROGRAM_ARRAYS_MAX, "the number of a callback's arrays")
+    return tuple(reader.raw(reader.count(_stream.CALLBACK_BYTES_MAX, "the size of a callback's array")) for _ in range(count))
 
 
 def _numbers(reader: Reader) -> tuple[int, ...]:

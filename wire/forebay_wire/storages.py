@@ -12,7 +12,7 @@ from forebay_wire.images import ImageCommand, Keep, Restore, TracesPart, get_ima
 from forebay_wire.kernels import OPCODES as KERNEL_OPCODES
 from forebay_wire.kernels import get_kernel_command, put_kernel_command
 from forebay_wire.programs import OPCODES as PROGRAM_OPCODES
-from forebay_wire.programs import Execute, Program, ProgramCommand, get_program_command, put_program_command
+from forebay_wire.programs import Execute, ExecuteCalling, Program, ProgramCommand, Returned, get_program_command, put_program_command
 from forebay_wire.vocabulary import (
     Allocate,
     Command,
@@ -70,7 +70,7 @@ def put_storage_command(out: Writer, command: StorageCommand | KernelCommand | P
             put_numbers(out, 29, command.bytes)
         case Kernel() | Launch():
             put_kernel_command(out, command)
-        case Program() | Execute():
+        case Program() | Execute() | ExecuteCalling() | Returned():
             put_program_command(out, command)
         case Keep() | Restore() | TracesPart():
             put_image_command(out, command)

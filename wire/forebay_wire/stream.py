@@ -38,7 +38,7 @@ from forebay_wire.images import (
 )
 from forebay_wire.process_groups import OPCODES as GROUP_OPCODES
 from forebay_wire.process_groups import get_door, get_group_command, put_door, put_group_command
-from forebay_wire.programs import Compiled, get_compiled, put_compiled
+from forebay_wire.programs import Callback, Compiled, get_callback, get_compiled, put_callback, put_compiled
 from forebay_wire.storages import get_storage_command, put_numbers, put_storage_command
 from forebay_wire.timing import get_times, get_timing_command, put_times, put_timing_command
 from forebay_wire.traces import get_segments, get_trace_command, put_segments, put_trace_command
@@ -588,6 +588,8 @@ def encode_reply(reply: Reply) -> bytes:
             put_door(out, reply)
         case Compiled():
             put_compiled(out, reply)
+        case Callback():
+            put_callback(out, reply)
         case _:
             put_image_reply(out, reply)
     return out.bytes()
@@ -652,7 +654,8 @@ def _reply(reader: Reader) -> Reply:
             return Failure(request, number, FailureCode(code), sequence, *texts)
         case 71:
             return Shared(reader.varint(), reader.bounded(SHARED_BYTES_MAX, "the size of a shared area"))
-    told: dict[int, Callable[[Reader], Reply]] = {76: get_times, 77: get_segments, 78: get_gang_work, 79: get_door, 88: get_compiled}
+    told: dict[int, Callable[[Reader], Reply]] = {76: get_times, 77: get_segments, 78: get_gang_work, 79: get_door}
+    told |= {88: get_compiled, 89: get_callback}
     if opcode in told:
         return told[opcode](reader)
     if opcode in IMAGE_OPCODES:

@@ -10,7 +10,7 @@ from forebay_wire import _stream
 from forebay_wire.gang_work import GangWork
 from forebay_wire.greetings import Fetch, Hello, Resume, Resumed
 from forebay_wire.images import ImageCommand, ImageReply
-from forebay_wire.programs import Compiled, ProgramCommand
+from forebay_wire.programs import Callback, Compiled, ProgramCommand
 
 RANDOM = 1
 """Template flag: calls carry a seed and a counter."""
@@ -661,4 +661,5 @@ class Door:
     ticket: bytes
 
 
-Reply = Door | Welcome | Resumed | Refused | Data | Done | Outputs | Failure | Shared | Times | Segments | GangWork | Compiled | ImageReply
+Told = Times | Segments | GangWork | Compiled | Callback
+Reply = Door | Welcome | Resumed | Refused | Data | Done | Outputs | Failure | Shared | Told | ImageReply

@@ -167,7 +167,8 @@ void take_kernels(Server& server, std::string refused, int64_t bytes_min, std::s
 
 void take_programs(Server& server, std::string refused, const py::object& compile) {
   const auto kept = kept_for_threads(compile);
-  server.user_code().programs.accept_by({std::move(refused), [kept](const std::string& module) { return compile_by_python(*kept, module); }});
+  const auto compiled = [kept](const std::string& module, CallbackHost& callbacks) { return compile_by_python(*kept, module, callbacks); };
+  server.user_code().programs.accept_by({std::move(refused), compiled});
 }
 
 MakeGraph graph_maker(const py::object& make) {

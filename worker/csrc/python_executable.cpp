@@ -100,11 +100,28 @@ std::vector<wire::ProgramArray> arrays_of(const py::object& executable, const ch
   return arrays;
 }
 
+// call_back(number, arrays): list[bytes], or the sentence why there is none.
+py::object callable_for_python(CallbackHost& callbacks) {
+  return py::cpp_function([&callbacks](uint64_t number, const std::vector<py::bytes>& arrays) -> py::object {
+    const wire::CallbackArrays given(arrays.begin(), arrays.end());
+    std::variant<wire::CallbackArrays, std::string> returned;
+    {
+      const py::gil_scoped_release unlocked;
+      returned = callbacks.call(number, given);
+    }
+    if (auto* why = std::get_if<std::string>(&returned)) return py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(why->data(), static_cast<Py_ssize_t>(why->size()), "replace"));
+    py::list made;
+    for (const auto& array : std::get<wire::CallbackArrays>(returned)) made.append(py::bytes(array));
+    return made;
+  });
+}
+
 class PythonExecutable final : public Executable {
  public:
   explicit PythonExecutable(py::object executable) : executable_(std::move(executable)) {
     signature_ = {executable_.attr("name").cast<std::string>(), arrays_of(executable_, "inputs"), arrays_of(executable_, "outputs"),
-                  executable_.attr("donated").cast<std::vector<uint64_t>>(), executable_.attr("temporary_bytes").cast<uint64_t>()};
+                  executable_.attr("donated").cast<std::vector<uint64_t>>(), executable_.attr("temporary_bytes").cast<uint64_t>(),
+                  executable_.attr("calls_back").cast<bool>()};
   }
   ~PythonExecutable() override {
     const py::gil_scoped_acquire lock;
@@ -148,10 +165,10 @@ class PythonExecutable final : public Executable {
 
 }  // namespace
 
-std::unique_ptr<Executable> compile_by_python(const py::object& compile, const std::string& module) {
+std::unique_ptr<Executable> compile_by_python(const py::object& compile, const std::string& module, CallbackHost& callbacks) {
   const py::gil_scoped_acquire lock;
   try {
-    return std::make_unique<PythonExecutable>(compile(py::bytes(module)));
+    return std::make_unique<PythonExecutable>(compile(py::bytes(module), callable_for_python(callbacks)));
   } catch (py::error_already_set& error) {
     throw error_for_client(error);
   } catch (const py::cast_error& error) {

@@ -1,6 +1,7 @@
 from collections.abc import Callable
 
 from forebay_worker.device_graphs import DeviceGraph
+from forebay_worker.user_code.program_callbacks import CallBack
 from forebay_worker.user_code.programs import Executable
 
 TORCH_VERSION: str
@@ -88,8 +89,9 @@ class Server:
         self, refused: str, bytes_min: int, too_little: str, launch: Callable[[int, tuple[int, int, int], bytes], None] | None
     ) -> None:
         """``refused``: why no kernels of programs are taken; empty: they are, of sessions that have so many bytes of the device."""
-    def take_programs(self, refused: str, compile: Callable[[bytes], Executable] | None) -> None:
-        """``refused``: why no whole programs are taken; empty: they are. ``compile`` is called on the serving thread."""
+    def take_programs(self, refused: str, compile: Callable[[bytes, CallBack], Executable] | None) -> None:
+        """``refused``: why no whole programs are taken; empty: they are. ``compile`` is called on the serving thread, with what the program
+        calls functions of its client by."""
     def give_kernel(self, number: int, name: str, parameters: str) -> None:
         """Raises ValueError for parameters that are none."""
     def refuse_kernel(self, number: int, code: int, why: str) -> None: ...

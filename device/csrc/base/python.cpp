@@ -11,6 +11,7 @@ namespace forebay {
 namespace {
 
 thread_local bool handling_signals = false;
+thread_local bool running_callback = false;
 
 [[noreturn]] void stay() {
   for (;;) ::pause();
@@ -74,6 +75,10 @@ void check_signals() {
 }
 
 bool in_signal_handler() { return handling_signals; }
+
+InCallback::InCallback() { running_callback = true; }
+InCallback::~InCallback() { running_callback = false; }
+bool in_callback() { return running_callback; }
 
 void call_python(const std::function<void()>& function) {
   stay_if_ended();

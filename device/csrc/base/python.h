@@ -33,6 +33,16 @@ void check_signals();
 // Whether this thread runs a signal handler inside such a call: what its caller has locked is not to be had.
 bool in_signal_handler();
 
+// While it lives this thread runs a function that a program on the device calls, which waits for it: what its caller has locked is not to be had.
+class InCallback {
+ public:
+  InCallback();
+  ~InCallback();
+  InCallback(const InCallback&) = delete;
+  InCallback& operator=(const InCallback&) = delete;
+};
+bool in_callback();
+
 // Calls `function` with the GIL; throws what it raises.
 void call_python(const std::function<void()>& function);
 

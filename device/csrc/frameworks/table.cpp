@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <atomic>
@@ -13,6 +14,8 @@
 
 #include "base/devices.h"
 #include "base/memory.h"
+#include "base/python.h"
+#include "base/waiting.h"
 #include "recorder/programs.h"
 #include "runtime/storage.h"
 #include "stream/stream.h"
@@ -44,6 +47,7 @@ Outcome interrupted(python_error& error) {
 template <typename Work>
 Outcome carried_out(const Work& work) {
   try {
+    refuse_in_callback();
     work();
     return {Fault::kNone, nullptr};
   } catch (python_error& error) {
@@ -109,7 +113,7 @@ uint64_t new_program() {
   return ++last;
 }
 
-WholeProgram program_of(const DeviceProgram& program) { return {program.number, {program.module, program.bytes}}; }
+WholeProgram program_of(const DeviceProgram& program) { return {program.number, {program.module, program.bytes}, program.calls_back}; }
 
 Outcome compile(int32_t device, const DeviceProgram* program, void (*take)(void* context, const uint8_t* signature, size_t bytes), void* context) {
   return carried_out([&] {
@@ -138,6 +142,24 @@ void memory_figures(int32_t device, DeviceMemory* memory) {
 }
 
 }  // namespace
+
+void answer_callbacks(const pybind11::object& answer) {
+  auto* kept = new pybind11::object(answer);
+  answer_callbacks_by([kept](uint64_t number, const wire::CallbackArrays& arrays) {
+    CallbackAnswer returned;
+    call_python([&] {
+      pybind11::list given;
+      for (const auto& array : arrays) given.append(pybind11::bytes(array));
+      const pybind11::object made = (*kept)(number, given);
+      if (pybind11::isinstance<pybind11::str>(made)) {
+        returned = made.cast<std::string>();
+      } else {
+        returned = made.cast<std::vector<std::string>>();
+      }
+    });
+    return returned;
+  });
+}
 
 const DeviceTable& device_table() {
   static const DeviceTable table{

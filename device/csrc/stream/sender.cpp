@@ -21,7 +21,7 @@ constexpr int64_t kUploadPieceBytes = SharedMemory::kSlotBytes;
 }  // namespace
 
 void Sender::flush(Wait wait) {
-  if (in_signal_handler()) return;  // the thread that is interrupted goes on sending
+  if (in_signal_handler() || in_callback()) return;  // the thread that is interrupted goes on sending
   const WithoutGil free;
   const std::lock_guard lock(mutex_);
   if (!session_.connected || !send_uploads(wait)) return;
@@ -103,11 +103,24 @@ bool Sender::count_common_image(bool all_kept) {
 }
 
 void Sender::flush_early() {
-  if (in_signal_handler()) return;
+  if (in_signal_handler() || in_callback()) return;
   if (session_.connected && connection_.has_unread()) return commands_.set_due(CommandBuffer::Due::kNo);
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (lock && session_.connected && !session_.away && uploads_.empty()) send_recorded(Wait::kNo);
 }
+
+bool Sender::take_alone(const std::function<bool()>& record) {
+  if (!session_.connected || !send_uploads(Wait::kYes) || session_.broken) return false;
+  const std::lock_guard recording(commands_.mutex());
+  if (!record()) return false;
+  commands_.take(outgoing_, journal_);
+  journal_.drop();
+  return true;
+}
+
+void Sender::put(const std::vector<uint8_t>& frame) { outgoing_.insert(outgoing_.end(), frame.begin(), frame.end()); }
+
+void Sender::send_rest() { send_outgoing(Wait::kYes); }
 
 void Sender::begin() {
   outgoing_.clear();

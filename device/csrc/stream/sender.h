@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -67,6 +68,12 @@ class Sender {
   void begin();
   // Sends bytes before anything that was recorded.
   void send_first(std::vector<uint8_t> bytes);
+  // These are under the lock. Takes over all that was recorded, and behind it what `record` does, under the lock of the commands; false if that returns
+  // false, or the connection broke. No other worker can be told of it.
+  bool take_alone(const std::function<bool()>& record);
+  void put(const std::vector<uint8_t>& frame);
+  // What was taken over, or put.
+  void send_rest();
   // Takes over an upload behind all that was recorded. If it has a source, another thread may send it later.
   void add(Upload upload);
   // Sends uploads, and what was recorded before them, in order. Whether all are sent, or will be by another connection.

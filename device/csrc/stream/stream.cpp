@@ -172,6 +172,7 @@ std::unique_lock<std::mutex> CommandStream::lock_to_send() {
 }
 
 std::unique_lock<std::timed_mutex> CommandStream::lock_to_receive() {
+  refuse_in_callback();
   std::unique_lock lock(receiver_.mutex(), std::defer_lock);
   for (;;) {
     while (!lock.try_lock_for(std::chrono::milliseconds(kPollMs))) check_signals();

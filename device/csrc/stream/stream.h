@@ -114,6 +114,7 @@ class CommandStream {
   const StreamCounters& counters() const { return counters_; }
 
  private:
+  friend class Conversation;
   friend struct Streams;
   friend class Handover;
   friend class ImageRounds;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <c10/core/Storage.h>
@@ -27,11 +28,26 @@ class Executable {
   virtual std::vector<c10::Storage> run(const std::vector<c10::Storage>& inputs) = 0;
 };
 
+// Calls functions of the client for a program that is being carried out.
+class CallbackHost {
+ public:
+  CallbackHost() = default;
+  virtual ~CallbackHost() = default;
+  CallbackHost(const CallbackHost&) = delete;
+  CallbackHost& operator=(const CallbackHost&) = delete;
+
+  // The program of this request begins; with `end` it is done, which throws what came between this worker and its client.
+  virtual void begin(uint64_t request) = 0;
+  virtual void end() = 0;
+  // From any thread of the program. What the function returned, or the sentence why it returned nothing. Throws where the client does not answer.
+  virtual std::variant<wire::CallbackArrays, std::string> call(uint64_t number, const wire::CallbackArrays& arrays) = 0;
+};
+
 // What a device compiles programs by.
 struct ProgramHost {
   std::string refused = "this worker takes no programs of JAX; its operator installs forebay-worker[xla]";  // empty: it does
   // Throws CommandError.
-  std::function<std::unique_ptr<Executable>(const std::string& module)> compile{};
+  std::function<std::unique_ptr<Executable>(const std::string& module, CallbackHost& callbacks)> compile{};
 };
 
 }  // namespace forebay::worker

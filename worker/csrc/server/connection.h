@@ -54,8 +54,10 @@ class Connection final : public Replies {
   Inbox& inbox() { return inbox_; }
   const Inbox& inbox() const { return inbox_; }
   // Receives what is there of the next frame, not blocking.
-  Inbox::Arrival receive() {
-    return inbox_.receive([this](uint8_t* target, size_t bytes) { return take_in(target, bytes); });
+  Inbox::Arrival receive() { return receive(inbox_); }
+  // As that, to another place.
+  Inbox::Arrival receive(Inbox& inbox) {
+    return inbox.receive([this](uint8_t* target, size_t bytes) { return take_in(target, bytes); });
   }
   // As receive, to where it belongs; 0 if nothing is there. Throws ClientLost.
   size_t receive_into(void* target, size_t bytes);

@@ -74,6 +74,7 @@ Server::Server(Device device, const std::string& address, std::optional<int> thr
       resumption_(listener_, encryption_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace(), images_.are_kept()); }),
       session_(device_, connection_, *this),
       lease_(device_, session_.storages(), mailbox_) {
+  session_.user_code().programs.call_back_by(callbacks_);
   outlive_integer_divisions();
   draw_bernoulli_by_vectors();
 }
@@ -428,9 +429,10 @@ void Server::rest_until(Clock::time_point until) {
 }
 
 void Server::wait(short events) {
-  lease_.rest();
+  const bool calls_back = callbacks_.are_on();  // a command is being carried out, so its lease is at work
+  if (!calls_back) lease_.rest();
   const auto deferred_until = session_.segments().deferred_until();
-  const auto until = deferred_until ? deferred_until : lease_.idle_check();
+  const auto until = deferred_until || calls_back ? deferred_until : lease_.idle_check();
   const bool drains = !(events & POLLIN) && connection_.has_room();
   std::vector<pollfd> polled{{connection_.socket(), static_cast<short>(events | POLLRDHUP | (drains ? POLLIN : 0)), 0}};
   session_.gang().watch(polled);
@@ -449,10 +451,12 @@ void Server::wait(short events) {
 
 void Server::poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until) {
   const size_t own = polled.size();
-  polled.push_back({mailbox_.order_descriptor(), POLLIN, 0});
+  const bool obeys = !callbacks_.are_on();
+  polled.push_back({obeys ? mailbox_.order_descriptor() : mailbox_.end_descriptor(), POLLIN, 0});
   resumption_.add_to(polled, until);
   const timespec left = until ? time_until(*until) : timespec{};
   ::ppoll(polled.data(), polled.size(), until ? &left : nullptr, nullptr);
+  if (polled[own].revents & POLLIN && !obeys) throw Ended();
   if (polled[own].revents & POLLIN) obey();
   resumption_.hear(polled, own + 1);
   polled.resize(own);

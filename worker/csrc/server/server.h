@@ -19,6 +19,7 @@
 #include "base/socket.h"
 #include "collectives/process_group.h"
 #include "device/device.h"
+#include "server/callbacks.h"
 #include "server/connection.h"
 #include "server/images.h"
 #include "server/lease_clock.h"
@@ -139,7 +140,8 @@ class Server final : private GroupHost {
   void fetch_bytes(size_t bytes);
 
   void obey();
-  // Sleeps until an order, or `events` at the client's socket, or the lease's idleness; obeys. Throws ClientLost, Ended.
+  // Sleeps until an order, or `events` at the client's socket, or the lease's idleness; obeys. While a program calls back, orders are left for later, all
+  // but the end. Throws ClientLost, Ended.
   void wait(short events);
   // Waits not for what the client sends, but for its end, and for orders.
   void rest_until(Clock::time_point until);
@@ -161,6 +163,7 @@ class Server final : private GroupHost {
   Resumption resumption_;
   Session session_;
   LeaseClock lease_;
+  Callbacks callbacks_{connection_, [this] { wait(POLLIN); }};
   Images images_{session_, mailbox_, connection_};
   Pace pace_;            // of an image that comes
   Spinner spinner_;      // waits for what a client does with an answer

@@ -64,7 +64,7 @@ const Session::Command& Session::command_of(uint8_t opcode) {
   using In = wire::Reader;
   using enum wire::Command;
   using enum Command::Place;
-  constexpr size_t kCommands = static_cast<size_t>(kExecute) + 1;
+  constexpr size_t kCommands = static_cast<size_t>(kExecuteCalling) + 1;
   static const auto table = [] {
     std::array<Command, kCommands> commands{};
     const auto set = [&](wire::Command command, Command::Place place, bool waits_for_lease, void (*carry_out)(Session&, In&)) {
@@ -113,6 +113,11 @@ const Session::Command& Session::command_of(uint8_t opcode) {
     set(kRestore, kBetween, true, [](Session&, In&) { throw wire::WireError("a RESTORE among other commands"); });
     set(kProgram, kBetween, false, [](Session& session, In& in) { session.user_code_.programs.define(in); });
     set(kExecute, kEndsSegment, true, [](Session& session, In& in) { session.user_code_.programs.execute(in); });
+    set(kExecuteCalling, kEndsSegment, true, [](Session& session, In& in) {
+      const uint64_t request = in.varint();
+      session.user_code_.programs.execute_calling(in, request);
+      answer_sync(session.effects_, session.replies_, request);
+    });
     set(kLaunch, kEndsSegment, true, [](Session& session, In& in) { session.user_code_.kernels.launch(in); });
     return commands;
   }();

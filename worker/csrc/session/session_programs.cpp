@@ -38,7 +38,7 @@ void SessionPrograms::define(wire::Reader& in) {
   if (!refusal().empty()) return refuse(wire::FailureCode::kUnsupported, refusal());
   try {
     const Running::Call running(caller_.running(), kWholeProgram);
-    auto executable = host_.compile(module);
+    auto executable = host_.compile(module, *callbacks_);
     wire::Writer told;
     told.reply(wire::Reply::kCompiled);
     told.varint(request);
@@ -50,11 +50,20 @@ void SessionPrograms::define(wire::Reader& in) {
   }
 }
 
-void SessionPrograms::execute(wire::Reader& in) {
+void SessionPrograms::execute(wire::Reader& in) { execute(in, false); }
+
+void SessionPrograms::execute_calling(wire::Reader& in, uint64_t request) {
+  callbacks_->begin(request);
+  execute(in, true);
+  callbacks_->end();
+}
+
+void SessionPrograms::execute(wire::Reader& in, bool calling) {
   const uint64_t number = in.varint();
   const auto found = executables_.find(number);
   if (found == executables_.end()) throw wire::WireError("program " + std::to_string(number) + " is not defined");
   const auto& signature = found->second->signature();
+  if (signature.calls_back != calling) throw wire::WireError("program " + std::to_string(number) + " is executed as one that " + (calling ? "calls" : "never calls") + " back");
   wire::Words words;
   get_program_storages(in, signature.inputs.size(), words, [this](uint64_t id) { storages_.at(id); });
   get_program_storages(in, signature.outputs.size(), words, [this](uint64_t id) { storages_.check_new(id); });

@@ -28,13 +28,18 @@ class SessionPrograms {
 
   // Of a session that has done nothing yet.
   void accept_by(ProgramHost host) { host_ = std::move(host); }
+  void call_back_by(CallbackHost& callbacks) { callbacks_ = &callbacks; }
 
   // Commands. They throw wire::WireError for what is not the protocol.
   void define(wire::Reader& in);
   void execute(wire::Reader& in);
+  // Its callbacks are those of the request.
+  void execute_calling(wire::Reader& in, uint64_t request);
 
  private:
   const std::string& refusal() const;
+  // `calling`: whether the program may call back; throws unless it is of that kind.
+  void execute(wire::Reader& in, bool calling);
   // Returns why it makes nothing, or null.
   Cause carry_out(Executable& executable, const wire::Words& words, uint64_t sequence);
   void run(Executable& executable, const wire::Words& words);
@@ -48,6 +53,7 @@ class SessionPrograms {
   Timing& timing_;
   Replies& replies_;
   ProgramHost host_;
+  CallbackHost* callbacks_ = nullptr;
   std::unordered_map<uint64_t, std::unique_ptr<Executable>> executables_;
 };
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from forebay_worker._executor import Server
     from forebay_worker.pytorch import SeenDevice
+    from forebay_worker.user_code.program_callbacks import CallBack, Callbacks
 
 Capsule = object
 """An array as DLPack hands it over."""
@@ -32,11 +33,13 @@ ELEMENT_TYPES = {
 DIALECTS = ("builtin", "func", "stablehlo", "chlo", "mhlo", "sdy")
 HOST_OPERATIONS = ("infeed", "outfeed", "send", "recv")
 """Of those dialects; they need somebody at their other end."""
-HANDLED_BY_XLA = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "mhlo.topk", "mhlo.erf")
+HANDLED_BY_XLA = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "mhlo.topk", "mhlo.erf", "dce_sink")
 """Custom calls that are no calls: XLA takes operations of its own for them."""
-CALLBACK = "callback"
+CALLBACK = "forebay_callback"
+"""Custom calls that have the client call a function: program_callbacks.py."""
 DONATED = ("tf.aliasing_output", "jax.buffer_donor")
 """Attributes of an argument that the caller gives up."""
+TYPE_OF_TOKENS = "!stablehlo.token"
 NAME_LETTERS_MAX = 200
 MISSING = "this worker takes no programs of JAX; its operator installs forebay-worker[xla]"
 NOT_YET = "programs of JAX are carried out on the host's processor alone so far; choose a flavor of one"
@@ -50,6 +53,7 @@ class Executable(Protocol):
     outputs: Sequence[Array]
     donated: Sequence[int]
     temporary_bytes: int
+    calls_back: bool
 
     def run(self, arrays: Sequence[Capsule]) -> Sequence[Made]:
         """Carries it out, and waits for it. Raises what XLA raises."""
@@ -58,7 +62,7 @@ class Executable(Protocol):
 def accept(server: Server, device: SeenDevice, threads: int | None) -> None:
     """Has the executor take programs, or say why it does not. Nothing of XLA is loaded before the first one comes."""
     refused = NOT_YET if device.kind != "cpu" else MISSING if find_spec("jax") is None else ""
-    server.take_programs(refused, None if refused else lambda module: runtime(threads).compile(module))
+    server.take_programs(refused, None if refused else lambda module, call_back: runtime(threads).compile(module, call_back))
 
 
 @functools.cache
@@ -102,18 +106,22 @@ class Runtime:
         self.take_over = _jax.dlpack_managed_tensor_to_buffer
         self.wait_for = _jax.batched_block_until_ready
 
-    def compile(self, module: bytes) -> HostExecutable:
+    def compile(self, module: bytes, call_back: CallBack) -> HostExecutable:
         """Raises NotImplementedError for what is not served, ValueError for what is no program, and what XLA raises."""
         from jaxlib.mlir.dialects import stablehlo
+
+        from forebay_worker.user_code.program_callbacks import Callbacks
 
         with self.context:
             try:
                 parsed = stablehlo.deserialize_portable_artifact(self.context, module)
             except ValueError:  # it is no portable artifact, as where operations of other dialects are in it
                 parsed = self._parsed(module)
-            for operation in operations(parsed.operation):
-                check(operation, self.allowed)
-            return HostExecutable(self, parsed)
+            callbacks = Callbacks(call_back)
+            for operation in list(operations(parsed.operation)):
+                if check(operation, self.allowed) == CALLBACK:
+                    callbacks.take(operation)
+            return HostExecutable(self, parsed, callbacks)
 
     def _parsed(self, module: bytes) -> Any:
         from jaxlib.mlir import ir
@@ -133,18 +141,17 @@ def operations(operation: Any) -> Iterator[Any]:
                 yield from operations(inner.operation)
 
 
-def check(operation: Any, allowed: frozenset[str]) -> None:
-    """Raises NotImplementedError for an operation that is not served."""
+def check(operation: Any, allowed: frozenset[str]) -> str | None:
+    """What is called, of a custom call. Raises NotImplementedError for an operation that is not served."""
     dialect, _, name = operation.name.partition(".")
     if dialect not in DIALECTS or name in HOST_OPERATIONS:
         raise NotImplementedError(f"the operation {operation.name} is not served on the virtual device")
     if name != "custom_call":
-        return
+        return None
     target = str(operation.attributes["call_target_name"].value)
-    if CALLBACK in target:
-        raise NotImplementedError("host callbacks (pure_callback, io_callback, debug.print) are not served on the virtual device yet")
-    if target not in allowed:
+    if target not in allowed and target != CALLBACK:
         raise NotImplementedError(f"the custom call {target} is not served on the virtual device")
+    return target
 
 
 def array_of(kind: Any) -> Array:
@@ -159,21 +166,47 @@ def array_of(kind: Any) -> Array:
     return ELEMENT_TYPES[letters], tuple(kind.shape)
 
 
+def take_tokens(main: Any) -> None:
+    """Has the function take and return empty arrays in place of tokens. Those order what one program does after another, and a session's
+    programs are carried out in order."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.dialects import stablehlo
+
+    block = main.regions[0].blocks[0]
+    returned = block.operations[len(block.operations) - 1]
+    if not any(str(value.type) == TYPE_OF_TOKENS for value in (*block.arguments, *returned.operands)):
+        return
+    with ir.Location.unknown(), ir.InsertionPoint.at_block_begin(block):
+        empty = ir.RankedTensorType.get([0], ir.IntegerType.get_signless(1))
+        for argument in block.arguments:
+            if str(argument.type) == TYPE_OF_TOKENS:
+                argument.replace_all_uses_with(stablehlo.create_token())
+                argument.set_type(empty)
+        for index, value in enumerate(returned.operands):
+            if str(value.type) == TYPE_OF_TOKENS:
+                elements = ir.DenseElementsAttr.get(bytearray(), type=empty)
+                returned.operation.operands[index] = stablehlo.constant(elements)
+        kinds = [argument.type for argument in block.arguments], [value.type for value in returned.operands]
+        main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*kinds))
+
+
 class HostExecutable:
     """A program that XLA has compiled for the host's processor. What its caller gives up is kept while it runs: that costs memory, and
     changes no result."""
 
-    def __init__(self, runtime: Runtime, module: Any) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, module: Any, callbacks: Callbacks) -> None:
+        self._runtime, self._callbacks = runtime, callbacks
         self.name = str(module.operation.attributes["sym_name"].value)[:NAME_LETTERS_MAX]
         self._check_single(module.operation.attributes)
         main = self._main(module)
+        take_tokens(main)
         self.inputs: Sequence[Array] = [array_of(kind) for kind in main.type.inputs]
         self.outputs: Sequence[Array] = [array_of(kind) for kind in main.type.results]
         self.donated: Sequence[int] = self._take_donations(main)
         options = runtime.options()
         options.num_replicas = options.num_partitions = 1
-        self._loaded = runtime.client.compile_and_load(module, runtime.devices, options)
+        self._loaded = runtime.client.compile_and_load(module, runtime.devices, options, callbacks.functions)
+        self.calls_back = bool(callbacks.functions)
         self._check_layouts()
         self.temporary_bytes = int(self._loaded.get_compiled_memory_stats().temp_size_in_bytes)
 
@@ -181,8 +214,9 @@ class HostExecutable:
         """As Executable."""
         runtime = self._runtime
         given = [runtime.take_over(array, runtime.device, None) for array in arrays]
-        made = [array for (array,) in self._loaded.execute_sharded(given).disassemble_into_single_device_arrays()]
-        runtime.wait_for(made)
+        with self._callbacks.explained():
+            made = [array for (array,) in self._loaded.execute_sharded(given).disassemble_into_single_device_arrays()]
+            runtime.wait_for(made)
         return [(array, array.unsafe_buffer_pointer(), array.on_device_size_in_bytes()) for array in made]
 
     @staticmethod

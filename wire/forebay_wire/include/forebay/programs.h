@@ -14,6 +14,7 @@ namespace forebay::wire {
 constexpr size_t kProgramsMax = 16384;                   // of a session
 constexpr size_t kProgramBytesMax = size_t{15} << 20;    // of one, as StableHLO
 constexpr size_t kProgramArraysMax = 65536;              // that one takes, or makes
+constexpr size_t kCallbackBytesMax = size_t{15} << 20;   // of all arrays that a callback takes, or returns
 
 // The type of an array's elements: the numbers of PJRT_Buffer_Type, of the PJRT C API. Types of less than a byte are not served.
 enum class ElementType : uint8_t {
@@ -98,6 +99,7 @@ struct ProgramSignature {
   std::vector<ProgramArray> outputs;
   std::vector<uint64_t> donated;  // inputs that the program's caller gives up
   uint64_t temporary_bytes = 0;   // of the device's memory, while it runs
+  bool calls_back = false;        // functions of its client
 };
 
 namespace detail {
@@ -131,6 +133,7 @@ inline void put_signature(Writer& out, const ProgramSignature& signature) {
   out.varint(signature.donated.size());
   for (const uint64_t input : signature.donated) out.varint(input);
   out.varint(signature.temporary_bytes);
+  out.u8(signature.calls_back);
 }
 
 inline ProgramSignature get_signature(Reader& in) {
@@ -144,7 +147,28 @@ inline ProgramSignature get_signature(Reader& in) {
     if (input >= signature.inputs.size()) throw WireError("a program gives up an input that it does not take");
   }
   signature.temporary_bytes = in.bounded(kStorageBytesMax, "the bytes that a program needs while it runs");
+  signature.calls_back = in.u8() != 0;
   return signature;
+}
+
+// What a callback takes, or returns: the elements of arrays.
+using CallbackArrays = std::vector<std::string>;
+
+inline void put_callback_arrays(Writer& out, const CallbackArrays& arrays) {
+  out.varint(arrays.size());
+  for (const auto& array : arrays) {
+    out.varint(array.size());
+    out.raw(array.data(), array.size());
+  }
+}
+
+inline CallbackArrays get_callback_arrays(Reader& in) {
+  CallbackArrays arrays(in.count(kProgramArraysMax, "the number of a callback's arrays"));
+  for (auto& array : arrays) {
+    const size_t bytes = in.count(kCallbackBytesMax, "the size of a callback's array");
+    array.assign(reinterpret_cast<const char*>(in.raw(bytes)), bytes);
+  }
+  return arrays;
 }
 
 }  // namespace forebay::wire

@@ -83,14 +83,12 @@ enum class Command : uint8_t {
   kTellSegments = 27,
   kTellGang = 28,
   kLimit = 29,  // of a gang's first worker to the others
-  kDoor = 30,
-  kMember = 31,
-  kExchange = 32,
-  kReduce = 33,
+  kDoor = 30, kMember = 31, kExchange = 32, kReduce = 33,
   kPart = 34, kReduceEach = 39,  // REDUCE_EACH: of a gang's first worker to the others
   kMeet = 35,  // of another member's worker: comes first and alone at a process group's door
   kKernel = 36,
-  kLaunch = 37, kResume = 38 /* in place of HELLO */, kKeep = 42, kRestore = 43, kTraces = 44, kProgram = 45, kExecute = 46,
+  kLaunch = 37, kResume = 38 /* in place of HELLO */, kKeep = 42, kRestore = 43, kTraces = 44,
+  kProgram = 45, kExecute = 46, kExecuteCalling = 47, kReturned = 48,
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
@@ -132,7 +130,8 @@ enum class Reply : uint8_t {
   kDoor = 79,
   kMeeting = 80,  // at a process group's door: before a MEET, and in answer to it
   kMet = 81,
-  kLibraries = 82, kResumed = 83, kKept = 85, kHoldings = 86, kSummand = 87, kCompiled = 88,  // of images; answers RESUME, KEEP; of images; answers PROGRAM
+  kLibraries = 82, kResumed = 83, kKept = 85, kHoldings = 86, kSummand = 87,  // of images; answers RESUME, KEEP; of images
+  kCompiled = 88, kCallback = 89,  // answers PROGRAM; comes before the answer to EXECUTE_CALLING
 };
 
 // What members of a process group carry out together.
