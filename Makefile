@@ -18,13 +18,13 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 BIN := .venv/bin
 BEGAN := $(shell date +%s)
 # the longest first, so that all streams end together
-ROOMS := device worker pool acceptance programs billing simulation hub packages kubernetes dashboards docs lab monitoring house wire service standin admin client generic spawner jax
+ROOMS := device worker pool acceptance programs billing simulation hub packages kubernetes dashboards docs lab monitoring house wire service standin admin client generic spawner jax tensorflow
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
 PACKAGES := forebay forebay_jax forebay_wire forebay_worker forebay_pool forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
-.PHONY: help setup up check test $(ROOMS:%=test-%) test-pure test-long test-wheels wheels version release wheels-gpu test-gpu lint docs bench
+.PHONY: help setup setup-tensorflow up check test $(ROOMS:%=test-%) test-pure test-long test-wheels wheels version release wheels-gpu test-gpu lint docs bench
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,6 +34,10 @@ help: ## this list
 
 setup: ## install everything into .venv (again only what has changed)
 	@$(SETUP)
+
+setup-tensorflow: ## TensorFlow and its plug-in into .venv, after the tests' set-up: 1.4 GB, some minutes of compiling
+	$(BIN)/python -m pip install 'tensorflow-cpu>=2.21,<2.22' setuptools
+	$(BIN)/python -m pip install --no-build-isolation --no-deps ./tf
 
 up: setup ## start the cloud, print its address and the demo logins; Ctrl-C stops it
 	@exec $(PYTHON) deploy/local/up.py
@@ -56,7 +60,7 @@ TESTS = tests/$*
 test-house: TESTS = $(wildcard tests/test_*.py)
 test-programs: TESTS = tests/virtual_device tests/frameworks
 test-generic: TESTS = tests/device_generic
-test-programs test-generic test-jax: export FOREBAY_URL := local
+test-programs test-generic test-jax test-tensorflow: export FOREBAY_URL := local
 test-pure: TESTS = tests/test_tidy.py tests/wire/test_command_stream.py \
 	$(addprefix tests/pool/test_,estimates.py pool_state_machine.py pool_state_machine_failures.py pool_shares_and_gangs.py queue.py) \
 	$(addprefix tests/billing/test_billing_,credits.py invoices.py money.py months.py plans.py previews.py price_book.py rating.py) \
@@ -69,6 +73,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep tests/device/test_toolkit_models.py tests/test_gpu_parts.py
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/jax
+	FOREBAY_URL=local $(PYTEST) --full-sweep tests/tensorflow
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py gang_memory.py process_groups.py process_host.py process_sandbox.py worker_parking.py)
 	$(PYTEST) --every-device tests/worker -k standin

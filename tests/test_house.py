@@ -13,7 +13,7 @@ import pytest
 from syntax_trees import tree_of
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("wire", "device", "jax", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
+PACKAGES = ("wire", "device", "jax", "tf", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
 MODULES_PER_FOLDER_MAX = 20
 ENDINGS = ("_rows", "_row", "ments", "ment", "ings", "ing", "ers", "er", "ed", "es", "s")
 """What two names may not differ by alone, the longest first."""

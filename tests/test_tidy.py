@@ -13,7 +13,7 @@ import pytest
 from syntax_trees import tree_of
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("wire", "device", "jax", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
+PACKAGES = ("wire", "device", "jax", "tf", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
 LINES_PER_FILE_MAX = 700
 LINES_PER_FUNCTION_MAX = 70
 FORBIDDEN_NAMES = re.compile(r"(^|_)(utils?|helpers?|common|manager|misc)(\.|$)")

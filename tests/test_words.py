@@ -16,7 +16,7 @@ from native_sources import ROOT, classes, functions
 from script_sources import scripts
 from syntax_trees import tree_of
 
-PACKAGES = ("wire", "device", "jax", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
+PACKAGES = ("wire", "device", "jax", "tf", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
 GENERATED = {"build", "node_modules", "lib", "labextension"}
 RETIRED = {
     "again": "rerun, retry",

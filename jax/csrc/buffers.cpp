@@ -44,16 +44,15 @@ bool is_dense(const wire::ProgramArray& array, const int64_t* strides) {
   return true;
 }
 
+// TensorFlow reads an array by other sizes than it was made with, dense too: it gives the same buffer another shape.
 void check_layout(const wire::ProgramArray& array, const Layout* layout) {
-  if (layout == nullptr || array.sizes.size() < 2) return;
-  bool dense = false;
+  if (layout == nullptr) return;
+  bool dense = true;
   if (layout->kind == LayoutKind::kStrides) {
-    dense = is_dense(array, layout->strides.byte_strides);
-  } else {
+    dense = array.sizes.size() < 2 || is_dense(array, layout->strides.byte_strides);
+  } else if (const size_t dims = layout->tiled.minor_to_major_size; dims > 1) {
     dense = layout->tiled.tiles == 0;
-    for (size_t place = 0; place < layout->tiled.minor_to_major_size; ++place) {
-      dense = dense && layout->tiled.minor_to_major[place] == static_cast<int64_t>(array.sizes.size() - 1 - place);
-    }
+    for (size_t place = 0; place < dims; ++place) dense = dense && layout->tiled.minor_to_major[place] == static_cast<int64_t>(dims - 1 - place);
   }
   if (!dense) throw Refusal{Code::kUnimplemented, "arrays in another layout than the dense one are not served on the virtual device"};
 }

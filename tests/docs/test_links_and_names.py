@@ -10,7 +10,7 @@ from typing import Any
 from forebay.toolkit.command import parser
 
 FOLDERS = (
-    "wire", "device", "jax", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab",
+    "wire", "device", "jax", "tf", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab",
     "deploy", "tests", "bench", "docs", "examples", "models",
 )  # fmt: skip
 PRODUCT = ("wire/forebay_wire", "device/csrc", "device/forebay", "worker/csrc", "pool/forebay_pool", "spawner/forebay_spawner")

@@ -17,7 +17,7 @@ from forebay_pool.__main__ import main as pool_main
 from forebay_service import errors
 from forebay_worker.__main__ import parser as worker_parser
 
-PACKAGES = ("wire", "device", "jax", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
+PACKAGES = ("wire", "device", "jax", "tf", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
 SOURCES = (".py", ".cpp", ".h")
 PREFIXES = ("FOREBAY_POOL_", "FOREBAY_BILLING_", "FOREBAY_DASHBOARDS_")
 

@@ -74,6 +74,21 @@ def test_a_program_is_compiled_once_and_makes_storages(client: Any) -> None:
     assert torch.equal(theirs[0], torch.full((2,), 2.0)), "beside calls of PyTorch's"
 
 
+@pytest.mark.parametrize("device", ["cpu:0"])
+def test_a_program_in_hlo_gives_up_none_of_its_inputs(client: Any) -> None:
+    """TensorFlow's variables may have one buffer; the program says that a result may be written there."""
+    from jaxlib import _jax
+
+    module = _jax.mlir.mlir_module_to_xla_computation(STEP, use_tuple_args=False, return_tuple=False).as_serialized_hlo_module_proto()
+    told = compiled(client, module)
+    assert isinstance(told, Compiled)
+    assert ([array.sizes for array in told.inputs], told.donated) == ([(2, 3), (2, 3)], ())
+    x, y, made = client.upload(torch.arange(6.0)), client.upload(torch.full((6,), 0.5)), (client.storage(), client.storage())
+    client.send(Execute(1, (x, y), made))
+    assert torch.equal(floats(client, made[0], 6), torch.arange(6.0) + 0.5)
+    assert torch.equal(floats(client, y, 6), torch.full((6,), 0.5))
+
+
 REFUSED = {
     "a function of this process": (FACTOR.replace("TARGET", "xla_ffi_python_cpu_callback"), "xla_ffi_python_cpu_callback is not served"),
     "a callback of large arrays": (ASKS.replace("tensor<3xf32>", "tensor<3932161xf32>"), "a callback that takes or returns 15728644 bytes"),

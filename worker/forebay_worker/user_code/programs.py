@@ -1,8 +1,8 @@
-"""Whole programs, of JAX: parsed, compiled and carried out by XLA in this process, as jaxlib has it.
+"""Whole programs, of JAX and TensorFlow: parsed, compiled and carried out by XLA in this process, as jaxlib has it.
 
-A program comes as StableHLO. Before XLA sees it, its operations are held against what is served: a custom call could name any function
-that is linked into this process. XLA's own client of the host's processor reads inputs where the session has them, and what it makes
-becomes storages of the session, both without a copy.
+A program comes as StableHLO, of TensorFlow as HLO, of which StableHLO is made. Before XLA sees it, its operations are held against what
+is served: a custom call could name any function that is linked into this process. XLA's own client of the host's processor reads inputs
+where the session has them, and what it makes becomes storages of the session, both without a copy.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ CALLBACK = "forebay_callback"
 DONATED = ("tf.aliasing_output", "jax.buffer_donor")
 """Attributes of an argument that the caller gives up."""
 TYPE_OF_TOKENS = "!stablehlo.token"
+ALIASES = "mhlo.input_output_alias"
+"""The attribute of a module that says in which of its inputs a result may be written."""
+HLO = b"\n"
+"""What a module in HLO begins with: its first field, the name, in the wire format of protocol buffers. MLIR begins with no such byte."""
 NAME_LETTERS_MAX = 200
 MISSING = "this worker takes no programs of JAX; its operator installs forebay-worker[xla]"
 NOT_YET = "programs of JAX are carried out on the host's processor alone so far; choose a flavor of one"
@@ -112,6 +116,9 @@ class Runtime:
 
         from forebay_worker.user_code.program_callbacks import Callbacks
 
+        of_tensorflow = module.startswith(HLO)
+        if of_tensorflow:
+            module = self._translated(module)
         with self.context:
             try:
                 parsed = stablehlo.deserialize_portable_artifact(self.context, module)
@@ -121,7 +128,16 @@ class Runtime:
             for operation in list(operations(parsed.operation)):
                 if check(operation, self.allowed) == CALLBACK:
                     callbacks.take(operation)
-            return HostExecutable(self, parsed, callbacks)
+            return HostExecutable(self, parsed, callbacks, donates=not of_tensorflow)
+
+    @staticmethod
+    def _translated(module: bytes) -> bytes:
+        from jaxlib import _jax
+
+        try:
+            return _jax.mlir.hlo_to_stablehlo(module)
+        except RuntimeError as error:  # of XLA
+            raise ValueError(f"this is no program that this worker reads: {error}") from None
 
     def _parsed(self, module: bytes) -> Any:
         from jaxlib.mlir import ir
@@ -192,9 +208,9 @@ def take_tokens(main: Any) -> None:
 
 class HostExecutable:
     """A program that XLA has compiled for the host's processor. What its caller gives up is kept while it runs: that costs memory, and
-    changes no result."""
+    changes no result. TensorFlow gives nothing up: several of its variables may have one buffer."""
 
-    def __init__(self, runtime: Runtime, module: Any, callbacks: Callbacks) -> None:
+    def __init__(self, runtime: Runtime, module: Any, callbacks: Callbacks, *, donates: bool) -> None:
         self._runtime, self._callbacks = runtime, callbacks
         self.name = str(module.operation.attributes["sym_name"].value)[:NAME_LETTERS_MAX]
         self._check_single(module.operation.attributes)
@@ -202,7 +218,10 @@ class HostExecutable:
         take_tokens(main)
         self.inputs: Sequence[Array] = [array_of(kind) for kind in main.type.inputs]
         self.outputs: Sequence[Array] = [array_of(kind) for kind in main.type.results]
-        self.donated: Sequence[int] = self._take_donations(main)
+        donated = self._take_donations(main)
+        self.donated: Sequence[int] = donated if donates else []
+        if ALIASES in module.operation.attributes:
+            del module.operation.attributes[ALIASES]
         options = runtime.options()
         options.num_replicas = options.num_partitions = 1
         self._loaded = runtime.client.compile_and_load(module, runtime.devices, options, callbacks.functions)

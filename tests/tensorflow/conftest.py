@@ -1,0 +1,20 @@
+"""TensorFlow in a process that has the virtual device, served by an embedded pool and a real worker: ``make test-tensorflow``, which needs
+``make setup-tensorflow`` once."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import pytest
+
+MISSING = [name for name in ("tensorflow", "forebay_tensorflow") if find_spec(name) is None]
+collect_ignore_glob = ["test_operators.py", "test_programs.py"] if MISSING or not os.environ.get("FOREBAY_URL") else []
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What the frameworks use that is old is none of ours."""
+    for item in items:
+        if "tensorflow" in item.path.parts:
+            for category in ("UserWarning", "DeprecationWarning", "FutureWarning"):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))

@@ -1,0 +1,2 @@
+// See Casting.h.
+#pragma once
