@@ -18,6 +18,8 @@ from forebay_service import errors
 from forebay_worker.__main__ import parser as worker_parser
 
 PACKAGES = ("wire", "device", "jax", "tf", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
+CHOSEN = {"torch", "tensorflow-cpu"}
+"""What whoever sets up names: a build of PyTorch, and TensorFlow or none."""
 SOURCES = (".py", ".cpp", ".h")
 PREFIXES = ("FOREBAY_POOL_", "FOREBAY_BILLING_", "FOREBAY_DASHBOARDS_")
 
@@ -92,7 +94,7 @@ def wanted(checkout: Path) -> set[str]:
 def test_every_direct_dependency_has_its_reason(manual: Any, checkout: Path, column: Callable[..., list[str]]) -> None:
     table = manual.section("docs/developers/dependencies.md", "Why each dependency is there")
     named = {name.strip() for cell in column(table) for name in cell.split(",")}
-    assert named == wanted(checkout) | {"torch"}
+    assert named == wanted(checkout) | CHOSEN
     assert all(column(table, 1))
 
 
@@ -100,7 +102,7 @@ def test_what_a_package_asks_for_is_installed_by_set_up(checkout: Path) -> None:
     for package in PACKAGES:
         project = tomllib.loads((checkout / package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         names = {re.split(r"[^\w-]", line)[0].lower() for line in project.get("dependencies", [])}
-        assert {name for name in names if not name.startswith("forebay")} <= wanted(checkout) | {"torch"}, package
+        assert {name for name in names if not name.startswith("forebay")} <= wanted(checkout) | CHOSEN, package
 
 
 def test_every_optional_dependency_has_its_reason(checkout: Path) -> None:
