@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
-from importlib.util import find_spec
+from importlib.metadata import packages_distributions
 
 import pytest
 
-MISSING = [name for name in ("tensorflow", "forebay_tensorflow") if find_spec(name) is None]
+MISSING = {"tensorflow", "forebay_tensorflow"} - packages_distributions().keys()
 collect_ignore_glob = ["test_operators.py", "test_programs.py"] if MISSING or not os.environ.get("FOREBAY_URL") else []
 
 

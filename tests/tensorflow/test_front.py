@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 
 import pytest
@@ -28,8 +28,6 @@ def test_a_device_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch)
         forebay_tensorflow.front()
 
 
-@pytest.mark.skipif(find_spec("tensorflow") is None, reason="TensorFlow is not installed: make setup-tensorflow (1.4 GB)")
+@pytest.mark.skipif("tensorflow" not in packages_distributions(), reason="TensorFlow is not installed: make setup-tensorflow (1.4 GB)")
 def test_tensorflow_is_of_the_release_that_is_served() -> None:
-    from importlib.metadata import version
-
     assert version("tensorflow_cpu").startswith("2.21.")
