@@ -19,6 +19,7 @@ def test_there_is_no_device_where_the_processor_is_asked_for(monkeypatch: pytest
 
 
 def test_a_device_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch  # noqa: F401 activates the virtual device, before it is taken away
     from forebay import process
 
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
