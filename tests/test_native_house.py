@@ -13,7 +13,10 @@ from script_sources import Script, imported, scripts
 
 FLOORS = {
     "device": ("base", "bulk", "link", "replay", "stream", "runtime", "recorder", "aten", "distributed", "frameworks"),
-    "worker": ("base", "device", "call", "recomputation", "tier2", "strategies", "gang", "sharding", "parallel", "collectives", "session", "server"),
+    "worker": (
+        *("base", "device", "call", "recomputation", "tier2", "strategies", "gang", "sharding", "parallel"),
+        *("collectives", "session", "server"),
+    ),
 }
 """The folders of a package's ``csrc``, from the lowest: a file includes its own floor's and lower ones' headers alone."""
 OWN_EXTENSIONS = ("kineto", "monitoring")
