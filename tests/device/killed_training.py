@@ -213,6 +213,13 @@ def wide() -> tuple[nn.Module, Steps]:
     return net, steps()
 
 
+def deep() -> tuple[nn.Module, Steps]:
+    """Whose activations take most of the memory."""
+    layers = [layer for _ in range(12) for layer in (nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU(), nn.Dropout(0.1))]
+    net = nn.Sequential(*layers, nn.Linear(64, 10)).to(DEVICE)
+    return net, _trained(net, lambda: (torch.randn(1024, 64), torch.randint(0, 10, (1024,))))
+
+
 def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> Steps:
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
     while True:
@@ -224,7 +231,7 @@ def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tenso
         yield loss
 
 
-PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload, leftovers, wide)}
+PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload, leftovers, wide, deep)}
 
 
 def main(program: str, kills: int, seed: int, steps: int, writing: bool) -> None:

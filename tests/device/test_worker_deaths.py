@@ -16,6 +16,8 @@ KILLS = 4
 OFTEN = {"FOREBAY_IMAGE_SECONDS": "0.05"}
 SHORT_JOURNAL = {**OFTEN, "FOREBAY_JOURNAL_BYTES": "1500000"}
 """Of some seconds of a program: without an image it could not be done again."""
+TIGHT_BYTES = 8_000_000
+"""Two thirds of what the deep perceptron's step takes."""
 FEW_KILLS = 2
 """Where several processes start anew after each, and in ``make test``."""
 
@@ -62,6 +64,22 @@ def test_a_worker_that_dies_in_the_middle_of_an_image_leaves_the_one_before(run_
     assert killed["kills"] == 3 and killed["images"] > 0, said
     alone, _ = outcome(run_python, "large_upload", "0", "0", str(killed["steps"]))
     assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"])
+
+
+@pytest.mark.full_sweep
+@pytest.mark.parametrize("images", [OFTEN, {}])
+def test_a_training_beyond_its_memory_goes_on_over_workers_that_are_killed(run_python: Any, images: dict[str, str]) -> None:
+    with pool(1) as environment:
+        for name, memory_bytes in (("roomy", 2**30), ("tight", TIGHT_BYTES)):
+            asked(environment, f"api/flavors/{name}", "PUT", {"memory_bytes": memory_bytes, "equivalents": [{"model": "cpu-dev", "count": 1}]})
+        there = {name: environment[name] for name in ("FOREBAY_URL", "FOREBAY_TOKEN", "FOREBAY_TEST_POOL")}
+        for seed in range(3):
+            tight = there | {"FOREBAY_FLAVOR": "tight", "FOREBAY_RECOMPUTE": "1"}
+            killed, said = outcome(run_python, "deep", str(KILLS), str(seed), "0", **tight, **images)
+            assert killed["kills"] == KILLS and (killed["images"] > 0 or not images), said
+            alone, _ = outcome(run_python, "deep", "0", "0", str(killed["steps"]), **there, FOREBAY_FLAVOR="roomy")
+            assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"]), seed
+            until(lambda: not asked(environment, "api/sessions"))
 
 
 GANGS = [
