@@ -71,7 +71,8 @@ def test_a_worker_that_dies_in_the_middle_of_an_image_leaves_the_one_before(run_
 def test_a_training_beyond_its_memory_goes_on_over_workers_that_are_killed(run_python: Any, images: dict[str, str]) -> None:
     with pool(1) as environment:
         for name, memory_bytes in (("roomy", 2**30), ("tight", TIGHT_BYTES)):
-            asked(environment, f"api/flavors/{name}", "PUT", {"memory_bytes": memory_bytes, "equivalents": [{"model": "cpu-dev", "count": 1}]})
+            flavor = {"memory_bytes": memory_bytes, "equivalents": [{"model": "cpu-dev", "count": 1}]}
+            asked(environment, f"api/flavors/{name}", "PUT", flavor)
         there = {name: environment[name] for name in ("FOREBAY_URL", "FOREBAY_TOKEN", "FOREBAY_TEST_POOL")}
         for seed in range(3):
             tight = there | {"FOREBAY_FLAVOR": "tight", "FOREBAY_RECOMPUTE": "1"}

@@ -135,9 +135,10 @@ class Runtime:
         from jaxlib import _jax
 
         try:
-            return _jax.mlir.hlo_to_stablehlo(module)
+            translated: bytes = _jax.mlir.hlo_to_stablehlo(module)
         except RuntimeError as error:  # of XLA
             raise ValueError(f"this is no program that this worker reads: {error}") from None
+        return translated
 
     def _parsed(self, module: bytes) -> Any:
         from jaxlib.mlir import ir
