@@ -60,6 +60,7 @@ TESTS = tests/$*
 test-house: TESTS = $(wildcard tests/test_*.py)
 test-programs: TESTS = tests/virtual_device tests/frameworks
 test-generic: TESTS = tests/device_generic
+test-tensorflow: TESTS = tests/tensorflow_device
 test-programs test-generic test-jax test-tensorflow: export FOREBAY_URL := local
 test-pure: TESTS = tests/test_tidy.py tests/wire/test_command_stream.py \
 	$(addprefix tests/pool/test_,estimates.py pool_state_machine.py pool_state_machine_failures.py pool_shares_and_gangs.py queue.py) \
@@ -73,7 +74,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep tests/device/test_toolkit_models.py tests/test_gpu_parts.py
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/jax
-	FOREBAY_URL=local $(PYTEST) --full-sweep tests/tensorflow
+	FOREBAY_URL=local $(PYTEST) --full-sweep tests/tensorflow_device
 	$(PYTEST) --full-sweep --hostile-calls 378 --hostile-seed $$(date +%Y%m%d) tests/worker/test_kernel_contracts.py
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py gang_memory.py process_groups.py process_host.py process_sandbox.py worker_parking.py)
 	$(PYTEST) --every-device tests/worker -k standin

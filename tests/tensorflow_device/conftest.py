@@ -15,6 +15,6 @@ collect_ignore_glob = ["test_operators.py", "test_programs.py"] if MISSING or no
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What the frameworks use that is old is none of ours."""
     for item in items:
-        if "tensorflow" in item.path.parts:
+        if "tensorflow_device" in item.path.parts:
             for category in ("UserWarning", "DeprecationWarning", "FutureWarning"):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{category}"))
