@@ -118,6 +118,7 @@ def test_the_statement_is_the_sum_of_the_leases_to_the_last_nano(cloud: Any, bil
     token = cloud.person("acme-owner").new_token()
     statement = cloud.service("billing/api/statement", token, tenant="acme", month=month()).raise_for_status().json()
     prices = {price["flavor"]: price["price_nano_per_hour"] for price in cloud.service("billing/api/prices", token).json()}
+    prices["@parked"] = 0  # of tensors that rested between two tests on a slow machine; this installation sets no price
     exact = sum(lease["duration_ns"] * prices[lease["flavor"]] for lease in leases(cloud))
     (total,) = statement["totals"]
     whole, _, fraction = total["cost_exact"].partition(".")

@@ -65,6 +65,6 @@ def test_each_bit_sets_what_it_stands_for_and_nothing_else(bits: int, reported: 
 def test_more_settings_than_there_are_end_the_session(client: Any) -> None:
     client.send(stream.Settings(stream.SETTINGS_MAX), stream.Sync(1))
     assert isinstance(client.reply(), stream.Done)
-    client.send_raw(bytes([26, 0x80, 0x80, 1]))
+    client.send_raw(bytes([26, 0x80, 0x80, 2]))
     refused = client.reply()
-    assert isinstance(refused, stream.Refused) and "the settings is 16384" in refused.message
+    assert isinstance(refused, stream.Refused) and "the settings is 32768" in refused.message
