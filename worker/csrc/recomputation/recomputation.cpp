@@ -4,6 +4,7 @@
 #include <limits>
 #include <queue>
 #include <string_view>
+#include <unordered_set>
 
 #include "base/clock.h"
 #include "call/call_storages.h"
@@ -72,6 +73,14 @@ double price_of(const Product& product, uint64_t clock) {
     if (--visits > 0 && std::any_of(outputs.begin(), outputs.end(), [](const Product* output) { return output->absent; })) seconds += user.call->seconds;
   }
   return seconds / (static_cast<double>(product.entry.bytes()) * static_cast<double>(clock - product.last_used + 1));
+}
+
+bool is_lacking(const Product* product) { return product->absent && !product->freed; }
+
+std::vector<Product*> lacking_of(const std::vector<Product*>& products) {
+  std::vector<Product*> found;
+  std::copy_if(products.begin(), products.end(), std::back_inserter(found), is_lacking);
+  return found;
 }
 
 int64_t bytes_made_of(const Product& product) {
@@ -196,7 +205,10 @@ void Recomputation::run(Caller& caller, Plan& plan, const wire::Words& words) {
     const auto since = Clock::now();
     try {
       caller.run(plan);
-      return record(plan, words, device_.is_host() ? std::chrono::duration<double>(Clock::now() - since).count() : estimated_seconds(plan));
+      if (!is_recordable(plan)) return;
+      const double seconds = device_.is_host() ? std::chrono::duration<double>(Clock::now() - since).count() : estimated_seconds(plan);
+      const bool makes_all = plan.mutated.empty() || (updates_statistics(plan) && trains(plan));
+      return makes_all ? record_results(plan, words, seconds) : record_write(plan, words, seconds);
     } catch (const c10::OutOfMemoryError&) {
       const bool can_repeat = is_repeatable(plan, words) || caller.lacks_memory();
       if (!can_repeat || let_go(wanted_after_failure(plan, storages_.limit_bytes())) == 0) throw;
@@ -212,12 +224,6 @@ void Recomputation::begin_allocation(int64_t bytes) {
 }
 
 void Recomputation::note_allocation(uint64_t id) { product_of(id).is_zeros = true; }
-
-void Recomputation::record(Plan& plan, const wire::Words& words, double seconds) {
-  if (!is_recordable(plan)) return;
-  if (plan.mutated.empty() || (updates_statistics(plan) && trains(plan))) return record_results(plan, words, seconds);
-  if (written_.product != nullptr) record_write(plan, words, seconds);
-}
 
 std::vector<Input> Recomputation::inputs_of(const Plan& plan, const wire::Words& words, const Product* except) {
   const auto written = written_of(plan, words);
@@ -245,6 +251,7 @@ void Recomputation::record_results(Plan& plan, const wire::Words& words, double 
 }
 
 void Recomputation::record_write(Plan& plan, const wire::Words& words, double seconds) {
+  if (written_.product == nullptr) return;
   Written written = std::exchange(written_, {});
   Product& product = *written.product;
   const bool was_made = written.was_zeros || !written.origin.empty();
@@ -328,8 +335,7 @@ void Recomputation::recompute(Product& product) {
       if (product.absent) come_back(product);
     }
   } catch (...) {
-    if (!product.absent) let_go(product);
-    product.entry.replace(c10::Storage(nullptr));
+    product.absent ? product.entry.replace(c10::Storage(nullptr)) : let_go(product);
     product.entry.watch_by(std::move(watch));
     throw;
   }
@@ -398,17 +404,25 @@ void Recomputation::settle_users(Product& product) {
   }
 }
 
-std::vector<uint64_t> Recomputation::settle() {
+bool Recomputation::comes_back(Product& product) {
+  try {
+    if (product.absent) recompute(product);
+    return true;
+  } catch (const c10::OutOfMemoryError&) {
+    return false;
+  } catch (const CommandError&) {
+    return false;
+  }
+}
+
+bool Recomputation::lacks_any() const { return std::any_of(products_.begin(), products_.end(), is_lacking); }
+
+std::vector<uint64_t> Recomputation::settle(bool may_compute) {
   std::vector<uint64_t> lost;
-  std::vector<Product*> absent;
-  std::copy_if(products_.begin(), products_.end(), std::back_inserter(absent), [](const Product* product) { return product->absent && !product->freed; });
-  for (Product* product : absent) {
-    try {
-      if (product->absent) recompute(*product);
+  for (Product* product : lacking_of(products_)) {
+    if (may_compute && comes_back(*product)) {
       drop_origin(*product);
-    } catch (const c10::OutOfMemoryError&) {
-      lost.push_back(product->id);
-    } catch (const CommandError&) {
+    } else if (product->absent) {
       lost.push_back(product->id);
     }
   }
@@ -418,18 +432,9 @@ std::vector<uint64_t> Recomputation::settle() {
   return lost;
 }
 
-bool Recomputation::restore() {
-  const auto is_away = [](const Product* product) { return product->absent && !product->freed; };
-  std::vector<Product*> absent;
-  std::copy_if(products_.begin(), products_.end(), std::back_inserter(absent), is_away);
-  try {
-    for (Product* product : absent) {
-      if (product->absent && !storages_.parked()) recompute(*product);
-    }
-  } catch (const c10::OutOfMemoryError&) {
-  } catch (const CommandError&) {
-  }
-  return std::none_of(products_.begin(), products_.end(), is_away);
+void Recomputation::restore() {
+  const auto all = lacking_of(products_);
+  std::all_of(all.begin(), all.end(), [this](Product* product) { return comes_back(*product); });
 }
 
 // Ends.
@@ -452,14 +457,20 @@ bool Recomputation::keeps_freed(Product& product) {
   return true;
 }
 
-void Recomputation::give_up(Product& product) {
-  std::vector<Product*> outputs;
-  for (const User& user : product.users) outputs.insert(outputs.end(), user.call->outputs.begin(), user.call->outputs.end());
-  for (Product* output : outputs) {
-    if (!output->absent) {
-      drop_origin(*output);
-    } else if (output->freed) {
-      give_up(*output);
+void Recomputation::give_up(const Product& product) {
+  std::unordered_set<const Product*> seen;  // what was made in many ways is looked at once
+  std::vector<const Product*> left{&product};
+  while (!left.empty()) {
+    std::vector<Product*> outputs;
+    for (const User& user : left.back()->users) outputs.insert(outputs.end(), user.call->outputs.begin(), user.call->outputs.end());
+    left.pop_back();
+    for (Product* output : outputs) {
+      if (!seen.insert(output).second) continue;
+      if (!output->absent) {
+        drop_origin(*output);
+      } else if (output->freed) {
+        left.push_back(output);
+      }
     }
   }
 }

@@ -41,10 +41,13 @@ class Recomputation final : public ProductHost {
   // The command ends: what it used may be let go.
   void end();
 
-  // Makes everything that was let go, and may let go nothing of it afterwards. Returns the storages for which there is no room: they are lost.
-  std::vector<uint64_t> settle();
-  // Makes what was let go as far as there is room. Whether all of it is there now.
-  bool restore();
+  // Makes everything that was let go, where it may compute, and may let go nothing of it afterwards. Returns the storages that it did not make: they
+  // are lost.
+  std::vector<uint64_t> settle(bool may_compute);
+  // Makes what was let go as far as there is room.
+  void restore();
+  // Whether something that the client has is let go.
+  bool lacks_any() const;
 
  private:
   class Lock;
@@ -65,7 +68,6 @@ class Recomputation final : public ProductHost {
   void unlock_to(size_t count);
 
   // What a call that has been carried out leaves.
-  void record(Plan& plan, const wire::Words& words, double seconds);
   void record_results(Plan& plan, const wire::Words& words, double seconds);
   void record_write(Plan& plan, const wire::Words& words, double seconds);
   std::vector<Input> inputs_of(const Plan& plan, const wire::Words& words, const Product* except);
@@ -83,9 +85,11 @@ class Recomputation final : public ProductHost {
   // Makes what was made of the product and let go, and ends that it can be made again: its bytes are about to change.
   void settle_users(Product& product);
   void come_back(Product& product);
+  // Makes it, if there is room. Whether there was.
+  bool comes_back(Product& product);
 
   // What is in memory stays there until it is freed, rather than keep the product, of which it would be made again.
-  void give_up(Product& product);
+  void give_up(const Product& product);
   void drop_origin(Product& product);
   void drop(Lineage origin, Product& product);
   void release(Lineage origin);

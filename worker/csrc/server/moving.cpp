@@ -71,7 +71,8 @@ void Server::leave(wire::Reader& frame) {
   session_.end_segment();
   session_.collectives().end("its session moved to another device");
   session_.settle();
-  session_.image().gather();
+  if (lease_.is_open()) session_.image().gather();
+  session_.image().leave();
   lease_.rest();
   lease_.drop();
   connection_.done(request);

@@ -105,7 +105,7 @@ void send_image(Storages& storages, GangImage& gang, const Effects& effects, con
 
 std::string ImageReceiver::refusal() {
   if (!effects_.goes_on()) return "a failure has stopped the session";
-  if (!recomputed_.restore()) return "what is to be computed again has no room in memory";
+  if (recomputed_.lacks_any()) return "something is to be computed again before it is in memory";
   return storages_.falls_short() ? "a failure kept a storage from growing" : gang_image_.refusal();
 }
 

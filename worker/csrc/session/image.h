@@ -45,10 +45,10 @@ class ImageReceiver {
   void restore() { gang_image_.restore(); }
   // Why no image can be made of the session as it is now; empty: one can.
   std::string refusal();
-  // The session is about to leave with all that it has.
-  void gather() {
-    if (!recomputed_.restore()) recomputed_.settle();
-  }
+  // Under a lease: as much as there is room for is made of what is to be computed again.
+  void gather() { recomputed_.restore(); }
+  // The session leaves with what it has.
+  void leave() { recomputed_.settle(/*may_compute=*/false); }
   // Whether the session has done nothing yet.
   bool is_fresh() const { return storages_.size() == 0 && effects_.next_call() == 0; }
   bool is_whole() const { return arrival_ && arrival_->is_announced() && arrival_->next == arrival_->storages.size(); }

@@ -18,8 +18,8 @@ Cause RecomputedCalls::prepare(Plan& plan, const wire::Words& words, uint64_t se
   }
 }
 
-void RecomputedCalls::settle() {
-  const auto lost = recomputation_.settle();
+void RecomputedCalls::settle(bool may_compute) {
+  const auto lost = recomputation_.settle(may_compute);
   if (lost.empty()) return;
   const CommandError error(wire::FailureCode::kOutOfMemory, "tensors that were to be computed again have no room in memory, and are lost");
   const Cause cause = effects_.announced(effects_.stop(error, "recomputation", effects_.next_call()));

@@ -33,10 +33,15 @@ class RecomputedCalls {
   // The command ends.
   void end() { recomputation_.end(); }
 
-  // What was let go is made, as far as there is room. Whether all of it is there.
-  bool restore() { return recomputation_.restore(); }
-  // What was let go is made for good; what finds no place is lost, and a failure says so.
-  void settle();
+  // Whether something is let go.
+  bool lacks_any() const { return recomputation_.lacks_any(); }
+  // What was let go is made, as far as there is room. Computes.
+  void restore() {
+    recomputation_.restore();
+    recomputation_.end();
+  }
+  // What was let go is made for good, where the device may compute; what is not made is lost, and a failure says so.
+  void settle(bool may_compute = true);
 
  private:
   const Device& device_;

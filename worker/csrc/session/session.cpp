@@ -154,7 +154,9 @@ bool Session::is_device_work(wire::Reader in) const {
   const wire::Step* step = traces_.likely();
   if (following_ == 0) {
     const uint8_t opcode = in.u8();
-    if (static_cast<wire::Command>(opcode) != wire::Command::kStep) return command_of(opcode).waits_for_lease;
+    const auto command = static_cast<wire::Command>(opcode);
+    const bool settles = command == wire::Command::kForget || command == wire::Command::kSettings;  // what is let go, first
+    if (command != wire::Command::kStep) return command_of(opcode).waits_for_lease || (settles && recomputed_.lacks_any());
     const uint64_t number = in.varint();
     if (number != 0) step = traces_.child(number - 1);
   }
