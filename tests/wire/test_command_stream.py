@@ -184,7 +184,7 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         ),
         st.builds(vocabulary.ReduceEach, UNSIGNED, st.lists(REDUCTIONS, max_size=3).map(tuple)),
         st.builds(vocabulary.Part, UNSIGNED),
-        st.builds(images.Keep, UNSIGNED, UNSIGNED),
+        st.builds(images.Keep, UNSIGNED, UNSIGNED, st.booleans()),
         st.builds(images.Restore, UNSIGNED),
         st.builds(images.TracesPart, st.binary(max_size=50)),
         st.builds(vocabulary.Kernel, UNSIGNED, UNSIGNED, SOURCES),

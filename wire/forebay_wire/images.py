@@ -120,8 +120,7 @@ def put_image_command(out: Writer, command: ImageCommand) -> None:
             out.u8(42)
             out.varint(command.number)
             out.varint(command.base)
-            if command.together:
-                out.u8(1)
+            out.u8(command.together)
         case Restore():
             out.u8(43)
             out.varint(command.number)
@@ -135,7 +134,7 @@ def get_image_command(reader: Reader, opcode: int) -> ImageCommand:
     """What follows the opcode. Raises WireError."""
     match opcode:
         case 42:
-            return Keep(reader.varint(), reader.varint(), bool(reader.left() and reader.u8()))
+            return Keep(reader.varint(), reader.varint(), bool(reader.u8()))
         case 43:
             return Restore(reader.varint())
     return TracesPart(reader.raw(reader.count(_stream.CHUNK_BYTES_MAX, "the size of a chunk")))

@@ -55,7 +55,7 @@ void Sender::ask_for_image(bool together) {
     out.command(Command::kKeep);
     out.varint(number);
     out.varint(journal_.image());
-    if (together) out.u8(1);
+    out.u8(together);
   });
   outgoing_.insert(outgoing_.end(), keep.begin(), keep.end());
   journal_.ask_image(number, commands_.definitions().awaited(), std::move(frames), commands_.definitions().meetings());
