@@ -159,9 +159,10 @@ def loops() -> Iterator[str]:
     import loops_of_frameworks
     import loops_of_losses
     import loops_of_networks
+    import loops_of_slices
     import loops_of_statistics
 
-    del loops_of_data, loops_of_frameworks, loops_of_losses, loops_of_networks, loops_of_statistics
+    del loops_of_data, loops_of_frameworks, loops_of_losses, loops_of_networks, loops_of_slices, loops_of_statistics
     yield from LOOPS
 
 

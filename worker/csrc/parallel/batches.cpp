@@ -2,11 +2,15 @@
 
 #include <algorithm>
 
+#include "call/call_storages.h"
 #include "sharding/call_tensors.h"
 
 namespace forebay::worker {
 
 namespace {
+
+// Of parts of one storage, as [data[begin:begin + 64] for begin in ...] has them.
+bool is_of_one_storage(const Plan& plan, const wire::Words& words) { return plan.tensors > 1 && storages_of(plan, words).size() == 1; }
 
 // The dimension that lies outermost in memory: the first one as it was uploaded, in whatever order a call takes them.
 size_t outermost(const Layout& view) {
@@ -23,7 +27,8 @@ void Batches::note_upload(uint64_t id) {
 
 void Batches::note_call(const Plan& plan, const wire::Words& words) {
   const auto name = base_name(plan);
-  if (name != "index" && name != "index_select") return;
+  const bool is_put_together = (name == "stack" || name == "cat") && is_of_one_storage(plan, words);
+  if (name != "index" && name != "index_select" && !is_put_together) return;
   for_each_made(plan, words, [&](size_t, uint64_t id) { note_upload(id); });
 }
 

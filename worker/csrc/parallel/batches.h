@@ -1,5 +1,5 @@
-// Which uploads are batches of rows: those of a kind that came again and again. What is taken by indices from data that lies on the devices comes like an
-// upload.
+// Which uploads are batches of rows: those of a kind that came again and again. What is taken from data that lies on the devices by indices, or put together
+// of parts of it, comes like an upload.
 #pragma once
 
 #include <cstdint>

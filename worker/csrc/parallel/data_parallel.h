@@ -25,6 +25,7 @@
 #include "parallel/resting_rows.h"
 #include "parallel/rows_for_room.h"
 #include "parallel/shares.h"
+#include "parallel/slices.h"
 #include "parallel/step_plan.h"
 #include "sharding/way.h"
 #include "sharding/ways.h"
@@ -47,6 +48,7 @@ class DataParallel {
         ways_(gang, device),
         step_(gang, storages, work, [this](const StepRecord::Call& call, const HeldLookup& held) -> const Way& { return ways_.of(call, held); }),
         batches_(devices(), storages, step_),
+        slices_(gang, device, storages, batches_),
         rows_(storages, shares_, owners_, step_),
         rows_for_room_(gang, storages, ways_, rows_) {
     whole_.whole = true;
@@ -58,6 +60,8 @@ class DataParallel {
 
   // To be told of uploads, and of calls that were carried out.
   Batches& batches() { return batches_; }
+  // The call as it is to be carried out, if it is given slices of data that come like batches; else null.
+  std::unique_ptr<Slices::Taken> slices_of(uint64_t number, const Plan& plan, const wire::Words& words) { return has_room_ ? slices_.take(number, plan, words) : nullptr; }
   // Looks for a batch among the uploads that this call is the first to use; calls are divided from the first one on.
   void look(uint64_t number, const Plan& plan, const wire::Words& words);
   bool is_on() const { return on_; }
@@ -152,6 +156,7 @@ class DataParallel {
   Ways ways_;
   StepPlan step_;
   Batches batches_;
+  Slices slices_;
   RestingRows rows_;
   RowsForRoom rows_for_room_;
   const HeldLookup holding_ = [this](uint64_t id) { return held(id); };

@@ -140,6 +140,7 @@ void GangImage::put_found(wire::Writer& out, DataParallel& found) {
   out.varint(found.owners_.lent().size());
   for (const uint64_t id : found.owners_.lent()) out.varint(id);
   found.batches_.put(out);
+  found.slices_.put(out);
   found.step_.put(out);
 }
 
@@ -151,6 +152,7 @@ void GangImage::get_found(wire::Reader& in, DataParallel& found) {
   found.calls_ = in.varint();
   for (size_t left = in.count(wire::kStoragesMax, "the number of storages"); left > 0; --left) found.owners_.lent().insert(in.varint());
   found.batches_.get(in);
+  found.slices_.get(in);
   found.step_.get(in);
 }
 
