@@ -22,7 +22,8 @@ regression losses; losses of probabilities; divergences; losses of pixels; conne
 triplets and distances; running minima and maxima; quantisation to bytes; advantages that are normalised; norms whose power changes;
 metrics of an evaluation; graph networks; experts by routes; tables of embeddings; mixtures of rows; batch norms;
 batch norms of huge numbers; weights that come anew; norms of each row; dropouts; recurrent layers; images down and up;
-attention with padding; gradients that are gathered and clipped; averages of weights; slices of images; slices in any order; blocks of text; slices of words
+attention with padding; gradients that are gathered and clipped; averages of weights;
+slices of images; slices in any order; blocks of text; slices of words
 """
 MORE = """
 cross entropy with probabilities; order of a batch; whitening and correlations; clusters of batches;

@@ -55,7 +55,8 @@ torch.set_num_threads(1)
 sizes = sys.argv[1:]
 device = "cuda" if sizes else "cpu"
 torch.manual_seed(3)
-model = nn.Sequential(nn.Linear(32, 64), nn.LayerNorm(64), nn.Tanh(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 7)).to(device)
+layers = nn.Linear(32, 64), nn.LayerNorm(64), nn.Tanh(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 7)
+model = nn.Sequential(*layers).to(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 chance = torch.Generator().manual_seed(4)
 losses, divided = [], []
@@ -85,7 +86,9 @@ async def trained(*sizes: str, **more: str) -> Any:
     return json.loads(out)
 
 
-@pytest.mark.parametrize("sizes", [("one", "four", "two", "one"), pytest.param(("four", "one", "two", "four"), marks=pytest.mark.full_sweep)])
+@pytest.mark.parametrize(
+    "sizes", [("one", "four", "two", "one"), pytest.param(("four", "one", "two", "four"), marks=pytest.mark.full_sweep)]
+)
 def test_a_training_goes_on_with_another_number_of_devices(pool: Make, tmp_path: Path, sizes: tuple[str, ...]) -> None:
     async def scenario() -> None:
         flavors = tmp_path / "flavors.toml"

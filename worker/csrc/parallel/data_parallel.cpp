@@ -44,10 +44,13 @@ class Loan {
 
 // Batches.
 
-void DataParallel::look(uint64_t number, const Plan& plan, const wire::Words& words) {
-  if (!has_room_) return;
+std::unique_ptr<Slices::Taken> DataParallel::look(uint64_t number, const Plan& plan, const wire::Words& given) {
+  if (!has_room_) return nullptr;
+  auto slices = slices_.take(number, plan, given);
+  const wire::Words& words = slices ? slices->words : given;
   on_ = batches_.find(number, plan, words) || on_ || step_.is_given_large(plan, words);
   step_.note(number, plan, words);
+  return slices;
 }
 
 void DataParallel::place_batches(const std::vector<uint64_t>& ids) {

@@ -60,10 +60,9 @@ class DataParallel {
 
   // To be told of uploads, and of calls that were carried out.
   Batches& batches() { return batches_; }
-  // The call as it is to be carried out, if it is given slices of data that come like batches; else null.
-  std::unique_ptr<Slices::Taken> slices_of(uint64_t number, const Plan& plan, const wire::Words& words) { return has_room_ ? slices_.take(number, plan, words) : nullptr; }
-  // Looks for a batch among the uploads that this call is the first to use; calls are divided from the first one on.
-  void look(uint64_t number, const Plan& plan, const wire::Words& words);
+  // Looks for a batch among the uploads that this call is the first to use; calls are divided from the first one on. The call as it is to be carried out,
+  // if it is given slices of data that come like batches; else null.
+  std::unique_ptr<Slices::Taken> look(uint64_t number, const Plan& plan, const wire::Words& words);
   bool is_on() const { return on_; }
   // How a step is divided; none where nothing was planned.
   std::optional<wire::GangPlan> plan() const { return step_.reported(); }

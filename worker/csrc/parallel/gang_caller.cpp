@@ -85,9 +85,8 @@ Cause GangCaller::gather_question(Plan& plan, const wire::Words& words, uint64_t
 Cause GangCaller::call(uint64_t number, Plan& plan, const wire::Words& given, uint64_t sequence) {
   caller_.check(plan, given);
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) return effects_.announced(effects_.stop_after(*before));
-  const auto slices = data_parallel_ ? data_parallel_->slices_of(number, plan, given) : nullptr;
+  const auto slices = data_parallel_ ? data_parallel_->look(number, plan, given) : nullptr;
   const wire::Words& words = slices ? slices->words : given;
-  if (data_parallel_) data_parallel_->look(number, plan, words);
   const Sent whole{number, plan, words, sequence, /*is_part=*/false};
   Cause cause;
   try {
