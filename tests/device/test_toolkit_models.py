@@ -12,8 +12,8 @@ from typing import Any
 
 import fork_server
 import pytest
-from forebay.toolkit import catalogue
 from forebay.toolkit.command import main
+from forebay.toolkit.reference_models import catalogue
 from rest_pool import DEV, MEDIUM, RestPool
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from forebay.toolkit.catalogue import FOLDER, ReferenceModel, models
+from forebay.toolkit.reference_models.catalogue import FOLDER, ReferenceModel, models
 
 MODELS = models()
 SAME = 1e-5

@@ -15,11 +15,12 @@ from forebay_wire import torch_builds
 import forebay
 from forebay.errors import CommandBroken, ForebayError
 from forebay.service import answered
-from forebay.toolkit import device, doctor, flavor, models, run, smi
+from forebay.toolkit import device, doctor, flavor, run, smi
 from forebay.toolkit.environments import command as environments
 from forebay.toolkit.jobs import listing, submit
 from forebay.toolkit.planner import command as plan
 from forebay.toolkit.profiling import command as profile
+from forebay.toolkit.reference_models import command as models
 from forebay.toolkit.release import update
 from forebay.toolkit.remote import command as remote
 from forebay.toolkit.sharing import command as sharing

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from forebay.devices import DEVICES_VARIABLE
 from forebay.errors import ForebayError
 from forebay.service import TOKEN_VARIABLE, URL_VARIABLE
-from forebay.toolkit import catalogue, flavor, pool, table
+from forebay.toolkit import flavor, pool, table
+from forebay.toolkit.reference_models import catalogue
 
 STEPS_DEFAULT = 20
 

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from forebay.errors import ForebayError
-from forebay.toolkit import catalogue, run, table, throughput
+from forebay.toolkit import run, table
+from forebay.toolkit.reference_models import catalogue, throughput
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
