@@ -142,7 +142,8 @@ def why_budget_stops(
     if use is None or tenant is None:
         return None
     whom = Cause(code="whom_notebook" if notebook else "whom_user" if user else "whom_tenant", values=_given(tenant, user, notebook))
-    parts = (whom, Cause(code=f"raised_by_{origin}"))
+    raiser = Cause(code="whom_user", values=_given(tenant, user, None)) if origin == "user" else Cause(code=f"raised_by_{origin}")
+    parts = (whom, raiser)
     return told(f"budget_{'total' if period == TOTAL else 'month'}_{use}", {"period": period}, parts)
 
 

@@ -20,6 +20,7 @@ from forebay_billing.tables import budgets
 from forebay_billing.tables.engines import writing
 from forebay_billing.writes import spending
 from forebay_billing.writes.budgets import set_budget
+from forebay_wire.causes import cause_of_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from running_billing import Running
@@ -127,6 +128,49 @@ def test_an_operator_sets_changes_and_removes_a_budget_and_the_audit_tells(runni
         ("budget.remove", "operator", f"acme/#{first['id']}"),
     ]
     assert '"limit_nano": 100000000000' in rows[1].before and '"limit_nano": 200000000000' in rows[1].after
+
+
+def test_a_user_sets_budgets_for_labels_of_their_own_and_no_others(running: Running) -> None:
+    own = put(running, "acme-member", notebook="experiment a", window="total", limit_nano=5, thresholds=[], on_limit="drain")
+    assert (own["origin"], own["tenant"], own["user"], own["notebook"]) == ("user", "acme", "acme-member", "experiment a")
+    again = put(running, "acme-member", user="acme-member", notebook="experiment a", window="total", limit_nano=7)
+    assert (again["id"], again["limit_nano"]) == (own["id"], 7)
+    for body in ({}, {"user": "acme-member"}, {"user": "acme-owner", "notebook": "experiment a"}, {"tenant": "globex", "notebook": "a"}):
+        refused = running.request("acme-member", "PUT", "/api/budgets", json={"limit_nano": 1, **body})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden"), body
+    for limit in (-1, 10**24 + 1, 0.5, "1"):
+        body = {"limit_nano": limit, "notebook": "experiment a"}
+        assert running.request("acme-member", "PUT", "/api/budgets", json=body).status_code == 400, limit
+    owners = put(running, "acme-owner", user="acme-member", notebook="experiment a", window="total", limit_nano=3)
+    assert owners["id"] != own["id"], "a user does not change what the owner set"
+    assert running.request("acme-member", "DELETE", f"/api/budgets/{owners['id']}").status_code == 403
+    assert running.request("globex-owner", "DELETE", f"/api/budgets/{own['id']}").status_code == 404
+    assert running.request("acme-member", "DELETE", f"/api/budgets/{own['id']}").status_code == 200
+    others = put(running, "acme-owner", notebook="experiment b", limit_nano=1)
+    assert (others["origin"], others["user"]) == ("owner", "acme-owner")
+    assert running.request("acme-member", "DELETE", f"/api/budgets/{others['id']}").status_code == 404
+
+
+def test_a_user_has_a_hundred_budgets_at_most_and_takes_no_room_of_the_tenant(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("forebay_billing.writes.budgets.OWN_BUDGETS_MAX", 2)
+    monkeypatch.setattr("forebay_billing.writes.budgets.BUDGETS_PER_TENANT_MAX", 3)
+    first, _ = (put(running, "acme-member", notebook=f"experiment {name}", limit_nano=1) for name in "ab")
+    third = {"notebook": "experiment c", "limit_nano": 1}
+    refused = running.request("acme-member", "PUT", "/api/budgets", json=third)
+    assert (refused.status_code, refused.json()["error"]["message"]) == (413, "acme-member has set 2 budgets; remove one first.")
+    for window in ("month", "total"):
+        put(running, "acme-owner", window=window, limit_nano=1)
+    assert running.request("acme-member", "DELETE", f"/api/budgets/{first['id']}").status_code == 200
+    assert running.request("acme-member", "PUT", "/api/budgets", json=third).status_code == 200
+
+
+def test_a_users_own_budget_stops_its_label_and_says_who_can_raise_it(running: Running, usage: Usage) -> None:
+    put(running, "acme-member", notebook="digits.ipynb", window="total", limit_nano=1, on_limit="drain", grace_seconds=0)
+    (found,) = beat(running, usage("open/1", duration_ns=3600 * SECOND_NS))
+    assert (found["user"], found["span"], found["state"], found["origin"]) == ("acme-member", "digits.ipynb", "drain", "user")
+    assert found["sentence"].endswith("is used up; acme-member of acme can raise it.")
+    cause = cause_of_budget({**found, "notebook": found["span"]})
+    assert cause is not None and cause.said() == found["sentence"]
 
 
 def test_an_owner_sets_budgets_of_the_tenant_within_what_an_operator_allows(running: Running) -> None:

@@ -34,13 +34,21 @@ def cause_of_budget(row: Mapping[str, Any]) -> Cause | None:
 
     None where it stops nobody, and where billing is of a release that says it in English alone.
     """
-    use, raiser = _USES.get(str(row.get("code"))), _RAISERS.get(str(row.get("origin")))
+    use, raiser = _USES.get(str(row.get("code"))), _raiser(row)
     if use is None or raiser is None or row.get("period") is None:
         return None
-    parts = (_whom(row), Cause(code=raiser))
+    parts = (_whom(row), raiser)
     if row["period"] == TOTAL:
         return Cause(code=f"budget_total_{use}", parts=parts)
     return Cause(code=f"budget_month_{use}", values={"period": str(row["period"])}, parts=parts)
+
+
+def _raiser(row: Mapping[str, Any]) -> Cause | None:
+    """Who can raise it; a user does where that user set it."""
+    if row.get("origin") == "user":
+        return _whom({**row, "notebook": None})
+    code = _RAISERS.get(str(row.get("origin")))
+    return None if code is None else Cause(code=code)
 
 
 def _whom(row: Mapping[str, Any]) -> Cause:

@@ -67,7 +67,7 @@ def of_alert(alert: Alert, channel: int, language: str) -> Message:
     return Message(f"forebay-alert-{alert.id}-{channel}", _line(headline, language), text, document, chat=f"{told} {does}")
 
 
-_ORIGINS = {"owner": Text("owner"), "operator": Text("operator")}
+_ORIGINS = {"owner": Text("owner"), "operator": Text("operator"), "user": Text("user")}
 
 
 def _what(subject: Subject) -> Text:

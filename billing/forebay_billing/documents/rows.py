@@ -81,7 +81,7 @@ class VerdictRow(TypedDict):
     span: str | None
     state: str
     code: StopCode | None
-    origin: Literal["operator", "owner"]
+    origin: Literal["operator", "owner", "user"]
     sentence: str
     """The code in English; empty while it stops nobody."""
     grace_seconds: float
@@ -473,7 +473,7 @@ class BudgetRow(TypedDict):
     notebook: str | None
     currency: str
     window: Literal["month", "total"]
-    origin: Literal["operator", "owner"]
+    origin: Literal["operator", "owner", "user"]
     limit_nano: int | None
     thresholds: list[int]
     on_limit: Literal["notify", "refuse", "drain"]
@@ -551,7 +551,7 @@ class AlertRow(TypedDict):
     notebook: str | None
     currency: str
     window: Literal["month", "total"]
-    origin: Literal["operator", "owner"]
+    origin: Literal["operator", "owner", "user"]
     thresholds: list[int]
     on_limit: Literal["notify", "refuse", "drain"]
     grace_seconds: int

@@ -36,7 +36,9 @@ class BudgetsHandler(BillingHandler):
         identity = await self.bearer()
         self.query(NoQuery)
         body = self.body(BudgetBody)
-        tenant, origin = budget_author(identity, body.tenant)
+        user = identity.name if body.user is None and body.notebook is not None and identity.tenant is not None else body.user
+        own = body.notebook is not None and user == identity.name
+        tenant, origin = budget_author(identity, body.tenant, own)
         expected, now_ns = self.expected(), self.context.clock_ns()
 
         def work(books: Books) -> Budget:
@@ -46,7 +48,7 @@ class BudgetsHandler(BillingHandler):
             billed_in = self.context.currencies(books)(tenant)
             if body.currency not in (None, billed_in):
                 raise InvalidRequest(f"currency: the tenant {tenant} is billed in {billed_in}; nothing would count for another.")
-            subject = Subject(tenant, body.user, body.notebook)
+            subject = Subject(tenant, user, body.notebook)
             return set_budget(books, _wanted(body, subject, billed_in, origin, identity.name, now_ns), now_ns, expected)
 
         attempt = Attempt("budget.set", tenant, body.model_dump()) if origin == "operator" else None
@@ -64,7 +66,7 @@ class BudgetHandler(BillingHandler):
     async def delete(self, id: str) -> None:
         identity = await self.bearer()
         self.query(NoQuery)
-        tenant, origin = budget_author(identity, None, any_tenant=True)
+        tenant, origin = budget_author(identity, None, own=True, any_tenant=True)
         expected, now_ns = self.expected(), self.context.clock_ns()
         number = number_of(id)
         if number is None:

@@ -45,6 +45,11 @@ PAYERS: dict[str, Any] = {"scopes": (OPERATE, TENANT, BILLING), "who": "operator
 VIEWERS: dict[str, Any] = {"who": "services and operators; a tenant's admin, of the tenant; everybody else, of themselves"}
 CHANGE: dict[str, Any] = {"idempotent": True}
 PAYERS_CHANGE: dict[str, Any] = {**PAYERS, "idempotent": True}
+BUDGET_CHANGE: dict[str, Any] = {
+    "scopes": (OPERATE, TENANT, BILLING, COMPUTE),
+    "who": "operators; a tenant's admin, of the tenant; everybody else, of labels of themselves",
+    "idempotent": True,
+}
 OWN: dict[str, Any] = {"scopes": (COMPUTE,), "who": "members of a tenant, of themselves"}
 OWN_CHANGE: dict[str, Any] = {**OWN, "idempotent": True}
 PERSON: dict[str, Any] = {"scopes": (COMPUTE, OPERATE), "who": "people, of themselves"}
@@ -442,14 +447,14 @@ TENANTS = (
         body=bodies.BudgetBody,
         conditional=True,
         refusals=_GONE,
-        **PAYERS_CHANGE,
+        **BUDGET_CHANGE,
     ),
     _route(
-        *("DELETE", "api/budgets/{budget}", budgets.BudgetHandler, "Removes a budget; an admin, those that an admin set"),
+        *("DELETE", "api/budgets/{budget}", budgets.BudgetHandler, "Removes a budget; an admin, all but an operator's"),
         answer=rows.Removed,
         conditional=True,
         refusals=_GONE,
-        **PAYERS_CHANGE,
+        **BUDGET_CHANGE,
     ),
     _route(
         *("GET", "api/reports", reports.ReportHandler),

@@ -157,15 +157,18 @@ def paying_tenant(identity: Identity, tenant: str | None) -> str:
     return identity.tenant
 
 
-def budget_author(identity: Identity, tenant: str | None, any_tenant: bool = False) -> tuple[str, Origin]:
+def budget_author(identity: Identity, tenant: str | None, own: bool, any_tenant: bool = False) -> tuple[str, Origin]:
     """The tenant whose budgets ``identity`` may set, and in whose name. Raises Forbidden.
 
-    With ``any_tenant`` an operator need not name one, and gets the empty string for all.
+    ``own``: the budget is for one label of the identity's own work, for which anybody who computes may set one. With ``any_tenant`` an
+    operator need not name one, and gets the empty string for all.
     """
     if identity.may(OPERATE):
         if tenant is None and not any_tenant:
             raise InvalidRequest("tenant: name the tenant whose budget this is.")
         return tenant or "", "operator"
+    if own and identity.may(COMPUTE) and not identity.sees_tenant and identity.tenant is not None and tenant in (None, identity.tenant):
+        return identity.tenant, "user"
     return _owned_tenant(identity, tenant, "budgets"), "owner"
 
 

@@ -26,7 +26,7 @@ def budget_of(row: Row[Any]) -> Budget:
         subject=Subject(row.tenant, row.user_name, row.notebook),
         currency=row.currency,
         window=row.time_window,
-        origin=row.origin,
+        origin="user" if row.own else row.origin,
         limit_grains=whole(row.limit_milli, row.limit_grains),
         thresholds=tuple(int(share) for share in row.thresholds.split(",") if share),
         on_limit=row.on_limit,

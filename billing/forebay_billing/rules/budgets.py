@@ -39,7 +39,8 @@ TOTAL = "total"
 Window = Literal["month", "total"]
 OnLimit = Literal["notify", "refuse", "drain"]
 State = Literal["open", "wait", "refuse", "drain"]
-Origin = Literal["operator", "owner"]
+Origin = Literal["operator", "owner", "user"]
+"""Who set a budget: a user does for labels of their own."""
 StopCode = Literal["used_up", "nearly_used_up"]
 """Why a budget stops somebody; a drain begins before its end."""
 _STRICTNESS: tuple[State, ...] = ("open", "wait", "refuse", "drain")
@@ -162,7 +163,8 @@ class Standing:
             return None
         budget = self.budget
         whose = f"The budget{f' of {self.period}' if budget.window == 'month' else ''} for {budget.subject}"
-        asked = "an operator" if budget.origin == "operator" else "the tenant's owner"
+        subject = budget.subject
+        asked = {"operator": "an operator", "owner": "the tenant's owner", "user": f"{subject.user} of {subject.tenant}"}[budget.origin]
         return f"{whose} is {self.code.replace('_', ' ')}; {asked} can raise it."
 
 

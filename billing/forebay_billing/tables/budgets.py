@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from forebay_wire.texts import LABEL_CHARS_MAX, NAME_CHARS_MAX
-from sqlalchemy import BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    false,
+)
 
 from forebay_billing.tables.schema import LOGIN_CHARS_MAX, metadata
 
@@ -23,6 +36,7 @@ budgets = Table(
     Column("currency", String(3), nullable=False),
     Column("time_window", String(8), nullable=False),
     Column("origin", String(8), nullable=False),
+    Column("own", Boolean, nullable=False, server_default=false()),
     Column("limit_milli", BigInteger, nullable=False),
     Column("limit_grains", BigInteger, nullable=False),
     Column("thresholds", String(64), nullable=False),
@@ -37,7 +51,8 @@ budgets = Table(
     CheckConstraint("on_limit IN ('notify', 'refuse', 'drain')", name="on_limit"),
     CheckConstraint("notebook IS NULL OR user_name IS NOT NULL", name="notebook_has_user"),
 )
-"""A budget that was removed stays, so that its number, which alerts carry, is never another's."""
+"""A budget that was removed stays, so that its number, which alerts carry, is never another's. ``own``: its user set it, for a label of
+their own; ``origin`` is ``owner`` then, as releases before this column read it."""
 
 spending = Table(
     "budget_spending",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from forebay_service.preconditions import ANYHOW, Precondition
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
 
 from forebay_billing.errors import Forbidden, TooLarge, UnknownBudget
 from forebay_billing.ledger.books import Books
@@ -20,6 +20,9 @@ from forebay_billing.tables.tenants_filter import of_tenants
 from forebay_billing.writes import spending
 
 BUDGETS_PER_TENANT_MAX = 1000
+"""Those that users set for their own work are counted apart."""
+OWN_BUDGETS_MAX = 100
+"""Of one user."""
 
 
 def set_budget(books: Books, wanted: Budget, now_ns: int, expected: Precondition = ANYHOW) -> Budget:
@@ -33,9 +36,8 @@ def set_budget(books: Books, wanted: Budget, now_ns: int, expected: Precondition
     before = next((budget for budget in near if _key(budget) == _key(wanted)), None)
     check_expected(expected, None if before is None else budget_tag(before))
     check_new(wanted, near)
-    if before is None and _count(connection, wanted.subject.tenant) >= BUDGETS_PER_TENANT_MAX:
-        raise TooLarge(f"The tenant {wanted.subject.tenant} has {BUDGETS_PER_TENANT_MAX} budgets; remove one first.")
     if before is None:
+        _check_room(connection, wanted)
         largest: int | None = connection.execute(select(func.max(budgets.c.id))).scalar_one()
         after = replace(wanted, id=(largest or 0) + 1)
         connection.execute(insert(budgets).values(id=after.id, **_values(after)))
@@ -61,25 +63,37 @@ def _around(connection: Connection, wanted: Budget) -> list[Budget]:
     return [budget_of(row) for row in connection.execute(query)]
 
 
-def _count(connection: Connection, tenant: str) -> int:
-    """The tenant's budgets in force."""
-    query = select(func.count()).where(budgets.c.tenant == tenant, budgets.c.removed_at_ns.is_(None))
+def _check_room(connection: Connection, wanted: Budget) -> None:
+    """Raises TooLarge where there are as many in force as there may be."""
+    tenant, user, own = wanted.subject.tenant, wanted.subject.user, wanted.origin == "user"
+    counted = budgets.c.tenant == tenant, budgets.c.own.is_(own)
+    if _count(connection, *counted) >= BUDGETS_PER_TENANT_MAX:
+        raise TooLarge(f"The tenant {tenant} has {BUDGETS_PER_TENANT_MAX} budgets{' of its users' if own else ''}; remove one first.")
+    if own and _count(connection, *counted, budgets.c.user_name == user) >= OWN_BUDGETS_MAX:
+        raise TooLarge(f"{user} has set {OWN_BUDGETS_MAX} budgets; remove one first.")
+
+
+def _count(connection: Connection, *wanted: ColumnElement[bool]) -> int:
+    """Budgets in force."""
+    query = select(func.count()).where(budgets.c.removed_at_ns.is_(None), *wanted)
     return int(connection.execute(query).scalar_one())
 
 
 def remove_budget(
     books: Books, id: int, tenant: str | None, origin: Origin, who: str, now_ns: int, expected: Precondition = ANYHOW
 ) -> Budget:
-    """Ends a budget: any for an operator, an owner's own for the owner of ``tenant``. Raises UnknownBudget, Forbidden,
-    PreconditionFailed.
+    """Ends a budget: any for an operator, all but operators' for the owner of ``tenant``, for a user the own. Raises UnknownBudget,
+    Forbidden, PreconditionFailed.
     """
     query = select(budgets).where(budgets.c.id == id, budgets.c.removed_at_ns.is_(None), *of_tenants(budgets.c.tenant, tenant))
     row = books.connection.execute(query).first()
     found = None if row is None else budget_of(row)
-    if found is None:
+    if found is None or (origin == "user" and found.subject.user != who):
         raise UnknownBudget(f"There is no budget {id}; list them with GET api/budgets.")
-    if origin == "owner" and found.origin == "operator":
+    if origin != "operator" and found.origin == "operator":
         raise Forbidden(f"An operator set the budget for {found.subject}; ask an operator to remove it.")
+    if origin == "user" and found.origin == "owner":
+        raise Forbidden(f"The tenant's owner set the budget for {found.subject}; ask the owner to remove it.")
     check_expected(expected, budget_tag(found))
     books.connection.execute(update(budgets).where(budgets.c.id == id).values(removed_at_ns=now_ns))
     books.append_audit(now_ns, who, "budget.remove", _name(found), facts(found), {"removed": True})
@@ -103,7 +117,8 @@ def _values(budget: Budget) -> Mapping[str, Any]:
         "notebook": budget.subject.notebook,
         "currency": budget.currency,
         "time_window": budget.window,
-        "origin": budget.origin,
+        "origin": "owner" if budget.origin == "user" else budget.origin,
+        "own": budget.origin == "user",
         "limit_milli": milli,
         "limit_grains": grains,
         "thresholds": ",".join(map(str, budget.thresholds)),

@@ -60,7 +60,7 @@ class Terms:
     def may_change(self, key: str) -> bool:
         """Whether the part is the author's to change: what an operator set, an owner only reads."""
         budget = self.budget(key)
-        return self.problem(key) is None and (budget is None or self.author == "operator" or budget.origin == "owner")
+        return self.problem(key) is None and (budget is None or self.author == "operator" or budget.origin != "operator")
 
     def budget(self, key: str) -> BudgetRow | None:
         """The budget of a key such as ``budget-7``."""

@@ -181,7 +181,7 @@ class BudgetRow(BudgetRowBase):
     notebook: str | None = None
     currency: Currency
     window: Literal["month", "total"] = "month"
-    origin: Literal["operator", "owner"] = "operator"
+    origin: Literal["operator", "owner", "user"] = "operator"
     limit_nano: int | None = None
     thresholds: tuple[Count, ...] = ()
     on_limit: Literal["notify", "refuse", "drain"]

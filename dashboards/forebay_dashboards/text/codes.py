@@ -151,4 +151,6 @@ def budget_name(budget: BudgetRow) -> Text:
     window = Text("for all time") if budget.window == "total" else Text("each month")
     if budget.origin == "owner":
         return Text("%(budget)s, %(window)s, set by the tenant", budget=name, window=window)
+    if budget.origin == "user":
+        return Text("%(budget)s, %(window)s, set by the user", budget=name, window=window)
     return Text("%(budget)s, %(window)s", budget=name, window=window)

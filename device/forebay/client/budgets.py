@@ -19,7 +19,8 @@ from forebay.client.times import Moment, unix_ns
 
 
 class BudgetCalls(Calls):
-    """Calls to billing about budgets. Changes are for a tenant's owner and who pays for it; ``tenant`` is theirs where it is left out."""
+    """Calls to billing about budgets. Changes are for a tenant's owner and who pays for it, whose ``tenant`` may be left out; and for any
+    user's own labels."""
 
     def budgets(self, *, tenant: str | None = None, user: str | None = None) -> list[BudgetStanding]:
         """Budgets and how they stand; a member sees the own ones, and of the tenant's whether they stop anybody."""
@@ -40,7 +41,8 @@ class BudgetCalls(Calls):
         new: bool = False,
         etag: str | None = None,
     ) -> BudgetRow:
-        """Makes a budget, or changes the one of the same subject (tenant, user, notebook) and window.
+        """Makes a budget, or changes the one of the same subject (tenant, user, notebook) and window. A ``notebook`` without a ``user`` is
+        the caller's own.
 
         ``thresholds`` are percents that alert. ``new`` says that nothing was recorded for the tenant yet; with an ``etag`` it changes
         only the budget that has it, else raises PreconditionFailed.

@@ -18,7 +18,7 @@ class AlertRow(Row):
     notebook: str | None
     currency: str
     window: Literal["month", "total"]
-    origin: Literal["operator", "owner"]
+    origin: Literal["operator", "owner", "user"]
     thresholds: list[int]
     on_limit: Literal["notify", "refuse", "drain"]
     grace_seconds: int
@@ -46,7 +46,7 @@ class BudgetRow(Row):
     notebook: str | None
     currency: str
     window: Literal["month", "total"]
-    origin: Literal["operator", "owner"]
+    origin: Literal["operator", "owner", "user"]
     limit_nano: int | None
     thresholds: list[int]
     on_limit: Literal["notify", "refuse", "drain"]
@@ -63,7 +63,7 @@ class BudgetStanding(Row):
     notebook: str | None
     currency: str
     window: Literal["month", "total"]
-    origin: Literal["operator", "owner"]
+    origin: Literal["operator", "owner", "user"]
     limit_nano: int | None
     thresholds: list[int]
     on_limit: Literal["notify", "refuse", "drain"]
