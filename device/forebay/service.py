@@ -18,6 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from forebay.errors import ForebayError, NotConfigured, PoolRefused, PoolUnreachable, SessionEnded
 
 URL_VARIABLE = "FOREBAY_URL"
+BILLING_VARIABLE = "FOREBAY_BOOKS_URL"
 TOKEN_VARIABLE = "FOREBAY_TOKEN"  # noqa: S105 the variable's name, not a token
 HUB_TOKEN_VARIABLE = "JUPYTERHUB_API_TOKEN"  # noqa: S105 as above
 FLAVOR_VARIABLE = "FOREBAY_FLAVOR"
@@ -31,6 +32,7 @@ BY_PEOPLE = ("ended_by_user", "ended_by_operator")
 """Causes of a session's end that somebody wanted."""
 PRIORITY_MAX = 99
 LOCAL = "local"
+POOL_PATH, BILLING_PATH = "/services/pool/", "/services/billing/"
 FOLLOWER = "follower"
 """What a pool answers while another one leads."""
 REQUEST_SECONDS_MAX = 10.0
@@ -241,6 +243,12 @@ def service_at(url: str, environment: Mapping[str, str] = os.environ) -> Service
         raise NotConfigured(f"The token in {TOKEN_VARIABLE} has characters that no token has; copy it again.")
     first, *others = (one.strip().rstrip("/") + "/" for one in url.split(","))
     return Service(first, token, tuple(others))
+
+
+def beside_pool(pool_url: str) -> str | None:
+    """Where billing is beside a hub's pool, or beside the first of several; None for a pool at another path."""
+    url = pool_url.split(",")[0].strip().rstrip("/") + "/"
+    return url.removesuffix(POOL_PATH) + BILLING_PATH if url.endswith(POOL_PATH) else None
 
 
 def tell_loss(error: ForebayError) -> None:

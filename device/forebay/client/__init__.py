@@ -34,8 +34,7 @@ from forebay.client.shared_notebooks import SharedNotebookCalls
 from forebay.client.times import Moment
 from forebay.client.usage import UsageCalls
 from forebay.errors import ForebayError, NotConfigured, PoolUnreachable
-from forebay.service import LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, service_at
-from forebay.toolkit.billing import BILLING_VARIABLE, beside_pool
+from forebay.service import BILLING_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, beside_pool, configured, service_at
 
 __all__ = [
     "Client",

@@ -6,10 +6,7 @@ import os
 from dataclasses import replace
 
 from forebay.errors import NotConfigured
-from forebay.service import URL_VARIABLE, Service, configured, service_at
-
-BILLING_VARIABLE = "FOREBAY_BOOKS_URL"
-POOL_PATH, BILLING_PATH = "/services/pool/", "/services/billing/"
+from forebay.service import BILLING_VARIABLE, URL_VARIABLE, Service, beside_pool, configured, service_at
 
 
 def billing() -> Service:
@@ -25,9 +22,3 @@ def _billing_url() -> str:
     if beside is None:
         raise NotConfigured(f"Set {BILLING_VARIABLE} to billing's address; it cannot be told from {URL_VARIABLE}.")
     return beside
-
-
-def beside_pool(pool_url: str) -> str | None:
-    """Where billing is beside a hub's pool, or beside the first of several; None for a pool at another path."""
-    url = pool_url.split(",")[0].strip().rstrip("/") + "/"
-    return url.removesuffix(POOL_PATH) + BILLING_PATH if url.endswith(POOL_PATH) else None
