@@ -104,13 +104,15 @@ class Spans:
 
     def follow(self, shell: Any) -> None:
         """Follows the cells of an IPython shell, beginning with the one that is running now, if any."""
-        label = notebook_label(os.environ, shell.user_ns)
-        self._between = Work(self._between.id, "process", label)
+        self._between = Work(self._between.id, "process", notebook_label(os.environ, shell.user_ns))
 
         def begin(_info: object = None) -> None:
             self._depth += 1
             if self._depth == 1:
                 self._on_end()
+                label = notebook_label(os.environ, shell.user_ns)  # an agent's kernel works for several experiments in turn
+                if label != self._between.label:
+                    self._between = Work(_new_id(), "process", label)
                 self._cell = _work(label, running_cell(shell))
                 if self.follower is not None:
                     self.follower.began(self._cell)
