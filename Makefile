@@ -18,7 +18,7 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 BIN := .venv/bin
 BEGAN := $(shell date +%s)
 # the longest first, so that all streams end together
-ROOMS := device worker pool acceptance programs billing simulation hub packages kubernetes dashboards docs lab monitoring house wire service standin admin client generic spawner jax tensorflow
+ROOMS := device worker pool acceptance programs billing agents simulation hub packages kubernetes dashboards docs lab monitoring house wire service standin admin client generic spawner jax tensorflow
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
 PACKAGES := forebay forebay_jax forebay_tensorflow forebay_wire forebay_worker forebay_pool forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
@@ -80,6 +80,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,compiled.py graphs.py matmul_backend.py random_libraries.py)
 	$(PYTEST) --full-sweep tests/device/test_compiled_training.py tests/device/test_graphed_training.py tests/device/test_recomputation.py
+	$(PYTEST) --full-sweep $(addprefix tests/agents/test_,budgets.py kernels.py)
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes
 	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_budget_that_is_used_up.py a_host_as_a_service.py a_lost_control_host.py more_hosts.py accounts_of_logins.py logins_like_addresses.py own_packages.py \

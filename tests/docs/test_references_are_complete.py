@@ -11,8 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from forebay.toolkit.reference_models import catalogue
 from forebay.toolkit.command import parser as forebay_parser
+from forebay.toolkit.reference_models import catalogue
 from forebay_pool.__main__ import main as pool_main
 from forebay_service import errors
 from forebay_worker.__main__ import parser as worker_parser

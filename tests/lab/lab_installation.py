@@ -85,8 +85,8 @@ def torch_version() -> str:
     return version("torch")
 
 
-def install(hub: Hub, folder: Path) -> Cloud:
-    """Describes the services; nothing is started."""
+def install(hub: Hub, folder: Path, **of_the_pool: str) -> Cloud:
+    """Describes the services; nothing is started. The pool has these settings besides."""
     ports = {name: free_port() for name in ("billing", "pool")}
     urls = {name: f"http://127.0.0.1:{port}/services/{name}/" for name, port in ports.items()}
 
@@ -113,6 +113,7 @@ def install(hub: Hub, folder: Path) -> Cloud:
         worker_python=str(fork_server.services()),
         devices=f"[{alone}, {pair}]",
         idle_release_seconds="60",
+        **of_the_pool,
     )
     billing = process("billing", database_url=f"sqlite:///{folder / 'billing.sqlite3'}")
     return Cloud(hub, pool, billing, urls)

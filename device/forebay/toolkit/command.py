@@ -16,6 +16,7 @@ import forebay
 from forebay.errors import CommandBroken, ForebayError
 from forebay.service import answered
 from forebay.toolkit import device, doctor, flavor, run, smi
+from forebay.toolkit.agents import command as agents
 from forebay.toolkit.environments import command as environments
 from forebay.toolkit.jobs import listing, submit
 from forebay.toolkit.planner import command as plan
@@ -56,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"forebay {_version()}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (run, remote, submit, listing, sharing, environments, profile, plan, smi, flavor, device, models, update, doctor):
+    for module in (run, remote, submit, listing, sharing, environments, profile, plan, smi, flavor, device, models, agents, update, doctor):
         module.add_to(commands)
     flavor.add_switch_to(commands)
     for found in sorted(entry_points(group=COMMANDS)):

@@ -1,0 +1,47 @@
+"""``forebay mcp``: a server of tools for agents."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from forebay.client import Client, Forbidden
+from forebay.errors import ForebayError, NotConfigured
+from forebay.service import TOKEN_VARIABLE
+
+DESCRIPTION = f"""\
+Serves tools to an agent on standard input and output, by the Model Context Protocol: it runs code in kernels of your environments, submits
+jobs, and asks prices and costs, as far as the token in {TOKEN_VARIABLE} allows. Kernels end with it. The agent's program starts it.
+"""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Adds the subcommand."""
+    command = commands.add_parser("mcp", help="serve tools to an agent (Model Context Protocol)", description=DESCRIPTION)
+    command.set_defaults(perform=perform)
+
+
+def perform(_arguments: argparse.Namespace) -> int:
+    """Serves until standard input ends. Raises ForebayError."""
+    try:
+        from forebay.toolkit.agents.server import server_of
+    except ModuleNotFoundError as error:
+        raise ForebayError(f"The package {error.name} is not here; `pip install 'forebay[mcp]'` brings what this needs.") from None
+    client = own_client()
+    server_of(client).run("stdio")
+    return 0
+
+
+def own_client() -> Client:
+    """With the agent's own token, which may compute and no more. Raises ForebayError."""
+    if not os.environ.get(TOKEN_VARIABLE):
+        raise NotConfigured(f"Set {TOKEN_VARIABLE} to a token that you made for the agent; docs/users/agents.md tells how.")
+    client = Client()
+    try:
+        client.quotas()
+    except Forbidden:
+        pass
+    else:
+        raise ForebayError(f"The token in {TOKEN_VARIABLE} sees more than your own work; make one for the agent that may compute alone.")
+    client.notice_preferences()  # refused to whom may not compute, with the sentence that says so
+    return client
