@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from agent import TORCH, Agent, Refusal
+from agent import TORCH, Agent, Refusal, until
 from forebay.errors import ForebayError
 from forebay.toolkit.agents.command import own_client
 
@@ -60,15 +62,45 @@ def test_an_agent_sees_the_sessions_of_experiments_alone(agent: Agent, cloud: An
     assert seen["flavor"] == "dev.1gb" and seen["memory_mib"] > 0
 
 
+def run_job(cloud: Any, job: int, *texts: str) -> None:
+    """Does what the runner does that the hub would start."""
+    key = {"key": "0" * 32}
+    until(lambda: say(cloud, job, "begin", **key).is_success, "the job does not start")
+    for number, text in enumerate(texts, 1):
+        say(cloud, job, "printed", **key, pieces=[{"number": number, "text": text}]).raise_for_status()
+    say(cloud, job, "end", **key, exit_status=0, reason=None).raise_for_status()
+
+
+def say(cloud: Any, job: int, what: str, **body: Any) -> httpx.Response:
+    headers = {"Authorization": f"token {cloud.hub.tokens['acme-member']}"}
+    return httpx.post(f"{cloud.urls['pool']}api/jobs/{job}/{what}", json=body, headers=headers, timeout=30)
+
+
+def test_what_a_job_prints_is_followed_by_pages_to_its_end(agent: Agent, cloud: Any, variables: dict[str, str]) -> None:
+    script = Path(variables["HOME"]) / "print.py"
+    script.write_text("print()", encoding="utf-8")
+    job = agent.call("submit_job", file=str(script))["job"]
+    texts = [f"{letter}" * 12_000 for letter in "abcde"]
+    run_job(cloud, job, *texts)
+    pages = [agent.call("follow_job", job=job)]
+    while not pages[-1]["over"]:
+        pages.append(agent.call("follow_job", job=job, run=pages[-1]["run"], after=pages[-1]["next"]))
+    assert "".join(page["text"] for page in pages) == "".join(texts)
+    assert [len(page["text"]) for page in pages] == [24_000, 24_000, 12_000] and pages[-1]["state"] == "succeeded"
+
+
 def test_a_job_is_submitted_listed_followed_and_cancelled(agent: Agent, variables: dict[str, str]) -> None:
     home = Path(variables["HOME"])
     (home / "train.py").write_text("print('never run here: no hub starts it')", encoding="utf-8")
     job = agent.call("submit_job", file=str(home / "train.py"), arguments=["--epochs", "3"], name="first", time_limit_seconds=60)
     assert job["name"] == "first" and job["state"] in ("queued", "starting"), job
-    assert [row["job"] for row in agent.call("list_jobs")] == [job["job"]]
+    assert agent.call("list_jobs")[0]["job"] == job["job"]
     assert agent.call("show_job", job=job["job"])["cost"] == {}
+    began = time.monotonic()
     followed = agent.call("follow_job", job=job["job"], wait_seconds=1)
+    waited = time.monotonic() - began
     assert (followed["text"], followed["over"]) == ("", False)
+    assert 0.9 < waited < 10, "it waits for more, and no longer than it is told to"
     assert agent.call("cancel_job", job=job["job"])["state"] in ("cancelling", "cancelled")
     for bad in (home / "none.py", Path("/etc/passwd")):
         with pytest.raises(Refusal):

@@ -20,13 +20,14 @@ from forebay.errors import ForebayError
 from forebay.toolkit.agents.experiments import is_label, money, name_of
 from forebay.toolkit.agents.kernel_tools import OUTPUT_CHARS_MAX
 from forebay.toolkit.jobs.costs import amount
-from forebay.toolkit.jobs.listing import OVER
 from forebay.toolkit.jobs.submit import in_home
 
 ROWS_MAX = 100
 WAIT_SECONDS = 2
 """How long the pool holds a question for output that is not there yet."""
 FOLLOW_SECONDS_MAX = 3600
+LINE_CHARS = 200
+"""Of what was printed last, in news of progress."""
 
 JobNumber = Annotated[int, Field(description="Number of the job, as submit_job and list_jobs tell it.", ge=1)]
 
@@ -81,11 +82,34 @@ class JobOutput:
     """A piece of what a job printed."""
 
     job: int
+    run: int
     text: str
     next: int
     """Pass it as ``after`` to read on."""
     over: bool
+    """Whether the run is over and this was all of it."""
     state: str
+    """Of the job."""
+
+
+class _Pieces:
+    """A page of what a run prints: whole pieces, of which the pool keeps none longer than 16,384 characters."""
+
+    def __init__(self, after: int) -> None:
+        self.text = ""
+        self.last = after
+        """Number of the last piece."""
+        self.over = False
+
+    def take(self, answer: OutputRow) -> bool:
+        """Adds what has room; whether the page is full, or nothing more comes."""
+        for piece in answer.pieces:
+            if len(self.text) >= OUTPUT_CHARS_MAX:
+                return True
+            self.text += piece.text
+            self.last = piece.number
+        self.over = answer.over
+        return self.over or len(self.text) >= OUTPUT_CHARS_MAX
 
 
 class ServiceTools:
@@ -174,24 +198,24 @@ class ServiceTools:
         self,
         job: JobNumber,
         context: Context,
-        after: Annotated[int, Field(description="``next`` of the answer before; 0 at first.", ge=0)] = 0,
+        run: Annotated[int | None, Field(description="Which of its runs; without it the newest.", ge=1)] = None,
+        after: Annotated[int, Field(description="``next`` of the answer before, of the same run; 0 at first.", ge=0)] = 0,
         wait_seconds: Annotated[int, Field(description="How long to wait for more.", ge=0, le=FOLLOW_SECONDS_MAX)] = 30,
     ) -> JobOutput:
-        """Read what a job prints. Returns at the end of the job, after wait_seconds, or when there is a page full."""
-        began, text, over = time.monotonic(), "", False
-        while not over and len(text) < OUTPUT_CHARS_MAX:
+        """Read what a run of a job prints. Returns when the run is over, when there is a page full, or after wait_seconds."""
+        began, pieces = time.monotonic(), _Pieces(after)
+        while True:
             left = wait_seconds - (time.monotonic() - began)
-            answer = await anyio.to_thread.run_sync(self._output_of, job, after, max(0, min(WAIT_SECONDS, int(left))))
-            text += "".join(piece.text for piece in answer.pieces)
-            over, moved, after = answer.over, answer.next > after, answer.next
-            if left <= 0 and not moved:
+            answer = await anyio.to_thread.run_sync(self._output_of, job, run, pieces.last, max(0, min(WAIT_SECONDS, int(left))))
+            run = answer.attempt
+            if pieces.take(answer) or left <= 0:
                 break
-            await context.report_progress(time.monotonic() - began, wait_seconds, text[-200:])
+            await context.report_progress(time.monotonic() - began, wait_seconds, pieces.text[-LINE_CHARS:])
         row = await anyio.to_thread.run_sync(self._client.job, job)
-        return JobOutput(job, text, after, over or row.state in OVER, row.state)
+        return JobOutput(job, run, pieces.text, pieces.last, pieces.over, row.state)
 
-    def _output_of(self, job: int, after: int, wait_seconds: int) -> OutputRow:
-        return self._client.job_output(job, after=after, wait_seconds=wait_seconds)
+    def _output_of(self, job: int, run: int | None, after: int, wait_seconds: int) -> OutputRow:
+        return self._client.job_output(job, attempt=run, after=after, wait_seconds=wait_seconds)
 
     def cancel_job(self, job: JobNumber) -> JobInfo:
         """End a job, or have it never start."""
