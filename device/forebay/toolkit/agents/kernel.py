@@ -38,6 +38,8 @@ EXECUTIONS_MAX = 100
 """Runs of a kernel whose output is kept; the oldest are forgotten."""
 HUB = "JUPYTERHUB_"
 """How variables begin that a notebook's server has, its token among them."""
+PLAIN = "get_ipython().InteractiveTB.set_mode('Plain')"
+"""Tracebacks without the lines around: those are long to read, and take IPython seconds to make in the middle of a large library."""
 NO_BUDGET = f"{BUDGET}\n"
 
 BELIEVED_SECONDS = 15.0
@@ -104,6 +106,7 @@ class Kernel:
             if isinstance(error, Exception):
                 raise ForebayError(f"The kernel {self.name} does not start: {error}.") from None
             raise
+        self._send(PLAIN, silent=True)
         self._readers = [asyncio.create_task(self._read_output()), asyncio.create_task(self._read_replies())]
 
     def _variables(self) -> dict[str, str]:
