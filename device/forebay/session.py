@@ -330,8 +330,8 @@ class Session:
     def _import_what_steps_need(self, request: _Request) -> None:
         with self._changed:
             at_once = self._changed.wait_for(lambda: request.settled, AT_ONCE_SECONDS)
-        if not at_once:
-            importlib.import_module(SHAPE_FUNCTIONS)
+        if not at_once:  # in a thread that no interrupt reaches: one that ends an import leaves modules that lack parts
+            threading.Thread(target=importlib.import_module, args=(SHAPE_FUNCTIONS,), name="forebay-import", daemon=True).start()
 
     def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
         line = self._new_line()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import statistics
 import time
 from collections.abc import Sequence
@@ -19,6 +21,12 @@ LATE_SECONDS = 1.5
 """What a machine may take beyond the tick until the pool has heard, and the worker has let go."""
 TINY = "0.000012"
 """1.4 s of it."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def paid(agent: Agent) -> None:
+    """What is not of the experiment that a test is about."""
+    agent.budget("setting-up", "5")
 
 
 def spent(agent: Agent, *experiments: str) -> Decimal:
@@ -52,7 +60,6 @@ def test_what_is_no_budget_is_refused_and_nothing_runs_without_one(agent: Agent)
 
 
 def test_a_run_stops_at_its_budget_keeps_its_tensors_and_goes_on_once_it_is_raised(agent: Agent) -> None:
-    agent.budget("setting-up", "1")
     agent.run(TORCH, "setting-up")
     agent.budget("tiny", TINY)
     stopped = agent.run(ENDLESS, "tiny")
@@ -63,7 +70,7 @@ def test_a_run_stops_at_its_budget_keeps_its_tensors_and_goes_on_once_it_is_rais
     agent.budget("tiny", "1")
     assert agent.experiment("tiny")["may_run"]
     after = agent.run("x.sum().item()", "tiny", timeout_seconds=60)
-    assert after["status"] == "ok" and after["output"].endswith("90000.0\n"), after
+    assert after["status"] == "ok" and after["output"].endswith("90000.0\n"), after["output"]
 
 
 @pytest.mark.full_sweep
@@ -77,9 +84,10 @@ def test_a_budget_that_is_raised_midway_lets_the_run_go_on(agent: Agent) -> None
 
 @pytest.mark.full_sweep
 def test_two_kernels_and_a_flood_of_short_runs_share_one_budget(agent: Agent) -> None:
-    agent.run(TORCH, "setting-up", kernel="second")
+    for kernel in ("first", "second"):
+        agent.run(TORCH, "setting-up", kernel=kernel)
     agent.budget("shared", TINY)
-    calls = [agent.begin("run_code", code=ENDLESS, experiment="shared", kernel=kernel) for kernel in ("main", "second")]
+    calls = [agent.begin("run_code", code=ENDLESS, experiment="shared", kernel=kernel) for kernel in ("first", "second")]
     assert {call.result()["status"] for call in calls} == {"budget_used_up"}
     assert spent(agent, "shared") <= most(TINY, 2)
     agent.run(TORCH, "setting-up", kernel="third")
@@ -87,9 +95,49 @@ def test_two_kernels_and_a_flood_of_short_runs_share_one_budget(agent: Agent) ->
     runs, end = 0, time.monotonic() + 60
     with pytest.raises(Refusal, match="used up"):
         while time.monotonic() < end:
-            agent.run("for _ in range(20): y = x @ x\ny.sum().item()", "flood", kernel="third")
+            agent.run(SHORT, "flood", kernel="third")
             runs += 1
     assert runs > 1 and spent(agent, "flood") <= most(TINY)
+
+
+TRIALS = 200
+SHORT = "for _ in range(20): y = x @ x\ny.sum().item()"
+
+
+@pytest.mark.full_sweep
+def test_no_trial_spends_more_than_its_budget_and_a_tick(agent: Agent) -> None:
+    chance = random.Random(50)
+    for kernel in ("trial-0", "trial-1"):
+        agent.run(TORCH, "setting-up", kernel=kernel)
+    above = []
+    for trial in range(TRIALS):
+        name, budget = f"trial-{trial}", f"{chance.choice((0, 1, chance.randrange(100), chance.randrange(20_000))) / 1e9:.9f}"
+        kernels = ["trial-0", "trial-1"][: chance.choice((1, 1, 2))]
+        agent.budget(name, budget)
+        stopped = spend_all(agent, name, kernels, chance.choice((ENDLESS, SHORT)))
+        agent.budget(name, "1")
+        for kernel in kernels:
+            after = agent.run("x.sum().item()", name, kernel=kernel)
+            assert after["status"] == "ok" and after["output"].endswith("90000.0\n"), after["output"]
+        time.sleep(TICK_SECONDS)
+        cost = sum(Decimal(run["cost"]) for run in agent.call("experiment_cost", experiment=name)["runs"] if run["id"] in stopped)
+        assert cost <= most(budget, len(kernels)), (name, budget, cost)
+        above.append((cost - Decimal(budget)) / (PRICE * len(kernels)))
+        agent.call("end_experiment", experiment=name)
+    most_seconds, median_seconds = max(above), statistics.median(above)
+    print(f"{TRIALS} trials: above the budget at most {most_seconds:.3f} s of a kernel's price, {median_seconds:.3f} s by the median")
+
+
+def spend_all(agent: Agent, name: str, kernels: Sequence[str], code: str) -> set[str]:
+    """Runs code in kernels side by side, again and again, until nothing may run any more; the ids of the runs."""
+    found, end = set(), time.monotonic() + 60
+    while agent.experiment(name)["may_run"]:
+        assert time.monotonic() < end, f"{name} goes on"
+        calls = [agent.begin("run_code", code=code, experiment=name, kernel=kernel) for kernel in kernels]
+        for call in calls:
+            with contextlib.suppress(Refusal):  # the other kernel has used it up
+                found.add(call.result()["id"])
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +146,6 @@ def trials(request: pytest.FixtureRequest) -> int:
 
 
 def test_short_experiments_cost_exactly_what_the_ledger_says_and_little_time(agent: Agent, trials: int, cloud: Any) -> None:
-    agent.budget("setting-up", "1")
     agent.run(TORCH, "setting-up", kernel="replay")
     names, overheads = [f"replay-{n}" for n in range(trials)], []
     for name in names:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent import ENDLESS, TORCH, Agent, Refusal, serving, until
@@ -70,6 +71,15 @@ def test_a_run_is_interrupted_when_its_time_is_over_and_progress_is_told(agent: 
     assert "Variables and tensors stay" in found["explanation"]
     assert [message for _, message in agent.progress if message == "working"], agent.progress
     assert agent.run("kept + 1")["output"] == "8\n"
+
+
+def test_an_interrupt_while_a_device_is_awaited_breaks_nothing_that_is_imported_meanwhile(agent: Agent, cloud: Any) -> None:
+    assert agent.run("import torch", kernel="awaiting")["status"] == "ok"
+    with cloud.device_held():
+        found = agent.run("x = torch.ones(3).cuda()\n(x.square() + 1).sum().item()", kernel="awaiting", timeout_seconds=0.4)
+        assert found["status"] == "timed_out", found
+    found = agent.run("import torch.fx.experimental.symbolic_shapes\n(torch.ones(3).cuda().square() + 1).sum().item()", kernel="awaiting")
+    assert (found["status"], found["error"]) == ("ok", None), found["output"]
 
 
 def test_a_call_that_is_cancelled_interrupts_its_run(agent: Agent) -> None:
