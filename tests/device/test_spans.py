@@ -101,6 +101,27 @@ def test_cells_are_spans_from_the_one_that_activates(run_python: Any) -> None:
     assert found["ends"] == 8, "four cells, the one with an error too, each ended, and closed what was open before it"
 
 
+RELABELLED = """
+import os
+os.environ["FOREBAY_LABEL"] = "first"
+%s
+shell.run_cell("import os; os.environ['FOREBAY_LABEL'] = 'second'")
+between = [shell.user_ns["spans"].current()]
+shell.run_cell("seen.append(spans.current())")
+shell.run_cell("seen.append(spans.current())")
+between.append(shell.user_ns["spans"].current())
+print(json.dumps([vars(work) for work in [*between, *seen[-2:]]]))
+"""
+
+
+def test_a_label_that_changes_is_that_of_the_next_cell_and_of_what_goes_on_after_it(run_python: Any) -> None:
+    last = run_python(RELABELLED % (FOLLOWED % {"activate": ACTIVATE})).stdout.splitlines()[-1]
+    before, after, *cells = json.loads(last)
+    assert (before["label"], before["kind"]) == ("first", "process"), "the cell that is over began as the first"
+    assert [cell["label"] for cell in cells] == ["second", "second"]
+    assert (after["label"], after["kind"]) == ("second", "process") and after["id"] != before["id"]
+
+
 def test_activation_outside_a_cell_leaves_the_next_cell_whole(run_python: Any) -> None:
     code = """
 from IPython.core.interactiveshell import InteractiveShell
