@@ -265,6 +265,14 @@ def tell_runner(what: str) -> None:
             Path(file).write_text(what, encoding="utf-8")
 
 
+def tell_wait(code: str | None, why: str) -> None:
+    """Says to the runner that the program waits for a budget, or for something else."""
+    if code == BUDGET:
+        tell_runner(f"{BUDGET}\n{why}")
+    else:
+        forget_budget()
+
+
 def forget_budget() -> None:
     """There is one again."""
     file = os.environ.get(LOSS_VARIABLE)

@@ -24,7 +24,7 @@ from websockets.sync.client import ClientConnection, connect
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
-from forebay.service import BUDGET, TOKEN_VARIABLE, Service, forget_budget, tell_loss, tell_runner
+from forebay.service import TOKEN_VARIABLE, Service, forget_budget, tell_loss, tell_wait
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 
@@ -537,8 +537,7 @@ class Session:
             case messages.SessionOpened():
                 self._take_opened(link, message)
             case messages.Queued():
-                if message.code == BUDGET:
-                    tell_runner(f"{BUDGET}\n{message.said()}")
+                tell_wait(message.code, message.said())
                 with self._changed:
                     if link.request is not None and link.request.number == message.request:
                         link.request.queued = message
@@ -556,8 +555,7 @@ class Session:
             case messages.Leave():
                 threading.Thread(target=self._leave, args=(link,), name="forebay-leave", daemon=True).start()
             case messages.Refused():
-                if message.code == BUDGET:
-                    tell_runner(f"{BUDGET}\n{message.said()}")
+                tell_wait(message.code, message.said())
                 self._take_refusal(link, message)
             case messages.WorkerLost():
                 with self._changed:

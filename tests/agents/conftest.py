@@ -21,7 +21,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """Pool and billing, running."""
     hub = Hub()
     try:
-        found = install(hub, tmp_path_factory.mktemp("agents-cloud"), billing_heartbeat_seconds=str(TICK_SECONDS))
+        found = install(hub, tmp_path_factory.mktemp("agents-cloud"), billing_heartbeat_seconds=str(TICK_SECONDS), idle_release_seconds="2")
         with running(found, "billing", "pool"):  # type: ignore[arg-type]  # it has the two that are named
             yield found
     finally:

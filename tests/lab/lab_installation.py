@@ -112,8 +112,7 @@ def install(hub: Hub, folder: Path, **of_the_pool: str) -> Cloud:
         billing_url=urls["billing"],
         worker_python=str(fork_server.services()),
         devices=f"[{alone}, {pair}]",
-        idle_release_seconds="60",
-        **of_the_pool,
+        **{"idle_release_seconds": "60", **of_the_pool},
     )
     billing = process("billing", database_url=f"sqlite:///{folder / 'billing.sqlite3'}")
     return Cloud(hub, pool, billing, urls)
