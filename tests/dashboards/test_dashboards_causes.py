@@ -13,7 +13,7 @@ from forebay_billing import errors as billing
 from forebay_dashboards.rows.billing import BudgetRow
 from forebay_dashboards.rows.pool import Fault, Flavor, Session
 from forebay_dashboards.text.causes import _CAUSES, _REFUSED, cause, refusal
-from forebay_dashboards.text.codes import consequence, unserved, why
+from forebay_dashboards.text.codes import budget_name, consequence, unserved, why
 from forebay_dashboards.text.waits import _DETAILS, waiting
 from forebay_pool import errors as pool
 from forebay_pool import http
@@ -169,6 +169,15 @@ def test_why_a_budget_stops_somebody_is_told_by_its_code_and_an_older_billings_b
     assert "테넌트 소유자" in korean and all(str(value) in korean for value in who.values() if value) and "acme" in korean
     assert consequence(BudgetRow.model_validate({**row, "code": None})).said("ko").startswith("예산을 모두 썼습니다.")
     assert why_budget_stops("made_up", "acme", None, None, "2026-11", "owner") is None
+
+
+def test_a_budget_that_its_user_set_says_so_and_that_its_user_can_raise_it() -> None:
+    total = {"window": "total", "period": "total", "origin": "user"}
+    row = {**BUDGET, **AMOUNTS, **total, "state": "drain", "code": "used_up", "sentence": "As billing says it."}
+    budget = BudgetRow.model_validate(row)
+    assert budget_name(budget) == "Budget of ada for a.ipynb, for all time, set by the user"
+    korean = consequence(budget).said("ko")
+    assert "ada" in korean and "acme" in korean and "테넌트 소유자" not in korean
 
 
 def test_who_waits_for_a_budget_is_told_which() -> None:

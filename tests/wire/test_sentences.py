@@ -204,6 +204,9 @@ def test_a_budgets_row_has_its_cause_for_whom_when_and_who_can_raise_it() -> Non
         "The budget for tenant acme is nearly used up; the tenant's owner can raise it.": {
             "user": None, "notebook": None, "period": "total",
         },
+        "The budget for notebook a.ipynb of ada (acme) is used up; ada of acme can raise it.": {
+            "period": "total", "origin": "user", "code": "used_up",
+        },
     }  # fmt: skip
     for english, changes in cases.items():
         found = cause_of_budget({**BUDGET, **changes})
