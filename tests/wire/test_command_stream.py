@@ -186,6 +186,9 @@ def plain_commands() -> st.SearchStrategy[stream.Command]:
         st.builds(vocabulary.Part, UNSIGNED),
         st.builds(images.Keep, UNSIGNED, UNSIGNED, st.booleans()),
         st.builds(images.Restore, UNSIGNED),
+        st.builds(images.Checkpoint, UNSIGNED, st.booleans()),
+        st.builds(images.TellCheckpoints, UNSIGNED, UNSIGNED),
+        st.builds(images.GoBack, UNSIGNED, UNSIGNED),
         st.builds(images.TracesPart, st.binary(max_size=50)),
         st.builds(vocabulary.Kernel, UNSIGNED, UNSIGNED, SOURCES),
         st.builds(programs.Program, UNSIGNED, UNSIGNED, st.binary(max_size=50)),
@@ -242,7 +245,9 @@ GANG_PLANS = st.builds(
 )
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
-    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans()),
+    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans(), st.booleans()),
+    st.builds(images.Checkpoints, UNSIGNED, st.lists(st.tuples(UNSIGNED, st.booleans()), max_size=4).map(tuple), TEXT),
+    st.builds(images.WentBack, UNSIGNED, UNSIGNED, IDS, UNSIGNED),
     st.builds(images.Kept, UNSIGNED, UNSIGNED, UNSIGNED, TEXT),
     st.builds(Resumed, UNSIGNED),
     st.builds(stream.Refused, TEXT, st.booleans()),

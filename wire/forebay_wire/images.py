@@ -1,5 +1,5 @@
 """What a session is between two commands, on its way from one worker to another: the answer to a FETCH (``docs/wire.md``, Moving), and the
-commands about images that outlive a worker (Images)."""
+commands about images that outlive a worker (Images), and about what a session may go back to (Checkpoints)."""
 
 from __future__ import annotations
 
@@ -108,10 +108,56 @@ class ImageSummand:
     data: bytes
 
 
-ImageCommand = Keep | Restore | TracesPart
-COMMAND_OPCODES = (42, 43, 44)
-ImageReply = ImageLibraries | ImageHead | ImageCause | ImageStorages | ImageBytes | Kept | ImageHoldings | ImageSummand
-OPCODES = (72, 73, 74, 75, 82, 85, 86, 87)
+CHECKPOINTS_MAX = 1024
+"""Of a session."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Takes one. Numbers ascend."""
+
+    number: int
+    is_named: bool = False
+
+
+@dataclass(frozen=True)
+class TellCheckpoints:
+    request: int
+    held: int = 0
+    """The one that is not dropped before the session has gone back to it."""
+
+
+@dataclass(frozen=True)
+class GoBack:
+    request: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    request: int
+    there: tuple[tuple[int, bool], ...]
+    """Their numbers, and whether the storages hold what they held then."""
+    why_dropped: str = ""
+    """The others."""
+
+
+@dataclass(frozen=True)
+class WentBack:
+    request: int
+    changed: int
+    storages: tuple[int, ...] = ()
+    """Those that were put back; none where they are more than a list may hold."""
+    resized: int = 0
+    """Storages that were left alone, since they have another size."""
+
+
+CheckpointCommand = Checkpoint | TellCheckpoints | GoBack
+ImageCommand = Keep | Restore | TracesPart | CheckpointCommand
+COMMAND_OPCODES = (42, 43, 44, 49, 50, 51)
+CheckpointReply = Checkpoints | WentBack
+ImageReply = ImageLibraries | ImageHead | ImageCause | ImageStorages | ImageBytes | Kept | ImageHoldings | ImageSummand | CheckpointReply
+OPCODES = (72, 73, 74, 75, 82, 85, 86, 87, 90, 91)
 
 
 def put_image_command(out: Writer, command: ImageCommand) -> None:
@@ -128,6 +174,18 @@ def put_image_command(out: Writer, command: ImageCommand) -> None:
             out.u8(44)
             out.varint(len(command.data))
             out.raw(command.data)
+        case Checkpoint():
+            out.u8(49)
+            out.varint(command.number)
+            out.u8(command.is_named)
+        case TellCheckpoints():
+            out.u8(50)
+            out.varint(command.request)
+            out.varint(command.held)
+        case GoBack():
+            out.u8(51)
+            out.varint(command.request)
+            out.varint(command.number)
 
 
 def get_image_command(reader: Reader, opcode: int) -> ImageCommand:
@@ -137,6 +195,12 @@ def get_image_command(reader: Reader, opcode: int) -> ImageCommand:
             return Keep(reader.varint(), reader.varint(), bool(reader.u8()))
         case 43:
             return Restore(reader.varint())
+        case 49:
+            return Checkpoint(reader.varint(), bool(reader.u8()))
+        case 50:
+            return TellCheckpoints(reader.varint(), reader.varint())
+        case 51:
+            return GoBack(reader.varint(), reader.varint())
     return TracesPart(reader.raw(reader.count(_stream.CHUNK_BYTES_MAX, "the size of a chunk")))
 
 
@@ -181,6 +245,24 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
             for number in (0, reply.number, reply.bytes, reply.took_ns):
                 out.varint(number)
             out.string(reply.why)
+        case Checkpoints() | WentBack():
+            _put_checkpoint_reply(out, reply)
+
+
+def _put_checkpoint_reply(out: Writer, reply: CheckpointReply) -> None:
+    match reply:
+        case Checkpoints():
+            out.u8(90)
+            out.varint(reply.request)
+            out.varint(len(reply.there))
+            for number, is_present in reply.there:
+                out.varint(number)
+                out.u8(is_present)
+            out.string(reply.why_dropped)
+        case WentBack():
+            out.u8(91)
+            for number in (reply.request, reply.changed, len(reply.storages), *reply.storages, reply.resized):
+                out.varint(number)
 
 
 def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
@@ -211,6 +293,14 @@ def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
             return ImageHoldings(reader.raw(reader.left()))
         case 87:
             return ImageSummand(reader.varint(), reader.varint(), reader.raw(reader.left()))
+        case 90:
+            request, count = reader.varint(), reader.count(CHECKPOINTS_MAX, "the number of checkpoints")
+            there = tuple((reader.varint(), bool(reader.u8())) for _ in range(count))
+            return Checkpoints(request, there, reader.string(_stream.STRING_BYTES_MAX).decode(errors="replace"))
+        case 91:
+            request, changed = reader.varint(), reader.varint()
+            count = reader.count(_stream.ITEMS_MAX, "the number of storages")
+            return WentBack(request, changed, tuple(reader.varint() for _ in range(count)), reader.varint())
     raise WireError(f"an unknown reply {opcode}")
 
 

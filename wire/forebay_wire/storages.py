@@ -8,7 +8,17 @@ from __future__ import annotations
 from forebay_wire import _stream
 from forebay_wire._stream import CHUNK_BYTES_MAX, SHARED_BYTES_MAX, Reader, WireError, Writer
 from forebay_wire.images import COMMAND_OPCODES as IMAGE_OPCODES
-from forebay_wire.images import ImageCommand, Keep, Restore, TracesPart, get_image_command, put_image_command
+from forebay_wire.images import (
+    Checkpoint,
+    GoBack,
+    ImageCommand,
+    Keep,
+    Restore,
+    TellCheckpoints,
+    TracesPart,
+    get_image_command,
+    put_image_command,
+)
 from forebay_wire.kernels import OPCODES as KERNEL_OPCODES
 from forebay_wire.kernels import get_kernel_command, put_kernel_command
 from forebay_wire.programs import OPCODES as PROGRAM_OPCODES
@@ -72,7 +82,7 @@ def put_storage_command(out: Writer, command: StorageCommand | KernelCommand | P
             put_kernel_command(out, command)
         case Program() | Execute() | ExecuteCalling() | Returned():
             put_program_command(out, command)
-        case Keep() | Restore() | TracesPart():
+        case Keep() | Restore() | TracesPart() | Checkpoint() | TellCheckpoints() | GoBack():
             put_image_command(out, command)
 
 

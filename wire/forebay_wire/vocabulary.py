@@ -535,6 +535,7 @@ class Welcome:
     grace_ms: int = 0
     """How long it waits for a client whose connection broke."""
     keeps_images: bool = False
+    keeps_checkpoints: bool = False
 
 
 @dataclass(frozen=True)

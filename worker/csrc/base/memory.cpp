@@ -40,6 +40,8 @@ int64_t data_bytes() {
 std::atomic<int64_t> limit_bytes{std::numeric_limits<int64_t>::max()};
 std::atomic<int64_t> allocated_bytes{0};
 
+thread_local std::function<void(int64_t)> reclaim;
+
 // Before the data of an allocation.
 struct Header {
   int64_t bytes;
@@ -56,12 +58,23 @@ void release(void* data) {
   c10::free_cpu(header.block);
 }
 
-// Counts an allocation. Throws c10::OutOfMemoryError.
+// Counts an allocation, if there is room for it. `before`: what was allocated.
+bool try_to_take(int64_t bytes, int64_t limit, int64_t& before) {
+  before = allocated_bytes.fetch_add(bytes, std::memory_order_relaxed);
+  if (bytes >= 0 && bytes <= limit && before <= limit - bytes) return true;
+  allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  return false;
+}
+
+// Throws c10::OutOfMemoryError.
 void take(int64_t bytes) {
   const int64_t limit = limit_bytes.load(std::memory_order_relaxed);
-  const int64_t before = allocated_bytes.fetch_add(bytes, std::memory_order_relaxed);
-  if (bytes >= 0 && bytes <= limit && before <= limit - bytes) return;
-  allocated_bytes.fetch_sub(bytes, std::memory_order_relaxed);
+  int64_t before = 0;
+  if (try_to_take(bytes, limit, before)) return;
+  if (reclaim && bytes >= 0 && bytes <= limit) {
+    reclaim(before - (limit - bytes));
+    if (try_to_take(bytes, limit, before)) return;
+  }
   TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory(bytes, before, limit));
 }
 
@@ -143,6 +156,8 @@ c10::DataPtr count_on_host(void* data, int64_t bytes, std::function<void()> rele
   static_cast<Counted*>(result.get_context())->bytes = bytes;
   return result;
 }
+
+void reclaim_on_host_by(std::function<void(int64_t)> asked) { reclaim = std::move(asked); }
 
 void set_host_limit(int64_t bytes) { limit_bytes.store(bytes, std::memory_order_relaxed); }
 

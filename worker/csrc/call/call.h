@@ -58,7 +58,6 @@ class Caller {
   void hold_to_range(const Plan& plan, const NumberRange& range, Entry& entry, const Layout& layout, int64_t offset) const;
 
   // The call that is being carried out; for any thread.
-  const Running& running() const { return running_; }
   Running& running() { return running_; }
 
   // Whether there was no memory for an argument of the bound call: then it has not begun.

@@ -60,7 +60,7 @@ const c10::Storage& Entry::memory_of(const Device& device) {
 }
 
 const c10::Storage& Entry::touch_unwritten(const Device& device) {
-  if (watch_) [[unlikely]] watch_->before_write();
+  if (watch_) [[unlikely]] watch_->before_overwrite();
   forget_numbers();
   if (!memory_) memory_ = device.allocate(bytes_, /*zeroed=*/false);
   return memory_;
@@ -120,8 +120,9 @@ void Storages::check_new(uint64_t id) const {
 }
 
 void Storages::check_room(int64_t bytes) const {
-  const int64_t held_bytes = used_bytes_ - absent_bytes_;
-  if (bytes > limit_bytes_ - held_bytes) {
+  const int64_t held_bytes = used_bytes_ - absent_bytes_, free_bytes = limit_bytes_ - held_bytes;
+  if (bytes > free_bytes - kept_bytes_ && kept_bytes_ > 0) [[unlikely]] give_up_(bytes - (free_bytes - kept_bytes_));
+  if (bytes > free_bytes - kept_bytes_) {
     throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, held_bytes, limit_bytes_));
   }
 }

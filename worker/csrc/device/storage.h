@@ -106,6 +106,8 @@ class StorageWatch {
   // The bytes are in its memory afterwards. May throw c10::OutOfMemoryError, CommandError.
   virtual void before_read() = 0;
   virtual void before_write() = 0;
+  // As before_write, of a write that leaves nothing of what is there.
+  virtual void before_overwrite() { before_write(); }
   // Whether it stays, though its client has freed it.
   virtual bool stays_when_freed() = 0;
   // Whether the session's client has freed it.
@@ -279,6 +281,10 @@ class Storages {
   // Of these, what is not in memory (StorageWatch).
   int64_t absent_bytes() const { return absent_bytes_; }
   void count_absent(int64_t bytes) { absent_bytes_ += bytes; }
+  // What is kept of their former bytes, which counts as well. Where there is no room, `give_up` lets go of so many bytes of it, if it can.
+  void count_kept(int64_t bytes) { kept_bytes_ += bytes; }
+  int64_t kept_bytes() const { return kept_bytes_; }
+  void make_room_by(std::function<void(int64_t bytes)> give_up) { give_up_ = std::move(give_up); }
   size_t size() const { return entries_.size(); }
 
   // Throws wire::WireError for an id that names no storage.
@@ -289,6 +295,11 @@ class Storages {
   void check_room(int64_t bytes) const;
 
   Entry& insert(uint64_t id, int64_t bytes);
+  // `see`: every storage, in any order.
+  template <class See>
+  void for_each(const See& see) {
+    for (auto& [id, entry] : entries_) see(id, entry);
+  }
   // Makes the id stand for what a failure kept from being made, whether some of it was made or not.
   void insert_failed(uint64_t id, const Cause& cause);
   void resize(uint64_t id, int64_t bytes);
@@ -351,6 +362,8 @@ class Storages {
   std::deque<uint64_t> uploads_kept_;
   int64_t used_bytes_ = 0;
   int64_t absent_bytes_ = 0;
+  int64_t kept_bytes_ = 0;
+  std::function<void(int64_t)> give_up_;
   int64_t limit_bytes_ = std::numeric_limits<int64_t>::max();
   bool parked_ = false;
 };

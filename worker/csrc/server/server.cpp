@@ -41,6 +41,7 @@ void welcome(const Device& device, Session& session, Connection& connection, Clo
   if (!connection.is_untouched()) grace = {};
   head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
   head.u8(keeps_images);
+  head.u8(session.checkpoints().are_possible());
   connection.send(head, nullptr, 0);
 }
 
@@ -367,8 +368,8 @@ struct Server::Obey {
   void operator()(const orders::Park& order) const {
     if (server.lease_.is_open()) throw std::logic_error("the pool parks a session that holds a lease");
     if (server.holding_) return;  // it is off the device, and may be on its way elsewhere
-    const auto used = bytes(server.session_.storages().used_bytes());
     const auto spilled = bytes(server.session_.park(order.space, server.spill_directory_));
+    const auto used = bytes(server.session_.storages().used_bytes() + server.session_.storages().kept_bytes());
     server.mailbox_.report({Event::Kind::kParked, 0, used, spilled});
   }
   void operator()(const orders::Restore&) const {

@@ -96,7 +96,7 @@ class Server final : private GroupHost {
   Mailbox& mailbox() { return mailbox_; }
   Statistics statistics() const { return lease_.statistics(); }
   // The number of the operator's call that is being carried out, and the operator.
-  std::optional<std::pair<uint64_t, std::string>> running() const { return session_.running().now(); }
+  std::optional<std::pair<uint64_t, std::string>> running() { return session_.running().now(); }
   // Waits until the thread has ended, for so long at most. True if it has.
   bool join(double seconds) { return !thread_.joinable() || mailbox_.wait_for_end(seconds); }
 

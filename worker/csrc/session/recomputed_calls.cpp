@@ -5,6 +5,7 @@ namespace forebay::worker {
 void RecomputedCalls::heed(bool is_wanted) {
   if (recomputation_.is_on() && (!is_wanted || !device_.is_host())) settle();  // as it was computed
   recomputation_.turn(is_wanted);
+  was_wanted_ = was_wanted_ || is_wanted;
 }
 
 Cause RecomputedCalls::prepare(Plan& plan, const wire::Words& words, uint64_t sequence) {

@@ -19,6 +19,8 @@ class RecomputedCalls {
 
   // As the program says, and each time that it says otherwise how its device computes.
   void heed(bool is_wanted);
+  // Whether its program has said so.
+  bool was_wanted() const { return was_wanted_; }
   // All that the call is given is in memory. Returns why not, or null.
   Cause prepare(Plan& plan, const wire::Words& words, uint64_t sequence);
   // Has the call carried out that is bound.
@@ -48,6 +50,7 @@ class RecomputedCalls {
   Caller& caller_;
   Effects& effects_;
   Recomputation recomputation_;
+  bool was_wanted_ = false;
 };
 
 }  // namespace forebay::worker

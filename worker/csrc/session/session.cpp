@@ -64,7 +64,7 @@ const Session::Command& Session::command_of(uint8_t opcode) {
   using In = wire::Reader;
   using enum wire::Command;
   using enum Command::Place;
-  constexpr size_t kCommands = static_cast<size_t>(kExecuteCalling) + 1;
+  constexpr size_t kCommands = static_cast<size_t>(kGoBack) + 1;
   static const auto table = [] {
     std::array<Command, kCommands> commands{};
     const auto set = [&](wire::Command command, Command::Place place, bool waits_for_lease, void (*carry_out)(Session&, In&)) {
@@ -118,6 +118,9 @@ const Session::Command& Session::command_of(uint8_t opcode) {
       session.user_code_.programs.execute_calling(in, request);
       answer_sync(session.effects_, session.replies_, request);
     });
+    set(kCheckpoint, kEndsSegment, false, [](Session& session, In& in) { session.checkpoints_.take(in); });
+    set(kTellCheckpoints, kBetween, false, [](Session& session, In& in) { session.checkpoints_.tell(in); });
+    set(kGoBack, kEndsSegment, true, [](Session& session, In& in) { session.checkpoints_.go_back(in); });
     set(kLaunch, kEndsSegment, true, [](Session& session, In& in) { session.user_code_.kernels.launch(in); });
     return commands;
   }();
@@ -140,6 +143,7 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
       transfers_(device, storages_, gang_, effects_, replies),
       collectives_(group_host, device, storages_, gang_, effects_, timing_, replies),
       user_code_{{device, storages_, gang_, caller_, effects_, timing_, segments_, replies}, {device, storages_, gang_, caller_, effects_, timing_, replies}},
+      checkpoints_(device, storages_, gang_, caller_, effects_, recomputed_, collectives_, replies),
       gang_image_(device, storages_, gang_),
       image_(device, storages_, gang_, gang_image_, effects_, recomputed_) {}
 
@@ -299,6 +303,7 @@ Cause Session::carry_out(uint64_t number, Plan& plan, const wire::Words& words, 
   }
   if (gang_.is_on()) return gang_.call(number, plan, words, sequence);
   if (const Cause cause = recomputed_.prepare(plan, words, sequence)) return effects_.announced(cause);
+  checkpoints_.begin_call(plan, words);
   caller_.bind(plan, words);
   Cause cause;
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) {
@@ -306,7 +311,7 @@ Cause Session::carry_out(uint64_t number, Plan& plan, const wire::Words& words, 
   } else {
     try {
       const TimedCall timed(timing_, sequence);
-      recomputed_.run(plan, words);
+      checkpoints_.run(plan, words);
       return nullptr;
     } catch (const wire::WireError&) {
       throw;
@@ -356,6 +361,7 @@ Cause Session::answer(Plan& plan, uint64_t first_storage, uint64_t sequence, wir
     if (const Cause cause = gang_.gather_question(plan, words_, sequence)) return cause;
   }
   if (const Cause cause = recomputed_.prepare(plan, words_, sequence)) return cause;
+  checkpoints_.begin_call(plan, words_, /*is_question=*/true);
   caller_.bind(plan, words_);
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) return effects_.stop_after(*before);
   try {
@@ -391,6 +397,7 @@ void Session::settings(wire::Reader& in) {
   const bool recomputes = bits & wire::kRecomputed && !gang_.is_on() && device_.computes();
   segments_.settle_wish(bits & wire::kCompiled && !recomputes, device_.is_host() && !gang_.is_on() && replies_.can_share());
   if (gang_.is_on()) gang_.gang().settings(of_device);
+  if (recomputes) checkpoints_.yield_to_recomputation();
   recomputed_.heed(recomputes);
   if (device_.is_host()) return;
   segments_.drop_graphs();  // they were recorded under others
@@ -405,6 +412,7 @@ void Session::set_limit(int64_t bytes) {
 void Session::hold_to(int64_t bytes) {
   const int64_t part = gang_.is_on() ? gang_.gang().memory().part_of(bytes) : bytes;
   storages_.set_limit(bytes);
+  checkpoints_.make_room();
   set_host_limit(part);
   if (device_.is_host()) fence_process(bytes);
   device_.limit_memory(part);
@@ -414,7 +422,9 @@ void Session::hold_to(int64_t bytes) {
 int64_t Session::park(const ParkingSpace& space, const std::string& spill_directory) {
   segments_.drop_graphs();
   gang_.park();
-  return storages_.park(space, spill_directory);
+  const int64_t spilled = storages_.park(space, spill_directory);
+  checkpoints_.park(space.host_bytes - (storages_.used_bytes() - spilled));
+  return spilled;
 }
 
 void Session::restore() {

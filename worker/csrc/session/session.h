@@ -23,6 +23,7 @@
 #include "device/storage.h"
 #include "device/timing.h"
 #include "parallel/gang_caller.h"
+#include "session/checkpoints.h"
 #include "session/image.h"
 #include "session/recomputed_calls.h"
 #include "session/traces_receiver.h"
@@ -41,12 +42,12 @@ class Session final : private StepRunner {
   void join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host, const std::optional<DeviceRates>& rates);
 
   // The parts of the session.
-  const Running& running() const { return caller_.running(); }
   Running& running() { return caller_.running(); }
   GangCaller& gang() { return gang_; }
   Storages& storages() { return storages_; }
   SegmentTracker& segments() { return segments_; }
   UserCode& user_code() { return user_code_; }
+  const Checkpoints& checkpoints() const { return checkpoints_; }
   Collectives& collectives() { return collectives_; }
   ImageReceiver& image() { return image_; }
   Transfers& transfers() { return transfers_; }
@@ -115,6 +116,7 @@ class Session final : private StepRunner {
   Transfers transfers_;
   Collectives collectives_;
   UserCode user_code_;
+  Checkpoints checkpoints_;
   GangImage gang_image_;
   ImageReceiver image_;
   wire::Traces traces_;

@@ -108,7 +108,7 @@ std::vector<c10::Storage> SessionPrograms::memory_of(const wire::ProgramSignatur
   for (size_t index = 0; index < signature.inputs.size(); ++index) {
     Entry& entry = storages_.at(words[index]);
     entry.check_range(0, static_cast<size_t>(*signature.inputs[index].bytes()), "a program's input");
-    memory.push_back(entry.touch(device_));
+    memory.push_back(entry.read(device_));
   }
   return memory;
 }

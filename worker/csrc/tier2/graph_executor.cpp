@@ -210,6 +210,7 @@ bool GraphExecutor::place_input(Recording& recording, size_t number, const Recor
   Entry& entry = context_.storages.at(binding.ids[number]);
   if (place.bytes == 0) return true;
   if (!entry.memory()) entry.touch(context_.device);
+  if (place.is_written && entry.watch() != nullptr) entry.watch()->before_write();
   if (!place.moves) {
     if (recording.graph && entry.memory().data() != place.address) return false;
     place.address = entry.memory().data();

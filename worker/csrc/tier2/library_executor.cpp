@@ -243,6 +243,7 @@ void LibraryExecutor::take_results(const Candidate& candidate, const Binding& bi
     if (place.is_made) storages.insert(id, place.bytes);
     if (!place.is_output()) continue;
     Entry& entry = storages.at(id);
+    if (entry.watch() != nullptr) entry.watch()->before_overwrite();
     entry.replace(c10::Storage(nullptr));
     entry.adopt(*result++, 0);
   }

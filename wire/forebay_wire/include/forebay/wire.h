@@ -88,7 +88,7 @@ enum class Command : uint8_t {
   kMeet = 35,  // of another member's worker: comes first and alone at a process group's door
   kKernel = 36,
   kLaunch = 37, kResume = 38 /* in place of HELLO */, kKeep = 42, kRestore = 43, kTraces = 44,
-  kProgram = 45, kExecute = 46, kExecuteCalling = 47, kReturned = 48,
+  kProgram = 45, kExecute = 46, kExecuteCalling = 47, kReturned = 48, kCheckpoint = 49, kTellCheckpoints = 50, kGoBack = 51,
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
@@ -131,7 +131,7 @@ enum class Reply : uint8_t {
   kMeeting = 80,  // at a process group's door: before a MEET, and in answer to it
   kMet = 81,
   kLibraries = 82, kResumed = 83, kKept = 85, kHoldings = 86, kSummand = 87,  // of images; answers RESUME, KEEP; of images
-  kCompiled = 88, kCallback = 89,  // answers PROGRAM; comes before the answer to EXECUTE_CALLING
+  kCompiled = 88, kCallback = 89, kCheckpoints = 90, kWentBack = 91,  // answers PROGRAM; before that to EXECUTE_CALLING; answer the last two commands
 };
 
 // What members of a process group carry out together.

@@ -1,0 +1,234 @@
+#include "device/versions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <c10/util/Exception.h>
+#include <forebay/checkpoints.h>
+
+#include "base/memory.h"
+
+namespace forebay::worker {
+
+namespace {
+
+const std::string kTooMany = "there were more than " + std::to_string(wire::kCheckpointsMax);
+
+bool shares_memory_with(const Entry& entry, const Preimage& preimage) {
+  return preimage.memory() && entry.memory() && entry.memory().unsafeGetStorageImpl() == preimage.memory().unsafeGetStorageImpl();
+}
+
+}  // namespace
+
+const std::string Versions::kForMemory = "memory was short";
+
+VersionedStorage::~VersionedStorage() { versions_.forget(*this); }
+
+void VersionedStorage::before_write() { versions_.before_write(*this, /*overwrites=*/false); }
+
+void VersionedStorage::before_overwrite() { versions_.before_write(*this, /*overwrites=*/true); }
+
+// Taking.
+
+void Versions::take(uint64_t number, bool is_named) {
+  if (number <= newest_) throw wire::WireError("checkpoint " + std::to_string(number) + " after checkpoint " + std::to_string(newest_));
+  if (versions_.empty()) {
+    storages_.make_room_by([this](int64_t bytes) { give_up(bytes); });
+    reclaim_on_host_by([this](int64_t bytes) { give_up(bytes); });
+  }
+  storages_.for_each([before = newest_, this](uint64_t id, Entry& entry) {
+    if (entry.watch() == nullptr && entry.bytes() > 0) entry.watch_by(std::make_unique<VersionedStorage>(*this, id, entry, before));
+  });
+  if (versions_.size() >= wire::kCheckpointsMax) drop_one(kTooMany);
+  newest_ = number;
+  versions_[number].is_named = is_named;
+}
+
+std::vector<uint64_t> Versions::numbers() const {
+  std::vector<uint64_t> numbers;
+  for (const auto& [number, version] : versions_) numbers.push_back(number);
+  return numbers;
+}
+
+// Keeping.
+
+void Versions::before_write(VersionedStorage& storage, bool overwrites) {
+  auto preimage = std::exchange(storage.same, nullptr);
+  if (storage.kept_in < last() && !preimage) preimage = preimage_of(storage, overwrites);
+  if (storage.kept_in < last()) {
+    storage.kept_in = last();
+    versions_.rbegin()->second.kept.emplace(storage.id, preimage);
+  }
+  if (preimage) part(storage.entry, preimage, overwrites);
+}
+
+// What is overwritten gives its memory away, if nobody else uses that; else it is copied, so that the storage stays where it is.
+std::shared_ptr<Preimage> Versions::preimage_of(const VersionedStorage& storage, bool overwrites) {
+  Entry& entry = storage.entry;
+  const auto keep = [&](c10::Storage memory) { return std::make_shared<Preimage>(std::move(memory), entry.bytes(), storages_); };
+  if (!entry.memory()) return keep(c10::Storage(nullptr));
+  c10::Storage room = allocate(entry.bytes(), [&] { return storage.kept_in < last(); });
+  if (!room) return nullptr;
+  if (overwrites) entry.forget_views();
+  if (overwrites && entry.memory().use_count() == 1) {
+    auto preimage = keep(entry.memory());
+    entry.relocate(std::move(room));
+    return preimage;
+  }
+  device_.copy(room, 0, entry.memory(), 0, entry.bytes());
+  return keep(std::move(room));
+}
+
+void Versions::part(Entry& entry, const std::shared_ptr<Preimage>& preimage, bool overwrites) {
+  if (!shares_memory_with(entry, *preimage) || preimage.use_count() == 1) return;
+  c10::Storage own = allocate(entry.bytes(), [&] { return preimage.use_count() > 1; });
+  if (!own) return;
+  if (!overwrites) device_.copy(own, 0, preimage->memory(), 0, entry.bytes());
+  preimage->count(true);
+  entry.relocate(std::move(own));
+}
+
+c10::Storage Versions::allocate(int64_t bytes, const std::function<bool()>& is_needed) {
+  while (are_kept() && is_needed()) {
+    if (bytes <= free_bytes()) {
+      try {
+        c10::Storage memory = device_.allocate(bytes, /*zeroed=*/false);
+        if (is_needed()) return memory;
+      } catch (const c10::OutOfMemoryError&) {
+      }
+    }
+    if (!drop_one()) drop_all(kForMemory);
+  }
+  return c10::Storage(nullptr);
+}
+
+void Versions::forget(const VersionedStorage& storage) {
+  if (storage.kept_in == storage.born) return;
+  for (auto& [number, version] : versions_) version.kept.erase(storage.id);
+}
+
+// Going back.
+
+std::unordered_map<uint64_t, std::shared_ptr<Preimage>> Versions::kept_for(uint64_t number) const {
+  std::unordered_map<uint64_t, std::shared_ptr<Preimage>> found;
+  for (auto version = versions_.find(number); version != versions_.end(); ++version) {
+    found.insert(version->second.kept.begin(), version->second.kept.end());
+  }
+  return found;
+}
+
+bool Versions::is_present(uint64_t number) const {
+  for (const auto& [id, preimage] : kept_for(number)) {
+    const auto& storage = static_cast<const VersionedStorage&>(*storages_.at(id).watch());
+    if (storage.born < number && storage.same != preimage) return false;
+  }
+  return true;
+}
+
+Versions::Return Versions::go_back(uint64_t number) {
+  if (!has(number)) throw wire::WireError("checkpoint " + std::to_string(number) + " is not there");
+  hold(number);
+  Return result;
+  for (const auto& [id, preimage] : kept_for(number)) {
+    Entry& entry = storages_.at(id);
+    auto& storage = static_cast<VersionedStorage&>(*entry.watch());
+    if (storage.born >= number || storage.same == preimage) continue;
+    if (entry.bytes() != preimage->bytes()) {
+      ++result.resized;
+      continue;
+    }
+    before_write(storage, /*overwrites=*/true);
+    put_back(storage, preimage);
+    result.changed.push_back(id);
+  }
+  hold(0);
+  return result;
+}
+
+void Versions::put_back(VersionedStorage& storage, const std::shared_ptr<Preimage>& preimage) {
+  Entry& entry = storage.entry;
+  const bool is_here = !preimage->memory() || preimage->memory().device() == device_.where();
+  if (is_here) {
+    entry.relocate(preimage->memory());
+    preimage->count(false);
+  } else {
+    if (!entry.memory()) entry.relocate(device_.allocate(entry.bytes(), /*zeroed=*/false));
+    device_.copy(entry.memory(), 0, preimage->memory(), 0, entry.bytes());
+  }
+  entry.forget_views();
+  storage.same = preimage;
+}
+
+// A storage that shared its memory with what was kept has other memory by now.
+void Versions::park(int64_t bytes) {
+  storages_.for_each([](uint64_t, Entry& entry) {
+    auto* storage = static_cast<VersionedStorage*>(entry.watch());
+    if (storage == nullptr || !storage->same) return;
+    if (storage->same.use_count() == 1) return storage->same.reset();  // no version has it any more
+    storage->same->count(!shares_memory_with(entry, *storage->same));
+  });
+  while (storages_.kept_bytes() > std::max<int64_t>(bytes, 0) && drop_one()) {
+  }
+  if (device_.is_host()) return;
+  for (const auto& [number, version] : versions_) {
+    for (const auto& [id, preimage] : version.kept) {
+      if (!preimage->memory() || preimage->memory().device().is_cpu()) continue;
+      c10::Storage there = device_.allocate_parked(preimage->bytes());
+      device_.copy(there, 0, preimage->memory(), 0, preimage->bytes());
+      device_.synchronize();
+      preimage->relocate(std::move(there));
+    }
+  }
+  device_.release_cache();
+}
+
+// Dropping.
+
+void Versions::give_up(int64_t bytes) {
+  const int64_t least = storages_.kept_bytes() - bytes;
+  while (storages_.kept_bytes() > std::max<int64_t>(least, 0) && drop_one()) {
+  }
+}
+
+void Versions::make_room(int64_t bytes) {
+  if (bytes > free_bytes()) give_up(bytes - free_bytes());
+}
+
+bool Versions::drop_one(const std::string& why) {
+  const auto find = [&](bool is_named) {
+    return std::find_if(versions_.begin(), versions_.end(), [&](const auto& one) { return one.second.is_named == is_named && one.first != held_; });
+  };
+  auto version = find(false);
+  if (version == versions_.end()) version = find(true);
+  if (version == versions_.end()) return false;
+  why_dropped_ = why;
+  drop(version);
+  return true;
+}
+
+// The version before it needs what it has not kept itself, of storages that it has.
+void Versions::drop(Place version) {
+  if (version != versions_.begin()) {
+    auto& [number, before] = *std::prev(version);
+    for (auto& [id, preimage] : version->second.kept) {
+      if (static_cast<VersionedStorage&>(*storages_.at(id).watch()).born < number) before.kept.try_emplace(id, std::move(preimage));
+    }
+  }
+  versions_.erase(version);
+}
+
+void Versions::drop_all(const std::string& why) {
+  if (!versions_.empty()) why_dropped_ = why;
+  versions_.clear();
+}
+
+void Versions::end(const std::string& why) {
+  if (newest_ == 0) return;
+  drop_all(why);
+  storages_.for_each([](uint64_t, Entry& entry) { entry.watch_by(nullptr); });
+  storages_.make_room_by(nullptr);
+  reclaim_on_host_by(nullptr);
+  newest_ = 0;
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,67 @@
+// The checkpoints of a session on one device: the commands that take them and go back to them, and what calls have to do with them.
+#pragma once
+
+#include <string>
+
+#include <forebay/traces.h>
+#include <forebay/wire.h>
+
+#include "base/replies.h"
+#include "call/call.h"
+#include "call/effects.h"
+#include "call/plan.h"
+#include "collectives/collectives.h"
+#include "device/device.h"
+#include "device/storage.h"
+#include "device/versions.h"
+#include "parallel/gang_caller.h"
+#include "session/recomputed_calls.h"
+
+namespace forebay::worker {
+
+class Checkpoints {
+ public:
+  Checkpoints(const Device& device, Storages& storages, const GangCaller& gang, Caller& caller, Effects& effects, RecomputedCalls& recomputed,
+              const Collectives& collectives, Replies& replies)
+      : device_(device), storages_(storages), gang_(gang), caller_(caller), effects_(effects), recomputed_(recomputed), collectives_(collectives), replies_(replies), versions_(device, storages) {}
+
+  // Whether the session can have any: its devices are one that computes.
+  bool are_possible() const { return device_.computes() && !gang_.is_on(); }
+
+  // Commands. They throw wire::WireError for what is not the protocol.
+  void take(wire::Reader& in);
+  void tell(wire::Reader& in);
+  void go_back(wire::Reader& in);
+
+  // A call comes: what it writes to is kept first. To be called before its storages are bound. `is_question`: it cannot be carried out again.
+  void begin_call(const Plan& plan, const wire::Words& words, bool is_question = false) {
+    if (versions_.are_kept()) [[unlikely]] keep_written(plan, words, is_question);
+  }
+  // Has the call carried out that is bound; without the checkpoints, if there is no memory for it beside them.
+  void run(Plan& plan, const wire::Words& words);
+  // The program wants what it computes made again where memory is short: that and checkpoints do not go together.
+  void yield_to_recomputation();
+  // The session may hold less than before.
+  void make_room() { versions_.make_room(0); }
+  // The storages are parked, and there are so many bytes left on the host.
+  void park(int64_t bytes) {
+    if (versions_.are_kept()) versions_.park(bytes);
+  }
+
+ private:
+  void keep_written(const Plan& plan, const wire::Words& words, bool is_question);
+  // Ends them where the session does not have them any more.
+  void check();
+
+  const Device& device_;
+  Storages& storages_;
+  const GangCaller& gang_;
+  Caller& caller_;
+  Effects& effects_;
+  RecomputedCalls& recomputed_;
+  const Collectives& collectives_;
+  Replies& replies_;
+  Versions versions_;
+};
+
+}  // namespace forebay::worker
