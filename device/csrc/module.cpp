@@ -28,6 +28,7 @@
 #include "runtime/guard.h"
 #include "runtime/hooks.h"
 #include "runtime/storage.h"
+#include "stream/checkpoints.h"
 #include "stream/handover.h"
 #include "stream/stream.h"
 
@@ -169,6 +170,28 @@ void resize(const py::handle& storage, int64_t bytes) {
   resize_storage(THPStorage_Unpack(storage.ptr()), bytes);
 }
 
+py::tuple reported_checkpoints(uint64_t held, int device) {
+  const auto reported = Checkpoints(stream_of(device)).reported(held);
+  py::dict there;
+  for (const auto& one : reported.there) there[py::int_(one.number)] = one.is_present;
+  return py::make_tuple(there, reported.why_dropped);
+}
+
+py::dict go_back(uint64_t number, int device) {
+  const auto went = Checkpoints(stream_of(device)).go_back(number);
+  return py::dict("changed"_a = went.changed, "storages"_a = went.storages, "resized"_a = went.resized);
+}
+
+// 0: none of a virtual device's, or its session is lost.
+uint64_t storage_number(const at::Tensor& tensor) {
+  if (!tensor.is_cuda() || !tensor.has_storage()) return 0;
+  try {
+    return handle_of(*tensor.unsafeGetTensorImpl()).id;
+  } catch (const c10::Error&) {
+    return 0;
+  }
+}
+
 // As torch.distributed.ProcessGroupNCCL, whose place it takes.
 void bind_process_group(py::module& module) {
   py::class_<ProcessGroup, c10d::Backend, c10::intrusive_ptr<ProcessGroup>> group(module, "ProcessGroup");
@@ -222,6 +245,12 @@ PYBIND11_MODULE(_C, module) {
         forebay::launch_kernel(stream_of(index).device(), kernel, source, grid, forebay::launch_arguments(arguments));
       },
       py::arg("kernel"), py::arg("source"), py::arg("grid"), py::arg("arguments"), device);
+  module.def("take_checkpoint", [](uint64_t number, bool is_named, int index) { return forebay::Checkpoints(stream_of(index)).take(number, is_named); },
+             py::arg("number"), py::arg("is_named"), device);
+  module.def("keeps_checkpoints", [](int index) { return stream_of(index).worker().keeps_checkpoints.load(); }, device);
+  module.def("reported_checkpoints", &forebay::reported_checkpoints, py::arg("held"), device);
+  module.def("go_back", &forebay::go_back, py::arg("number"), device);
+  module.def("storage_number", &forebay::storage_number, py::arg("tensor"));
   module.def("pin_memory", &forebay::pin_memory, py::arg("address"), py::arg("bytes"));
   module.def("unpin_memory", &forebay::unpin_memory, py::arg("address"));
   module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);

@@ -121,6 +121,13 @@ class GangWork(TypedDict):
     alone: list[LoneWork]
     plan: GangPlan | None
 
+class WentBack(TypedDict):
+    """``docs/wire.md``, WENT_BACK."""
+
+    changed: int
+    storages: list[int]
+    resized: int
+
 class Activity(TypedDict):
     """What one profiled stretch of the program did with a device at one source line, or with one operator."""
 
@@ -136,6 +143,23 @@ class Activity(TypedDict):
     ns: int
     """Without other activities that this one contained."""
     longest_ns: int
+
+def take_checkpoint(number: int, is_named: bool, device: int = 0) -> int:
+    """Behind all that was recorded; does not wait. Numbers ascend. Storages are newer that have the number returned, or one above it."""
+
+def keeps_checkpoints(device: int = 0) -> bool:
+    """Whether the device's worker does."""
+
+def reported_checkpoints(held: int, device: int = 0) -> tuple[dict[int, bool], str]:
+    """The checkpoints that the worker has, and whether each is what tensors hold now; and why others were dropped, in one sentence.
+
+    Waits for all that was recorded. The one of the number ``held`` is not dropped before the session has gone back to it."""
+
+def go_back(number: int, device: int = 0) -> WentBack:
+    """To a checkpoint that was held. Takes a lease."""
+
+def storage_number(tensor: torch.Tensor) -> int:
+    """Of its storage, 0 where that is not a virtual device's; numbers are never used again."""
 
 def pin_memory(address: int, bytes: int) -> bool:
     """Says of the program's own memory that it is pinned. Whether it was not yet."""

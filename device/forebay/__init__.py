@@ -12,6 +12,7 @@ from forebay_wire import torch_builds
 if TYPE_CHECKING:
     from forebay_wire.messages import Flavor
 
+    from forebay.facade.checkpoint import Checkpoint, WentBack
     from forebay.virtual_device import VirtualDevices
 
 
@@ -37,6 +38,45 @@ def priority(value: int | None = None, device: int = 0) -> int:
 
     session = _devices(device).session(device)
     return session.priority() if value is None else session.choose_priority(checked_priority(value))
+
+
+def checkpoint(name: str | None = None) -> Checkpoint:
+    """Keeps what tensors on the device hold now, to go back to; without waiting, and by copying only what is written to later.
+
+    Raises ForebayError where there is nothing to keep yet, and where several devices are one.
+    """
+    from forebay.facade.history import history
+
+    return history().take(name)
+
+
+def checkpoints(each_cell: bool | None = None) -> list[Checkpoint]:
+    """Those that are still there, the oldest first; with ``each_cell``, takes one at the end of every cell from now on, or no more.
+
+    They are dropped where memory is short: the oldest first, and those with a name last. Raises ForebayError where there are no cells.
+    """
+    from forebay.facade.history import history
+
+    if each_cell is not None:
+        history().follow_cells(each_cell)
+    return history().list()
+
+
+def restore(name: str) -> WentBack:
+    """Gives tensors on the device, and its generators, what they held at the checkpoint of this name. What is on the host stays.
+
+    Raises ForebayError where the checkpoint is not there any more; then nothing has changed.
+    """
+    from forebay.facade.history import history
+
+    return history().restore(name)
+
+
+def undo(n: int = 1) -> WentBack:
+    """As :func:`restore`, of the ``n``-th checkpoint before what tensors hold now. Raises ForebayError, ValueError."""
+    from forebay.facade.history import history
+
+    return history().undo(n)
 
 
 def _devices(device: int) -> VirtualDevices:

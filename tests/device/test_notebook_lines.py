@@ -64,6 +64,23 @@ assert "needs" in str(error), error
 assert not any("/forebay/" in name for name in frames), frames
 """
 )
+WENT_BACK = (
+    CELLS
+    + r"""
+run("import torch\nx = torch.zeros(3, device='cuda')")
+assert run("%checkpoint --each-cell") is None
+for value in (1, 2, 3):
+    run(f"x += {value}\ny = x * 2")
+for cell, held in (("%undo", [3] * 3), ("%undo", [1] * 3), ("%restore cell 5", [6] * 3), ("%undo 2", [1] * 3)):
+    assert run(cell) is None and run(f"assert x.tolist() == {held}, x") is None, cell
+assert run("%checkpoint --each-cell off") is None and run("x -= 1\n%checkpoint zero") is None
+assert run("x -= 1\n%restore zero\nassert x.tolist() == [0] * 3") is None
+refusals = (("%restore nowhere", "There is no checkpoint 'nowhere'"), ("%undo x", "invalid literal"), ("%checkpoint a b", "usage:"))
+for cell, refusal in refusals:
+    error = run(cell)
+    assert type(error).__name__ == "UsageError" and refusal in str(error), error
+"""
+)
 
 
 def test_a_late_failure_names_the_cell_and_its_line(run_forked: Any) -> None:
@@ -80,6 +97,12 @@ def test_a_cell_that_only_uses_what_was_lost_takes_no_lease(run_python: Any) -> 
     """It can do nothing but fail, by our fault; a lease would be billed."""
     done = run_python(LOST, FOREBAY_URL="local", FOREBAY_JOURNAL_BYTES="0")
     assert done.returncode == 0, done.stderr
+
+
+def test_cells_are_undone(run_python: Any) -> None:
+    done = run_python(WENT_BACK, FOREBAY_URL="local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Back at checkpoint cell 3: 1 tensors were put back.\nNot brought back" in done.stdout
 
 
 def test_a_refusal_shows_no_frame_of_ours(run_forked: Any) -> None:

@@ -56,6 +56,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
   stream_.worker_.is_cpu = welcome.kind == "cpu";
   stream_.worker_.is_gpu = welcome.kind == "cuda" || welcome.kind == "hip" || welcome.kind == "null";
   stream_.worker_.kind = kind;
+  stream_.worker_.keeps_checkpoints = welcome.keeps_checkpoints;
   if (address.rfind("unix:", 0) != 0 || !share_memory(stream_.sender_, stream_.receiver_, stream_.connection_, stream_.shared_, stream_.new_request())) {
     if (stream_.session_.broken && stream_.downloads_.in_progress()) give_up("the worker is gone, and another host has no memory for the downloads that were under way");
     stream_.shared_.unmap();
@@ -89,6 +90,7 @@ Welcome Handover::greet(const std::string& address, const std::string& ticket, c
         welcome = {body.string(), body.string(), body.string(), body.varint(), body.done() ? "the worker's release takes none" : body.string()};
         grace = std::chrono::milliseconds(body.done() ? 0 : body.bounded(wire::kGraceMsMax, "a worker's grace"));
         welcome.keeps_images = !body.done() && body.u8() != 0;
+        welcome.keeps_checkpoints = !body.done() && body.u8() != 0;
       });
       stream_.connection_.greeted(ticket, grace);
       return welcome;

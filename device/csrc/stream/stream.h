@@ -40,6 +40,7 @@ struct Welcome {
   uint64_t memory_limit;
   std::string no_kernels;  // why it takes no kernels of programs; empty if it does
   bool keeps_images;       // that outlive it
+  bool keeps_checkpoints;
 };
 
 // What this side goes by.
@@ -47,6 +48,7 @@ struct WorkerTraits {
   std::atomic<bool> is_cpu{false};
   // It computes by the kernels that PyTorch has for GPUs, or stands for a device that does: not if its back end is out of PyTorch's tree.
   std::atomic<bool> is_gpu{false};
+  std::atomic<bool> keeps_checkpoints{false};
   std::atomic<uint64_t> kind{0};  // a hash of the kind of device and its PyTorch
   std::string no_kernels;         // as in Welcome; guarded by the lock of the commands
 };
@@ -114,6 +116,7 @@ class CommandStream {
   const StreamCounters& counters() const { return counters_; }
 
  private:
+  friend class Checkpoints;
   friend class Conversation;
   friend struct Streams;
   friend class Handover;

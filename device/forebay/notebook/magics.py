@@ -94,7 +94,7 @@ def register(shell: Any, presenter: Presenter) -> None:
 
         %flavor NAME: chooses one for this notebook's device.
         """
-        with _in_one_sentence():
+        with in_one_sentence():
             _flavor(line.strip(), presenter)
 
     def gpu(line: str, cell: str | None = None) -> None:
@@ -105,10 +105,10 @@ def register(shell: Any, presenter: Presenter) -> None:
         %%gpu plan: runs the cell, then says how several devices divided its steps.
         """
         if cell is None:
-            with _in_one_sentence():
+            with in_one_sentence():
                 _gpu(line.strip(), presenter)
         else:
-            with _in_one_sentence():
+            with in_one_sentence():
                 wanted = wish(line)
             _cell(shell, cell, wanted, presenter)
 
@@ -118,7 +118,7 @@ def register(shell: Any, presenter: Presenter) -> None:
         %notify after TIME: on, for cells that take so long (90s, 5m, 1h). Allow notifications in the panel, once in each browser.
         %notify channels on | off: by mail, webhook or Slack too, where you said on the page My usage.
         """
-        with _in_one_sentence():
+        with in_one_sentence():
             _notify(line.split(), presenter)
 
     def pip(line: str) -> None:
@@ -131,7 +131,7 @@ def register(shell: Any, presenter: Presenter) -> None:
 
         It has the variables behind --in, and those behind --out come back: tensors, arrays, numbers, texts, lists and dicts.
         """
-        with _in_one_sentence():
+        with in_one_sentence():
             remote_cells.run(line, shell.transform_cell(cell), shell.user_ns)
 
     if current() is not None:
@@ -143,7 +143,7 @@ def register(shell: Any, presenter: Presenter) -> None:
 
 
 @contextmanager
-def _in_one_sentence() -> Iterator[None]:
+def in_one_sentence() -> Iterator[None]:
     """What a magic refuses, without a traceback through its own code."""
     from IPython.core.error import UsageError
 
@@ -256,7 +256,7 @@ def _cell(shell: Any, cell: str, wanted: Wish, presenter: Presenter) -> None:
 @contextmanager
 def _on_flavor(name: str) -> Iterator[None]:
     """The device on another flavor, and then as before."""
-    with _in_one_sentence():
+    with in_one_sentence():
         devices = _devices()
         before = devices.flavor(0).name
         devices.choose_flavor(0, name)
@@ -268,7 +268,7 @@ def _on_flavor(name: str) -> Iterator[None]:
 
 def _priced(bound: Bound, presenter: Presenter) -> None:
     """Raises UsageError for a bound on what nobody bills."""
-    with _in_one_sentence():
+    with in_one_sentence():
         if bound.cost_nano is not None and _devices().flavor(0).price_nano_per_hour is None:
             raise ValueError(f"%%gpu: {presenter.texts('no_price')}; {CELL_USAGE}")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from forebay.errors import ForebayError, NotConfigured
 from forebay.journal import Journal
-from forebay.notebook import magics, status
+from forebay.notebook import checkpoints, magics, status
 from forebay.notebook.channel import Channel
 from forebay.notebook.lines import CellLines, DisplayLine
 from forebay.notebook.notifier import Notifier
@@ -65,6 +65,7 @@ class Presenter:
     def begin(self) -> None:
         """Adds the magics, and lets front ends connect."""
         magics.register(self._shell, self)
+        checkpoints.register(self._shell, self.texts)
         self.journal.listen(self._change)
         if self.output.updates:
             self.transcript.begin()

@@ -1,0 +1,166 @@
+"""The checkpoints of this process: ``forebay.checkpoint()``, ``restore()``, ``undo()``.
+
+The worker keeps them (``docs/wire.md``, Checkpoints). Here is what it does not know: names, generators, and which one came from which.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from forebay import _C, process
+from forebay.errors import ForebayError, NotConfigured
+from forebay.facade import names
+from forebay.facade.checkpoint import Checkpoint, WentBack
+from forebay.spans import running_shell
+
+CHECKPOINTS_MAX = 1024
+"""As many are known by name here; a worker keeps as many (``forebay/checkpoints.h``)."""
+LOST = "its session is over"
+MOVED = "the session goes on at another worker, which does not have them"
+
+
+class History:
+    """The checkpoints of this process."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+        self._taken: dict[int, Checkpoint] = {}
+        self._present: int | None = None
+        """The one that was taken, or gone back to, last."""
+        self._follows_cells = False
+        self._went_back_at: tuple[int | None, int] | None = None
+        """In which cell it was gone back last, and how many calls were recorded then."""
+
+    def take(self, name: str | None) -> Checkpoint:
+        """Does not wait. Raises ForebayError where no device can have one, or none has done anything yet."""
+        return self._take(name, _cell())
+
+    def _take(self, name: str | None, cell: int | None) -> Checkpoint:
+        devices = _devices()
+        if not devices:
+            raise ForebayError("There is nothing to keep yet: no tensor of this process has been on a device.")
+        for device in devices:
+            if not _C.keeps_checkpoints(device):
+                raise ForebayError(f"cuda:{device} has no checkpoints: it is several devices, or its worker's release does not know them.")
+        number = next(self._numbers)
+        newer = {device: _C.take_checkpoint(number, name is not None, device) for device in devices}
+        generators = [(generator, generator.get_state()) for generator in names.generators()]
+        name = name or (f"number {number}" if cell is None else f"cell {cell}")
+        taken = Checkpoint(number, name, self._present, generators, newer, dict(names.storages()))
+        self._taken[number] = taken
+        self._present = number
+        if len(self._taken) > CHECKPOINTS_MAX:
+            del self._taken[min(self._taken)]
+        return taken
+
+    def list(self) -> list[Checkpoint]:
+        """Those that are still there, the oldest first. Waits for all that was recorded."""
+        there = _there()
+        return [taken for taken in self._taken.values() if all(taken.number in there.get(device, {}) for device in taken.newer)]
+
+    def restore(self, name: str) -> WentBack:
+        """Raises ForebayError where there is no such checkpoint any more."""
+        found = next((taken for taken in reversed(self._taken.values()) if taken.name == name), None)
+        if found is None:
+            known = ", ".join(dict.fromkeys(taken.name for taken in self._taken.values())) or "there are none"
+            raise ForebayError(f"There is no checkpoint {name!r}: {known}.")
+        return self._go_back(found)
+
+    def undo(self, count: int) -> WentBack:
+        """The ``count``-th checkpoint before what tensors hold now. Raises ForebayError, ValueError."""
+        if count < 1:
+            raise ValueError(f"undo goes back 1 checkpoint or more, and not {count}.")
+        there = _there()
+        line = [taken for taken in self._line() if not all(there.get(device, {}).get(taken.number, False) for device in taken.newer)]
+        if len(line) < count:
+            raise ForebayError(f"There is no checkpoint to go back to: {len(line)} came before what tensors hold now.")
+        return self._go_back(line[count - 1])
+
+    def follow_cells(self, on: bool) -> None:
+        """Takes one at the end of each cell, or no more. Raises ForebayError where there are no cells."""
+        shell = running_shell()
+        if shell is None:
+            raise ForebayError("There are no cells in this process; call forebay.checkpoint() where you want one.")
+        if on and not self._follows_cells:
+            shell.events.register("post_run_cell", self._end_cell)
+        elif self._follows_cells and not on:
+            shell.events.unregister("post_run_cell", self._end_cell)
+        self._follows_cells = on
+
+    def _end_cell(self, result: Any) -> None:
+        devices = _devices()
+        if devices and all(map(_C.keeps_checkpoints, devices)) and self._went_back_at != (result.execution_count, _calls()):
+            self._take(None, result.execution_count)
+
+    def _line(self) -> Iterator[Checkpoint]:
+        """The one that tensors came from, the one before it, and so on."""
+        number = self._present
+        while number is not None and number in self._taken:
+            taken = self._taken[number]
+            yield taken
+            number = taken.parent
+
+    def _go_back(self, taken: Checkpoint) -> WentBack:
+        for device in taken.newer:
+            there, why = _C.reported_checkpoints(taken.number, device) if _C.connected(device) else ({}, LOST)
+            if taken.number not in there:
+                raise ForebayError(f"Checkpoint {taken.name} is not there any more, and nothing has changed: {why or MOVED}.")
+        went = {device: _C.go_back(taken.number, device) for device in taken.newer}
+        _note_writes(went)
+        for generator, state in taken.generators:
+            generator.set_state(state)
+        self._present, self._went_back_at = taken.number, (_cell(), _calls())
+        now = dict(names.storages())
+        gone = [name for name, storage in taken.names.items() if now.get(name) != storage]
+        newer = [name for name, (device, number) in now.items() if number >= taken.newer.get(device, 0) and name not in gone]
+        changed, resized = (sum(int(one[key]) for one in went.values()) for key in ("changed", "resized"))
+        return WentBack(taken.name, changed, gone, newer, resized)
+
+
+def history() -> History:
+    """The checkpoints of this process. Raises NotConfigured where it has no virtual device."""
+    if process.installed is None:
+        raise NotConfigured(f"There is no virtual device in this process: {process.failure or 'FOREBAY_URL is not set.'}")
+    return _history
+
+
+def _devices() -> list[int]:
+    return [device for device in range(_C.device_count()) if _C.connected(device)]
+
+
+def _there() -> dict[int, dict[int, bool]]:
+    """The checkpoints that each device has, and whether they are what tensors hold now."""
+    return {device: _C.reported_checkpoints(0, device)[0] for device in _devices()}
+
+
+def _cell() -> int | None:
+    """The number of the cell that runs."""
+    shell = running_shell()
+    return None if shell is None else int(shell.execution_count)
+
+
+def _calls() -> int:
+    """As many were recorded so far."""
+    return sum(_C.statistics(device)["commands"] for device in _devices())
+
+
+def _note_writes(went: Mapping[int, _C.WentBack]) -> None:
+    """Going back writes to tensors in place: autograd refuses to use what it had kept of them, and computes no wrong gradient."""
+    all_of = {device for device, one in went.items() if len(one["storages"]) < one["changed"]}
+    changed = {number for one in went.values() for number in one["storages"]}
+    if not changed and not all_of:
+        return
+    written = []
+    for one in gc.get_objects():
+        if issubclass(type(one), torch.Tensor) and one.is_cuda and not one.is_inference():
+            if one.get_device() in all_of or _C.storage_number(one) in changed:
+                written.append(one)
+    torch.autograd.graph.increment_version(written)
+
+
+_history = History()
