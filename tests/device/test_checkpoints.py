@@ -1,0 +1,37 @@
+"""Programs of chance go back and forth between checkpoints, over parkings and workers that are killed: each bit is that of deep copies."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("checkpointed_programs.py")
+STEPS, SEEDS = 150, 2
+LONG_STEPS, LONG_SEEDS = 600, 50
+EVENTS = [
+    ("", {}),
+    ("k", {"FOREBAY_IMAGE_SECONDS": "0"}),
+    ("k", {"FOREBAY_IMAGE_SECONDS": "0.02"}),
+    ("p", {"FOREBAY_DEVICES": "2"}),
+]
+"""What happens beside, and in which environment. Without images a worker that follows has all checkpoints."""
+
+
+@pytest.mark.parametrize(("events", "environment"), EVENTS)
+def test_every_tensor_is_what_it_was(run_forked: Any, events: str, environment: dict[str, str], full_sweep: bool) -> None:
+    done: Counter[str] = Counter()
+    for seed in range(LONG_SEEDS if full_sweep else SEEDS):
+        arguments = [str(PROGRAM), str(seed), str(LONG_STEPS if full_sweep else STEPS), events]
+        code = f"import runpy, sys; sys.argv = {arguments!r}; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+        run = run_forked(code, **{"FOREBAY_URL": "local"} | environment)
+        assert run.returncode == 0, (seed, run.stderr)
+        done += Counter(json.loads(run.stdout.splitlines()[-1]))
+    assert min(done["restore"], done["undo"], done["checkpoint"]) > 5
+    if events != "k":
+        assert done["lost"] == done["not there"] == 0, done
+    if events == "k" and environment["FOREBAY_IMAGE_SECONDS"] == "0":
+        assert done["kill"] > 0 and done["lost"] == done["not there"] == 0, done
