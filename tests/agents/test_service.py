@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ import httpx
 import pytest
 from agent import TORCH, Agent, Refusal, until
 from forebay.errors import ForebayError
-from forebay.toolkit.agents.command import own_client
+from forebay.toolkit.agents.command import own_client, perform
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +44,14 @@ def test_the_command_says_in_a_line_why_it_does_not_serve(variables: dict[str, s
     found = subprocess.run([sys.executable, "-m", "forebay", "mcp"], env=lacking, input="", capture_output=True, text=True, timeout=60)
     assert found.returncode == 1 and not found.stdout and len(found.stderr.splitlines()) == 1, found
     assert found.stderr.startswith("forebay: Set FOREBAY_TOKEN")
+
+
+def test_where_the_extra_is_not_installed_the_command_says_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("forebay.toolkit.agents.") and not name.endswith(".command")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jupyter_client", None)
+    with pytest.raises(ForebayError, match=r"jupyter_client is not here; `pip install 'forebay\[mcp\]'`"):
+        perform(argparse.Namespace())
 
 
 def test_flavors_have_prices_and_tell_why_they_cannot_be_had(agent: Agent) -> None:

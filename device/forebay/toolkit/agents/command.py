@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+from typing import TYPE_CHECKING
 
-from forebay.client import Client, Forbidden
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import TOKEN_VARIABLE
+
+if TYPE_CHECKING:
+    from forebay.client import Client
 
 DESCRIPTION = f"""\
 Serves tools to an agent on standard input and output, by the Model Context Protocol: it runs code in kernels of your environments, submits
@@ -26,9 +29,9 @@ def perform(_arguments: argparse.Namespace) -> int:
     try:
         from forebay.toolkit.agents.server import server_of
     except ModuleNotFoundError as error:
-        raise ForebayError(f"The package {error.name} is not here; `pip install 'forebay[mcp]'` brings what this needs.") from None
-    client = own_client()
-    server_of(client).run("stdio")
+        package = (error.name or "").partition(".")[0]
+        raise ForebayError(f"The package {package} is not here; `pip install 'forebay[mcp]'` brings what this needs.") from None
+    server_of(own_client()).run("stdio")
     return 0
 
 
@@ -36,6 +39,8 @@ def own_client() -> Client:
     """With the agent's own token, which may compute and no more. Raises ForebayError."""
     if not os.environ.get(TOKEN_VARIABLE):
         raise NotConfigured(f"Set {TOKEN_VARIABLE} to a token that you made for the agent; docs/users/agents.md tells how.")
+    from forebay.client import Client, Forbidden
+
     client = Client()
     try:
         client.quotas()
