@@ -9,6 +9,7 @@
 #include <torch/version.h>
 
 #include <mutex>
+#include <unordered_set>
 
 #include "aten/registration.h"
 #include "base/autograd_threads.h"
@@ -183,12 +184,23 @@ py::dict go_back(uint64_t number, int device) {
 }
 
 // 0: none of a virtual device's, or its session is lost.
-uint64_t storage_number(const at::Tensor& tensor) {
+uint64_t storage_number(const at::TensorBase& tensor) {
   if (!tensor.is_cuda() || !tensor.has_storage()) return 0;
   try {
     return handle_of(*tensor.unsafeGetTensorImpl()).id;
   } catch (const c10::Error&) {
     return 0;
+  }
+}
+
+// Going back writes to tensors in place, behind autograd's back: it is to refuse what it had kept of them.
+void note_writes(const py::list& objects, const std::optional<std::unordered_set<uint64_t>>& storages, int device) {
+  auto* tensors = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  for (const auto& object : objects) {
+    if (!PyType_IsSubtype(Py_TYPE(object.ptr()), tensors)) continue;
+    const auto& tensor = THPVariable_Unpack(object.ptr());
+    if (!tensor.defined() || !tensor.is_cuda() || tensor.get_device() != device || tensor.is_inference()) continue;
+    if (!storages || storages->count(storage_number(tensor)) != 0) tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
 
@@ -250,7 +262,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("keeps_checkpoints", [](int index) { return stream_of(index).worker().keeps_checkpoints.load(); }, device);
   module.def("reported_checkpoints", &forebay::reported_checkpoints, py::arg("held"), device);
   module.def("go_back", &forebay::go_back, py::arg("number"), device);
-  module.def("storage_number", &forebay::storage_number, py::arg("tensor"));
+  module.def("storage_number", [](const at::Tensor& tensor) { return forebay::storage_number(tensor); }, py::arg("tensor"));
+  module.def("note_writes", &forebay::note_writes, py::arg("objects"), py::arg("storages"), py::arg("device"));
   module.def("pin_memory", &forebay::pin_memory, py::arg("address"), py::arg("bytes"));
   module.def("unpin_memory", &forebay::unpin_memory, py::arg("address"));
   module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);

@@ -161,6 +161,9 @@ def go_back(number: int, device: int = 0) -> WentBack:
 def storage_number(tensor: torch.Tensor) -> int:
     """Of its storage, 0 where that is not a virtual device's; numbers are never used again."""
 
+def note_writes(objects: list[object], storages: set[int] | None, device: int) -> None:
+    """Has autograd know that these storages of a device, or all, were written to, as far as the objects are tensors of them."""
+
 def pin_memory(address: int, bytes: int) -> bool:
     """Says of the program's own memory that it is pinned. Whether it was not yet."""
 

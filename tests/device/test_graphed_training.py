@@ -17,7 +17,7 @@ STEPS = 24
 """Recorded, proved and carried out by turns with tier 1."""
 SERVED = "perceptron:400"
 """And decided upon."""
-PROGRAMS = ("failing", "waiting")
+PROGRAMS = ("failing", "waiting", "returning")
 LONGER = ("transformer", "recurrent", "accumulation")
 GPU_ALONE = ("layers",)
 """With the longer ones: the stand-in has no kernels for them."""

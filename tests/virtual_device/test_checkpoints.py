@@ -102,8 +102,11 @@ def test_names_that_lead_elsewhere_and_newer_ones_are_told() -> None:
     names["y"] = names["y"] + 1
     names["z"] = [torch.ones(2, device="cuda:0")]
     names["x"].add_(1)
+    names["momentum"] = torch.optim.SGD([names["x"].requires_grad_()], 0.0, momentum=0.9)
+    names["x"].grad = torch.ones_like(names["x"])
+    names["momentum"].step()
     went = forebay.restore("before")
-    assert (list(went.gone), list(went.newer), went.tensors) == (["y"], ["z[0]"], 1)
+    assert (list(went.gone), list(went.newer), went.tensors) == (["y"], ["z[0]", "momentum.state[0]['momentum_buffer']"], 1)
     assert names["y"].tolist() == [2, 2, 2] and names["z"][0].tolist() == [1, 1]
     said = str(went)
     assert "y" in said and "z[0]" in said and said.startswith("Back at checkpoint before: 1 tensors")

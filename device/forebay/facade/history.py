@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
-
-import torch
 
 from forebay import _C, process
 from forebay.errors import ForebayError, NotConfigured
@@ -111,7 +109,10 @@ class History:
             if taken.number not in there:
                 raise ForebayError(f"Checkpoint {taken.name} is not there any more, and nothing has changed: {why or MOVED}.")
         went = {device: _C.go_back(taken.number, device) for device in taken.newer}
-        _note_writes(went)
+        objects = gc.get_objects() if any(one["changed"] for one in went.values()) else []
+        for device, one in went.items():
+            is_listed = len(one["storages"]) == one["changed"]
+            _C.note_writes(objects, set(one["storages"]) if is_listed else None, device)
         for generator, state in taken.generators:
             generator.set_state(state)
         self._present, self._went_back_at = taken.number, (_cell(), _calls())
@@ -147,20 +148,6 @@ def _cell() -> int | None:
 def _calls() -> int:
     """As many were recorded so far."""
     return sum(_C.statistics(device)["commands"] for device in _devices())
-
-
-def _note_writes(went: Mapping[int, _C.WentBack]) -> None:
-    """Going back writes to tensors in place: autograd refuses to use what it had kept of them, and computes no wrong gradient."""
-    all_of = {device for device, one in went.items() if len(one["storages"]) < one["changed"]}
-    changed = {number for one in went.values() for number in one["storages"]}
-    if not changed and not all_of:
-        return
-    written = []
-    for one in gc.get_objects():
-        if issubclass(type(one), torch.Tensor) and one.is_cuda and not one.is_inference():
-            if one.get_device() in all_of or _C.storage_number(one) in changed:
-                written.append(one)
-    torch.autograd.graph.increment_version(written)
 
 
 _history = History()

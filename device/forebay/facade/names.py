@@ -31,7 +31,7 @@ def generators() -> Iterator[torch.Generator]:
 
 
 def storages() -> Iterator[tuple[str, Storage]]:
-    """Where names of tensors lead, those of modules' parameters and buffers, and places in lists and dicts."""
+    """Where names of tensors lead, those of modules' parameters and buffers and of optimizers' states, and places in lists and dicts."""
     for name, value in named():
         for path, tensor in _tensors(name, value):
             number = _C.storage_number(tensor)
@@ -47,6 +47,9 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
     elif issubclass(kind, torch.nn.Module):
         named = itertools.chain(value.named_parameters(), value.named_buffers())
         items = ((f"{name}.{path}", tensor) for path, tensor in named)
+    elif issubclass(kind, torch.optim.Optimizer):
+        states = enumerate(value.state.values())
+        items = ((f"{name}.state[{place}][{key!r}]", item) for place, state in states for key, item in state.items())
     elif kind in (list, tuple):
         items = ((f"{name}[{place}]", item) for place, item in enumerate(value))
     elif kind is dict:
