@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -35,6 +36,8 @@ CROWDED: dict[str, int] = {}
 """Folders that hold more modules than others may. These numbers only ever fall."""
 LARGE: dict[str, tuple[int, int]] = {}
 """Classes that are larger than others may be, with their methods and members. These numbers only ever fall."""
+CONSTANT = re.compile(r"^(?:constexpr|const)\b[^=({]*?\b(k[A-Z]\w*)(?: = |\{)", re.MULTILINE)
+"""At the level of a file."""
 LONG = {"window_rules": 78}
 """Functions that are longer than others may be. These numbers only ever fall."""
 
@@ -53,6 +56,17 @@ def own_includes(path: Path, package: str) -> list[Path]:
 def sources_of(package: str) -> list[Path]:
     folder = ROOT / package / "csrc"
     return [path for floor in FLOORS[package] for path in sorted((folder / floor).iterdir()) if path.suffix in (".h", ".cpp")]
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_no_two_files_of_a_package_give_constants_one_name(package: str) -> None:
+    """They are compiled in groups, and a group is one unit to the compiler (``forebay_wire/native_build.py``)."""
+    found = defaultdict(list)
+    for path in sources_of(package):
+        for name in CONSTANT.findall(path.read_text(encoding="utf-8")):
+            found[name].append(path.name)
+    assert len(found) > 50
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
 
 
 def circular(uses: Mapping[Path, Iterable[Path]]) -> list[str]:

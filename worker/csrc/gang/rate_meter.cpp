@@ -18,7 +18,7 @@ namespace forebay::worker {
 namespace {
 
 constexpr int kTimesLeast = 5, kTimesMost = 100;        // of which the quickest counts: others may use the processors
-constexpr double kPatience = 20e-3;                     // seconds, after the least
+constexpr double kPatienceSeconds = 20e-3;                // after the least
 constexpr double kLongEnough = 1e-3;                    // seconds of a product
 constexpr int64_t kSmallestSide = 128, kLargestSide = 8192;
 constexpr int64_t kReadElements = int64_t{2} << 20;
@@ -29,7 +29,7 @@ const DeviceRates kOfNothing{{{c10::kFloat, 50e12}}, 1e12, 5e-6, 10e9, 1e-4};
 double seconds_of(const std::function<void()>& work) {
   work();
   double least = std::numeric_limits<double>::max(), all = 0;
-  for (int time = 0; time < kTimesLeast || (time < kTimesMost && all < kPatience); ++time) {
+  for (int time = 0; time < kTimesLeast || (time < kTimesMost && all < kPatienceSeconds); ++time) {
     const uint64_t begin_ns = now_ns();
     work();
     const double seconds = 1e-9 * static_cast<double>(now_ns() - begin_ns);

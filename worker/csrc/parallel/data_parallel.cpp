@@ -11,8 +11,6 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr int64_t kSmallSumBytes = int64_t{1} << 20;  // larger ones may be one owner's (owners.h)
-
 bool fails_by_value(const Plan& plan) { return !plan.bounds.empty() || plan.partial_writes != PartialWrites::kNone; }
 
 bool may_fail(const Plan& plan) { return plan.new_bytes > 0 || fails_by_value(plan); }

@@ -8,8 +8,6 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr int64_t kSmallSumBytes = int64_t{1} << 20;  // sums of fewer bytes are made together (data_parallel.h)
-
 const std::optional<Placement> kEverywhere = Placement{Sharing::kCopies, 0, 0};
 
 }  // namespace

@@ -14,6 +14,8 @@
 
 namespace forebay::worker {
 
+constexpr int64_t kSmallSumBytes = int64_t{1} << 20;  // sums of fewer bytes are made together; larger ones may be one owner's (owners.h)
+
 // How what a step begins with is held.
 struct StepPlacement {
   bool batches_in_rows = true;                       // else each device has all of them

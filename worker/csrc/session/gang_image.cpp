@@ -12,12 +12,6 @@ namespace {
 
 constexpr size_t kHoldingsBytesMax = size_t{1} << 30;
 
-wire::Writer opcode(wire::Reply reply) {
-  wire::Writer head;
-  head.reply(reply);
-  return head;
-}
-
 }  // namespace
 
 Shares& GangImage::shares() const {

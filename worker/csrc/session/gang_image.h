@@ -21,6 +21,12 @@ namespace forebay::worker {
 // Gets bodies of frames that answer a FETCH: an opcode's and what comes with it, and bytes.
 using SendImage = std::function<void(const wire::Writer& head, const uint8_t* payload, size_t payload_bytes)>;
 
+inline wire::Writer opcode(wire::Reply reply) {
+  wire::Writer head;
+  head.reply(reply);
+  return head;
+}
+
 class GangImage {
  public:
   GangImage(const Device& device, Storages& storages, GangCaller& gang) : device_(device), storages_(storages), gang_(gang) {}

@@ -28,12 +28,6 @@ class Causes {
   std::vector<Cause> list_;
 };
 
-wire::Writer opcode(wire::Reply reply) {
-  wire::Writer head;
-  head.reply(reply);
-  return head;
-}
-
 // Sending.
 
 void send_storages(Storages& storages, GangImage& gang, const std::vector<Storages::Item>& items, const SendImage& send) {

@@ -10,7 +10,7 @@ namespace forebay::worker {
 namespace {
 
 constexpr int64_t kEuclidean = 2;  // the norm's order
-const wire::Geometry kDouble{static_cast<uint8_t>(c10::ScalarType::Double), 0, {}, {}};
+const wire::Geometry kDoubleNumber{static_cast<uint8_t>(c10::ScalarType::Double), 0, {}, {}};
 
 wire::Argument argument_of(wire::Tag tag) {
   wire::Argument argument;
@@ -105,13 +105,13 @@ std::optional<Composition> composition_of_item_norms(const wire::Template& local
     return is_whole ? wire::zigzag_value(words[order]) == kEuclidean : wire::bits_value(words[order]) == static_cast<double>(kEuclidean);
   });
 
-  const std::vector<wire::Geometry> doubles(items, kDouble);
+  const std::vector<wire::Geometry> doubles(items, kDoubleNumber);
   const std::vector<bool> none(items, false);
   const size_t norms = steps.make(doubles, none, false), squares = steps.make(doubles, is_cut, false), roots = steps.make(doubles, none, false);
   Composition::Step first;
   for (size_t word = 0; word <= order; ++word) first.words.push_back([word](const Composition::Use& use) { return use.words[word]; });
   wire::Argument dtype = argument_of(wire::Tag::kInt);
-  dtype.integer = kDouble.dtype;
+  dtype.integer = kDoubleNumber.dtype;
   steps.step("_foreach_norm.Scalar", {arguments[0], arguments[1], dtype}, std::move(first), norms, items);
   Composition::Step second;
   auto left = steps.list(norms, items, second), right = steps.list(norms, items, second);
