@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 
 def activate() -> None:
-    """Makes ``cuda:0``, ``cuda:1`` … virtual devices if FOREBAY_URL is set. Never raises: an error is one line on standard error."""
-    if process.active or not os.environ.get("FOREBAY_URL", "").strip():
+    """Makes ``cuda:0``, ``cuda:1`` … virtual devices if FOREBAY_URL is set, or somebody signed in by `forebay login`.
+
+    Never raises: an error is one line on standard error.
+    """
+    if process.active or not (os.environ.get("FOREBAY_URL", "").strip() or process.is_signed_in()):
         return
     try:
         _activate()
@@ -46,9 +49,11 @@ def _activate() -> None:
             raise
         raise ForebayError(f"this forebay does not know torch {torch.__version__} ({error}); install torch 2.13.") from error
     if gpus:
+        is_set = "FOREBAY_URL" in os.environ
+        where, remedy = (f"FOREBAY_URL={url}", "unset FOREBAY_URL") if is_set else (f"the hub of {url}", "set FOREBAY_URL to nothing")
         sys.stderr.write(
-            f"forebay: cuda:0 is the virtual device of FOREBAY_URL={url}, not one of this machine's GPUs ({gpus}); "
-            "unset FOREBAY_URL to use those.\n"
+            f"forebay: cuda:0 is the virtual device of {where}, not one of this machine's GPUs ({gpus}); "
+            f"{remedy} to use those.\n"
         )
 
 

@@ -24,7 +24,7 @@ from websockets.sync.client import ClientConnection, connect
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
-from forebay.service import TOKEN_VARIABLE, Service, forget_budget, tell_loss, tell_wait
+from forebay.service import Service, forget_budget, tell_loss, tell_wait
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 
@@ -691,8 +691,7 @@ def _connect_to(service: Service, headers: Mapping[str, str], open_seconds: floa
     except InvalidStatus as error:
         status = error.response.status_code
         if status in (401, 403):
-            message = f"The pool at {service.url} does not accept this token (HTTP status {status}); "
-            raise PoolRefused(message + f"set {TOKEN_VARIABLE} to one that is valid.", "unauthorized") from None
+            raise service.token_refused(status) from None
         raise service.unreachable(f"it answered with HTTP status {status}") from None
     except (OSError, InvalidHandshake, InvalidURI) as error:
         raise service.unreachable(error or type(error).__name__) from None

@@ -13,6 +13,7 @@ from forebay_service.process import keep_secrets
 
 from forebay_hub import branding, health
 from forebay_hub.branding import OURS, PAGES, Branding
+from forebay_hub.clients import sign_in
 from forebay_hub.culling import NEVER, Culling
 from forebay_hub.groups import NO_GROUPS, Groups, placing
 from forebay_hub.people import api, joining
@@ -45,7 +46,7 @@ def configure(c: Any, settings: Settings) -> Directory:
     directory = settings.directory.overlaid(read_decisions(settings.database_url))
     limit_rate(c)
     c.JupyterHub.db_url = settings.database_url
-    c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *branding.ROUTES, *health.ROUTES]
+    c.JupyterHub.extra_handlers = [*api.ROUTES, *joining.ROUTES, *sign_in.ROUTES, *branding.ROUTES, *health.ROUTES]
     c.JupyterHub.custom_scopes = {scope: {"description": description} for scope, description in SCOPES.items()}
     c.JupyterHub.load_groups = directory.groups
     table = roles(directory, [service.name for service in settings.services], settings.groups)

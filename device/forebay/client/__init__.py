@@ -70,7 +70,8 @@ class Client(PoolCalls, JobCalls, SharedNotebookCalls, UsageCalls, PriceCalls, B
     def __init__(self, url: str | None = None, token: str | None = None, *, billing_url: str | None = None) -> None:
         pool_url = url or configured()
         if pool_url is None or pool_url == LOCAL:
-            raise NotConfigured(f"No service is configured: give Client(url, token), or set {URL_VARIABLE} to your pool's address.")
+            ways = f"give Client(url, token), sign in with `forebay login`, or set {URL_VARIABLE} to your pool's address"
+            raise NotConfigured(f"No service is configured: {ways}.")
         books_url = billing_url or (None if url else os.environ.get(BILLING_VARIABLE, "").strip()) or beside_pool(pool_url)
         environment = {TOKEN_VARIABLE: token} if token else os.environ
         books = None if books_url is None else _billing(service_at(books_url, environment))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from forebay import monitors
-from forebay.service import URL_VARIABLE
+from forebay.service import configured
 
 NO_NUMBER = "[N/A]"
 MIB = 1 << 20
@@ -70,7 +70,7 @@ class Library:
 
 def main() -> int:
     """The exit status: 0, or why nothing is shown."""
-    if not os.environ.get(URL_VARIABLE):
+    if configured() is None:
         _become_the_next(sys.argv[1:])
     return perform(sys.argv[1:])
 

@@ -14,7 +14,7 @@ from forebay_wire import torch_builds
 
 import forebay
 from forebay.errors import CommandBroken, ForebayError
-from forebay.service import answered
+from forebay.service import answered, login
 from forebay.toolkit import device, doctor, flavor, run, smi
 from forebay.toolkit.agents import command as agents
 from forebay.toolkit.environments import command as environments
@@ -40,7 +40,8 @@ APART = dict.fromkeys(("admin", "node"), "Operators' commands are not installed 
 """What is said of commands that come in a package of their own, where it is not installed."""
 ENVIRONMENT = """\
 environment:
-  FOREBAY_URL     address of the pool, http(s)://host/prefix/, or `local`: start one in this machine when it is needed
+  FOREBAY_URL     address of the pool, http(s)://host/prefix/, or `local`: start one in this machine when it is needed; not set:
+                  where `forebay login` signed this machine in
   FOREBAY_TOKEN   your token; in a JupyterHub server JUPYTERHUB_API_TOKEN is taken
   FOREBAY_FLAVOR  flavor of new sessions; without it your last choice (`forebay flavor set`), else the pool's default
   FOREBAY_DEVICES how many virtual devices a process has (2), or their flavors (a,b); else what `forebay device` keeps
@@ -57,7 +58,8 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"forebay {_version()}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in (run, remote, submit, listing, sharing, environments, profile, plan, smi, flavor, device, models, agents, update, doctor):
+    middle = (sharing, environments, profile, plan, smi, flavor, device, models, agents)
+    for module in (run, remote, submit, listing, *middle, update, login, doctor):
         module.add_to(commands)
     flavor.add_switch_to(commands)
     for found in sorted(entry_points(group=COMMANDS)):

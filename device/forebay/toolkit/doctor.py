@@ -81,15 +81,17 @@ def _find(name: str, check: Callable[[], str]) -> Finding:
 
 
 def check_environment() -> str:
-    """FOREBAY_URL and the token are set and readable."""
+    """FOREBAY_URL and the token are set and readable, or somebody is signed in."""
     url = configured()
     if url is None:
-        raise NotConfigured(f"{URL_VARIABLE} is not set, so torch has no cuda:0; set it to your pool's address, or use `forebay run`.")
+        raise NotConfigured(
+            f"{URL_VARIABLE} is not set, so torch has no cuda:0; sign in with `forebay login`, set it to your pool's address, or use "
+            "`forebay run`."
+        )
     check_url(url)
     if url == LOCAL:
         return f"{URL_VARIABLE}={LOCAL}: a pool is started on this machine when it is needed"
-    service_at(url)
-    return f"{URL_VARIABLE}={url}, with a token"
+    return f"{service_at(url).variable}={url}, with a token"
 
 
 def check_torch() -> str:

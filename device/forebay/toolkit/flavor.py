@@ -147,7 +147,7 @@ def _keeping(name: str) -> Service:
     service = pool.remote()
     if service is None:
         local = f"On this machine alone nothing keeps a choice: use `forebay run --flavor {name} script.py`"
-        raise NotConfigured(f"{local}, or set {URL_VARIABLE} to your pool's address.")
+        raise NotConfigured(f"{local}, sign in with `forebay login`, or set {URL_VARIABLE} to your pool's address.")
     return service
 
 

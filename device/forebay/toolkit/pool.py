@@ -10,7 +10,8 @@ from forebay.embedded import EmbeddedPool
 from forebay.service import LOCAL, URL_VARIABLE, Service, configured, service_at
 
 NO_SERVICE = (
-    f"No service is configured: set {URL_VARIABLE} to your pool's address, or try a program on this machine with `forebay run script.py`."
+    f"No service is configured: sign in with `forebay login`, set {URL_VARIABLE} to your pool's address, or try a program on this machine"
+    " with `forebay run script.py`."
 )
 
 

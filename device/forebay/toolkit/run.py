@@ -67,7 +67,8 @@ def environment(arguments: argparse.Namespace, command: str | None = None) -> di
             f"Running without a service needs the package forebay-pool in this environment ({sys.executable}); "
             f"install it, or set {URL_VARIABLE} to the address of a pool."
         )
-    found[URL_VARIABLE] = url
+    if url == LOCAL:
+        found[URL_VARIABLE] = url
     if not arguments.module and command is None and not Path(arguments.program).exists():
         raise ForebayError(f"There is no file {arguments.program}; give a script's path, or -m and a module's name.")
     if arguments.flavor:

@@ -63,7 +63,7 @@ def service() -> Service:
     """Raises NotConfigured."""
     found = pool.remote()
     if found is None:
-        raise NotConfigured(f"Jobs are run by a service: set {URL_VARIABLE} to your pool's address.")
+        raise NotConfigured(f"Jobs are run by a service: sign in with `forebay login`, or set {URL_VARIABLE} to your pool's address.")
     return found
 
 

@@ -66,7 +66,8 @@ def perform(arguments: argparse.Namespace) -> int:
     """Submits it."""
     service = pool.remote()
     if service is None:
-        raise NotConfigured(f"Jobs are run by a service: set {URL_VARIABLE} to your pool's address. `forebay run` runs a program here.")
+        ways = f"sign in with `forebay login`, or set {URL_VARIABLE} to your pool's address"
+        raise NotConfigured(f"Jobs are run by a service: {ways}. `forebay run` runs a program here.")
     if arguments.cron is None and arguments.zone is not None:
         raise ForebayError("--zone goes with --cron.")
     if arguments.cron is not None and arguments.follow:

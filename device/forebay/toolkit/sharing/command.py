@@ -84,7 +84,8 @@ def _service() -> Service:
     """Raises NotConfigured."""
     found = pool.remote()
     if found is None:
-        raise NotConfigured(f"Notebooks are shared by a service: set {URL_VARIABLE} to your pool's address.")
+        ways = f"sign in with `forebay login`, or set {URL_VARIABLE} to your pool's address"
+        raise NotConfigured(f"Notebooks are shared by a service: {ways}.")
     return found
 
 

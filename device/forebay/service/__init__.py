@@ -1,4 +1,4 @@
-"""Which pool serves this process: what FOREBAY_URL and FOREBAY_TOKEN say, and plain HTTP calls to it."""
+"""Which pool serves this process: what FOREBAY_URL and FOREBAY_TOKEN say, or else ``forebay login``; and plain HTTP calls to it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from forebay.errors import ForebayError, NotConfigured, PoolRefused, PoolUnreachable, SessionEnded
+from forebay.service import sign_in
 
 URL_VARIABLE = "FOREBAY_URL"
 BILLING_VARIABLE = "FOREBAY_BOOKS_URL"
@@ -54,6 +55,8 @@ class Service:
     name: str = "pool"
     variable: str = URL_VARIABLE
     """What holds the address."""
+    renewal: str = f"set {TOKEN_VARIABLE} to one that is valid"
+    """How to come by a token that is accepted, as part of a sentence."""
 
     def each(self) -> list[Service]:
         """The service at each address that it may be at."""
@@ -171,6 +174,11 @@ class Service:
         """The error that says that something else answers here."""
         return PoolUnreachable(f"What answers at {self.url} is not a Forebay {self.name}; check {self.variable}.")
 
+    def token_refused(self, status: int) -> PoolRefused:
+        """The error that says that the token is unknown, expired or revoked."""
+        sentence = f"The {self.name} at {self.url} does not accept this token; {self.renewal}."
+        return PoolRefused(sentence, "unauthorized", status=status)
+
     def misread(self, error: Exception) -> PoolUnreachable:
         """The error that says that an answer is not as this release reads it, which ``error`` showed."""
         why = " ".join(f"{type(error).__name__}: {error}".split())
@@ -186,8 +194,7 @@ class Service:
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         if status in (401, 403):
-            sentence = f"The {self.name} at {self.url} does not accept this token; set {TOKEN_VARIABLE} to one that is valid."
-            return PoolRefused(sentence, "unauthorized", status=status)
+            return self.token_refused(status)
         sentence = f"The {self.name} at {self.url} answered with HTTP status {status}; check {self.variable}."
         return PoolRefused(sentence, "http", status=status)
 
@@ -197,8 +204,14 @@ answered: ContextVar[Service | None] = ContextVar("answered", default=None)
 
 
 def configured(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The value of FOREBAY_URL, or None where none is set."""
-    return environment.get(URL_VARIABLE, "").strip() or None
+    """The value of FOREBAY_URL; where it is not set at all, the pool of who signed in by `forebay login`; None where nobody did.
+
+    Raises NotConfigured where that sign-in cannot be read.
+    """
+    if URL_VARIABLE in environment:
+        return environment[URL_VARIABLE].strip() or None
+    signed_in = sign_in.kept()
+    return None if signed_in is None else signed_in.pool
 
 
 def priority_of(environment: Mapping[str, str] = os.environ) -> int:
@@ -232,16 +245,20 @@ def _is_address(url: str) -> bool:
 
 
 def service_at(url: str, environment: Mapping[str, str] = os.environ) -> Service:
-    """The pool at an HTTP address, with the token that the environment holds. Raises NotConfigured."""
+    """The pool at an HTTP address, with the token that the environment holds, or else that of `forebay login`. Raises NotConfigured."""
     check_url(url)
     if url == LOCAL:
         raise NotConfigured(f"{URL_VARIABLE}={LOCAL} names no pool until a process has started one.")
+    first, *others = (one.strip().rstrip("/") + "/" for one in url.split(","))
     token = environment.get(TOKEN_VARIABLE) or environment.get(HUB_TOKEN_VARIABLE)
+    if not token and URL_VARIABLE not in environment:
+        signed_in = sign_in.kept()
+        if signed_in is not None and signed_in.reaches(first):
+            return Service(first, signed_in.secret(), variable="forebay login", renewal=signed_in.renewal())
     if not token:
         raise NotConfigured(f"No token for the pool at {url}: set {TOKEN_VARIABLE}; JupyterHub's servers have {HUB_TOKEN_VARIABLE}.")
     if not token.isascii() or not token.isprintable():
         raise NotConfigured(f"The token in {TOKEN_VARIABLE} has characters that no token has; copy it again.")
-    first, *others = (one.strip().rstrip("/") + "/" for one in url.split(","))
     return Service(first, token, tuple(others))
 
 

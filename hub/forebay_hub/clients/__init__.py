@@ -1,0 +1,1 @@
+"""Clients that sign in from elsewhere: ``forebay login`` on somebody's own machine."""
