@@ -17,7 +17,7 @@ def activate() -> None:
 
     Never raises: an error is one line on standard error.
     """
-    if process.active or not (os.environ.get("FOREBAY_URL", "").strip() or process.is_signed_in()):
+    if process.active or not (os.environ.get("FOREBAY_URL", "").strip() or _is_signed_in()):
         return
     try:
         _activate()
@@ -25,6 +25,15 @@ def activate() -> None:
     except Exception as error:
         process.failure = str(error)
         sys.stderr.write(f"forebay: the virtual device is off: {error} Run `forebay doctor` to check each step.\n")
+
+
+def _is_signed_in() -> bool:
+    """Whether `forebay login` says which pool serves this process: FOREBAY_URL is not set, not even to nothing."""
+    if "FOREBAY_URL" in os.environ:
+        return False
+    from forebay.service import sign_in
+
+    return sign_in.place().exists()
 
 
 def _activate() -> None:

@@ -89,7 +89,7 @@ def test_what_cannot_be_shared_is_refused_in_a_sentence(
 def test_without_a_service_nothing_can_be_shared(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOREBAY_URL", "local")
     assert main(["shares"]) == 1
-    assert "Notebooks are shared by a service: set FOREBAY_URL" in capsys.readouterr().err
+    assert "Notebooks are shared by a service: sign in with `forebay login`, or set FOREBAY_URL" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ import sys, torch
 assert not torch.cuda.is_available() and torch.cuda.device_count() == 0
 assert torch.accelerator.current_accelerator(check_available=True) is None
 loaded = sorted(name for name in sys.modules if name.startswith("forebay"))
-assert loaded == ["forebay", "forebay.activation", "forebay.process", "forebay_wire", "forebay_wire.torch_builds"], loaded
+ours = ["forebay", "forebay.activation", "forebay.errors", "forebay.process", "forebay.service", "forebay.service.sign_in"]
+assert loaded == [*ours, "forebay_wire", "forebay_wire.torch_builds"], loaded
 """
     done = run_python(code)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

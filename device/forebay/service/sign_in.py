@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from forebay import process
 from forebay.errors import NotConfigured
 
 if TYPE_CHECKING:
@@ -58,7 +57,8 @@ class Login:
 
 def place() -> Path:
     """Where a sign-in is kept."""
-    return Path(process.sign_in_file())
+    folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return Path(folder) / "forebay" / "login.json"
 
 
 def kept() -> Login | None:
