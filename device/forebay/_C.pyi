@@ -211,11 +211,15 @@ def set_lease_callback(callback: Callable[[int], None], /) -> None:
     It is called with the GIL and outside locks; returns after :func:`lease_opened`, or raises.
     """
 
-def connect(address: str, ticket: bytes, device: int = 0, meeting: int | None = None, certificate: str = "") -> Welcome:
-    """Connects to a worker's command stream, ``unix:/path`` or ``tcp:host:port``. Raises RuntimeError with one sentence.
+def connect(
+    address: str, ticket: bytes, device: int = 0, meeting: int | None = None, certificate: str = "", authorization: str = ""
+) -> Welcome:
+    """Connects to a worker's command stream, ``unix:/path``, ``tcp:host:port``, or ``wss://host/path`` of a hub's edge. Raises RuntimeError
+    with one sentence.
 
     ``meeting``: under which number the process groups of this process and of those that compute with it meet at their workers; None where
-    no pool knows that they compute together. ``certificate``: the SHA-256 of what the worker must show, in hex; empty: in clear."""
+    no pool knows that they compute together. ``certificate``: the SHA-256 of what the worker must show, in hex; empty: in clear.
+    ``authorization``: for an edge, the value of that header."""
 
 def connected(device: int = 0) -> bool: ...
 def lease_opened(epoch: int, memory_bytes: int, device: int = 0) -> None: ...

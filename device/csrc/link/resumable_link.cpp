@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "base/waiting.h"
-#include "link/tls_greeting.h"
 
 namespace forebay {
 namespace {
@@ -63,18 +62,18 @@ std::vector<uint8_t> resume_frame(const std::string& ticket, uint64_t received) 
 }
 
 // Few bytes, which a fresh connection takes.
-bool send_all(int fd, TlsStream* tls, const std::vector<uint8_t>& bytes) {
-  const ssize_t count = tls != nullptr ? tls->send(bytes.data(), bytes.size()) : ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+bool send_all(int fd, ByteStream* stream, const std::vector<uint8_t>& bytes) {
+  const ssize_t count = stream != nullptr ? stream->send(bytes.data(), bytes.size()) : ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (count != static_cast<ssize_t>(bytes.size())) errno = ECONNRESET;
   return count == static_cast<ssize_t>(bytes.size());
 }
 
 // Receives all of it. False, with errno, if the connection broke (ECONNRESET), or nothing came for so long (ETIMEDOUT). Throws Over.
-bool receive_all(int fd, TlsStream* tls, uint8_t* target, size_t bytes, std::chrono::milliseconds patience, const std::atomic<bool>& over) {
+bool receive_all(int fd, ByteStream* stream, uint8_t* target, size_t bytes, std::chrono::milliseconds patience, const std::atomic<bool>& over) {
   const auto until = std::chrono::steady_clock::now() + patience;
   for (size_t done = 0; done < bytes;) {
     if (over) throw Over();
-    const ssize_t count = tls != nullptr ? tls->receive(target + done, bytes - done) : ::recv(fd, target + done, bytes - done, MSG_DONTWAIT);
+    const ssize_t count = stream != nullptr ? stream->receive(target + done, bytes - done) : ::recv(fd, target + done, bytes - done, MSG_DONTWAIT);
     const bool nothing = count < 0 && (is_full() || errno == EINTR);
     if (count > 0) done += static_cast<size_t>(count);
     if (count > 0) continue;
@@ -91,9 +90,9 @@ bool receive_all(int fd, TlsStream* tls, uint8_t* target, size_t bytes, std::chr
 
 }  // namespace
 
-void ResumableLink::begin(int socket, std::unique_ptr<TlsStream> tls, Worker worker) {
+void ResumableLink::begin(int socket, std::unique_ptr<ByteStream> bytes, Worker worker) {
   const std::lock_guard lock(mutex_);
-  tls_ = std::move(tls);
+  bytes_ = std::move(bytes);
   end_when_silent(socket, worker.grace);
   worker_ = std::move(worker);
   socket_ = socket;
@@ -139,14 +138,14 @@ std::optional<std::string> ResumableLink::over() const {
   return over_;
 }
 
-ssize_t ResumableLink::put(const uint8_t* data, size_t bytes) { return tls_ ? tls_->send(data, bytes) : ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL); }
+ssize_t ResumableLink::put(const uint8_t* data, size_t bytes) { return bytes_ ? bytes_->send(data, bytes) : ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL); }
 
-ssize_t ResumableLink::get(uint8_t* target, size_t bytes) { return tls_ ? tls_->receive(target, bytes) : ::recv(socket_, target, bytes, MSG_DONTWAIT); }
+ssize_t ResumableLink::get(uint8_t* target, size_t bytes) { return bytes_ ? bytes_->receive(target, bytes) : ::recv(socket_, target, bytes, MSG_DONTWAIT); }
 
 // Whether all went that was to go.
 bool ResumableLink::flush() {
   while (socket_ >= 0 && has_left()) {
-    const ssize_t count = sent_.left() > 0 ? put(sent_.next(), sent_.left()) : tls_->flush();
+    const ssize_t count = sent_.left() > 0 ? put(sent_.next(), sent_.left()) : bytes_->flush();
     if (count < 0 && is_full()) return false;
     if (count < 0 && errno != EINTR) cut();
     if (count < 0) continue;
@@ -294,7 +293,7 @@ void ResumableLink::mend(const std::shared_ptr<Mending>& mending) {
   };
   try {
     while (Clock::now() - reached < worker.grace) {
-      const int fd = worker.address.connect(kConnectPatience, look);
+      const int fd = worker.address.tcp().connect(kConnectPatience, look);
       const auto answer = fd < 0 ? Answer::kClosed : resume(mending, fd, answers_within);
       if (answer == Answer::kFinal) return;
       if (answer == Answer::kNone) {
@@ -315,22 +314,22 @@ void ResumableLink::mend(const std::shared_ptr<Mending>& mending) {
 ResumableLink::Answer ResumableLink::resume(const std::shared_ptr<Mending>& mending, int fd, std::chrono::milliseconds patience) {
   try {
     std::vector<uint8_t> greeting;
-    std::string certificate;
+    StreamAddress address;
     {
       const std::lock_guard lock(mutex_);
       greeting = resume_frame(worker_.ticket, received_.resume());
-      certificate = worker_.certificate;
+      address = worker_.address;
     }
     const auto check = [&mending] {
       if (mending->over) throw Over();
     };
-    auto tls = certificate.empty() ? nullptr : greet_by_tls(fd, certificate, patience, check);
+    auto stream = address.is_clear() ? nullptr : address.greet(fd, patience, check);
     std::vector<uint8_t> answer(wire::kFrameHeaderBytes);
-    bool answered = (certificate.empty() || tls) && send_all(fd, tls.get(), greeting);
-    answered = answered && receive_all(fd, tls.get(), answer.data(), answer.size(), patience, mending->over);
+    bool answered = (address.is_clear() || stream) && send_all(fd, stream.get(), greeting);
+    answered = answered && receive_all(fd, stream.get(), answer.data(), answer.size(), patience, mending->over);
     if (answered) {
       answer.resize(wire::get_frame_header(answer.data()));
-      answered = receive_all(fd, tls.get(), answer.data(), answer.size(), patience, mending->over);
+      answered = receive_all(fd, stream.get(), answer.data(), answer.size(), patience, mending->over);
     }
     if (!answered) {
       const auto answer = errno == ETIMEDOUT ? Answer::kNone : Answer::kClosed;
@@ -344,14 +343,20 @@ ResumableLink::Answer ResumableLink::resume(const std::shared_ptr<Mending>& mend
     if (reply != wire::Reply::kResumed) throw wire::WireError("the worker refused: " + (reply == wire::Reply::kRefused ? body.string(wire::kMessageBytesMax) : "no answer to a RESUME"));
     sent_.resume(body.varint());
     end_when_silent(fd, worker_.grace);
-    tls_ = std::move(tls);
-      socket_ = fd;
+    bytes_ = std::move(stream);
+    socket_ = fd;
     moved_ = Clock::now();
     fill();  // what came with the answer
   } catch (const Over&) {
     ::close(fd);
     throw;
-  } catch (const std::runtime_error& error) {  // of wire.h, or of tls.h
+  } catch (const TlsError& error) {
+    ::close(fd);
+    const std::lock_guard lock(mutex_);
+    if (worker_.address.is_edge()) return Answer::kClosed;  // on the way home another network may answer in the hub's place for a while
+    if (!mending->over) end(error.what());
+    return Answer::kFinal;
+  } catch (const std::runtime_error& error) {  // of wire.h, or of an edge
     ::close(fd);
     const std::lock_guard lock(mutex_);
     if (!mending->over) end(error.what());
@@ -379,7 +384,7 @@ void ResumableLink::send_rest(const std::shared_ptr<Mending>& mending) {
 void ResumableLink::forked() {
   new (&mutex_) std::mutex;
   new (&mending_) std::shared_ptr<Mending>;
-  new (&tls_) std::unique_ptr<TlsStream>;
+  new (&bytes_) std::unique_ptr<ByteStream>;
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
   on_ = false;

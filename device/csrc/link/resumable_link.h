@@ -15,25 +15,25 @@
 #include <string>
 
 #include "forebay/resumption.h"
-#include "forebay/tls.h"
-#include "link/address.h"
+#include "link/byte_stream.h"
+#include "link/stream_address.h"
 
 namespace forebay {
 
 class ResumableLink {
  public:
   struct Worker {
-    TcpAddress address;
+    StreamAddress address;
     std::string ticket;
-    std::string certificate;          // its hash, as Handover::connect is told it; empty: the connection is in clear
     std::chrono::milliseconds grace;  // how long it waits for this side; 0: not at all
   };
 
   // `tell` is called, from a thread of its own, when the worker has not been reached for a while.
   void set_teller(std::function<void()> tell) { tell_ = std::move(tell); }
 
-  // Takes over a socket over which the worker and this side greeted each other, and nothing else was said. `tls`: over it; none in clear.
-  void begin(int socket, std::unique_ptr<TlsStream> tls, Worker worker);
+  // Takes over a socket over which the worker and this side greeted each other, and nothing else was said. `bytes` carries
+  // bytes over it; none in clear.
+  void begin(int socket, std::unique_ptr<ByteStream> bytes, Worker worker);
   bool is_on() const { return on_.load(std::memory_order_acquire); }
   // Nothing is sent or received any more; `why` is what who waits is told. Does not tell the worker.
   void stop(const std::string& why);
@@ -62,13 +62,13 @@ class ResumableLink {
   };
 
   // Under the lock.
-  // As send(2) and recv(2), by TLS where it is spoken.
+  // As send(2) and recv(2), by what carries bytes over the socket, if anything does.
   ssize_t put(const uint8_t* data, size_t bytes);
   ssize_t get(uint8_t* target, size_t bytes);
   // Whether something is to go.
-  bool has_left() const { return sent_.left() > 0 || (tls_ && tls_->has_left()); }
+  bool has_left() const { return sent_.left() > 0 || (bytes_ && bytes_->has_left()); }
   // How much must come at once to be received where it belongs.
-  size_t direct_bytes_min() const { return tls_ ? TlsStream::kRoomBytes : wire::kControlBytes + 1; }
+  size_t direct_bytes_min() const { return bytes_ ? ByteStream::kRoomBytes : wire::kControlBytes + 1; }
   bool flush();
   bool acknowledge();
   ssize_t fill();
@@ -90,7 +90,7 @@ class ResumableLink {
   mutable std::mutex mutex_;  // guards all that follows
   Worker worker_;
   std::atomic<int> socket_{-1};  // -1 while there is none
-  std::unique_ptr<TlsStream> tls_;
+  std::unique_ptr<ByteStream> bytes_;
   wire::SentBytes sent_;
   wire::ReceivedBytes received_;
   std::shared_ptr<Mending> mending_;

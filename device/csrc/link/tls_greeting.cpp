@@ -8,9 +8,8 @@
 
 namespace forebay {
 
-std::unique_ptr<TlsStream> greet_by_tls(int socket, const std::string& certificate, std::chrono::milliseconds patience, const std::function<void()>& check) {
+std::unique_ptr<TlsStream> greet_by_tls(std::unique_ptr<TlsStream> tls, int socket, std::chrono::milliseconds patience, const std::function<void()>& check) {
   const auto until = std::chrono::steady_clock::now() + patience;
-  auto tls = std::make_unique<TlsStream>(socket, certificate);
   for (;;) {
     const auto greeting = tls->greet();
     if (greeting == TlsStream::Greeting::kDone) return tls;

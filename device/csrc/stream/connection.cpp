@@ -14,7 +14,6 @@
 
 #include "base/python.h"
 #include "base/waiting.h"
-#include "link/tls_greeting.h"
 
 namespace forebay {
 namespace {
@@ -25,39 +24,36 @@ bool is_full() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
 
-void Connection::open(const std::string& address, const std::string& certificate) {
+void Connection::open(const std::string& address, const Credentials& credentials) {
   close();
   link_.reset();
-  is_tcp_ = address.rfind("tcp:", 0) == 0;
-  if (address.rfind("unix:", 0) == 0) {
+  is_tcp_ = address.rfind("unix:", 0) != 0;
+  if (!is_tcp_) {
     socket_ = connect_unix(address.substr(5));
     return;
   }
-  const size_t colon = address.rfind(':');
-  TORCH_CHECK(is_tcp_ && colon > 4, "a worker's address is unix:PATH or tcp:HOST:PORT, not ", address);
-  tcp_address_ = TcpAddress(address.substr(4));
-  const int fd = tcp_address_.connect(kConnectPatience, check_signals);
+  address_ = StreamAddress(address, credentials);
+  const int fd = address_.tcp().connect(kConnectPatience, check_signals);
   TORCH_CHECK(fd >= 0, "the worker at ", address, " cannot be reached: ", std::strerror(errno));
   socket_ = fd;
   greeting_ = true;
-  certificate_ = certificate;
-  if (certificate.empty()) return;
+  if (address_.is_clear()) return;
   try {
-    tls_ = greet_by_tls(fd, certificate, kConnectPatience, check_signals);
+    bytes_ = address_.greet(fd, kConnectPatience, check_signals);
   } catch (const TlsError& error) {
     TORCH_CHECK(false, "the worker at ", address, " is not trusted: ", error.what());
   }
-  if (!tls_) lose(std::strerror(errno));
+  if (!bytes_) lose(std::strerror(errno));
 }
 
 void Connection::greeted(const std::string& ticket, std::chrono::milliseconds grace) {
   greeting_ = false;
-  if (is_tcp_ && (tls_ || grace.count() > 0)) link_.begin(socket_.exchange(-1), std::move(tls_), {tcp_address_, ticket, certificate_, grace});
+  if (is_tcp_ && (bytes_ || grace.count() > 0)) link_.begin(socket_.exchange(-1), std::move(bytes_), {address_, ticket, grace});
 }
 
 void Connection::close() {
   if (link_.is_on()) link_.stop("it was closed");
-  tls_.reset();
+  bytes_.reset();
   const int fd = socket_.exchange(-1);
   if (fd >= 0) ::close(fd);
   greeting_ = false;
@@ -76,7 +72,7 @@ void Connection::forked() {
 
 std::optional<size_t> Connection::send(const uint8_t* data, size_t bytes) {
   if (link_.is_on()) return send_resumably(data, bytes);
-  const ssize_t count = tls_ ? tls_->send(data, bytes) : ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+  const ssize_t count = bytes_ ? bytes_->send(data, bytes) : ::send(socket_, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (count < 0 && is_full()) return std::nullopt;
   if (count < 0 && errno != EINTR) lose(std::strerror(errno));
   if (count <= 0) return 0;
@@ -100,7 +96,7 @@ ssize_t Connection::receive(uint8_t* target, size_t bytes) {
     if (count > 0) counters_.bytes_received.fetch_add(static_cast<uint64_t>(count), std::memory_order_relaxed);
     return count;
   }
-  if (tls_) return tls_->receive(target, bytes);
+  if (bytes_) return bytes_->receive(target, bytes);
   iovec part{target, bytes};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
   msghdr message{};

@@ -13,8 +13,8 @@
 #include <stdexcept>
 #include <string>
 
-#include "forebay/tls.h"
-#include "link/address.h"
+#include "link/byte_stream.h"
+#include "link/stream_address.h"
 #include "link/resumable_link.h"
 #include "stream/session_state.h"
 
@@ -37,9 +37,9 @@ class Connection {
 
   Connection(StreamCounters& counters, Fail fail) : counters_(counters), fail_(std::move(fail)) {}
 
-  // Throws if nothing answers at the address (unix:PATH or tcp:HOST:PORT), or another than the worker that has the certificate with this
-  // hash; empty: it is not asked for one, and the connection is in clear. Closes an earlier socket.
-  void open(const std::string& address, const std::string& certificate);
+  // Throws if nothing answers at the address (unix:PATH, tcp:HOST:PORT, or an edge's wss://HOST/PATH), or another than is to be trusted.
+  // Closes an earlier socket.
+  void open(const std::string& address, const Credentials& credentials);
   // The worker has said that it is there, and for how long it keeps the session where the connection breaks.
   void greeted(const std::string& ticket, std::chrono::milliseconds grace);
   void close();
@@ -78,9 +78,8 @@ class Connection {
   std::atomic<int> socket_{-1};
   bool is_tcp_ = false;
   bool greeting_ = false;  // over TCP, and nothing else was said
-  TcpAddress tcp_address_;
-  std::string certificate_;
-  std::unique_ptr<TlsStream> tls_;  // while both sides greet each other
+  StreamAddress address_;
+  std::unique_ptr<ByteStream> bytes_;  // while both sides greet each other
   ResumableLink link_;   // has the socket, once both sides have greeted each other over TCP
   int descriptor_ = -1;  // guarded by the receiver's lock
 };

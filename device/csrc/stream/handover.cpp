@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kGreetingPatience(10);
 
 }  // namespace
 
-Welcome Handover::connect(const std::string& address, const std::string& ticket, std::optional<uint64_t> meeting, const std::string& certificate) {
+Welcome Handover::connect(const std::string& address, const std::string& ticket, std::optional<uint64_t> meeting, const Credentials& credentials) {
   TORCH_CHECK(ticket.size() == wire::kTicketBytes, "a ticket has ", wire::kTicketBytes, " bytes, not ", ticket.size());
   TORCH_CHECK(!stream_.session_.connected || stream_.session_.away, "the virtual device is connected already");
   const WithoutGil free;
@@ -50,7 +50,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
     stream_.images_.begin_session();
     stream_.receiver_.begin(stream_.generation(), stream_.journal_.is_whole());
   }
-  const Welcome welcome = greet(address, ticket, certificate);
+  const Welcome welcome = greet(address, ticket, credentials);
   const uint64_t kind = std::hash<std::string>()(welcome.torch + " " + welcome.kind + " " + welcome.model);
   if (stream_.session_.broken && kind != stream_.worker_.kind) give_up("the worker is gone, and a device of another model (" + welcome.model + ") might round otherwise");
   stream_.worker_.is_cpu = welcome.kind == "cpu";
@@ -76,7 +76,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
 }
 
 // A worker that is reached is greeted again where the connection breaks before it has answered: it was told nothing else.
-Welcome Handover::greet(const std::string& address, const std::string& ticket, const std::string& certificate) {
+Welcome Handover::greet(const std::string& address, const std::string& ticket, const Credentials& credentials) {
   const auto until = std::chrono::steady_clock::now() + kGreetingPatience;
   for (;;) {
     stream_.sender_.begin();
@@ -84,7 +84,7 @@ Welcome Handover::greet(const std::string& address, const std::string& ticket, c
     Welcome welcome;
     std::chrono::milliseconds grace{};
     try {
-      stream_.connection_.open(address, certificate);
+      stream_.connection_.open(address, credentials);
       send_hello(stream_.sender_, ticket);
       receive_welcome(stream_.receiver_, [&](wire::Reader& body) {
         welcome = {body.string(), body.string(), body.string(), body.varint(), body.done() ? "the worker's release takes none" : body.string()};

@@ -20,8 +20,8 @@ class Handover {
   // `tell` is called when the connection to the worker broke and it has not been reached for a while.
   void tell_cuts(std::function<void()> tell) { stream_.connection_.link().set_teller(std::move(tell)); }
   // Goes to a worker, with a session that begins, or with one that has left another worker. Throws.
-  // `meeting`: as of Meetings::begin. `certificate`: the SHA-256 of the worker's, in DER, as 64 hex digits; empty: the connection is in clear.
-  Welcome connect(const std::string& address, const std::string& ticket, std::optional<uint64_t> meeting, const std::string& certificate = "");
+  // `meeting`: as of Meetings::begin. The certificate is named by its SHA-256, in DER, as 64 hex digits.
+  Welcome connect(const std::string& address, const std::string& ticket, std::optional<uint64_t> meeting, const Credentials& credentials = {});
 
   // Moving. Everything recorded before goes to the old worker, everything after waits for the new one, in templates and traces that begin again;
   // numbers of storages, generators and the numbers of calls stay.
@@ -39,7 +39,7 @@ class Handover {
   std::pair<uint64_t, uint64_t> differences();
 
  private:
-  Welcome greet(const std::string& address, const std::string& ticket, const std::string& certificate);
+  Welcome greet(const std::string& address, const std::string& ticket, const Credentials& credentials);
   // Sends a worker that was told nothing yet what the dead one was sent. Returns when it has done all that that one may have done.
   void replay();
   // The worker cannot do it again: the session is lost. Throws.

@@ -114,6 +114,23 @@ struct Streams {
   const Function<void*(const void*)> peer_certificate{"SSL_get1_peer_certificate"};
 };
 
+// By which a host is known that shows a certificate of an authority.
+struct Authorities {
+  const Function<int(void*)> trust_those_of_system{"SSL_CTX_set_default_verify_paths"};
+  const Function<void(void*, int, void*)> set_verify{"SSL_set_verify"};
+  const Function<int(void*, const char*)> expect_host{"SSL_set1_host"};
+  const Function<void*(void*)> parameters{"SSL_get0_param"};
+  const Function<int(void*, const char*)> expect_address{"X509_VERIFY_PARAM_set1_ip_asc"};
+  const Function<long(void*, int, long, void*)> control_stream{"SSL_ctrl"};
+  const Function<long(const void*)> verdict{"SSL_get_verify_result"};
+  const Function<const char*(long)> verdict_text{"X509_verify_cert_error_string"};
+};
+
+struct Digests {
+  const Function<unsigned char*(const unsigned char*, size_t, unsigned char*)> sha1{"SHA1"};
+  const Function<int(unsigned char*, const unsigned char*, int)> encode{"EVP_EncodeBlock"};  // in base64
+};
+
 struct Bytes {
   const Function<void*(int, const char*)> new_method{"BIO_meth_new"};
   const Function<int(void*, int (*)(void*, const char*, int))> set_write{"BIO_meth_set_write"};
@@ -137,6 +154,8 @@ inline const Errors& errors() { return found<Errors>(); }
 inline const Certificates& certificates() { return found<Certificates>(); }
 inline const Streams& streams() { return found<Streams>(); }
 inline const Bytes& bytes() { return found<Bytes>(); }
+inline const Authorities& authorities() { return found<Authorities>(); }
+inline const Digests& digests() { return found<Digests>(); }
 
 }  // namespace openssl
 
@@ -145,6 +164,15 @@ class TlsContext {
  public:
   static const TlsContext& of_client() {
     static const TlsContext context(openssl::streams().client_method());
+    return context;
+  }
+  // Of who reaches hosts that the system's authorities, or those of SSL_CERT_FILE, know; proxies may speak TLS 1.2 yet.
+  static const TlsContext& of_authorities() {
+    static const TlsContext context = [] {
+      TlsContext made(openssl::streams().client_method(), kTls12);
+      openssl::authorities().trust_those_of_system(made.get());
+      return made;
+    }();
     return context;
   }
   // With a key and a certificate that are made for it. Throws TlsError.
@@ -169,11 +197,11 @@ class TlsContext {
 
  private:
   static constexpr int kSetMinVersion = 123;  // SSL_CTRL_SET_MIN_PROTO_VERSION, of openssl/ssl.h
-  static constexpr long kTls13 = 0x0304;
+  static constexpr long kTls12 = 0x0303, kTls13 = 0x0304;
   static constexpr long kSeconds = 10L * 365 * 24 * 3600;  // nobody looks at it
 
-  explicit TlsContext(void* method) : context_(openssl::streams().new_context(method), openssl::streams().free_context) {
-    if (!context_ || openssl::streams().control_context(get(), kSetMinVersion, kTls13, nullptr) != 1) {
+  explicit TlsContext(void* method, long version_min = kTls13) : context_(openssl::streams().new_context(method), openssl::streams().free_context) {
+    if (!context_ || openssl::streams().control_context(get(), kSetMinVersion, version_min, nullptr) != 1) {
       throw TlsError("TLS 1.3 cannot be used: " + openssl::errors().reason());
     }
     openssl::streams().set_tickets(get(), 0);  // a connection that is made again is greeted in full
@@ -265,6 +293,11 @@ class TlsBytes {
   size_t end_ = 0;
 };
 
+// A host that is to show a certificate of its name, by an authority.
+struct HostName {
+  std::string text;  // or an address
+};
+
 // One side of a TLS connection over a socket, which it does not own. For one thread at a time.
 class TlsStream {
  public:
@@ -279,6 +312,17 @@ class TlsStream {
     openssl::streams().set_connect_state(stream_.get());
   }
 
+  // The side of who reaches a host by its name.
+  TlsStream(int socket, const HostName& host) : TlsStream(TlsContext::of_authorities(), socket, {}) {
+    const auto& authorities = openssl::authorities();
+    const bool is_address = authorities.expect_address(authorities.parameters(stream_.get()), host.text.c_str()) == 1;
+    bool good = is_address || authorities.expect_host(stream_.get(), host.text.c_str()) == 1;
+    if (!is_address) good = good && authorities.control_stream(stream_.get(), kSetServerName, 0, const_cast<char*>(host.text.c_str())) == 1;
+    if (!good) throw TlsError("no certificate can be of the host " + host.text);
+    authorities.set_verify(stream_.get(), kVerifyPeer, nullptr);
+    openssl::streams().set_connect_state(stream_.get());
+  }
+
   // Called again when the socket is readable, until it is done. Throws TlsError where the other side speaks no TLS or is another one.
   Greeting greet() {
     for (;;) {
@@ -286,7 +330,7 @@ class TlsStream {
       const int result = openssl::streams().handshake(stream_.get());
       const int error = openssl::streams().error_of(stream_.get(), result);
       if (result == 1) check_peer();
-      if (error == kProtocolError) throw TlsError("the other side speaks no TLS 1.3: " + openssl::errors().reason());
+      if (error == kProtocolError) throw TlsError(failure());
       if (bytes_.flush() < 0 && errno != EAGAIN) return Greeting::kBroken;
       if (result == 1) return Greeting::kDone;
       const ssize_t count = bytes_.fill(kRecordBytes);
@@ -334,6 +378,7 @@ class TlsStream {
   }
 
  private:
+  static constexpr int kSetServerName = 55, kVerifyPeer = 1;  // SSL_CTRL_SET_TLSEXT_HOSTNAME, SSL_VERIFY_PEER, of openssl/tls1.h and ssl.h
   static constexpr int kProtocolError = 1, kWantRead = 2, kZeroReturn = 6;  // SSL_ERROR_…, of openssl/ssl.h
   static constexpr size_t kRecordBytes = size_t{16} << 10;
   static constexpr size_t kTogetherBytes = size_t{256} << 10;  // encrypted, and received, at once
@@ -343,6 +388,12 @@ class TlsStream {
     if (!stream_) throw TlsError("a TLS connection cannot begin: " + openssl::errors().reason());
     void* const bytes = bytes_.made_for_openssl();
     openssl::streams().set_bytes(stream_.get(), bytes, bytes);
+  }
+
+  std::string failure() const {
+    const long verdict = openssl::authorities().verdict(stream_.get());
+    if (verdict != 0) return std::string("its certificate is not to be trusted: ") + openssl::authorities().verdict_text(verdict);
+    return "the other side speaks no TLS 1.3: " + openssl::errors().reason();
   }
 
   void check_peer() const {
