@@ -171,7 +171,7 @@ class Shell:
         images = self.image_folders.of(session.secret, policy, hosts)
         folders: dict[str, Any] = {"images": images, "images_fill_max": self.images_fill_max}
         if isinstance(message, Assign):
-            folders["process"] = self._process_bounds_of(session) if session.runs_process else None
+            folders["process"] = self._process_bounds_of(session) if session.client.runs_process else None
             folders["libraries"] = None if self.library_folders is None else self.library_folders.of(session.tenant)
         return message.model_copy(update=folders)
 

@@ -29,7 +29,8 @@ HUB = {"hub_api_url": "http://127.0.0.1:9/hub/api", "hub_token": "pool"}
 """One that does not answer: jobs wait."""
 BY_SCOPE = {COMPUTE: "ada", SERVICE: "dashboards", OPERATE: "operator"}
 HAS_TENANT = ("api/session", "api/choice")
-PLACEHOLDERS = {"tenant": "acme", "user": "ada", "model": "cpu-dev", "device": "main/cpu:0", "node": "main", "name": "made.1gb"}
+PLACEHOLDERS = {"tenant": "acme", "user": "ada", "worker": "none", "model": "cpu-dev"}
+PLACEHOLDERS |= {"device": "main/cpu:0", "node": "main", "name": "made.1gb"}
 PLACEHOLDERS |= {"job": "1", "schedule": "1", "shared": "1"}
 CHECKS = [
     conforms.not_a_server_error,
@@ -107,7 +108,9 @@ def test_whatever_is_sent_is_answered_as_described(pool: Make) -> None:
                 await client.ask()
             await running.until(lambda: running.leases)
             siege = Siege(running.service.url, await running.get("api/openapi.json", None))
-            await asyncio.to_thread(siege.ask_what_has_each_answer, *sessions, resting.session, job)
+            outside = running.machine.sessions[sessions[0]]
+            outside.client.outside, served_by = True, outside.worker.id
+            await asyncio.to_thread(siege.ask_what_has_each_answer, *sessions, resting.session, job, served_by)
             names = {**{name: [one] for name, one in PLACEHOLDERS.items()}, "session": sessions, "job": [job]}
             for operation in filter(answers, ROUTES):
                 await asyncio.to_thread(siege.bombard, operation, names)
@@ -182,9 +185,9 @@ class Siege:
         self._url = url.rstrip("/")
         self._schema = schemathesis.openapi.from_dict(description)
 
-    def ask_what_has_each_answer(self, holder: str, waiting: str, resting: str, job: str) -> None:
+    def ask_what_has_each_answer(self, holder: str, waiting: str, resting: str, job: str, worker: str) -> None:
         """The answers that chance would rarely meet. ``holder`` has a lease, ``waiting`` waits for one, ``resting`` is resident; ``job``
-        starts."""
+        starts; ``worker`` serves ``holder``, from outside."""
         park = "POST api/sessions/{session}/park"
         choice, revoke, move = "PUT api/choice", "POST api/sessions/{session}/revoke", "POST api/sessions/{session}/move"
         flavor = {"memory_bytes": 2**30, "equivalents": [{"model": "cpu-dev", "share_milli": 250}], "residents_max": 3}
@@ -196,6 +199,7 @@ class Siege:
         piece, over = {"pieces": [{"number": 1, "text": "x"}]}, {"exit_status": 0, "reason": None}
         quota = {"devices_milli": 1500, "device_seconds": 3600, "window_seconds": 86_400, "on_exhausted": "revoke"}
         for named, who, parameters, body in (
+            ("GET api/doors/{tenant}/{user}/{worker}", "dashboards", {"tenant": "acme", "user": "ada", "worker": worker}, None),
             (choice, "ada", {}, {"flavor": "dev.1gb"}),
             (choice, "ada", {}, {"flavor": "large.256gb"}),
             (park, "operator", {"session": waiting}, None),

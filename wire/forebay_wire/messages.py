@@ -50,6 +50,10 @@ GROUP_HEADER = "Forebay-Group"
 """Of the same request: which one of a torchrun's processes this is, as the JSON of :class:`GroupMember`. Older pools do not look."""
 REPLAYS_HEADER = "Forebay-Replays"
 """Of the same request, with the value 1: the client keeps what it sends to a worker, and can send it to another (:class:`WorkerLost`)."""
+OUTSIDE_HEADER = "Forebay-Outside"
+"""Of the same request, with the value 1: the client is outside of the installation, and reaches workers by its edge alone."""
+EDGE = "edge:"
+"""What a client outside is told in place of a worker's address."""
 RUNS_HEADER = "Forebay-Runs"
 """Of the same request, with the value ``process``: the session is a process that runs beside the device (:mod:`forebay_wire.remote`)."""
 
@@ -213,7 +217,7 @@ class Granted(Message):
     """Counts the leases of this session, from 1."""
     worker: Name
     address: Text
-    """``unix:/path`` or ``tcp:host:port`` of the worker's command stream."""
+    """``unix:/path`` or ``tcp:host:port`` of the worker's command stream; for a client outside :data:`EDGE`, beside ``worker``."""
     ticket: Ticket
     """Presented in the command stream's HELLO; good for this session and worker only."""
     device: DeviceModel
@@ -562,10 +566,12 @@ class Assign(Message):
     """What its devices can do, as another worker said in :class:`Assigned`; None: it is measured, where there are several."""
     process: ProcessBounds | None = None
     """The session is one process, which the worker runs within these bounds (:mod:`forebay_wire.remote`); None: it sends calls."""
+    outside: bool = False
+    """The client comes by the installation's edge."""
 
     def encode(self) -> str:
         """Without fields that workers of a former release do not know, where they say nothing."""
-        unsaid: dict[str, Any] = {name: True for name in ("libraries", "image", "rates", "process") if not getattr(self, name)}
+        unsaid: dict[str, Any] = {name: True for name in ("libraries", "image", "rates", "process", "outside") if not getattr(self, name)}
         if self.images is None:
             unsaid |= {"images": True, "images_fill_max": True}
         if self.source is not None:

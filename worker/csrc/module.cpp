@@ -221,16 +221,16 @@ PYBIND11_MODULE(_executor, module) {
       .def("assign",
            [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds,
               const std::optional<std::tuple<std::string, std::string, std::string>>& source, std::string images, double images_fill_max, uint64_t image,
-              double word_seconds) {
+              double word_seconds, bool is_outside) {
              Origin origin;
              if (source) origin = source_of(*source);
              if (image != 0) origin = KeptImage{image};
              ImageFolder folder;
              folder.set(std::move(images), images_fill_max);
-             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(origin), std::move(folder), word_seconds);
+             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(origin), std::move(folder), word_seconds, is_outside);
            },
            py::arg("ticket"), py::arg("limit_bytes"), py::arg("idle_release_seconds"), py::arg("source") = py::none(), py::arg("images") = "",
-           py::arg("images_fill_max") = 1.0, py::arg("image") = 0, py::arg("word_seconds") = 0.0)
+           py::arg("images_fill_max") = 1.0, py::arg("image") = 0, py::arg("word_seconds") = 0.0, py::arg("is_outside") = false)
       .def("carry",
            [](Server& self, const std::tuple<std::string, std::string, std::string>& source, int64_t limit_bytes, int64_t bytes_per_second, std::string images,
               double images_fill_max, uint64_t image) {

@@ -47,10 +47,12 @@ class Server:
         images_fill_max: float = 1.0,
         image: int = 0,
         word_seconds: float = 0.0,
+        is_outside: bool = False,
     ) -> None:
         """``images``: the folder in which images of the session outlive this process; empty: nowhere. ``images_fill_max``: the part of its
         file system that may be in use once one is there. ``image``: the number of the one that the session goes on from; 0: none.
-        ``word_seconds``: how long a pool is given to end this worker once that of another member of a process group is gone."""
+        ``word_seconds``: how long a pool is given to end this worker once that of another member of a process group is gone.
+        ``is_outside``: the client comes by an edge, and is waited for where its connection breaks."""
 
     def carry(
         self,

@@ -416,7 +416,7 @@ class WorkerLink:
                 self._server.take_rates(bytes.fromhex(order.rates))
         images = (order.images or "", order.images_fill_max, order.image)
         seconds = order.idle_release_seconds
-        self._server.assign(bytes.fromhex(order.ticket), order.memory_limit_bytes, seconds, source, *images, WORD_SECONDS)
+        self._server.assign(bytes.fromhex(order.ticket), order.memory_limit_bytes, seconds, source, *images, WORD_SECONDS, order.outside)
 
     def _host(self, bounds: messages.ProcessBounds, ticket: str) -> None:
         """The session is a process."""

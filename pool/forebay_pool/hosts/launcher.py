@@ -70,7 +70,7 @@ class WorkerCommand:
     log_level: str
     spill_dir: Path | None = None
     reconnect_seconds: float = 0.0
-    """How long it waits for a client over TCP whose connection broke."""
+    """How long it waits for a client over TCP, or from outside, whose connection broke."""
     user_kernels: bool = False
     """Programs may launch kernels of their own."""
     plaintext: bool = False
@@ -79,7 +79,7 @@ class WorkerCommand:
     @property
     def variables(self) -> dict[str, str]:
         """What workers are told by variables, since those of the release before, on Ray's nodes, take no more options."""
-        waits = {"FOREBAY_WORKER_RECONNECT_SECONDS": str(self.reconnect_seconds)} if self.socket_dir is None else {}
+        waits = {"FOREBAY_WORKER_RECONNECT_SECONDS": str(self.reconnect_seconds)}
         return waits | ({"FOREBAY_WORKER_PLAINTEXT": "1"} if self.plaintext else {})
 
     def of(self, worker: str, devices: Sequence[Device], host: str = "127.0.0.1") -> list[str]:

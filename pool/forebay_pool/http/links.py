@@ -31,6 +31,7 @@ from forebay_pool.model.events import (
     SessionGrouped,
     SessionJoined,
     SessionLeft,
+    SessionOutside,
     SessionReplays,
     SessionRuns,
     WorkerSaid,
@@ -223,6 +224,7 @@ class SessionLink(_LinkHandler):
         self._causes = causes_in(self.request.headers)
         self._group = group_in(self.request.headers)
         self._replays = self.request.headers.get(wire.REPLAYS_HEADER) == "1"
+        self._outside = self.request.headers.get(wire.OUTSIDE_HEADER) == "1"
         self._runs = self.request.headers.get(wire.RUNS_HEADER) == "process"
         self._silent = True
         self._heard = self.shell.attentive_seconds
@@ -314,6 +316,8 @@ class SessionLink(_LinkHandler):
         self.shell.apply(ClientSaid(session.id, message))
 
     def _say_what_it_does(self, session: str) -> None:
+        if self._outside:
+            self.shell.apply(SessionOutside(session))
         if self._replays:
             self.shell.apply(SessionReplays(session))
         if self._runs:

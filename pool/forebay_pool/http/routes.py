@@ -64,6 +64,12 @@ class Revoked(TypedDict):
     seconds: float
 
 
+class Door(TypedDict):
+    address: str
+    certificate: str | None
+    """The SHA-256 of what is shown there, in hex; none: in clear."""
+
+
 class Parked(TypedDict):
     session: str
     device: str
@@ -159,6 +165,11 @@ ROUTES = (
         scopes=(OPERATE,),
         refusals=(NotFound.status, Conflict.status),
         status=202,
+    ),
+    Route(
+        *("GET", "api/doors/{tenant}/{user}/{worker}", sessions.WorkerDoor, "Where the worker of a session from outside is reached", Door),
+        scopes=(SERVICE,),
+        refusals=(NotFound.status,),
     ),
     Route("GET", "api/queue", queue.Queue, "Who waits, by position, and why; users see their own", list[QueueRow], scopes=EVERYBODY),
     Route(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from forebay_service.errors import NotFound
 from forebay_service.identity import COMPUTE, OPERATE, SERVICE
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -58,6 +59,19 @@ class SessionItem(Api):
         fields = {"action": "session_dismissed", "session": name, "tenant": session.tenant, "user": identity.name}
         log.info("session %s ended by %s", name, identity.name, extra=fields)
         self.set_status(204)
+
+
+class WorkerDoor(Api):
+    """``GET api/doors/{tenant}/{user}/{worker}``: for the edge, which tells it to nobody."""
+
+    async def get(self, tenant: str, user: str, name: str) -> None:
+        await self.bearer(SERVICE)
+        worker = self.shell.machine.fleet.workers.get(name)
+        session = None if worker is None else worker.session
+        is_theirs = session is not None and session.client.outside and (session.tenant, session.user) == (tenant, user)
+        if worker is None or not is_theirs or not worker.door[0]:
+            raise NotFound("No worker of this name serves a session of theirs from outside.")
+        self.write_json({"address": worker.door[0], "certificate": worker.door[1]})
 
 
 class Choice(Api):

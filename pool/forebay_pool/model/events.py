@@ -44,6 +44,13 @@ class SessionReplays:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionOutside:
+    """A client said that it is outside of the installation: it reaches workers by the edge, and is told no address of one."""
+
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionRuns:
     """A client said that its session is a process, which its worker runs."""
 
@@ -214,6 +221,7 @@ class ShutDown:
 Event = (
     SessionJoined
     | ClientSaid
+    | SessionOutside
     | SessionReplays
     | SessionRuns
     | SessionGrouped

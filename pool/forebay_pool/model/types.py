@@ -441,6 +441,16 @@ class Replay:
         return self.loss is not None and self.loss.undone
 
 
+@dataclass(slots=True)
+class Client:
+    """What a session's client said of itself."""
+
+    outside: bool = False
+    """It is outside of the installation, and is told no worker's address."""
+    runs_process: bool = False
+    """The session is a process that its worker runs, and has no tensors: it neither moves nor goes on after a lease that was taken back."""
+
+
 @dataclass(slots=True, eq=False)
 class Session:
     """One process's virtual device."""
@@ -482,8 +492,7 @@ class Session:
     """Whose leases are granted with its own."""
     replay: Replay = field(default_factory=Replay)
     """What another worker would have to do if its own died."""
-    runs_process: bool = False
-    """It is a process that its worker runs, and has no tensors: it neither moves nor goes on after a lease that was taken back."""
+    client: Client = field(default_factory=Client)
     due: bool = False
     """Its lease ended in the middle of a collective: it asks again with the first of its group that does."""
     accounts: tuple[Any, Any] | None = None

@@ -63,7 +63,7 @@ class Connection final : public Replies {
   size_t receive_into(void* target, size_t bytes);
 
   void send(const wire::Writer& head, const void* payload, size_t payload_bytes) override { send(head, payload, payload_bytes, -1); }
-  bool can_share() const override { return is_local_; }
+  bool can_share() const override { return is_local_ && !link_; }
   void share(const wire::Writer& head, int descriptor) override { send(head, nullptr, 0, descriptor); }
   uint64_t busy_ns() override { return lease_.busy_ns(); }
   // When something was last sent.

@@ -87,7 +87,8 @@ Server::~Server() {
 
 // The thread.
 
-void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, Origin origin, ImageFolder images, double word_seconds) {
+void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, Origin origin, ImageFolder images, double word_seconds, bool is_outside) {
+  is_outside_ = is_outside;
   lease_.release_after(seconds(idle_release_seconds));
   images_.keep_in(std::move(images));
   word_patience_ = seconds(word_seconds);
@@ -180,7 +181,7 @@ void Server::serve(const Ticket& ticket) {
 
 void Server::admit(const Ticket& ticket) {
   Door door(listener_, ticket, wire::Command::kHello, encryption_);
-  if (!encryption_.tls && (listener_.is_unix() || resumption_.grace() == Clock::duration{})) {
+  if (!encryption_.tls && ((listener_.is_unix() && !is_outside_) || resumption_.grace() == Clock::duration{})) {
     connection_.take(hear(door));
     listener_.close();
   } else {
@@ -399,6 +400,7 @@ void Server::obey() {
 // Process groups.
 
 std::string Server::door_address() {
+  if (is_outside_) throw std::runtime_error("a client outside of the installation has no process groups; run the program in a notebook or as a job");
   if (encryption_.is_required) throw std::runtime_error("process groups go over the network in clear, which is refused here: the pool's setting plaintext allows it");
   const bool is_tcp = listener_.address().rfind("tcp:", 0) == 0;
   return is_tcp ? any_port_of(door_address_) : door_address_ + "." + std::to_string(++doors_);

@@ -87,7 +87,8 @@ class Server final : private GroupHost {
   // session is assigned; none where there is one device.
   std::optional<DeviceRates> rates;
   // Starts the thread; once. `word_seconds`: so long a pool is given to end this worker once that of another member of a process group is gone.
-  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, Origin origin, ImageFolder images, double word_seconds);
+  // `is_outside`: the client comes by an edge, over a Unix socket too, and is waited for where its connection breaks.
+  void assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, Origin origin, ImageFolder images, double word_seconds, bool is_outside);
   // In its place: fetches a session's image off the device, no faster than so, and holds it for another worker. Keeps it in the folder too, as the
   // image of this number; 0: it does not.
   void carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second, ImageFolder images, uint64_t image);
@@ -168,6 +169,7 @@ class Server final : private GroupHost {
   Pace pace_;            // of an image that comes
   Spinner spinner_;      // waits for what a client does with an answer
   Spinner bulk_spinner_; // waits for a piece of bulk data
+  bool is_outside_ = false;
   bool holding_ = false; // the image of a session that left
   uint64_t doors_ = 0;   // of process groups, so far
   std::thread thread_;

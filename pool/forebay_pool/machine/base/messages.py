@@ -71,6 +71,7 @@ def assignment(session: Session, worker: Worker, fleet: Fleet, limits: Limits) -
         source=None if session.image is None else session.image.source,
         rates=fleet.rates.get((worker.device.model, len(worker.devices))),
         image=session.replay.image.number if session.stored and session.replay.image is not None else 0,
+        outside=session.client.outside,
     )
 
 
@@ -95,7 +96,7 @@ def lost(cause: str) -> wire.SessionLost:
 
 
 def granted(lease: Lease, worker: Worker) -> wire.Granted:
-    address, certificate = worker.door
+    address, certificate = (wire.EDGE, None) if lease.session.client.outside else worker.door
     return wire.Granted(
         request=lease.number,
         lease=lease.id,

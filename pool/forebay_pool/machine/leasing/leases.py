@@ -106,7 +106,7 @@ class Leases:
             priority=request.priority,
             order=request.order,
             attempts=request.attempts,
-            replays=request.session.replay.due or request.session.runs_process,
+            replays=request.session.replay.due or request.session.client.runs_process,
             opened_ns=self._step.now_ns,
             opened_unix_ns=self._step.unix_ns,
             confirmed_ns=self._step.now_ns,

@@ -14,7 +14,7 @@ from forebay_pool.machine.leasing.groups import Groups
 from forebay_pool.machine.leasing.queue_positions import QueuePositions
 from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.model.causes import Cause
-from forebay_pool.model.events import SessionDismissed, SessionJoined, SessionLeft, SessionReplays, SessionRuns
+from forebay_pool.model.events import SessionDismissed, SessionJoined, SessionLeft, SessionOutside, SessionReplays, SessionRuns
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.types import Session
 from forebay_pool.placement.fleet import Fleet
@@ -90,10 +90,15 @@ class Joining:
             session.replay.possible = True
             self._step.save(session)
 
+    def session_outside(self, event: SessionOutside) -> None:
+        session = self._sessions.get(event.session)
+        if session is not None:
+            session.client.outside = True
+
     def session_runs(self, event: SessionRuns) -> None:
         session = self._sessions.get(event.session)
         if session is not None:
-            session.runs_process = True
+            session.client.runs_process = True
 
     def session_over(self, event: SessionLeft | SessionDismissed) -> None:
         session = self._sessions.get(event.session)

@@ -79,7 +79,7 @@ class Closing:
         lease = self._open_lease(worker, message.epoch)
         if lease is not None:
             lease.confirmed_ns, lease.waits_since_ns = self._step.now_ns, None
-            if lease.session.runs_process and lease.replays:
+            if lease.session.client.runs_process and lease.replays:
                 self._leases.start_clock(lease)
 
     def _open_lease(self, worker: Worker, epoch: int) -> Lease | None:
@@ -122,5 +122,5 @@ class Closing:
         self._offering.offer_all()
         if session.request is not None:
             self._positions.send(session.request)
-        elif taken_back and lease.ending == "revoked" and not (self._admission.stopping or session.stalled or session.runs_process):
+        elif taken_back and lease.ending == "revoked" and not (self._admission.stopping or session.stalled or session.client.runs_process):
             self._granting.request(session, 0, lease.span, lease.priority, lease.order)

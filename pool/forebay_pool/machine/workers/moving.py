@@ -108,7 +108,7 @@ class Moving:
     def move(self, session: Session) -> None:
         """Has the session leave its worker at the next command boundary, for another device if there is one."""
         worker = session.worker
-        if worker is not None and worker.state == "bound" and worker.opened and not session.runs_process:
+        if worker is not None and worker.state == "bound" and worker.opened and not session.client.runs_process:
             session.avoid = worker.devices
             self._preparing.ask_to_leave(worker, session)
 

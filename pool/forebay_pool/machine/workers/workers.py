@@ -64,7 +64,7 @@ class Workers:
 
     def assigned(self, worker: Worker, message: wire.Assigned) -> None:
         if worker.state == "assigning" and worker.session is not None and worker.session.id == message.session:
-            if worker.session.runs_process and message.door is None:
+            if worker.session.client.runs_process and message.door is None:
                 self._ending.end(worker.session, "failed", Cause("process_unserved"))
                 return
             worker.state, worker.deadline_ns = "bound", None
