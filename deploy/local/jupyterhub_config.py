@@ -35,6 +35,7 @@ environments = {
         "FOREBAY_POOL_BILLING_URL": place.service_url("billing"),
     },
     "billing": {"FOREBAY_BILLING_STATE_DIR": str(place.state / "billing")},
+    "edge": {"FOREBAY_EDGE_POOL_URL": place.service_url("pool")},
     "dashboards": {
         "FOREBAY_DASHBOARDS_POOL_URL": place.service_url("pool"),
         "FOREBAY_DASHBOARDS_BILLING_URL": place.service_url("billing"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SERVICES = ("pool", "billing", "dashboards")
+SERVICES = ("pool", "billing", "dashboards", "edge")
 LISTENERS = ("public", "hub", "proxy", *SERVICES)
 """Who listens, on FOREBAY_PORT and the ports after it, in this order."""
 

@@ -304,7 +304,7 @@ def main() -> int:
     argparse.ArgumentParser(
         prog="make up",
         description=__doc__,
-        epilog="Settings are environment variables: FOREBAY_PORT (8000; this one and the five after it), FOREBAY_STATE (var/ of the\n"
+        epilog="Settings are environment variables: FOREBAY_PORT (8000; this one and the six after it), FOREBAY_STATE (var/ of the\n"
         "checkout), FOREBAY_ADDRESS (127.0.0.1), and as root FOREBAY_UIDS (60706-61183) and FOREBAY_WORKER_UIDS (60514-60577). See\n"
         "docs/operators/local.md.",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -18,21 +18,17 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
 from forebay_wire import messages
-from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
-from websockets.sync.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection
 
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
-from forebay.service import Service, forget_budget, tell_loss, tell_wait
+from forebay.service import Service, forget_budget, pool_link, tell_loss, tell_wait
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 
 OPEN_SECONDS_MAX = 15.0
-PING_SECONDS = 20.0
-SILENCE_SECONDS_MAX = 60.0
-"""The host of a pool that acknowledges no ping for so long is gone. The kernel watches for it: user code that holds the
-interpreter's lock for minutes would keep us from reading an answer that is there."""
 TICK_SECONDS = 1.0
 """How often the line of a wait counts down."""
 CHECK_SECONDS = 2.0
@@ -53,7 +49,6 @@ WORD_SECONDS_MAX = 30.0
 """How long a thread whose connection to the worker broke waits for the pool to say that the worker is gone."""
 TOO_MUCH = "It cannot be done again (docs: what your session survives), so its tensors are lost; run your code from where it made them."
 OTHER_DEVICES = "The worker is gone, and another number of devices might round otherwise; the tensors are lost."
-CLOSE_SECONDS_MAX = 2.0
 POOLS_OWN_REQUEST = 0  # which the pool makes itself, when the worker finds work in the stream after the lease was closed as idle
 DRAIN_SECONDS_MAX = 10.0
 """How long a process that ends waits for its recorded work to be done."""
@@ -62,7 +57,7 @@ DRAIN_SECONDS_MAX = 10.0
 class Stream(Protocol):
     """What a session does to the command stream: ``forebay._C``."""
 
-    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, /) -> object: ...
+    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, authorization: str = "", /) -> object: ...
     def connected(self) -> bool: ...
     def lease_opened(self, epoch: int, memory_bytes: int, /) -> None: ...
     def lease_closed(self) -> None: ...
@@ -266,12 +261,12 @@ class Session:
                 if link is not None and link.opened is not None and link.over is None:
                     return link, link.opened
             if link is not None:
-                link.finished.wait(CLOSE_SECONDS_MAX)
+                link.finished.wait(pool_link.CLOSE_SECONDS_MAX)
             return self._open_new()
 
     def _open_new(self) -> tuple[_Link, messages.SessionOpened]:
         service = self._service()
-        link = _Link(_connect(service, self._headers))
+        link = _Link(pool_link.connect(service, self._headers, OPEN_SECONDS_MAX))
         threading.Thread(target=self._read, args=(link, service), name="forebay-session", daemon=True).start()
         try:
             hello = messages.Hello(process=own_label(), pid=os.getpid(), torch=self._torch_version, flavor=self._flavor)
@@ -393,7 +388,7 @@ class Session:
         # Noted first: an interrupt in between then looks like a broken connection, and is mended like one.
         link.worker, link.ticket = granted.worker, granted.ticket
         try:
-            _connect_stream(self._stream, granted, self._headers)
+            _connect_stream(self._stream, self._service(), granted, self._headers)
             link.devices = granted.devices
         except RuntimeError as error:
             link.worker = None
@@ -434,7 +429,7 @@ class Session:
                     self._finish(link, SessionEnded(OTHER_DEVICES))
                     return
                 try:
-                    _connect_stream(self._stream, granted, self._headers)
+                    _connect_stream(self._stream, self._service(), granted, self._headers)
                 except RuntimeError as error:
                     if self._stream.connected():  # the tensors are where they were, or what made them is here: another grant follows
                         self._send(link, messages.Unreached(epoch=granted.epoch))
@@ -489,7 +484,7 @@ class Session:
         deadline = time.monotonic() + opened.resume_seconds
         while link.over is None and time.monotonic() < deadline:
             try:
-                return self._attach(link, _connect(service, self._headers, RESUME_SECONDS_MAX), opened.session, opened.resume_key)
+                return self._attach(link, pool_link.connect(service, self._headers, RESUME_SECONDS_MAX), opened.session, opened.resume_key)
             except (PoolUnreachable, ConnectionClosed, TimeoutError):
                 time.sleep(RETRY_SECONDS)
         return False
@@ -646,10 +641,13 @@ class Session:
         link.finished.set()
 
 
-def _connect_stream(stream: Stream, granted: messages.Granted, headers: Mapping[str, str]) -> None:
+def _connect_stream(stream: Stream, service: Service, granted: messages.Granted, headers: Mapping[str, str]) -> None:
     """Raises RuntimeError."""
     ticket, meeting = bytes.fromhex(granted.ticket), granted.meeting if messages.GROUP_HEADER in headers else None
-    stream.connect(granted.address, ticket, meeting, granted.certificate or "")
+    if granted.address == messages.EDGE:
+        stream.connect(service.edge_url(granted.worker), ticket, meeting, "", service.authorization)
+    else:
+        stream.connect(granted.address, ticket, meeting, granted.certificate or "")
 
 
 def _span(work: Work) -> messages.Span:
@@ -661,37 +659,3 @@ def _ended(service: Service, why: object) -> SessionEnded:
         f"The connection to the pool at {service.url} ended: {why}. "
         "The tensors on the virtual device are gone; run your code from where it made them."
     )
-
-
-def _connect(service: Service, headers: Mapping[str, str], open_seconds: float = OPEN_SECONDS_MAX) -> ClientConnection:
-    """A WebSocket to the first of the service's pools that takes it. Raises PoolUnreachable, PoolRefused."""
-    *others, last = service.each()
-    for one in others:
-        with contextlib.suppress(PoolUnreachable):
-            return _connect_to(one, headers, open_seconds)
-    return _connect_to(last, headers, open_seconds)
-
-
-def _connect_to(service: Service, headers: Mapping[str, str], open_seconds: float) -> ClientConnection:
-    try:
-        connection = connect(
-            service.session_url,
-            additional_headers={**headers, "Authorization": service.authorization},
-            proxy=None if service.is_loopback else True,
-            compression=None,
-            open_timeout=open_seconds,
-            ping_interval=PING_SECONDS,
-            ping_timeout=None,
-            close_timeout=CLOSE_SECONDS_MAX,
-            max_size=messages.MESSAGE_BYTES_MAX,
-        )
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_SECONDS_MAX * 1000))
-        return connection
-    except InvalidStatus as error:
-        status = error.response.status_code
-        if status in (401, 403):
-            raise service.token_refused(status) from None
-        raise service.unreachable(f"it answered with HTTP status {status}") from None
-    except (OSError, InvalidHandshake, InvalidURI) as error:
-        raise service.unreachable(error or type(error).__name__) from None

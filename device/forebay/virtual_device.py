@@ -55,8 +55,8 @@ class DeviceStream:
     def __init__(self, index: int, name: Callable[[], str]) -> None:
         self._index, self._name = index, name
 
-    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, /) -> object:
-        return _C.connect(address, ticket, self._index, meeting, certificate)
+    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, authorization: str = "", /) -> object:
+        return _C.connect(address, ticket, self._index, meeting, certificate, authorization)
 
     def connected(self) -> bool:
         return _C.connected(self._index)

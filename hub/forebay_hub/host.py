@@ -23,11 +23,11 @@ from forebay_hub.configuration import Settings, configure
 from forebay_hub.culling import culling_of
 from forebay_hub.logins import LoginsAuthenticator, ensure_logins
 from forebay_hub.proxy import RoutesFile
-from forebay_hub.services import SERVICES, external_services, secret
+from forebay_hub.services import external_services, secret
 from forebay_hub.tenants import read_directory, read_file
 from forebay_hub.uids import NUMBERS, Register, range_of
 
-LISTENERS = ("hub", "proxy", *SERVICES)
+LISTENERS = ("hub", "proxy", "pool", "billing", "dashboards")
 """Who listens on the loopback interface, on ``first_port`` and the ports after it, in this order."""
 
 
@@ -73,7 +73,7 @@ def configure_host(c: Any, folder: Path, environment: Mapping[str, str] = os.env
     host, written = Host.read(folder / "host.toml"), read_directory(folder / "hub.toml")
     own = host.state / "hub"
     database_url = environment.get("FOREBAY_HUB_DATABASE_URL") or f"sqlite:///{own}/hub.sqlite"
-    services = external_services(host.address_of, environment)
+    services = external_services(LISTENERS[2:], host.address_of, environment)
     metrics_token, branding = secret(environment, "FOREBAY_HUB_METRICS_TOKEN"), read_branding(folder / "hub.toml")
     culler = _account(_gid_of_proxy(host)) if os.getuid() == 0 else None
     culling = culling_of(read_file(folder / "hub.toml"), culler)

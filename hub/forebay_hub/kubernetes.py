@@ -19,14 +19,14 @@ from forebay_hub.branding import read_branding
 from forebay_hub.configuration import Settings, configure, let_groups_place
 from forebay_hub.culling import culling_of
 from forebay_hub.groups import read_groups
-from forebay_hub.services import external_services, secret
+from forebay_hub.services import SERVICES, external_services, secret
 from forebay_hub.tenants import read_directory, read_file
 
 
 def configure_in_cluster(c: Any, folder: Path, environment: Mapping[str, str] = os.environ) -> None:
     """Writes all of it into a JupyterHub configuration object. ``folder`` holds ``chart.json`` and ``hub.toml``. Raises SettingsError."""
     addresses, traits = _read(folder / "chart.json")
-    services = external_services(addresses.__getitem__, environment)
+    services = external_services(SERVICES, addresses.__getitem__, environment)
     database_url, metrics_token = (secret(environment, f"FOREBAY_HUB_{name}") for name in ("DATABASE_URL", "METRICS_TOKEN"))
     people = folder / "hub.toml"
     culling = replace(culling_of(read_file(people)), url=_loopback(traits["JupyterHub"]["hub_bind_url"]))

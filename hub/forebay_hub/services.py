@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from forebay_service.errors import SettingsError
 
 from forebay_hub.roles import OAUTH_SCOPES
 
-SERVICES = ("pool", "billing", "dashboards")
+SERVICES = ("pool", "billing", "dashboards", "edge")
 START_TIMEOUT_SECONDS = 60
 """A service that has not answered by then is reported in the hub's log."""
 
@@ -78,10 +78,12 @@ def python_service(
     return ManagedService(package.removeprefix("forebay_"), url, command, environment, display, account)
 
 
-def external_services(address_of: Callable[[str], str], environment: Mapping[str, str]) -> tuple[ExternalService, ...]:
-    """All of ours where others start them; the environment has their tokens. Raises SettingsError."""
-    tokens = {name: secret(environment, f"FOREBAY_HUB_TOKEN_OF_{name.upper()}") for name in SERVICES}
-    return tuple(ExternalService(name, address_of(name), tokens[name], name == "dashboards") for name in SERVICES)
+def external_services(
+    names: Sequence[str], address_of: Callable[[str], str], environment: Mapping[str, str]
+) -> tuple[ExternalService, ...]:
+    """Those of ours where others start them; the environment has their tokens. Raises SettingsError."""
+    tokens = {name: secret(environment, f"FOREBAY_HUB_TOKEN_OF_{name.upper()}") for name in names}
+    return tuple(ExternalService(name, address_of(name), tokens[name], name == "dashboards") for name in names)
 
 
 def secret(environment: Mapping[str, str], name: str) -> str:

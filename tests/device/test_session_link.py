@@ -17,7 +17,7 @@ from forebay import session as session_module
 from forebay.errors import PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal
 from forebay.notebook import notice
-from forebay.service import Service
+from forebay.service import Service, pool_link
 from forebay.session import Session
 from forebay.texts import Texts
 from forebay.waiting import WaitingLine
@@ -531,7 +531,7 @@ def test_a_pool_that_does_not_come_back_in_time_ends_the_session(case: Case, mon
     case.session.acquire(WORK)
     (entry,), lines = journal_of(case).entries(), []
     journal_of(case).listen(lambda: lines.append(notice.used(entry, Texts("en"))["text/plain"]))
-    monkeypatch.setattr(session_module, "_connect_to", lambda service, *_: (_ for _ in ()).throw(service.unreachable("it is down")))
+    monkeypatch.setattr(pool_link, "_connect_to", lambda service, *_: (_ for _ in ()).throw(service.unreachable("it is down")))
     break_link(case)
     case.stream.expect(lambda names: names[-1] == "lose")
     assert "the pool does not answer" in lines[0] and "My usage has what this cell cost" in lines[-1]

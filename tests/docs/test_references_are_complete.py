@@ -21,7 +21,7 @@ PACKAGES = ("wire", "device", "jax", "tf", "worker", "service", "pool", "billing
 CHOSEN = {"torch", "tensorflow-cpu"}
 """What whoever sets up names: a build of PyTorch, and TensorFlow or none."""
 SOURCES = (".py", ".cpp", ".h")
-PREFIXES = ("FOREBAY_POOL_", "FOREBAY_BILLING_", "FOREBAY_DASHBOARDS_")
+PREFIXES = ("FOREBAY_POOL_", "FOREBAY_BILLING_", "FOREBAY_DASHBOARDS_", "FOREBAY_EDGE_")
 
 
 def options(command: argparse.ArgumentParser, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -38,4 +38,4 @@ def test_each_network_policy_is_said_to_be_there_for_something(manual: Any) -> N
     template = (CHECKOUT / "deploy" / "helm" / "templates" / "_network.tpl").read_text(encoding="utf-8")
     edges = template.partition('define "forebay.edges"')[2].partition("{{- end }}")[0]
     parts = set(re.findall(r"^([a-z-]+):", edges, re.MULTILINE))
-    assert len(parts) == 9 and first_cells(manual.pages[PAGE], "Network") == parts
+    assert len(parts) == 10 and first_cells(manual.pages[PAGE], "Network") == parts

@@ -13,7 +13,7 @@ from chart import PART, RELEASE, Chart, Object, Pod, rendered
 
 RAY_PORTS = (6379, 6380, 6381, 6382, 8080, 8265, 10002, 52365)
 DOORS = (30000, 34999)
-PORTS = (22, 443, 5432, 8000, 8001, 8081, 8091, 8712, 8783, 8888, *RAY_PORTS, DOORS[0] - 1, *DOORS, DOORS[1] + 1)
+PORTS = (22, 443, 5432, 8000, 8001, 8081, 8091, 8712, 8783, 8784, 8888, *RAY_PORTS, DOORS[0] - 1, *DOORS, DOORS[1] + 1)
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
@@ -109,7 +109,7 @@ def test_what_is_sent_is_taken_and_what_is_taken_is_sent(network: Network) -> No
 
 
 def test_everybody_reaches_the_addresses_that_it_is_told(chart: Chart, hub: Any, network: Network) -> None:
-    told = {part: chart.environment(part).values() for part in ("pool", "billing", "dashboards")}
+    told = {part: chart.environment(part).values() for part in ("pool", "billing", "dashboards", "edge")}
     told["pool"] = [*told["pool"], *re.findall(r'"(http://[^"]+)"', chart.file("pool", "pool.toml"))]
     told["proxy"] = chart.pod("proxy").containers[0]["command"]
     told["hub"] = re.findall(r'"(http://[^"]+)"', chart.file("hub", "chart.json"))
@@ -124,6 +124,7 @@ def test_everybody_reaches_the_addresses_that_it_is_told(chart: Chart, hub: Any,
                 assert network.reaches(source, target, urlsplit(url).port or 80), (source, url)
                 checked.add((source, target))
     assert {("hub", "proxy"), ("proxy", "hub"), ("pool", "billing"), ("dashboards", "pool"), ("notebook", "pool")} <= checked
+    assert ("edge", "pool") in checked and all(network.reaches("edge", "ray-worker", port) for port in DOORS)
 
 
 def test_databases_are_reached_by_who_has_one(chart: Chart) -> None:

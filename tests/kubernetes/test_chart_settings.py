@@ -15,6 +15,8 @@ import forebay_billing.http.routes
 import forebay_billing.settings
 import forebay_dashboards.service
 import forebay_dashboards.settings
+import forebay_edge.passages
+import forebay_edge.settings
 import forebay_pool.http.routes
 import forebay_pool.settings
 import hub_in_cluster
@@ -34,11 +36,13 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "pool": forebay_pool.settings.Settings,
     "billing": forebay_billing.settings.Settings,
     "dashboards": forebay_dashboards.settings.Settings,
+    "edge": forebay_edge.settings.Settings,
 }
 PATHS = {
     "pool": {route.path for route in forebay_pool.http.routes.ROUTES},
     "billing": {route.path for route in forebay_billing.http.routes.ROUTES},
     "dashboards": {path for path, _ in forebay_dashboards.service.ROUTES},
+    "edge": {path for path, _ in forebay_edge.passages.ROUTES},
 }
 """What each answers to, below its prefix."""
 
@@ -132,6 +136,7 @@ def test_each_container_has_the_secrets_of_its_own_and_no_others(chart: Chart) -
         "pool": {"pool-token", "pool-database-url"} | metrics,
         "billing": {"billing-token", "billing-database-url"} | metrics,
         "dashboards": {"dashboards-token"} | metrics,
+        "edge": {"edge-token"} | metrics,
         "backup": {"pool-database-url", "billing-database-url", "hub-database-url"},
     }
     chart_s = (f"{RELEASE}-secrets", "forebay-databases")
@@ -147,7 +152,7 @@ def _key_references(container: Object) -> list[Object]:
 
 def test_secrets_are_as_long_as_they_should_be_and_all_different(chart: Chart) -> None:
     made = {key: value for key, value in chart.secrets().items() if not key.endswith("-database-url")}
-    assert len(made) == len(set(made.values())) == 7
+    assert len(made) == len(set(made.values())) == 8
     assert all(re.fullmatch("[0-9a-f]{64}", value) for value in made.values())
 
 

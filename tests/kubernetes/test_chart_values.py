@@ -22,7 +22,7 @@ from forebay_service.errors import SettingsError
 from forebay_service.process import JsonLines
 from test_chart_settings import read
 
-PLACED = ("hub", "proxy", "pool", "billing", "dashboards", "backup")
+PLACED = ("hub", "proxy", "pool", "billing", "dashboards", "edge", "backup")
 OWN = {
     "nodeSelector": {"pool": "services"},
     "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": []}]}}},

@@ -7,13 +7,14 @@ FOREBAY_HUB_METRICS_TOKEN: metrics-token
 FOREBAY_HUB_TOKEN_OF_POOL: pool-token
 FOREBAY_HUB_TOKEN_OF_BILLING: billing-token
 FOREBAY_HUB_TOKEN_OF_DASHBOARDS: dashboards-token
+FOREBAY_HUB_TOKEN_OF_EDGE: edge-token
 {{- end }}
 
 {{/* chart.json, which forebay_hub.kubernetes reads: where the services are, and traits of JupyterHub, proxy and spawner. */}}
 {{- define "forebay.hubChart" -}}
 {{- $ports := include "forebay.ports" . | fromYaml -}}
 services:
-  {{- range list "pool" "billing" "dashboards" }}
+  {{- range list "pool" "billing" "dashboards" "edge" }}
   {{ . }}: {{ trimSuffix (printf "/services/%s/" .) (include "forebay.url" (dict "root" $ "part" .)) }}
   {{- end }}
 traits:

@@ -1,4 +1,4 @@
-{{/* Names, labels, and what all pods have in common. $ is the root; a part is hub, proxy, pool, billing, dashboards, backup, ray or notebook. */}}
+{{/* Names, labels, and what all pods have in common. $ is the root; a part is hub, proxy, pool, billing, dashboards, edge, backup, ray or notebook. */}}
 
 {{- define "forebay.name" -}}
 {{ printf "%s-%s" .root.Release.Name .part }}
@@ -39,7 +39,7 @@ labels:
 
 {{/* Where each service listens. Prefixes are JupyterHub's: /services/NAME/. */}}
 {{- define "forebay.ports" -}}
-{hub: 8081, proxy: 8000, proxy-api: 8001, pool: 8091, billing: 8712, dashboards: 8783, notebook: 8888}
+{hub: 8081, proxy: 8000, proxy-api: 8001, pool: 8091, billing: 8712, dashboards: 8783, edge: 8784, notebook: 8888}
 {{- end }}
 
 {{- define "forebay.url" -}}

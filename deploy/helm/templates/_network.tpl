@@ -7,12 +7,14 @@ hub:
   pool: [{{ $ports.pool }}]
   billing: [{{ $ports.billing }}]
   dashboards: [{{ $ports.dashboards }}]
+  edge: [{{ $ports.edge }}]
   notebook: [{{ $ports.notebook }}]
 proxy:
   hub: [{{ $ports.hub }}]
   pool: [{{ $ports.pool }}]
   billing: [{{ $ports.billing }}]
   dashboards: [{{ $ports.dashboards }}]
+  edge: [{{ $ports.edge }}]
   notebook: [{{ $ports.notebook }}]
 pool:
   hub: [{{ $ports.hub }}]
@@ -25,6 +27,10 @@ dashboards:
   hub: [{{ $ports.hub }}]
   pool: [{{ $ports.pool }}]
   billing: [{{ $ports.billing }}]
+edge:
+  hub: [{{ $ports.hub }}]
+  pool: [{{ $ports.pool }}]
+  ray-worker: [{{ $doors.first }}-{{ $doors.last }}]
 ray-head:
   pool: []
   ray-worker: []

@@ -12,16 +12,18 @@
 {{ include "forebay.secret" (dict "root" .root "name" "JUPYTERHUB_API_TOKEN" "key" (printf "%s-token" .part)) }}
 {{ include "forebay.secret" (dict "root" .root "name" (printf "%s_METRICS_TOKEN" $own) "key" "metrics-token") }}
 - {name: {{ $own }}_LOG_FORMAT, value: {{ .root.Values.logFormat }}}
-{{- if eq .part "dashboards" }}
+{{- if has .part (list "dashboards" "edge") }}
 - {name: {{ $own }}_POOL_URL, value: {{ include "forebay.url" (dict "root" .root "part" "pool") }}}
+{{- else }}
+{{ include "forebay.database" . }}
+{{- end }}
+{{- if eq .part "dashboards" }}
 - {name: {{ $own }}_NAME, value: {{ .root.Values.look.name | quote }}}
 {{- with .root.Values.look.help_url }}
 - {name: {{ $own }}_HELP_URL, value: {{ . | quote }}}
 {{- end }}
-{{- else }}
-{{ include "forebay.database" . }}
 {{- end }}
-{{- if ne .part "billing" }}
+{{- if has .part (list "pool" "dashboards") }}
 - {name: {{ $own }}_BILLING_URL, value: {{ include "forebay.url" (dict "root" .root "part" "billing") }}}
 {{- end }}
 {{- end }}

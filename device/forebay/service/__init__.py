@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from forebay.errors import ForebayError, NotConfigured, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.service import sign_in
@@ -32,8 +32,10 @@ BUDGET = "budget"
 BY_PEOPLE = ("ended_by_user", "ended_by_operator")
 """Causes of a session's end that somebody wanted."""
 PRIORITY_MAX = 99
+OUTSIDE_VARIABLE = "FOREBAY_OUTSIDE"
 LOCAL = "local"
 POOL_PATH, BILLING_PATH = "/services/pool/", "/services/billing/"
+"""Where they stand behind a hub."""
 FOLLOWER = "follower"
 """What a pool answers while another one leads."""
 REQUEST_SECONDS_MAX = 10.0
@@ -55,6 +57,8 @@ class Service:
     name: str = "pool"
     variable: str = URL_VARIABLE
     """What holds the address."""
+    outside: bool = False
+    """Whether this process is outside of the installation, and reaches workers by the edge beside the pool."""
     renewal: str = f"set {TOKEN_VARIABLE} to one that is valid"
     """How to come by a token that is accepted, as part of a sentence."""
 
@@ -68,6 +72,14 @@ class Service:
         parts = urlsplit(self.url)
         scheme = "wss" if parts.scheme == "https" else "ws"
         return urlunsplit((scheme, parts.netloc, parts.path + "api/session", "", ""))
+
+    def edge_url(self, worker: str) -> str:
+        """Where the command stream of a worker is reached from outside: a WebSocket of the edge beside the pool. Raises NotConfigured."""
+        scheme, netloc, path, _, _ = urlsplit(self.url)
+        if not path.endswith(POOL_PATH):
+            raise NotConfigured(f"From outside a pool is reached at {POOL_PATH} of its hub's address, and {self.url} is none like that.")
+        edge = path.removesuffix(POOL_PATH) + f"/services/edge/api/workers/{quote(worker, safe='')}/stream"
+        return urlunsplit(("wss" if scheme == "https" else "ws", netloc, edge, "", ""))
 
     @property
     def authorization(self) -> str:
@@ -254,12 +266,12 @@ def service_at(url: str, environment: Mapping[str, str] = os.environ) -> Service
     if not token and URL_VARIABLE not in environment:
         signed_in = sign_in.kept()
         if signed_in is not None and signed_in.reaches(first):
-            return Service(first, signed_in.secret(), variable="forebay login", renewal=signed_in.renewal())
+            return Service(first, signed_in.secret(), variable="forebay login", outside=True, renewal=signed_in.renewal())
     if not token:
         raise NotConfigured(f"No token for the pool at {url}: set {TOKEN_VARIABLE}; JupyterHub's servers have {HUB_TOKEN_VARIABLE}.")
     if not token.isascii() or not token.isprintable():
         raise NotConfigured(f"The token in {TOKEN_VARIABLE} has characters that no token has; copy it again.")
-    return Service(first, token, tuple(others))
+    return Service(first, token, tuple(others), outside=environment.get(OUTSIDE_VARIABLE) == "1")
 
 
 def beside_pool(pool_url: str) -> str | None:

@@ -153,7 +153,7 @@ def check_flavor(service: Service) -> str:
 class _NoStream:
     """A session that is only looked at moves no commands."""
 
-    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, /) -> None: ...
+    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, authorization: str = "", /) -> None: ...
     def connected(self) -> bool:
         return False
 

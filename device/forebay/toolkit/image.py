@@ -24,6 +24,7 @@ from forebay.service import (
     FLAVOR_VARIABLE,
     LOCAL,
     LOOPBACK_HOSTS,
+    OUTSIDE_VARIABLE,
     PRIORITY_VARIABLE,
     TOKEN_VARIABLE,
     URL_VARIABLE,
@@ -63,7 +64,8 @@ def settings_of(environment: Mapping[str, str]) -> dict[str, str]:
     if url is None or url == LOCAL:
         raise NotConfigured(f"--image needs a service: set {URL_VARIABLE} and {TOKEN_VARIABLE}; no image has a pool of its own.")
     passed = {name: environment[name] for name in PASSED if environment.get(name)}
-    return {URL_VARIABLE: url, TOKEN_VARIABLE: service_at(url, environment).token, **passed}
+    service = service_at(url, environment)
+    return {URL_VARIABLE: url, TOKEN_VARIABLE: service.token, **({OUTSIDE_VARIABLE: "1"} if service.outside else {}), **passed}
 
 
 def lay_client(folder: Path) -> None:

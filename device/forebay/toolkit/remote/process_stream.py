@@ -33,7 +33,7 @@ class ProcessStream:
 
     # What a session does
 
-    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, /) -> None:
+    def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, authorization: str = "", /) -> None:
         """Raises RuntimeError."""
         try:
             self._socket = _connected(address, certificate)

@@ -1,0 +1,63 @@
+"""The WebSocket of the session link, to the first pool that takes it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Mapping
+
+from forebay_wire import messages
+from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.sync.client import ClientConnection
+from websockets.sync.client import connect as open_socket
+
+from forebay.errors import PoolRefused, PoolUnreachable
+from forebay.service import Service
+
+PING_SECONDS = 20.0
+SILENCE_SECONDS_MAX = 60.0
+"""The host of a pool that acknowledges no ping for so long is gone. The kernel watches for it: user code that holds the
+interpreter's lock for minutes would keep us from reading an answer that is there."""
+CLOSE_SECONDS_MAX = 2.0
+
+
+NOT_OUTSIDE = {messages.GROUP_HEADER: "Processes that compute together", messages.RUNS_HEADER: "Processes beside a device (`forebay exec`)"}
+"""What cannot be had from outside, by the header that asks for it."""
+
+
+def connect(service: Service, headers: Mapping[str, str], open_seconds: float) -> ClientConnection:
+    """A WebSocket to the first of the service's pools that takes it. Raises PoolUnreachable, PoolRefused."""
+    for header, what in NOT_OUTSIDE.items():
+        if service.outside and header in headers:
+            raise PoolRefused(f"{what} cannot be had from outside of the installation; use a notebook of the hub, or a job.", "outside")
+    *others, last = service.each()
+    for one in others:
+        with contextlib.suppress(PoolUnreachable):
+            return _connect_to(one, headers, open_seconds)
+    return _connect_to(last, headers, open_seconds)
+
+
+def _connect_to(service: Service, headers: Mapping[str, str], open_seconds: float) -> ClientConnection:
+    outside = {messages.OUTSIDE_HEADER: "1"} if service.outside else {}
+    try:
+        connection = open_socket(
+            service.session_url,
+            additional_headers={**headers, **outside, "Authorization": service.authorization},
+            proxy=None if service.is_loopback else True,
+            compression=None,
+            open_timeout=open_seconds,
+            ping_interval=PING_SECONDS,
+            ping_timeout=None,
+            close_timeout=CLOSE_SECONDS_MAX,
+            max_size=messages.MESSAGE_BYTES_MAX,
+        )
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_SECONDS_MAX * 1000))
+        return connection
+    except InvalidStatus as error:
+        status = error.response.status_code
+        if status in (401, 403):
+            raise service.token_refused(status) from None
+        raise service.unreachable(f"it answered with HTTP status {status}") from None
+    except (OSError, InvalidHandshake, InvalidURI) as error:
+        raise service.unreachable(error or type(error).__name__) from None

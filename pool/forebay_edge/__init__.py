@@ -1,0 +1,1 @@
+"""The edge: what programs outside of an installation reach, by the hub's own address, in place of their workers."""
