@@ -445,8 +445,7 @@ class Replay:
 class Client:
     """What a session's client said of itself."""
 
-    outside: bool = False
-    """It is outside of the installation, and is told no worker's address."""
+    outside: bool = False  # of the installation: it is told no worker's address
     runs_process: bool = False
     """The session is a process that its worker runs, and has no tensors: it neither moves nor goes on after a lease that was taken back."""
 
