@@ -218,6 +218,18 @@ void bind_process_group(py::module& module) {
   group.def("_options", [](ProcessGroup& self) { return self.getBackendOptions(); });
 }
 
+// Where a session may go back to (stream/checkpoints.h).
+void bind_checkpoints(py::module& module) {
+  const auto device = py::arg("device") = 0;
+  module.def("take_checkpoint", [](uint64_t number, bool is_named, int index) { return Checkpoints(stream_of(index)).take(number, is_named); },
+             py::arg("number"), py::arg("is_named"), device);
+  module.def("keeps_checkpoints", [](int index) { return stream_of(index).worker().keeps_checkpoints.load(); }, device);
+  module.def("reported_checkpoints", &reported_checkpoints, py::arg("held"), device);
+  module.def("go_back", &go_back, py::arg("number"), device);
+  module.def("storage_number", [](const at::Tensor& tensor) { return storage_number(tensor); }, py::arg("tensor"));
+  module.def("note_writes", &note_writes, py::arg("objects"), py::arg("storages"), py::arg("device"));
+}
+
 }  // namespace
 }  // namespace forebay
 
@@ -225,6 +237,7 @@ PYBIND11_MODULE(_C, module) {
   using forebay::CommandStream, forebay::of_device, forebay::stream_of;
   const auto device = py::arg("device") = 0;
   forebay::bind_process_group(module);
+  forebay::bind_checkpoints(module);
   module.attr("DEVICES_MAX") = static_cast<int>(forebay::kDevicesMax);
   module.def("install", &forebay::install, py::arg("devices") = 1);
   module.def("withdraw", &forebay::withdraw_devices);
@@ -258,13 +271,6 @@ PYBIND11_MODULE(_C, module) {
         forebay::launch_kernel(stream_of(index).device(), kernel, source, grid, forebay::launch_arguments(arguments));
       },
       py::arg("kernel"), py::arg("source"), py::arg("grid"), py::arg("arguments"), device);
-  module.def("take_checkpoint", [](uint64_t number, bool is_named, int index) { return forebay::Checkpoints(stream_of(index)).take(number, is_named); },
-             py::arg("number"), py::arg("is_named"), device);
-  module.def("keeps_checkpoints", [](int index) { return stream_of(index).worker().keeps_checkpoints.load(); }, device);
-  module.def("reported_checkpoints", &forebay::reported_checkpoints, py::arg("held"), device);
-  module.def("go_back", &forebay::go_back, py::arg("number"), device);
-  module.def("storage_number", [](const at::Tensor& tensor) { return forebay::storage_number(tensor); }, py::arg("tensor"));
-  module.def("note_writes", &forebay::note_writes, py::arg("objects"), py::arg("storages"), py::arg("device"));
   module.def("pin_memory", &forebay::pin_memory, py::arg("address"), py::arg("bytes"));
   module.def("unpin_memory", &forebay::unpin_memory, py::arg("address"));
   module.def("reset_peak_memory", [](int index) { forebay::reset_peak_memory(stream_of(index).device()); }, device);
