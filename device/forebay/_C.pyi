@@ -155,6 +155,9 @@ def reported_checkpoints(held: int, device: int = 0) -> tuple[dict[int, bool], s
 
     Waits for all that was recorded. The one of the number ``held`` is not dropped before the session has gone back to it."""
 
+def dropped_checkpoints(device: int = 0) -> bool:
+    """Whether the device's worker has dropped some, as it says at the end of a span, since this was asked last. Does not wait."""
+
 def go_back(number: int, device: int = 0) -> WentBack:
     """To a checkpoint that was held. Takes a lease."""
 

@@ -143,7 +143,11 @@ class VirtualDevices:
 
     def tell_cut(self, index: int) -> None:
         """The worker of a device has not been reached for a while."""
-        self._new_line().warn("the connection to the worker broke; reconnecting")
+        self.warn("the connection to the worker broke; reconnecting")
+
+    def warn(self, text: str) -> None:
+        """One line to the user."""
+        self._new_line().warn(text)
 
     def _give_way(self, waiting: int) -> None:
         """Gives the leases of the other devices back, once what is recorded for them is done.

@@ -35,3 +35,22 @@ def test_every_tensor_is_what_it_was(run_forked: Any, events: str, environment: 
         assert done["lost"] == done["not there"] == 0, done
     if events == "k" and environment["FOREBAY_IMAGE_SECONDS"] == "0":
         assert done["kill"] > 0 and done["lost"] == done["not there"] == 0, done
+
+
+RECOMPUTES = """
+import forebay, torch
+x = torch.zeros(1000, device="cuda:0")
+forebay.checkpoint("zero")
+x.add_(1)
+try:
+    forebay.restore("zero")
+except forebay.errors.ForebayError as error:
+    print(error)
+print(x.sum().item())
+"""
+
+
+def test_a_program_that_has_calls_computed_again_has_none(run_forked: Any) -> None:
+    run = run_forked(RECOMPUTES, FOREBAY_URL="local", FOREBAY_RECOMPUTE="1")
+    why = "the program has what it computes made again where memory is short."
+    assert run.stdout.splitlines() == [f"Checkpoint zero is not there any more, and nothing has changed: {why}", "1000.0"], run.stderr

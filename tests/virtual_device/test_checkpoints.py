@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import forebay
 import pytest
 import torch
+from forebay import process
 from forebay.errors import ForebayError
 from forebay.facade import names as users_names
 from torch import nn
@@ -162,6 +164,22 @@ def test_checkpoints_are_dropped_before_memory_is_short() -> None:
     with pytest.raises(ForebayError, match="Checkpoint named is not there any more, and nothing has changed: memory was short"):
         forebay.restore("named")
     assert x[-1].item() == 2
+
+
+def test_the_user_hears_that_checkpoints_were_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    x = torch.zeros(torch.cuda.get_device_properties(0).total_memory // 4 // 3, device="cuda:0")
+    forebay.checkpoint()
+    x.add_(1)
+    y = torch.ones_like(x)
+    z = torch.ones_like(x[1 << 20 :])
+    assert process.installed is not None
+    process.installed.end_span()
+    deadline = time.monotonic() + 20
+    while "checkpoints were dropped" not in capsys.readouterr().err:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        forebay.checkpoint()
+    assert y[-1].item() == z[-1].item() == x[-1].item() == 1
 
 
 def test_a_checkpoint_of_another_name_is_refused() -> None:

@@ -17,9 +17,12 @@ HELD = torch.randint(0, 256, (BYTES,), dtype=torch.uint8)
 
 
 def told(client: Any, held: int = 0) -> images.Checkpoints:
-    client.send(images.TellCheckpoints(client.request(), held))
+    request = client.request()
+    client.send(images.TellCheckpoints(request, held))
     reply = client.reply()
-    assert isinstance(reply, images.Checkpoints), reply
+    while isinstance(reply, images.Checkpoints) and reply.request == 0:  # that some were dropped
+        reply = client.reply()
+    assert isinstance(reply, images.Checkpoints) and reply.request == request, reply
     return reply
 
 
@@ -77,6 +80,36 @@ def test_what_has_no_room_beside_the_parked_storages_is_dropped(start_on_pool: S
         worker.open()
         assert (told(client).there, told(client).why_dropped) == ((), "memory was short")
         assert client.read(storage, BYTES) == bytes(BYTES)
+
+
+def test_the_end_of_a_span_tells_what_was_dropped_meanwhile(start_on_pool: Start) -> None:
+    worker = start_on_pool(device="cpu:0")
+    client = worker.serve()
+    with client.socket:
+        storage = client.upload(HELD)
+        client.send(images.Checkpoint(1))
+        overwrite(client, storage)
+        worker.drain(client)
+        park(worker, BYTES, 0)
+        worker.pool.send(messages.Restore())
+        worker.pool.expect(messages.Restored)
+        worker.open()
+        client.send(stream.Write(storage, 0, b"1"))
+        worker.drain(client)
+        assert client.reply() == images.Checkpoints(0, (), "memory was short")
+        worker.open()
+        client.send(stream.Write(storage, 0, b"2"))
+        worker.drain(client)
+        assert isinstance(client.sync(), stream.Done), "it is told once"
+
+
+def test_a_session_of_several_devices_says_that_it_has_none(start_on_pool: Start) -> None:
+    for device, has_any in (("cpu:0", True), ("cpu:0,cpu:0", False)):
+        worker = start_on_pool(device=device)
+        client = worker.serve()
+        with client.socket:
+            client.send(images.Checkpoint(1))
+            assert bool(told(client).there) == has_any
 
 
 def test_the_oldest_go_first_and_those_with_a_name_last(start_on_pool: Start) -> None:

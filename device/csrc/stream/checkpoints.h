@@ -16,6 +16,8 @@ class Checkpoints {
   uint64_t take(uint64_t number, bool is_named);
   // Those that the worker has, once it has done all before. It does not drop the one of the number `held` until the session has gone back to it.
   wire::Checkpoints reported(uint64_t held);
+  // Whether the worker has dropped some, as it says at the end of a span, since this was asked last. Does not wait.
+  bool were_dropped() { return stream_.receiver_.take_dropped_checkpoints(); }
   // To one that was just held. Throws where the worker fails.
   wire::WentBack go_back(uint64_t number);
 

@@ -94,6 +94,8 @@ bool Receiver::take_unasked(Reply reply, wire::Reader& body) {
     answers_.forget(images_.answered(body));
   } else if (reply == Reply::kFailure) {
     failures_.take_notice(told_failure(body, generation_));
+  } else if (reply == Reply::kCheckpoints) {
+    has_dropped_checkpoints_ = true;
   } else {
     return false;
   }

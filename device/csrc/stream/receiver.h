@@ -1,6 +1,7 @@
 // The answers of a worker. All under `mutex()`, unless it says otherwise.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -57,6 +58,9 @@ class Receiver {
   // Takes the lock. Looks whether the worker has stopped, or kept an image, without waiting; leaves anything else.
   void listen();
 
+  // Whether the worker has said since this was asked last that it has dropped checkpoints. At any time.
+  bool take_dropped_checkpoints() { return has_dropped_checkpoints_.exchange(false); }
+
   // In a forked child.
   void forked() { new (&mutex_) std::timed_mutex; }
 
@@ -83,6 +87,7 @@ class Receiver {
   size_t filled_ = 0;
   Spinner spinner_;       // waits for an answer
   Spinner bulk_spinner_;  // waits for a piece of bulk data
+  std::atomic<bool> has_dropped_checkpoints_{false};
   uint64_t generation_ = 0;
   uint64_t answered_ = 0;
   Answers answers_;

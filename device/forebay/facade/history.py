@@ -18,6 +18,7 @@ from forebay.spans import running_shell
 
 CHECKPOINTS_MAX = 1024
 """As many are known by name here; a worker keeps as many (``forebay/checkpoints.h``)."""
+DROPPED = "checkpoints were dropped, or could not be taken; forebay.checkpoints() lists those that there are"
 LOST = "its session is over"
 MOVED = "the session goes on at another worker, which does not have them"
 
@@ -30,7 +31,7 @@ class History:
         self._taken: dict[int, Checkpoint] = {}
         self._present: int | None = None
         """The one that was taken, or gone back to, last."""
-        self._follows_cells = False
+        self._follows_cells = self._tells_dropped = False
         self._went_back_at: tuple[int | None, int] | None = None
         """In which cell it was gone back last, and how many calls were recorded then."""
 
@@ -40,6 +41,7 @@ class History:
 
     def _take(self, name: str | None, cell: int | None) -> Checkpoint:
         devices = _devices()
+        self._tell_dropped()
         if not devices:
             raise ForebayError("There is nothing to keep yet: no tensor of this process has been on a device.")
         for device in devices:
@@ -94,6 +96,15 @@ class History:
         devices = _devices()
         if devices and all(map(_C.keeps_checkpoints, devices)) and self._went_back_at != (result.execution_count, _calls()):
             self._take(None, result.execution_count)
+
+    def _tell_dropped(self, _result: object = None) -> None:
+        """What a worker drops it says when it is done with a cell: the user hears of it after the next one."""
+        if any([_C.dropped_checkpoints(device) for device in _devices()]) and process.installed is not None:
+            process.installed.warn(DROPPED)
+        shell = running_shell()
+        if shell is not None and not self._tells_dropped:
+            shell.events.register("post_run_cell", self._tell_dropped)
+            self._tells_dropped = True
 
     def _line(self) -> Iterator[Checkpoint]:
         """The one that tensors came from, the one before it, and so on."""

@@ -201,7 +201,7 @@ bool Versions::drop_one(const std::string& why) {
   auto version = find(false);
   if (version == versions_.end()) version = find(true);
   if (version == versions_.end()) return false;
-  why_dropped_ = why;
+  refuse(why);
   drop(version);
   return true;
 }
@@ -218,7 +218,7 @@ void Versions::drop(Place version) {
 }
 
 void Versions::drop_all(const std::string& why) {
-  if (!versions_.empty()) why_dropped_ = why;
+  if (!versions_.empty()) refuse(why);
   versions_.clear();
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Storage.h>
@@ -89,6 +90,8 @@ class Versions {
   std::vector<uint64_t> numbers() const;
   // Why those that are not there any more were dropped, in one sentence. Empty: none was.
   const std::string& why_dropped() const { return why_dropped_; }
+  // Whether one was dropped, or not taken, since this was asked last.
+  bool take_dropped() { return std::exchange(is_dropped_, false); }
   // This one is not dropped for want of memory until the session has gone back to it, or another one is held.
   void hold(uint64_t number) { held_ = number; }
   // Whether the storages hold what they held then, but for those that were made since.
@@ -97,7 +100,10 @@ class Versions {
   Return go_back(uint64_t number);
   void drop_all(const std::string& why);
   // None is taken.
-  void refuse(const std::string& why) { why_dropped_ = why; }
+  void refuse(const std::string& why) {
+    why_dropped_ = why;
+    is_dropped_ = true;
+  }
   // Drops versions until so many bytes are free, if that is possible.
   void make_room(int64_t bytes);
   // Moves what is kept off the device, as the storages have been; what does not fit into so many bytes is dropped.
@@ -139,6 +145,7 @@ class Versions {
   uint64_t newest_ = 0;  // that was taken, whether it is still there or not
   uint64_t held_ = 0;
   std::string why_dropped_;
+  bool is_dropped_ = false;
 };
 
 }  // namespace forebay::worker

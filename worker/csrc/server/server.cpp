@@ -253,6 +253,7 @@ void Server::step(wire::Reader& frame) {
 void Server::mark(uint64_t epoch) {
   if (!lease_.is_open()) return lease_.mark(epoch);
   session_.settle();
+  session_.checkpoints().report_dropped();
   lease_.rest();
   lease_.end(Event::Kind::kDrained);
 }

@@ -46,10 +46,21 @@ void Checkpoints::tell(wire::Reader& in) {
   wire::Writer head = head_of(wire::Reply::kCheckpoints, in.varint());
   versions_.hold(in.varint());
   check();
+  put(head);
+  replies_.send(head, nullptr, 0);
+}
+
+void Checkpoints::put(wire::Writer& head) const {
   wire::Checkpoints told;
   for (const uint64_t number : versions_.numbers()) told.there.push_back({number, versions_.is_present(number)});
   told.why_dropped = versions_.why_dropped();
   wire::put_checkpoints(head, told);
+}
+
+void Checkpoints::report_dropped() {
+  if (!versions_.take_dropped()) return;
+  wire::Writer head = head_of(wire::Reply::kCheckpoints, 0);
+  put(head);
   replies_.send(head, nullptr, 0);
 }
 

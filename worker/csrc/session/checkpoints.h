@@ -33,6 +33,8 @@ class Checkpoints {
   void tell(wire::Reader& in);
   void go_back(wire::Reader& in);
 
+  // Has the client know that some were dropped, or not taken, unasked.
+  void report_dropped();
   // A call comes: what it writes to is kept first. To be called before its storages are bound. `is_question`: it cannot be carried out again.
   void begin_call(const Plan& plan, const wire::Words& words, bool is_question = false) {
     if (versions_.are_kept()) [[unlikely]] keep_written(plan, words, is_question);
@@ -49,6 +51,7 @@ class Checkpoints {
   }
 
  private:
+  void put(wire::Writer& head) const;
   void keep_written(const Plan& plan, const wire::Words& words, bool is_question);
   // Ends them where the session does not have them any more.
   void check();

@@ -47,7 +47,7 @@ class Session final : private StepRunner {
   Storages& storages() { return storages_; }
   SegmentTracker& segments() { return segments_; }
   UserCode& user_code() { return user_code_; }
-  const Checkpoints& checkpoints() const { return checkpoints_; }
+  Checkpoints& checkpoints() { return checkpoints_; }
   Collectives& collectives() { return collectives_; }
   ImageReceiver& image() { return image_; }
   Transfers& transfers() { return transfers_; }
