@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import socket
@@ -16,6 +17,7 @@ from behind_proxy import Served, outcome, served
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from forebay_admin.certificates.folder import CertificateFolder
+from forebay_edge.doors import Door, DoorClosed
 from forebay_wire import stream
 from processes import own_address
 
@@ -89,6 +91,21 @@ def test_a_worker_that_may_be_reached_in_clear_is_reached_either_way(tmp_path: P
         expected = outcome(both.program("steps", 3, both.address))
     with served(tmp_path, host=own_address(), more=("--plaintext",)) as both:
         assert outcome(both.program("steps", 3, both.address, certificate=""))["found"] == expected["found"]
+
+
+def test_an_edge_speaks_with_no_other_than_the_worker_that_it_was_told_of(worker: Served) -> None:
+    async def scenario() -> None:
+        with pytest.raises(DoorClosed, match="another certificate"):
+            await Door(worker.address, OTHER).open()
+        reader, writer = await Door(worker.address, worker.certificate).open()
+        commands = stream.CommandWriter()
+        commands.add(stream.Hello(bytes.fromhex(worker.ticket), "2.13.0"))
+        writer.write(stream.frame(commands.take()))
+        size = int.from_bytes(await asyncio.wait_for(reader.readexactly(4), WAIT_SECONDS), "little")
+        assert isinstance(stream.decode_reply(await reader.readexactly(size)), stream.Welcome)
+        writer.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_client_speaks_with_no_other_than_the_worker_that_it_was_told_of(worker: Served) -> None:

@@ -83,8 +83,16 @@ def laptop() -> Iterator[Laptop]:
 class Cloud:
     """What answers at the hub's address."""
 
-    def __init__(self, pool: Any, edge: Edge, url: str, authority: Path) -> None:
-        self.pool, self.edge, self.url, self.authority = pool, edge, url, authority
+    def __init__(self, pool: Any, start_edge: Callable[[int], Edge]) -> None:
+        self.pool, self._start_edge = pool, start_edge
+        self.edge = start_edge(0)
+        self.url, self.authority = "", Path()
+
+    async def restart_edge(self) -> None:
+        """Ends all streams, and has another edge answer where this one did."""
+        port = self.edge.port
+        await self.edge.close()
+        self.edge = self._start_edge(port)
 
     def environment(self) -> dict[str, str]:
         """Of a program outside."""
@@ -146,7 +154,7 @@ def front(folder: Path, host: str, pool_port: int, edge_port: int) -> Iterator[t
     try:
         yield f"https://{host}:{port}", folder / "certificates" / "authority.crt"
     finally:
-        process.terminate()
+        process.kill()  # it would wait for connections that are open
         process.wait(START_SECONDS_MAX)
 
 
@@ -163,14 +171,14 @@ async def cloud(
     known = TokenAuthenticator({**people, "edge": Identity("edge", "service", None, frozenset({SERVICE}))})
     real = {"devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 2}], "real_workers": True, **settings}
     async with make(authenticator=known, prefix="/services/pool/", **real) as pool:
-        told = {"port": 0, "hub_token": "edge", "pool_url": pool.service.url, **(edge or {})}
-        made = Edge(EdgeSettings.load(None, {}, told, managed=False), known)
+        told = {"hub_token": "edge", "pool_url": pool.service.url, **(edge or {})}
+        made = Cloud(pool, lambda port: Edge(EdgeSettings.load(None, {}, {**told, "port": port}, managed=False), known))
         try:
-            with front(folder, host, pool.service.port, made.port) as (url, authority):
-                await _reached(url, authority)
-                yield Cloud(pool, made, url, authority)
+            with front(folder, host, pool.service.port, made.edge.port) as (made.url, made.authority):
+                await _reached(made.url, made.authority)
+                yield made
         finally:
-            await made.close()
+            await made.edge.close()
 
 
 async def _reached(url: str, authority: Path) -> None:

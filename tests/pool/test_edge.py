@@ -135,6 +135,17 @@ async def test_a_cable_that_is_out_in_mid_cell_changes_no_bit_and_the_same_progr
 
 
 @in_loop
+async def test_an_edge_that_is_started_again_in_mid_cell_changes_no_bit(pool: Make, tmp_path: Path) -> None:
+    async with cloud(pool, tmp_path, PEOPLE) as found:
+        expected = await outcome(await found.program(training(steps=20)))
+        program = await found.program(training(steps=20, pause=0.05))
+        assert program.stdout is not None
+        lines = [(await asyncio.wait_for(program.stdout.readline(), 40)).decode().strip() for _ in range(5)]
+        await found.restart_edge()
+        assert lines + await outcome(program) == expected
+
+
+@in_loop
 async def test_a_client_outside_is_told_no_address_of_a_worker(pool: Make, tmp_path: Path) -> None:
     async with cloud(pool, tmp_path, PEOPLE) as found, Outsider(found) as ada:
         granted = await ada.granted()
@@ -202,6 +213,7 @@ async def test_one_user_opens_so_many_streams_and_frees_them_by_closing(pool: Ma
                     await asyncio.sleep(0.05)
 
 
+@pytest.mark.full_sweep
 @in_loop
 async def test_text_and_messages_that_are_too_long_close_a_stream(pool: Make, tmp_path: Path) -> None:
     async with cloud(pool, tmp_path, PEOPLE) as found, Outsider(found) as ada:
@@ -213,6 +225,7 @@ async def test_text_and_messages_that_are_too_long_close_a_stream(pool: Make, tm
                     await asyncio.wait_for(stream.recv(), 20)
 
 
+@pytest.mark.full_sweep
 @in_loop
 async def test_an_edge_whose_pool_is_away_says_try_again(pool: Make, tmp_path: Path) -> None:
     async with cloud(pool, tmp_path, PEOPLE, edge={"pool_url": "http://127.0.0.1:9/services/pool/"}) as found, Outsider(found) as ada:
@@ -220,6 +233,7 @@ async def test_an_edge_whose_pool_is_away_says_try_again(pool: Make, tmp_path: P
         assert await refusal(ada.stream(granted.worker)) == (HTTPStatus.SERVICE_UNAVAILABLE, "unavailable")
 
 
+@pytest.mark.full_sweep
 @in_loop
 async def test_processes_that_compute_together_are_refused_outside_in_one_sentence(pool: Make, tmp_path: Path) -> None:
     text = "import torch; torch.ones(2, device='cuda').sum().item()"
@@ -230,6 +244,7 @@ async def test_processes_that_compute_together_are_refused_outside_in_one_senten
         assert b"Processes that compute together cannot be had from outside of the installation" in said, said.decode()
 
 
+@pytest.mark.full_sweep
 @in_loop
 async def test_a_hub_whose_certificate_no_authority_signed_is_not_trusted(pool: Make, tmp_path: Path) -> None:
     async with cloud(pool, tmp_path, PEOPLE) as found:
