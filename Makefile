@@ -21,7 +21,7 @@ BEGAN := $(shell date +%s)
 ROOMS := device worker pool acceptance programs billing agents simulation hub packages kubernetes dashboards docs lab monitoring house wire service standin admin client generic spawner jax tensorflow
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
-PACKAGES := forebay forebay_jax forebay_tensorflow forebay_wire forebay_worker forebay_pool forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
+PACKAGES := forebay forebay_jax forebay_tensorflow forebay_wire forebay_worker forebay_pool forebay_edge forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
 SETUP := $(PYTHON) deploy/local/install.py --torch '$(TORCH)' --torch-index '$(TORCH_INDEX)'
 
 .PHONY: help setup setup-tensorflow up check test $(ROOMS:%=test-%) test-pure test-long test-wheels wheels version release wheels-gpu test-gpu lint docs bench

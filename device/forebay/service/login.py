@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import re
 import sys
@@ -15,6 +16,8 @@ from forebay.errors import ForebayError, NotConfigured, PoolRefused, PoolUnreach
 from forebay.service import LOOPBACK_HOSTS, Service, sign_in
 from forebay.service.sign_in import Login
 
+SCREENS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+"""Variables by which a session of a desktop is known, or a browser that somebody chose."""
 PENDING, SLOWLY = "authorization_pending", "slow_down"
 API = "hub/api/forebay/logins"
 DESCRIPTION = "Signs this machine in at a hub: afterwards programs here have the virtual device cuda:0, without any settings."
@@ -39,7 +42,7 @@ def perform(arguments: argparse.Namespace) -> int:
     complete = _beside(url, begun["verification_path_complete"])
     print(f"Open {page} in a browser where you are signed in, and confirm the code {begun['user_code']}.")
     print("Compare the code: confirm no other one.", flush=True)
-    if not arguments.no_browser:
+    if not arguments.no_browser and any(os.environ.get(name) for name in SCREENS):  # else it might be a browser in this terminal
         webbrowser.open(complete)
     answer = _wait(hub, begun)
     made = Login(url, _beside(url, answer["pool_path"]), answer["user"], answer["expires_at"], None)
