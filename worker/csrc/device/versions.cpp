@@ -24,9 +24,9 @@ const std::string Versions::kForMemory = "memory was short";
 
 VersionedStorage::~VersionedStorage() { versions_.forget(*this); }
 
-void VersionedStorage::before_write() { versions_.before_write(*this, /*overwrites=*/false); }
+void VersionedStorage::before_write() { versions_.before_write(*this, Versions::Write::kPart); }
 
-void VersionedStorage::before_overwrite() { versions_.before_write(*this, /*overwrites=*/true); }
+void VersionedStorage::before_overwrite() { versions_.before_write(*this, Versions::Write::kAll); }
 
 // Taking.
 
@@ -52,25 +52,29 @@ std::vector<uint64_t> Versions::numbers() const {
 
 // Keeping.
 
-void Versions::before_write(VersionedStorage& storage, bool overwrites) {
+void Versions::before_write(VersionedStorage& storage, Write write) {
   auto preimage = std::exchange(storage.same, nullptr);
-  if (storage.kept_in < last() && !preimage) preimage = preimage_of(storage, overwrites);
+  if (storage.kept_in < last() && !preimage) preimage = preimage_of(storage, write);
   if (storage.kept_in < last()) {
     storage.kept_in = last();
     versions_.rbegin()->second.kept.emplace(storage.id, preimage);
   }
-  if (preimage) part(storage.entry, preimage, overwrites);
+  if (preimage) part(storage.entry, preimage, write);
 }
 
 // What is overwritten gives its memory away, if nobody else uses that; else it is copied, so that the storage stays where it is.
-std::shared_ptr<Preimage> Versions::preimage_of(const VersionedStorage& storage, bool overwrites) {
+std::shared_ptr<Preimage> Versions::preimage_of(const VersionedStorage& storage, Write write) {
   Entry& entry = storage.entry;
   const auto keep = [&](c10::Storage memory) { return std::make_shared<Preimage>(std::move(memory), entry.bytes(), storages_); };
   if (!entry.memory()) return keep(c10::Storage(nullptr));
-  c10::Storage room = allocate(entry.bytes(), [&] { return storage.kept_in < last(); });
-  if (!room) return nullptr;
-  if (overwrites) entry.forget_views();
-  if (overwrites && entry.memory().use_count() == 1) {
+  if (write != Write::kPart) entry.forget_views();
+  const bool gives_away = write != Write::kPart && entry.memory().use_count() == 1;
+  c10::Storage room(nullptr);
+  if (!gives_away || write != Write::kReturn) {
+    room = allocate(entry.bytes(), [&] { return storage.kept_in < last(); });
+    if (!room) return nullptr;
+  }
+  if (gives_away) {
     auto preimage = keep(entry.memory());
     entry.relocate(std::move(room));
     return preimage;
@@ -79,11 +83,14 @@ std::shared_ptr<Preimage> Versions::preimage_of(const VersionedStorage& storage,
   return keep(std::move(room));
 }
 
-void Versions::part(Entry& entry, const std::shared_ptr<Preimage>& preimage, bool overwrites) {
+void Versions::part(Entry& entry, const std::shared_ptr<Preimage>& preimage, Write write) {
   if (!shares_memory_with(entry, *preimage) || preimage.use_count() == 1) return;
-  c10::Storage own = allocate(entry.bytes(), [&] { return preimage.use_count() > 1; });
-  if (!own) return;
-  if (!overwrites) device_.copy(own, 0, preimage->memory(), 0, entry.bytes());
+  c10::Storage own(nullptr);
+  if (write != Write::kReturn) {
+    own = allocate(entry.bytes(), [&] { return preimage.use_count() > 1; });
+    if (!own) return;
+  }
+  if (write == Write::kPart) device_.copy(own, 0, preimage->memory(), 0, entry.bytes());
   preimage->count(true);
   entry.relocate(std::move(own));
 }
@@ -137,7 +144,7 @@ Versions::Return Versions::go_back(uint64_t number) {
       ++result.resized;
       continue;
     }
-    before_write(storage, /*overwrites=*/true);
+    before_write(storage, Write::kReturn);
     put_back(storage, preimage);
     result.changed.push_back(id);
   }
@@ -152,6 +159,7 @@ void Versions::put_back(VersionedStorage& storage, const std::shared_ptr<Preimag
     entry.relocate(preimage->memory());
     preimage->count(false);
   } else {
+    if (!entry.memory()) make_room(entry.bytes());
     if (!entry.memory()) entry.relocate(device_.allocate(entry.bytes(), /*zeroed=*/false));
     device_.copy(entry.memory(), 0, preimage->memory(), 0, entry.bytes());
   }

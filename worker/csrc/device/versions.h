@@ -118,15 +118,17 @@ class Versions {
     bool is_named = false;
     std::unordered_map<uint64_t, std::shared_ptr<Preimage>> kept;  // by storage
   };
+  // Of some of the bytes; of all of them; of all of them, by what was kept, so that the storage needs no memory.
+  enum class Write : uint8_t { kPart, kAll, kReturn };
   using Place = std::map<uint64_t, Version>::iterator;
 
   uint64_t last() const { return versions_.empty() ? 0 : versions_.rbegin()->first; }
   std::unordered_map<uint64_t, std::shared_ptr<Preimage>> kept_for(uint64_t number) const;
-  void before_write(VersionedStorage& storage, bool overwrites);
+  void before_write(VersionedStorage& storage, Write write);
   // Null where there is no room, which drops the versions that would have it.
-  std::shared_ptr<Preimage> preimage_of(const VersionedStorage& storage, bool overwrites);
+  std::shared_ptr<Preimage> preimage_of(const VersionedStorage& storage, Write write);
   // The storage gets memory of its own, where it shares that of the preimage.
-  void part(Entry& entry, const std::shared_ptr<Preimage>& preimage, bool overwrites);
+  void part(Entry& entry, const std::shared_ptr<Preimage>& preimage, Write write);
   // The storage holds that, without a copy where the preimage is on the device.
   void put_back(VersionedStorage& storage, const std::shared_ptr<Preimage>& preimage);
   // Memory for a copy, for which versions are dropped until there is room; null once it is not needed any more, since no version wants it.
