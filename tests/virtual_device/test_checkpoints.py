@@ -166,6 +166,16 @@ def test_checkpoints_are_dropped_before_memory_is_short() -> None:
     assert x[-1].item() == 2
 
 
+def test_going_back_takes_no_memory() -> None:
+    x = torch.zeros(int(torch.cuda.get_device_properties(0).total_memory / 4 * 0.45), device="cuda:0")
+    forebay.checkpoint("zero")
+    x.add_(1)
+    forebay.checkpoint("one")
+    for name, value in (("zero", 0), ("one", 1), ("zero", 0)):
+        assert forebay.restore(name).tensors == 1
+        assert x[0].item() == x[-1].item() == value
+
+
 def test_the_user_hears_that_checkpoints_were_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     x = torch.zeros(torch.cuda.get_device_properties(0).total_memory // 4 // 3, device="cuda:0")
     forebay.checkpoint()
