@@ -205,18 +205,6 @@ void note_writes(const py::list& objects, const std::optional<std::unordered_set
   }
 }
 
-void bind_checkpoints(py::module& module) {
-  const auto device = py::arg("device") = 0;
-  module.def("take_checkpoint", [](uint64_t number, bool is_named, int index) { return Checkpoints(stream_of(index)).take(number, is_named); },
-             py::arg("number"), py::arg("is_named"), device);
-  module.def("keeps_checkpoints", [](int index) { return stream_of(index).worker().keeps_checkpoints.load(); }, device);
-  module.def("dropped_checkpoints", [](int index) { return Checkpoints(stream_of(index)).were_dropped(); }, device);
-  module.def("reported_checkpoints", &reported_checkpoints, py::arg("held"), device);
-  module.def("go_back", &go_back, py::arg("number"), device);
-  module.def("storage_number", [](const at::Tensor& tensor) { return storage_number(tensor); }, py::arg("tensor"));
-  module.def("note_writes", &note_writes, py::arg("objects"), py::arg("storages"), py::arg("device"));
-}
-
 // As torch.distributed.ProcessGroupNCCL, whose place it takes.
 void bind_process_group(py::module& module) {
   py::class_<ProcessGroup, c10d::Backend, c10::intrusive_ptr<ProcessGroup>> group(module, "ProcessGroup");

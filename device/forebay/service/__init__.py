@@ -164,7 +164,7 @@ class Service:
         request = urllib.request.Request(self.url + path, data=body, headers=sent, method=method)  # noqa: S310 http(s) alone: see service_at
         handlers = [urllib.request.ProxyHandler({})] if self.is_loopback else []
         try:
-            response: HTTPResponse = urllib.request.build_opener(*handlers).open(request, timeout=seconds)
+            response: HTTPResponse = urllib.request.build_opener(_OwnHostRedirects, *handlers).open(request, timeout=seconds)
             return response
         except urllib.error.HTTPError as error:
             with error:
@@ -209,6 +209,18 @@ class Service:
             return self.token_refused(status)
         sentence = f"The {self.name} at {self.url} answered with HTTP status {status}; check {self.variable}."
         return PoolRefused(sentence, "http", status=status)
+
+
+class _OwnHostRedirects(urllib.request.HTTPRedirectHandler):
+    """Sends the token to no other host, and not in clear where it went encrypted."""
+
+    def redirect_request(self, req: urllib.request.Request, *answer: Any) -> urllib.request.Request | None:
+        request = super().redirect_request(req, *answer)
+        if request is not None:
+            before, after = urlsplit(req.full_url), urlsplit(request.full_url)
+            if before.hostname != after.hostname or (before.scheme, after.scheme) == ("https", "http"):
+                request.remove_header("Authorization")
+        return request
 
 
 answered: ContextVar[Service | None] = ContextVar("answered", default=None)
