@@ -37,6 +37,8 @@ ANSWER_SECONDS_MAX = 3.0
 """A pool that does not answer that for so long has stopped."""
 RESUME_SECONDS_MAX = 5.0
 """How long one pool may take to answer a client that is back."""
+OUTSIDE_SECONDS_MAX = 86_400.0
+"""How long a client outside looks for the pool, which decides how long it waits: a network may be away for hours."""
 RETRY_SECONDS = 0.2
 """Between attempts to make a broken link again."""
 SHAPE_FUNCTIONS = "torch.fx.experimental.symbolic_shapes"
@@ -481,7 +483,7 @@ class Session:
                 self._page.told(link.request.queued, link.span)
                 self._changed.notify_all()
         self._page.linked(False)
-        deadline = time.monotonic() + opened.resume_seconds
+        deadline = time.monotonic() + (OUTSIDE_SECONDS_MAX if service.outside else opened.resume_seconds)
         while link.over is None and time.monotonic() < deadline:
             try:
                 return self._attach(link, pool_link.connect(service, self._headers, RESUME_SECONDS_MAX), opened.session, opened.resume_key)

@@ -132,6 +132,12 @@ class LinkSettings(ServiceSettings):
     resume_seconds: float = Field(
         60.0, ge=0, le=86_400, description="How long a worker or client without its link is waited for, over a restart too; 0: not at all."
     )
+    outside_resume_seconds: float = Field(
+        43_200.0,
+        ge=0,
+        le=86_400,
+        description="How long a client outside is waited for whose link fell silent, as of a laptop that sleeps, if that is longer.",
+    )
     reconnect_seconds: float = Field(
         120.0,
         ge=0,

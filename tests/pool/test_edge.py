@@ -133,6 +133,26 @@ async def test_a_cable_that_is_out_in_mid_cell_changes_no_bit_and_the_same_progr
             assert back_seconds < 2.0 + 10 * 0.1
 
 
+@NEEDS_ROOT
+@in_loop
+async def test_a_laptop_that_sleeps_for_longer_than_others_are_waited_for_goes_on_where_it_was(pool: Make, tmp_path: Path) -> None:
+    """Its links fall silent: nobody says that they end, as a system does whose process has ended."""
+    waits = {"session_heartbeat_seconds": 0.5, "resume_seconds": 1.0, "reconnect_seconds": 1.0, "outside_resume_seconds": 60.0}
+    with laptop() as at:
+        async with cloud(pool, tmp_path, PEOPLE, CLOUD_ADDRESS, **waits) as found:
+            expected = await outcome(await found.program(training(steps=40)))
+            program = await found.program(training(steps=40, pause=0.05), at)
+            assert program.stdout is not None
+            lines = [(await asyncio.wait_for(program.stdout.readline(), 40)).decode().strip() for _ in range(5)]
+            at.cut(True)
+            await found.pool.until(lambda: [session.stalled for session in found.pool.machine.sessions.values()] == [True])
+            await asyncio.sleep(3.0)
+            (session,) = found.pool.machine.sessions.values()
+            assert session.lease is None, "it is not billed meanwhile"
+            at.cut(False)
+            assert lines + await outcome(program) == expected
+
+
 @in_loop
 async def test_an_edge_that_is_started_again_in_mid_cell_changes_no_bit(pool: Make, tmp_path: Path) -> None:
     async with cloud(pool, tmp_path, PEOPLE) as found:

@@ -14,6 +14,7 @@ from forebay_pool.model.events import (
     SessionAway,
     SessionDismissed,
     SessionLeft,
+    SessionOutside,
     SessionParked,
     SessionReplays,
     ShutDown,
@@ -580,6 +581,25 @@ def test_a_client_with_neither_link_nor_connection_gives_its_lease_back_and_its_
     w.tick()
     assert not w.machine.sessions and w.ordered(worker)[-1] == wire.End()
     assert w.records[0].duration_ns <= 6 * SECOND
+
+
+@pytest.mark.parametrize(("outside", "stalled"), [(True, True), (True, False), (False, True)])
+def test_a_client_outside_whose_link_fell_silent_is_waited_for_while_a_laptop_sleeps(world: Make, outside: bool, stalled: bool) -> None:
+    w = world(resume_seconds=60.0, outside_resume_seconds=3600.0)
+    worker = w.lease("s")
+    if outside:
+        w.do(SessionOutside("s"))
+    w.do(SessionAway("s", stalled))
+    w.worker(worker, wire.ClientCut(back=False))
+    assert isinstance(w.ordered(worker)[-1], wire.Close)
+    w.drain("s")
+    w.wait(3590)
+    w.tick()
+    assert ("s" in w.machine.sessions) == (outside and stalled)
+    w.wait(20)
+    w.tick()
+    assert not w.machine.sessions
+    assert sum(record.duration_ns for record in w.records if record.flavor != "@parked") <= SECOND
 
 
 def test_a_worker_that_comes_back_says_that_its_client_is_away(world: Make) -> None:

@@ -23,6 +23,8 @@ class Limits:
     workers_max: int
     sessions_max: int
     queue_max: int
+    outside_resume_seconds: float = 43_200.0
+    """The same for a client outside whose link fell silent, if that is longer."""
     fair_share_half_life_seconds: float = 14_400.0
     wait_seconds_max: float = 3_600.0
     """A request that waited for so long goes before all that did not, whatever their priority and share."""

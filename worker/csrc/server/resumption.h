@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <optional>
@@ -23,6 +24,10 @@ class Resumption {
       : listener_(listener), encryption_(encryption), connection_(connection), mailbox_(mailbox), grace_(grace), welcome_(std::move(welcome)) {}
 
   Clock::duration grace() const { return grace_; }
+  // It is waited for so long, if it is waited for at all, and that is longer.
+  void wait_for(Clock::duration grace) {
+    if (grace_ > Clock::duration{}) grace_ = std::max(grace_, grace);
+  }
   // The client is there, and whoever shows its ticket from now on takes its place.
   void begin(const Ticket& ticket);
   void end() {
@@ -43,7 +48,7 @@ class Resumption {
   const Encryption& encryption_;
   Connection& connection_;
   Mailbox& mailbox_;
-  const Clock::duration grace_;
+  Clock::duration grace_;
   const std::function<void()> welcome_;
   std::optional<Door> door_;
   std::optional<Clock::time_point> away_since_;

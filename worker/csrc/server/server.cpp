@@ -27,6 +27,7 @@ constexpr auto kGoesOn = std::chrono::milliseconds(1);  // so soon after an answ
 constexpr auto kLinger = std::chrono::seconds(2);
 const std::string kBetweenDevices = "copying between devices";  // where an operator would be told
 constexpr auto kForGood = std::chrono::hours(24 * 365);
+constexpr auto kOutside = std::chrono::milliseconds(wire::kGraceMsMax);  // the pool ends the session of a client that is away for longer than it waits
 
 // `grace`: how long a client that comes back is waited for.
 void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace, bool keeps_images) {
@@ -89,6 +90,7 @@ Server::~Server() {
 
 void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_release_seconds, Origin origin, ImageFolder images, double word_seconds, bool is_outside) {
   is_outside_ = is_outside;
+  if (is_outside) resumption_.wait_for(kOutside);
   lease_.release_after(seconds(idle_release_seconds));
   images_.keep_in(std::move(images));
   word_patience_ = seconds(word_seconds);

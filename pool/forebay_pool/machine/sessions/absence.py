@@ -117,17 +117,22 @@ class Absence:
         else:
             self._failing.fail(worker, "its link to the pool ended")
 
+    def _patience_seconds(self, sleeps: bool) -> float:
+        """``sleeps``: its link fell silent, and was not closed as that of a process is which has ended."""
+        seconds = self._limits.resume_seconds
+        return max(seconds, self._limits.outside_resume_seconds) if sleeps else seconds
+
     def give_up(self) -> None:
         """Ends the sessions whose clients did not come back in time."""
-        until_ns = self._step.now_ns - int(self._limits.resume_seconds * SECOND)
         cut_until_ns = self._step.now_ns - int(min(CUT_OFF_SECONDS, self._limits.resume_seconds) * SECOND)
         for session in list(self.away.values()):
+            sleeps = session.client.outside and session.stalled
             if session.away_ns is None or self._sessions.get(session.id) is not session:
                 del self.away[session.id]
-            elif session.away_ns < until_ns:
+            elif session.away_ns < self._step.now_ns - int(self._patience_seconds(sleeps) * SECOND):
                 self._step.note("session_absent", session=session.id, tenant=session.tenant)
                 self._ending.end(session, "released", None)
-            elif (self._cut_off_ns(session) or cut_until_ns) < cut_until_ns:
+            elif not sleeps and (self._cut_off_ns(session) or cut_until_ns) < cut_until_ns:
                 self._ending.end(session, "released", Cause("connection_ended"))
         for worker in self._cut.keys() - self._fleet.workers.keys():
             del self._cut[worker]
