@@ -110,12 +110,10 @@ async def test_a_program_that_reaches_one_port_alone_computes_what_one_inside_co
             assert await (await found.program(reached, at)).wait() == 1, "the pool's own port is not there"
 
 
+@pytest.mark.full_sweep
 @NEEDS_ROOT
 @in_loop
-async def test_a_cable_that_is_out_in_mid_cell_changes_no_bit_and_the_same_program_goes_on(
-    pool: Make, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    seconds = 30.0 if request.config.getoption("--full-sweep") else 4.0
+async def test_a_cable_that_is_out_in_mid_cell_changes_no_bit_and_the_same_program_goes_on(pool: Make, tmp_path: Path) -> None:
     with laptop() as at:
         async with cloud(pool, tmp_path, PEOPLE, CLOUD_ADDRESS) as found:
             expected = await outcome(await found.program(training(steps=40)))
@@ -123,7 +121,7 @@ async def test_a_cable_that_is_out_in_mid_cell_changes_no_bit_and_the_same_progr
             assert program.stdout is not None
             lines = [(await asyncio.wait_for(program.stdout.readline(), 40)).decode().strip() for _ in range(5)]
             at.cut(True)
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(30.0)
             at.cut(False)
             begun = time.monotonic()
             lines += [(await asyncio.wait_for(program.stdout.readline(), 40)).decode().strip() for _ in range(10)]
