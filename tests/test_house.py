@@ -145,7 +145,7 @@ MEMBERS_MAX = 25
 LARGE = {
     "pool/forebay_pool/service.py Service": (0, 30),
     "pool/forebay_pool/settings.py Settings": (0, 72),
-    "pool/forebay_pool/model/limits.py Limits": (0, 30),
+    "pool/forebay_pool/model/limits.py Limits": (0, 28),
     "pool/forebay_pool/model/types.py Worker": (0, 30),
     "pool/forebay_pool/model/types.py Session": (0, 28),
     "pool/forebay_pool/views/metrics.py Metrics": (0, 26),

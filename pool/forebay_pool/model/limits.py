@@ -5,8 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkLimits:
+    """For how long who lost a link is waited for."""
+
+    resume_seconds: float
+    """How long a worker or a client whose link ended is waited for; 0: not at all."""
+    outside_resume_seconds: float = 43_200.0
+    """The same for a client outside whose link fell silent, if that is longer."""
+    outage_seconds: float = 600.0
+    """How long a client looks for a pool that does not answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(LinkLimits):
     """The bounds and periods the state machine keeps."""
 
     heartbeat_seconds: float
@@ -16,15 +28,11 @@ class Limits:
     park_seconds: float
     close_seconds: float
     end_grace_seconds: float
-    resume_seconds: float
-    """How long a worker or a client whose link ended is waited for; 0: not at all."""
     worker_attempts_max: int
     warm_workers: int
     workers_max: int
     sessions_max: int
     queue_max: int
-    outside_resume_seconds: float = 43_200.0
-    """The same for a client outside whose link fell silent, if that is longer."""
     fair_share_half_life_seconds: float = 14_400.0
     wait_seconds_max: float = 3_600.0
     """A request that waited for so long goes before all that did not, whatever their priority and share."""
@@ -40,8 +48,6 @@ class Limits:
     crash_wait_seconds_max: float = 600.0
     replay_seconds_max: float = 60.0
     """If a session's worker dies at most so many seconds of leases after its last image, they are done again on another; 0: never."""
-    outage_seconds: float = 600.0
-    """How long a client looks for a pool that does not answer."""
     preempt_priority_gap: int = 0
     """A request revokes a lease whose priority is lower by so much; 0: never."""
     parked_host_bytes_max: int = 2**62
