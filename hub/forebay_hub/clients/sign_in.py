@@ -13,11 +13,9 @@ from typing import Annotated, Any
 
 from forebay_service.bodies import body_of
 from forebay_service.errors import Forbidden, RequestError, TooManyRequests
-from forebay_service.handler import error_document
 from forebay_service.identity import COMPUTE, IdentityRefused, tenant_of
 from forebay_service.languages import COOKIE, Text, language_of, reading
 from jupyterhub import orm
-from jupyterhub.apihandlers import APIHandler
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.utils import url_path_join
 from pydantic import BaseModel, ConfigDict, Field
@@ -25,6 +23,7 @@ from tornado.web import authenticated
 
 from forebay_hub.clients.codes import CODE_SECONDS, POLL_SECONDS, Asker, Codes, TooManyCodes, TooSoon, Unknown, Waiting, written
 from forebay_hub.people.rate_limit import RateLimit
+from forebay_hub.refusals import RefusingApi
 
 log = logging.getLogger(__name__)
 
@@ -88,24 +87,7 @@ class SignInRefused(RequestError):
         self.code = code
 
 
-class _LoginApi(APIHandler):  # type: ignore[misc] # jupyterhub has no type information
-    """What clients ask, without a cookie."""
-
-    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        if not isinstance(value, RequestError):
-            super().log_exception(typ, value, tb)
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        error = kwargs.get("exc_info", (None, None, None))[1]
-        if not isinstance(error, RequestError):
-            super().write_error(status_code, **kwargs)
-            return
-        self.set_status(error.status)
-        self.set_header("Content-Type", "application/json")
-        self.finish(error_document(error))
-
-
-class Logins(_LoginApi):
+class Logins(RefusingApi):
     """``POST api/forebay/logins``: a client begins; for everybody."""
 
     def post(self) -> None:
@@ -130,7 +112,7 @@ class Logins(_LoginApi):
         )
 
 
-class LoginToken(_LoginApi):
+class LoginToken(RefusingApi):
     """``POST api/forebay/logins/token``: the client asks for its token. ``DELETE``: it gives back the one that it shows."""
 
     def post(self) -> None:

@@ -10,20 +10,19 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from forebay_service import audit
 from forebay_service.bodies import body_of, query_of
-from forebay_service.errors import Forbidden, RequestError
-from forebay_service.handler import error_document
+from forebay_service.errors import Forbidden
 from forebay_service.identity import BILLING, OPERATE, SERVICE, TENANT, group_of
 from forebay_service.people.addresses import Address
-from jupyterhub.apihandlers import APIHandler
 from pydantic import BaseModel, ConfigDict, Field
 
 from forebay_hub.people import invitations
 from forebay_hub.people.members import everybody, members_of, operators, set_member
 from forebay_hub.people.tables import AUDIT
+from forebay_hub.refusals import RefusingApi
 from forebay_hub.tenants import Decision
 
 T = TypeVar("T")
@@ -47,7 +46,7 @@ class InvitationBody(BaseModel):
     days: Annotated[int, Field(ge=1, le=invitations.DAYS_MAX)] = 7
 
 
-class PeopleApi(APIHandler):  # type: ignore[misc] # jupyterhub has no type information
+class PeopleApi(RefusingApi):
     """Base of all of them: who may, one transaction, one shape of refusals."""
 
     def check_may(self, tenant: str, *scopes: str) -> str:
@@ -74,19 +73,6 @@ class PeopleApi(APIHandler):  # type: ignore[misc] # jupyterhub has no type info
             self.db.rollback()
             raise
         return done
-
-    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        if not isinstance(value, RequestError):
-            super().log_exception(typ, value, tb)
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        error = kwargs.get("exc_info", (None, None, None))[1]
-        if not isinstance(error, RequestError):
-            super().write_error(status_code, **kwargs)
-            return
-        self.set_status(error.status)
-        self.set_header("Content-Type", "application/json")
-        self.finish(error_document(error))
 
 
 class Members(PeopleApi):
