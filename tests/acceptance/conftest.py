@@ -25,7 +25,7 @@ from websockets.sync.client import ClientConnection, connect
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 UP = CHECKOUT / "deploy" / "local" / "up.py"
-PORTS = 6
+PORTS = 7
 START_TIMEOUT_SECONDS = 120
 STOP_TIMEOUT_SECONDS = 90
 SERVER_TIMEOUT_SECONDS = 60
@@ -226,7 +226,7 @@ class Cloud:
 
 
 def free_ports() -> int:
-    """The first of six neighbouring ports that nobody listens on."""
+    """The first of seven neighbouring ports that nobody listens on."""
     for base in range(20_000 + os.getpid() % 10_000, 60_000, PORTS):
         sockets = [socket.socket() for _ in range(PORTS)]
         try:
@@ -238,7 +238,7 @@ def free_ports() -> int:
         finally:
             for each in sockets:
                 each.close()
-    pytest.fail("no six neighbouring ports are free")
+    pytest.fail("no seven neighbouring ports are free")
 
 
 def start(state: Path, port: int, prefix: Sequence[str]) -> Cloud:
@@ -313,7 +313,7 @@ def starter() -> Iterator[Callable[..., Cloud]]:
 
 @pytest.fixture
 def free_port() -> Callable[[], int]:
-    """Finds the first of six neighbouring ports."""
+    """Finds the first of seven neighbouring ports."""
     return free_ports
 
 

@@ -193,7 +193,7 @@ def test_up_before_set_up_says_so(checkout: Path) -> None:
 
 @pytest.mark.parametrize("port", ["http", "80", "65535", "-1", "8000.0"])
 def test_a_port_that_cannot_be_used_is_named(port: str) -> None:
-    assert refused(LOCAL / "up.py", FOREBAY_PORT=port) == (f"make up: FOREBAY_PORT={port} cannot be used; give a number from 1024 to 65530")
+    assert refused(LOCAL / "up.py", FOREBAY_PORT=port) == (f"make up: FOREBAY_PORT={port} cannot be used; give a number from 1024 to 65529")
 
 
 def test_a_taken_port_is_named_with_who_wants_it_and_another_choice(tmp_path: Path, free_port: Callable[[], int]) -> None:

@@ -6,15 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from forebay.texts import Texts, language_here
-
 if TYPE_CHECKING:
     import torch
 
     from forebay.facade.names import Storage
-
-NAMES_SHOWN = 12
-"""More are counted."""
 
 
 @dataclass(frozen=True)
@@ -49,21 +44,7 @@ class WentBack:
     """Storages that have another size since, and were left as they are."""
 
     def __str__(self) -> str:
-        return self.text(Texts(language_here()))
+        from forebay.notebook.checkpoints import text
+        from forebay.texts import Texts, language_here
 
-    def text(self, texts: Texts) -> str:
-        """Sentences, one a line."""
-        lines = [texts("went_back", name=self.name, count=self.tensors)]
-        if self.gone:
-            lines.append(texts("went_back_gone", names=_listed(self.gone)))
-        if self.newer:
-            lines.append(texts("went_back_newer", names=_listed(self.newer)))
-        if self.resized:
-            lines.append(texts("went_back_resized", count=self.resized))
-        lines.append(texts("went_back_host"))
-        return "\n".join(lines)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" … +{len(names) - NAMES_SHOWN}" if len(names) > NAMES_SHOWN else ""
-    return ", ".join(names[:NAMES_SHOWN]) + more
+        return text(self, Texts(language_here()))

@@ -1,8 +1,9 @@
-"""``%checkpoint``, ``%undo`` and ``%restore``."""
+"""``%checkpoint``, ``%undo`` and ``%restore``, and what is said when tensors have gone back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forebay.notebook.magics import in_one_sentence
 
@@ -10,6 +11,41 @@ if TYPE_CHECKING:
     from forebay.texts import Texts
 
 USAGE = "usage: %checkpoint [NAME | --each-cell [off]]"
+NAMES_MAX = 12
+"""More are counted."""
+
+
+class WentBack(Protocol):
+    """What is said of it: :class:`forebay.facade.checkpoint.WentBack`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tensors(self) -> int: ...
+    @property
+    def gone(self) -> Sequence[str]: ...
+    @property
+    def newer(self) -> Sequence[str]: ...
+    @property
+    def resized(self) -> int: ...
+
+
+def text(went: WentBack, texts: Texts) -> str:
+    """Sentences, one a line."""
+    lines = [texts("went_back", name=went.name, count=went.tensors)]
+    if went.gone:
+        lines.append(texts("went_back_gone", names=_listed(went.gone)))
+    if went.newer:
+        lines.append(texts("went_back_newer", names=_listed(went.newer)))
+    if went.resized:
+        lines.append(texts("went_back_resized", count=went.resized))
+    lines.append(texts("went_back_host"))
+    return "\n".join(lines)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" … +{len(names) - NAMES_MAX}" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + more
 
 
 def register(shell: Any, texts: Texts) -> None:
@@ -26,12 +62,12 @@ def register(shell: Any, texts: Texts) -> None:
     def restore(line: str) -> None:
         """%restore NAME: tensors on the device, and its generators, hold again what they held at that checkpoint."""
         with in_one_sentence():
-            print(_forebay().restore(line.strip()).text(texts))
+            print(text(_forebay().restore(line.strip()), texts))
 
     def undo(line: str) -> None:
         """%undo [N]: back to the last checkpoint before what tensors on the device hold now, or to the N-th one."""
         with in_one_sentence():
-            print(_forebay().undo(int(line) if line.strip() else 1).text(texts))
+            print(text(_forebay().undo(int(line) if line.strip() else 1), texts))
 
     for magic in (checkpoint, restore, undo):
         shell.register_magic_function(magic, "line")
