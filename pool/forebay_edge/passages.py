@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from forebay_service.errors import Forbidden, TooManyRequests
 from forebay_service.handler import HealthHandler, JsonHandler, MetricsHandler, NotFoundHandler
 from forebay_service.identity import COMPUTE, Authenticator, Identity
-from prometheus_client import Counter, Gauge, generate_latest
+from prometheus_client import Counter, Gauge, disable_created_metrics, generate_latest
 from tornado.ioloop import PeriodicCallback
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
@@ -21,6 +21,7 @@ from forebay_edge.settings import Settings
 CLOSE_UNSUPPORTED = 1003
 CLOSE_TRY_LATER = 1013
 
+disable_created_metrics()  # type: ignore[no-untyped-call] # a gauge beside each counter that nobody reads
 STREAMS = Gauge("forebay_edge_streams", "Streams of programs outside that are open")
 BYTES = Counter("forebay_edge_bytes", "Bytes that were passed on", ["direction"])
 REFUSED = Counter("forebay_edge_refused", "Streams that were refused or came to no worker", ["reason"])

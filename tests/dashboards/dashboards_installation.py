@@ -283,6 +283,7 @@ class Installation:
     billing: Process
     pool: Process
     dashboards: Process
+    edge: Process
     urls: dict[str, str] = field(default_factory=dict)
 
     def get(self, who: str | None, path: str, **options: Any) -> httpx.Response:
@@ -357,8 +358,8 @@ class Session:
 
 
 def install(hub: Hub, worker_python: Path, folder: Path) -> Installation:
-    """Describes the three services; nothing is started."""
-    ports = {name: free_port() for name in ("billing", "pool", "dashboards")}
+    """Describes the services; nothing is started."""
+    ports = {name: free_port() for name in ("billing", "pool", "dashboards", "edge")}
     urls = {name: f"http://127.0.0.1:{port}/services/{name}/" for name, port in ports.items()}
 
     def process(name: str, **settings: str) -> Process:
@@ -389,6 +390,7 @@ def install(hub: Hub, worker_python: Path, folder: Path) -> Installation:
         dashboards=process(
             "dashboards", pool_url=urls["pool"], billing_url=urls["billing"], feed_retry_seconds_max="0.5", upstream_seconds="2"
         ),
+        edge=process("edge", pool_url=urls["pool"]),
         urls=urls,
     )
 

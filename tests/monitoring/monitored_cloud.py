@@ -20,7 +20,7 @@ from stripe_emulator import Emulator
 from websockets.sync.client import connect
 
 GPU_HOST = Path(__file__).parent / "gpu_host"
-SERVICES = ("pool", "billing", "dashboards")
+SERVICES = ("pool", "billing", "dashboards", "edge")
 DEVICES = '[{kind = "null", model = "null", memory = "4 GiB", count = 4}, {kind = "cuda", model = "H100", memory = "80 GiB", count = 2}]'
 WHOLE_DEVICE = "dev.4gb"
 
@@ -142,7 +142,7 @@ def watched(hub: Hub, worker_python: Path, folder: Path) -> Iterator[Cloud]:
         stripe = stack.enter_context(Emulator(SimpleNamespace(now_ns=time.time_ns())))
         installation = install(hub, worker_python, folder)
         describe(installation, stripe, folder)
-        stack.enter_context(running(installation, *("billing", "pool", "dashboards")))
+        stack.enter_context(running(installation, *("billing", "pool", "dashboards", "edge")))
         cloud = Cloud(installation, stripe)
         eventually(lambda: httpx.get(installation.dashboards.health_url).json()["live"])
         happen(cloud)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from forebay_dashboards import metrics as dashboards_metrics
+from forebay_edge import passages as edge_metrics
 from forebay_pool.views import metrics as pool_metrics
 from monitored_cloud import SERVICES, Cloud, Family
 from prometheus_client import Counter, Gauge, Histogram
@@ -85,7 +86,7 @@ def ask_for_flavors(cloud: Cloud, who: str) -> None:
 
 def declared_labels() -> dict[str, frozenset[str]]:
     """Of the metrics that count, as they are made: those have series only once something happened."""
-    made = [*vars(pool_metrics.Metrics()).values(), *vars(dashboards_metrics).values()]
+    made = [*vars(pool_metrics.Metrics()).values(), *vars(dashboards_metrics).values(), *vars(edge_metrics).values()]
     found = [one for one in made if isinstance(one, Counter | Gauge | Histogram)]
     return {one._name + "_total" * isinstance(one, Counter): frozenset(one._labelnames) for one in found}
 
@@ -121,4 +122,5 @@ def test_the_running_cloud_shows_nearly_all_there_is(families: dict[str, dict[st
         "forebay_pool_worker_commands_total",
         "forebay_dashboards_browsers",
         "forebay_dashboards_updates_total",
+        "forebay_edge_refused_total",
     }
