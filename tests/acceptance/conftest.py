@@ -51,6 +51,7 @@ class Person:
 
     name: str
     web: httpx.Client
+    kernels: list[Kernel] = field(default_factory=list)
 
     def sign_in(self, password: str) -> httpx.Response:
         page = self.web.get("/hub/login")
@@ -110,6 +111,7 @@ class Kernel:
         body = {"path": notebook, "name": notebook, "type": "notebook", "kernel": {"name": self.notebook["metadata"]["kernelspec"]["name"]}}
         session = self._web.post(f"{self._root}api/sessions", json=body, headers=self._headers).raise_for_status().json()
         self._id = session["kernel"]["id"]
+        person.kernels.append(self)
         self.reconnect()
 
     def reconnect(self) -> None:
@@ -217,6 +219,8 @@ class Cloud:
     def stop(self) -> int:
         """Ctrl-C; the exit status."""
         for person in self.people:
+            for kernel in person.kernels:
+                kernel.disconnect()  # one that has told more than was read would not hear that its server ends
             person.web.close()
         self.process.send_signal(signal.SIGINT)
         status = self.process.wait(STOP_TIMEOUT_SECONDS)
