@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -32,6 +33,16 @@ SERVER_TIMEOUT_SECONDS = 60
 CELL_TIMEOUT_SECONDS = 240
 BILL_TIMEOUT_SECONDS = 10
 POLL_SECONDS = 0.1
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Connections of tests to an installation that has ended are closed with what holds them."""
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
+
+
+def pytest_sessionfinish() -> None:
+    """While that is ignored."""
+    gc.collect()
 
 
 THROUGH = """
