@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fork_server
 import pytest
 from forebay_pool.model.events import QuotaSet
 from forebay_pool.model.types import Quota
 from forebay_wire import messages as wire
 from pool_world import World
+from programs import output_of
 
 Make = Callable[..., Any]
-PATIENCE_SECONDS = 60.0
 needs_extensions = pytest.mark.skipif(
     importlib.util.find_spec("forebay_worker._executor") is None or importlib.util.find_spec("forebay._C") is None,
     reason="the extensions are not built",
@@ -75,17 +72,6 @@ try:
 except ValueError as error:
     print(error)
 """
-
-
-async def output_of(running: Any, text: str, **more: str) -> tuple[list[str], str]:
-    """What the program prints and what it complains of."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
-    environment |= {"FOREBAY_URL": running.service.url, "FOREBAY_TOKEN": "ada", "OMP_NUM_THREADS": "1", **more}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(fork_server.programs(), "-c", text, env=environment, **pipes)
-    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
-    assert process.returncode == 0, err.decode()
-    return out.decode().splitlines(), err.decode()
 
 
 @needs_extensions

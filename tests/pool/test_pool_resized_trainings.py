@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fork_server
 import pytest
+from programs import output_of, printed
 
 Make = Callable[..., Any]
-PATIENCE_SECONDS = 120.0
 COUNTS = {"one": 1, "two": 2, "four": 4}
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("forebay_worker._executor") is None or importlib.util.find_spec("forebay._C") is None,
@@ -77,15 +74,6 @@ print(json.dumps({"losses": losses, "divided": divided, "weights": sum(weights, 
 """
 
 
-async def trained(*sizes: str, **more: str) -> Any:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")} | more
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = await asyncio.create_subprocess_exec(fork_server.programs(), "-c", TRAINS, *sizes, env=environment, **pipes)
-    out, err = await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
-    assert process.returncode == 0, err.decode()
-    return json.loads(out)
-
-
 @pytest.mark.parametrize(
     "sizes", [("one", "four", "two", "one"), pytest.param(("four", "one", "two", "four"), marks=pytest.mark.full_sweep)]
 )
@@ -93,9 +81,11 @@ def test_a_training_goes_on_with_another_number_of_devices(pool: Make, tmp_path:
     async def scenario() -> None:
         flavors = tmp_path / "flavors.toml"
         flavors.write_text(FLAVORS)
-        expected = await trained()
+        (line,), _ = await printed(TRAINS)
+        expected = json.loads(line)
         async with pool(**REAL, flavors_file=flavors) as running:
-            found = await trained(*sizes, FOREBAY_URL=running.service.url, FOREBAY_TOKEN="ada", OMP_NUM_THREADS="1")
+            (line,), _ = await output_of(running, TRAINS, *sizes)
+            found = json.loads(line)
             await running.until(lambda: not running.machine.sessions)
             await running.until(lambda: len(running.records()) >= len(sizes))
             served = [(record["flavor"], record["devices"]) for record in running.records()]
