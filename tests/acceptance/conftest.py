@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import os
@@ -33,16 +32,6 @@ SERVER_TIMEOUT_SECONDS = 60
 CELL_TIMEOUT_SECONDS = 240
 BILL_TIMEOUT_SECONDS = 10
 POLL_SECONDS = 0.1
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Connections of tests to an installation that has ended are closed with what holds them."""
-    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
-
-
-def pytest_sessionfinish() -> None:
-    """While that is ignored."""
-    gc.collect()
 
 
 THROUGH = """
@@ -227,12 +216,16 @@ class Cloud:
         """Asks a service through the public address."""
         return httpx.get(f"{self.url}/services/{path}", headers={"Authorization": f"token {token}"}, params=parameters, timeout=30)
 
-    def stop(self) -> int:
-        """Ctrl-C; the exit status."""
+    def leave(self) -> None:
+        """Everybody closes the browser."""
         for person in self.people:
             for kernel in person.kernels:
                 kernel.disconnect()  # one that has told more than was read would not hear that its server ends
             person.web.close()
+
+    def stop(self) -> int:
+        """Ctrl-C; the exit status."""
+        self.leave()
         self.process.send_signal(signal.SIGINT)
         status = self.process.wait(STOP_TIMEOUT_SECONDS)
         if self.process.stdout is not None:
@@ -320,6 +313,7 @@ def starter() -> Iterator[Callable[..., Cloud]]:
 
     yield go
     for cloud in running:
+        cloud.leave()
         if cloud.process.poll() is None:
             cloud.stop()
         elif cloud.process.stdout is not None:
