@@ -15,7 +15,7 @@ from script_sources import Script, imported, scripts
 FLOORS = {
     "device": ("base", "bulk", "link", "replay", "stream", "runtime", "recorder", "aten", "distributed", "frameworks"),
     "worker": (
-        *("base", "device", "call", "recomputation", "tier2", "strategies", "gang", "sharding", "parallel"),
+        *("base", "device", "call", "recomputation", "tier2", "strategies", "gang", "sharding", "parallel", "pipeline"),
         *("collectives", "session", "server"),
     ),
 }

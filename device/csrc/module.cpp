@@ -126,8 +126,12 @@ py::dict plan_of(const wire::GangPlan& plan) {
   for (const auto& one : plan.considered) {
     considered.append(py::dict("layout"_a = static_cast<int>(one.layout), "step_ns"_a = one.step_ns, "bytes"_a = one.bytes));
   }
+  py::object pipeline = py::none();
+  if (const auto& one = plan.pipeline) {
+    pipeline = py::dict("serves"_a = one->serves, "parts"_a = one->parts, "step_ns"_a = one->step_ns, "bytes"_a = one->bytes, "stages"_a = one->stages);
+  }
   return py::dict("layout"_a = static_cast<int>(plan.layout), "room_bytes"_a = plan.room_bytes, "weights"_a = weights, "considered"_a = considered,
-                  "steps"_a = plan.steps, "step_ns"_a = plan.step_ns, "bytes"_a = plan.bytes);
+                  "steps"_a = plan.steps, "step_ns"_a = plan.step_ns, "bytes"_a = plan.bytes, "pipeline"_a = pipeline);
 }
 
 py::dict gang_work(int device) {

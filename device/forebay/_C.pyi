@@ -103,6 +103,13 @@ class Considered(TypedDict):
     step_ns: int
     bytes: int
 
+class Pipeline(TypedDict):
+    serves: bool
+    parts: int
+    step_ns: int
+    bytes: int
+    stages: list[int]
+
 class GangPlan(TypedDict):
     layout: int
     room_bytes: int
@@ -111,6 +118,7 @@ class GangPlan(TypedDict):
     steps: int
     step_ns: int
     bytes: list[int]
+    pipeline: Pipeline | None
 
 class GangWork(TypedDict):
     """Of a session with several devices: what they did together, and what one did alone."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch  # noqa: F401 what _C is linked to
-from forebay_wire.gang_work import Alone, Considered, GangPlan, Layout, Weights
+from forebay_wire.gang_work import Alone, Considered, GangPlan, Layout, Pipeline, Weights
 
 from forebay import _C
 
@@ -121,8 +121,10 @@ def _plan_of(told: _C.GangPlan | None) -> GangPlan | None:
         return None
     weights = tuple(Weights(one["operator"], tuple(one["sizes"]), one["count"], one["bytes"], one["rows_of"]) for one in told["weights"])
     considered = tuple(Considered(Layout(one["layout"]), one["step_ns"], one["bytes"]) for one in told["considered"])
+    one = told["pipeline"]
+    pipeline = None if one is None else Pipeline(one["serves"], one["parts"], one["step_ns"], one["bytes"], tuple(one["stages"]))
     return GangPlan(
-        Layout(told["layout"]), told["room_bytes"], weights, considered, told["steps"], told["step_ns"], tuple(told["bytes"])
+        Layout(told["layout"]), told["room_bytes"], weights, considered, told["steps"], told["step_ns"], tuple(told["bytes"]), pipeline
     )
 
 

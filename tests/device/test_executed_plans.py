@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from forebay.gang_work import GangWork, Work
 from forebay.toolkit.planner import executed
-from forebay_wire.gang_work import Considered, GangPlan, Layout, Weights
+from forebay_wire.gang_work import Considered, GangPlan, Layout, Pipeline, Weights
 
 MIB = 1 << 20
 WHOLE, DATA = Considered(Layout.WHOLE, 30_000_000, 90 * MIB), Considered(Layout.DATA, 20_000_000, 80 * MIB)
@@ -36,3 +38,14 @@ def test_each_layout_that_was_not_chosen_has_its_reason() -> None:
 
 def test_a_program_without_a_plan_is_told_when_there_is_one() -> None:
     assert text(None) == f"{executed.NO_PLAN}\n"
+
+
+def test_stages_are_told_with_what_was_predicted() -> None:
+    staged = Pipeline(True, 8, 9_000_000, 45 * MIB, (20 * MIB, 24 * MIB))
+    told = text(replace(PLAN, pipeline=staged))
+    first, *rest = told.splitlines()
+    assert first.endswith("layers in 2 stages (pipeline parallelism), batches in 8 parts, weights of 20.0 MiB, 24.0 MiB")
+    assert [line for line in rest if "8 parts" in line and "9.00 ms" in line and "chosen" in line]
+    assert executed.verdict(TENSOR, replace(PLAN, pipeline=staged)) == "takes longer, as measured"
+    other = text(replace(PLAN, pipeline=replace(staged, serves=False)))
+    assert "tensor parallelism" in other.splitlines()[0] and "not quicker, or not proved yet" in other

@@ -74,6 +74,21 @@ class Considered:
 
 
 @dataclass(frozen=True)
+class Pipeline:
+    """A step in stages, of which each device has one, as it was predicted."""
+
+    serves: bool
+    """Whether steps are carried out so."""
+    parts: int
+    """Of a batch."""
+    step_ns: int
+    bytes: int
+    """Of one device, at most."""
+    stages: tuple[int, ...]
+    """Bytes of the weights of each."""
+
+
+@dataclass(frozen=True)
 class GangPlan:
     """The last one that was chosen."""
 
@@ -89,6 +104,8 @@ class GangPlan:
     """Their median: what the worker of the first device spent on calls."""
     bytes: tuple[int, ...]
     """Of each device, the most in a measured step."""
+    pipeline: Pipeline | None = None
+    """Where a step can be one."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +180,10 @@ def _put_plan(out: Writer, plan: GangPlan) -> None:
         _put_numbers(out, one.step_ns, one.bytes)
     _put_numbers(out, plan.steps, plan.step_ns)
     _put_list(out, plan.bytes)
+    if plan.pipeline is not None:
+        out.u8(plan.pipeline.serves)
+        _put_numbers(out, plan.pipeline.parts, plan.pipeline.step_ns, plan.pipeline.bytes)
+        _put_list(out, plan.pipeline.stages)
 
 
 def _get_plan(reader: Reader) -> GangPlan:
@@ -170,7 +191,12 @@ def _get_plan(reader: Reader) -> GangPlan:
     layout, room_bytes = _layout(reader), reader.varint()
     weights = tuple(_weights(reader) for _ in range(_count(reader)))
     considered = tuple(Considered(_layout(reader), reader.varint(), reader.varint()) for _ in range(_count(reader)))
-    return GangPlan(layout, room_bytes, weights, considered, reader.varint(), reader.varint(), _numbers(reader))
+    steps, step_ns, held = reader.varint(), reader.varint(), _numbers(reader)
+    return GangPlan(layout, room_bytes, weights, considered, steps, step_ns, held, None if reader.done() else _pipeline(reader))
+
+
+def _pipeline(reader: Reader) -> Pipeline:
+    return Pipeline(bool(reader.u8()), reader.varint(), reader.varint(), reader.varint(), _numbers(reader))
 
 
 def _weights(reader: Reader) -> Weights:

@@ -107,6 +107,7 @@ Homes homes_of(const std::string& name) {
   if (name == "fill") return Homes::kFill;
   if (name == "scatter") return Homes::kScatter;
   if (name == "data-parallel") return Homes::kDataParallel;
+  if (name == "pipeline") return Homes::kPipeline;
   throw std::invalid_argument("storages of several devices cannot be placed by " + name);
 }
 

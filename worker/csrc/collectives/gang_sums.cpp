@@ -100,4 +100,32 @@ void GangSums::make(const std::vector<Parts>& parts) {
   }
 }
 
+// Passes.
+
+void GangSums::tell(const Pass& pass) {
+  const auto member = [](int place) { return static_cast<size_t>(place); };
+  if (pass.from != 0) gang_.rank(pass.from).exchange(kGroup, {{member(pass.to), pass.source, pass.bytes}}, {});
+  if (pass.to != 0) gang_.rank(pass.to).exchange(kGroup, {}, {{member(pass.from), pass.target, pass.bytes}});
+}
+
+void GangSums::carry_out(const Pass& pass, uint8_t* data) {
+  const auto other = static_cast<size_t>(pass.from == 0 ? pass.to : pass.from);
+  const std::vector<ProcessGroup::Parcel> parcel{{other, data, static_cast<size_t>(pass.bytes)}};
+  try {
+    group_->exchange({wire::Collective::kMessage}, pass.from == 0 ? parcel : std::vector<ProcessGroup::Parcel>(), pass.from == 0 ? std::vector<ProcessGroup::Parcel>() : parcel);
+  } catch (const GroupEnded& error) {
+    throw PassEnded(error.what());
+  }
+}
+
+void GangSums::end_passes(const std::string& why) noexcept {
+  if (group_) group_->end(why);
+}
+
+void GangSums::part() {
+  if (!group_) return;
+  group_.reset();
+  for (int place = 1; place < static_cast<int>(gang_.size()); ++place) gang_.rank(place).part(kGroup);
+}
+
 }  // namespace forebay::worker

@@ -21,10 +21,14 @@ class GangSums final : public DeviceSums, private GroupHost {
 
   void make(const std::vector<Parts>& parts) override;
 
- private:
   // Each worker hears where the others let it in.
-  void meet();
+  void meet() override;
+  void tell(const Pass& pass) override;
+  void carry_out(const Pass& pass, uint8_t* data) override;
+  void end_passes(const std::string& why) noexcept override;
+  void part() override;
 
+ private:
   std::string door_address() override;
   void wait_for(std::vector<pollfd>& polled, Clock::time_point until) override;
   void wait_for_lease() override {}  // it cannot end meanwhile: the pool's orders wait

@@ -174,6 +174,27 @@ void Rank::reduce_each(uint64_t group, const std::vector<Reduction>& each) {
   ++calls_;
 }
 
+void Rank::exchange(uint64_t group, const std::vector<Message>& sent, const std::vector<Message>& received) {
+  say(wire::Command::kExchange);
+  out_.varint(group);
+  out_.u8(static_cast<uint8_t>(wire::Collective::kMessage));
+  for (const auto* messages : {&sent, &received}) {
+    out_.varint(messages->size());
+    for (const auto& message : *messages) {
+      out_.varint(message.member);
+      out_.varint(message.id);
+      out_.varint(0);  // from its beginning
+      out_.varint(static_cast<uint64_t>(message.bytes));
+    }
+  }
+  ++calls_;
+}
+
+void Rank::part(uint64_t group) {
+  say(wire::Command::kPart);
+  out_.varint(group);
+}
+
 // Answers.
 
 RankAddress Rank::open_door(uint64_t group, size_t rank, size_t size, uint64_t patience_ms) {

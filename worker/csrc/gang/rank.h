@@ -88,7 +88,7 @@ class Rank {
   // Throws RankLost where one cannot be read. All must be settled.
   void read(const std::vector<Range>& ranges);
 
-  // Process groups of the other worker's, as the commands DOOR, MEMBER and REDUCE_EACH say. They throw RankLost.
+  // Process groups of the other worker's, as the commands DOOR, MEMBER, REDUCE_EACH, EXCHANGE and PART say. They throw RankLost.
   // Where it lets the others in. All must be settled.
   RankAddress open_door(uint64_t group, size_t rank, size_t size, uint64_t patience_ms);
   void member(uint64_t group, size_t rank, const RankAddress& where);
@@ -99,6 +99,14 @@ class Rank {
     int64_t bytes;
   };
   void reduce_each(uint64_t group, const std::vector<Reduction>& each);
+  // Messages to other members of a group, or from them.
+  struct Message {
+    size_t member;
+    uint64_t id;
+    int64_t bytes;
+  };
+  void exchange(uint64_t group, const std::vector<Message>& sent, const std::vector<Message>& received);
+  void part(uint64_t group);
 
  private:
   void say(wire::Command command);

@@ -25,10 +25,13 @@ void Batches::note_upload(uint64_t id) {
   if (const auto& came = storages_.at(id).told_end()) ++*came;
 }
 
-void Batches::note_call(const Plan& plan, const wire::Words& words) {
+bool Batches::makes_batch(const Plan& plan, const wire::Words& words) {
   const auto name = base_name(plan);
-  const bool is_put_together = (name == "stack" || name == "cat") && is_of_one_storage(plan, words);
-  if (name != "index" && name != "index_select" && !is_put_together) return;
+  return name == "index" || name == "index_select" || ((name == "stack" || name == "cat") && is_of_one_storage(plan, words));
+}
+
+void Batches::note_call(const Plan& plan, const wire::Words& words) {
+  if (!makes_batch(plan, words)) return;
   for_each_made(plan, words, [&](size_t, uint64_t id) { note_upload(id); });
 }
 
@@ -46,7 +49,7 @@ bool Batches::find(uint64_t number, const Plan& plan, const wire::Words& words) 
     const StepRecord::Kind kind{number, index, static_cast<uint64_t>(entry.bytes())};
     auto& came = came_.try_emplace(kind, std::make_shared<int64_t>(0)).first->second;
     entry.tell_end(came);
-    const int64_t period = period_of_rows(view, static_cast<int64_t>(words[index + 1]), entry.bytes());
+    const int64_t period = period_of_rows(view, static_cast<int64_t>(words[index + 1]), entry.bytes(), devices_);
     step_.note_upload({id, kind, period}, *came);
     if (*came < kCame) return;
     divides = divides || step_.has_rows();
@@ -105,12 +108,12 @@ void Batches::get(wire::Reader& in) {
   }
 }
 
-int64_t Batches::period_of_rows(const Layout& view, int64_t offset, int64_t bytes) const {
+int64_t Batches::period_of_rows(const Layout& view, int64_t offset, int64_t bytes, int64_t devices) {
   if (view.sizes.empty()) return 0;
   const size_t rows = outermost(view);
   if (offset >= std::max<int64_t>(view.strides[rows], 1)) return 0;
   const int64_t period = period_of(geometry_of(view), rows, view.sizes[rows], view.item_bytes);
-  const auto local = local_view(geometry_of(view), view.item_bytes, period, devices_);
+  const auto local = local_view(geometry_of(view), view.item_bytes, period, devices);
   return period != 0 && local && local->dimension == rows && period == bytes ? period : 0;
 }
 

@@ -53,7 +53,10 @@ void ComposedCall::carry_out(Steps first, Steps last, Shares& shares, const Plan
     Plan& local = gang_.templates().own_plan(step->definition);
     caller_.bind(local, words_of(*step, 0));
     caller_.run(local);
-    for (const size_t made : step->makes) shares.made(ids_[made], composition_.made[made].placement, composition_.made[made].bytes);
+    for (const size_t made : step->makes) {
+      shares.made(ids_[made], composition_.made[made].placement, composition_.made[made].bytes);
+      sent_.erase(std::find(sent_.begin(), sent_.end(), ids_[made]));  // from here on it is freed there with the storage
+    }
   }
 }
 
@@ -61,7 +64,7 @@ void ComposedCall::carry_out(Steps first, Steps last, Shares& shares, const Plan
 void ComposedCall::withdraw() {
   caller_.withdraw();
   for (const uint64_t id : sent_) {
-    for (int place = 1; !storages_.has(id) && place < devices(); ++place) gang_.rank(place).free(id);
+    for (int place = 1; place < devices(); ++place) gang_.rank(place).free(id);
   }
   for (const uint64_t id : ids_) storages_.withdraw(id);
 }

@@ -39,7 +39,7 @@ class ComposedCall {
   const Composition& composition_;
   std::vector<wire::Words> words_;
   std::vector<uint64_t> ids_;
-  std::vector<uint64_t> sent_;  // that other devices were told to make
+  std::vector<uint64_t> sent_;  // that other devices were told to make, and no storage stands for yet
 };
 
 }  // namespace forebay::worker

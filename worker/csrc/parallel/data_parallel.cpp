@@ -420,6 +420,22 @@ void DataParallel::gather(const std::vector<uint64_t>& ids) {
   }
 }
 
+void DataParallel::keep(const std::vector<uint64_t>& ids, int place) {
+  for (const uint64_t id : ids) {
+    Entry& entry = storages_.at(id);
+    if (entry.is_kept() && entry.home() == place) continue;
+    if (entry.is_untouched()) entry.touch(device_);
+    if (entry.is_in_rows()) shares_.gather(id);
+    if (entry.is_partial()) shares_.merge({id});
+    if (entry.share() != nullptr) {
+      shares_.keep(id, place);
+    } else {
+      gang_.homes().bring(id, place);
+      entry.keep();
+    }
+  }
+}
+
 void DataParallel::gather_to_read(const std::vector<uint64_t>& ids) {
   for (const uint64_t id : ids) {
     const Share* share = storages_.at(id).share();

@@ -45,7 +45,7 @@ class DataParallel {
         settle_(std::move(settle)),
         shares_(gang, device, storages, layouts),
         owners_(gang, storages, caller, shares_),
-        ways_(gang, device),
+        ways_(gang, device, devices()),
         step_(gang, storages, work, [this](const StepRecord::Call& call, const HeldLookup& held) -> const Way& { return ways_.of(call, held); }),
         batches_(devices(), storages, step_),
         slices_(gang, device, storages, batches_),
@@ -64,8 +64,6 @@ class DataParallel {
   // if it is given slices of data that come like batches; else null.
   std::unique_ptr<Slices::Taken> look(uint64_t number, const Plan& plan, const wire::Words& words);
   bool is_on() const { return on_; }
-  // How a step is divided; none where nothing was planned.
-  std::optional<wire::GangPlan> plan() const { return step_.reported(); }
   // Why nothing is divided while it is not on.
   wire::Alone why_off() const { return has_room_ ? wire::Alone::kNoBatch : wire::Alone::kNoRoom; }
   // Templates have new numbers from here on.
@@ -100,6 +98,8 @@ class DataParallel {
   void gather(const std::vector<uint64_t>& ids);
   // As gather, of what is read alone: the other devices keep their copies.
   void gather_to_read(const std::vector<uint64_t>& ids);
+  // Has one device alone keep storages. All must be settled. Throws CommandError.
+  void keep(const std::vector<uint64_t>& ids, int place);
   // Gathers all there is, in memory of the host what no device may have room for; calls are divided from the next batch on.
   void park();
 

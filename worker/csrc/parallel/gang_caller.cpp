@@ -11,12 +11,12 @@ const std::string GangCaller::kNoOperator = "none";
 void GangCaller::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, Layouts& layouts) {
   gang_ = std::make_unique<Gang>(std::move(others), homes, device_, storages_, layouts);
   effects_.explain_memory_by([this](const std::string& message) { return gang_->memory().out_of_memory_text(message); });
-  if (homes == Homes::kDataParallel) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts, caller_, work_, [this] { return is_settled(); });
+  if (are_divided(homes)) data_parallel_ = std::make_unique<DataParallel>(*gang_, device_, storages_, layouts, caller_, work_, [this] { return is_settled(); });
 }
 
 wire::GangWork GangCaller::reported() const {
   auto told = work_.told(gang_ ? gang_->size() : 1);
-  if (data_parallel_) told.plan = data_parallel_->plan();
+  if (data_parallel_) told.plan = data_parallel_->batches().plan().reported();
   return told;
 }
 

@@ -150,6 +150,13 @@ void StepPlan::note_step() {
   if (!was_settled) gang_.memory().forget_peaks();
 }
 
+void StepPlan::begin_step(bool by_pipeline) {
+  if (rests_in_rows_ == by_pipeline) times_ = {};
+  rests_in_rows_ = !by_pipeline;
+  if (pipeline_) pipeline_->serves = by_pipeline;
+  if (by_pipeline) note_step();
+}
+
 std::optional<wire::GangPlan> StepPlan::reported() const {
   if (!planned_) return std::nullopt;
   auto report = *planned_;
@@ -157,6 +164,7 @@ std::optional<wire::GangPlan> StepPlan::reported() const {
   report.step_ns = times_.median_ns();
   const auto& peaks = gang_.memory().peaks();
   report.bytes.assign(peaks.begin(), peaks.end());
+  report.pipeline = pipeline_;
   return report;
 }
 

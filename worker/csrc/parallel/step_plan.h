@@ -36,11 +36,14 @@ class StepPlan {
 
   // The period of the rows in which a storage rests; 0 of what rests otherwise.
   int64_t period_of(uint64_t id) const {
-    if (periods_.empty()) return 0;
+    if (periods_.empty() || !rests_in_rows_) return 0;
     const auto found = periods_.find(id);
     return found == periods_.end() ? 0 : found->second;
   }
   bool has_rows() const { return has_rows_; }
+  // What a step could be as a pipeline. And a step begins that is carried out so, or is not: then nothing rests in rows, since stages have the weights.
+  void note_pipeline(wire::GangPlan::Pipeline pipeline) { pipeline_ = std::move(pipeline); }
+  void begin_step(bool by_pipeline);
   // The last one that was chosen, and what the steps since then took; none where none was.
   std::optional<wire::GangPlan> reported() const;
   // Whether each device has its rows of such a batch, rather than all of it.
@@ -69,9 +72,11 @@ class StepPlan {
   std::unordered_map<uint64_t, int64_t> periods_;
   bool is_used_ = false;  // what was decided of, since the last upload: else the program has other weights now
   bool has_rows_ = false;
+  bool rests_in_rows_ = true;
   bool divides_ = true;                           // batches that no step was recorded of
   std::map<StepRecord::Kind, bool> kinds_;
   std::optional<wire::GangPlan> planned_;
+  std::optional<wire::GangPlan::Pipeline> pipeline_;
   StepRecord::Kind planned_kind_;  // of the batch with which a step of that plan begins
   StepTimes times_;
 };

@@ -8,6 +8,7 @@
 #include "base/settings.h"
 #include "collectives/gang_sums.h"
 #include "gang/rate_meter.h"
+#include "pipeline/pipeline_executor.h"
 #include "tier2/segments.h"
 
 namespace forebay::worker {
@@ -150,8 +151,11 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host, const std::optional<DeviceRates>& rates) {
   gang_.join(std::move(others), homes, templates_.layouts());
   gang_.gang().add_up_by(std::make_unique<GangSums>(gang_.gang(), device_, group_host));
-  if (homes == Homes::kDataParallel) gang_.gang().note_rates(rates ? *rates : measured_rates(gang_.gang(), device_));
-  segments_.note_several_devices();
+  if (are_divided(homes)) gang_.gang().note_rates(rates ? *rates : measured_rates(gang_.gang(), device_));
+  std::unique_ptr<Executor> pipelines;
+  const ExecutorContext context{device_, storages_, templates_, caller_, effects_, tier1_};
+  if (are_divided(homes)) pipelines = std::make_unique<PipelineExecutor>(context, gang_, /*always=*/homes == Homes::kPipeline);
+  segments_.leave_to_devices(std::move(pipelines));
 }
 
 bool Session::is_device_work(wire::Reader in) const {

@@ -143,7 +143,7 @@ Taken made(const View& view) {
 // Puts a composition together.
 class Composer {
  public:
-  Composer(const DividedCall& call, Gang& gang) : call_(call), gang_(gang), devices_(static_cast<int64_t>(gang.size())) {}
+  Composer(const DividedCall& call, Gang& gang) : call_(call), gang_(gang), devices_(call.parts) {}
 
   int64_t devices() const { return devices_; }
   Composition take() { return std::move(composition_); }

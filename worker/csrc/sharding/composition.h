@@ -66,6 +66,7 @@ struct DividedCall {
   const wire::Template& whole;
   const wire::Template& local;  // as each device has its arguments
   c10::OperatorHandle op;
+  int64_t parts;
   std::vector<RowsArgument> rows;
 };
 

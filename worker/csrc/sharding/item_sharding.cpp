@@ -13,8 +13,9 @@ bool is_check_of_items(const c10::OperatorHandle& op) { return op.schema().name(
 
 }  // namespace
 
-ItemSharding::ItemSharding(Gang& gang, HeldLookup held, uint64_t number, const Plan& plan, const wire::Words& words)
+ItemSharding::ItemSharding(Gang& gang, int64_t parts, HeldLookup held, uint64_t number, const Plan& plan, const wire::Words& words)
     : gang_(gang),
+      parts_(parts),
       held_(std::move(held)),
       number_(number),
       items_(gang.templates().length_of_items(number)),
@@ -62,7 +63,7 @@ bool ItemSharding::find_cuts() {
     const auto period = period_of(tensor);
     if (!period) continue;
     const auto& geometry = call_.tensors()[tensor]->geometry;
-    const auto local = local_view(geometry, item_bytes_of(geometry), *period, devices());
+    const auto local = local_view(geometry, item_bytes_of(geometry), *period, parts_);
     if (!item || !local) return false;
     const auto [cut, is_new] = cuts_.try_emplace(*item, Cut{geometry.sizes, local->dimension, local->rows});
     if (!is_new && (cut->second.sizes != geometry.sizes || cut->second.dimension != local->dimension || cut->second.rows != local->rows)) return false;
@@ -88,7 +89,7 @@ bool ItemSharding::divide_tensors() {
     const int64_t item_bytes = item_bytes_of(geometry);
     const int64_t period = period_of(tensor).value_or(forebay::worker::period_of(geometry, cut->second.dimension, cut->second.rows, item_bytes));
     if (period == 0 || held_(storage_of(tensor)).bytes % period != 0) return false;
-    const auto local = local_view(geometry, item_bytes, period, devices());
+    const auto local = local_view(geometry, item_bytes, period, parts_);
     if (!local || local->dimension != cut->second.dimension || local->rows != cut->second.rows) return false;
     if (!period_of(tensor) && !fresh.emplace(storage_of(tensor), period).second) return false;
     call_.take_rows(tensor, period, *local);
@@ -107,7 +108,7 @@ bool ItemSharding::divide_results() {
     if (output.tag != wire::OutputTag::kNew || call_.outputs().size() != items_) return false;
     const auto cut = cuts_.find(item);
     if (cut == cuts_.end()) call_.make(output, {Sharing::kCopies, 0, 0});
-    else if (output.geometry.sizes != cut->second.sizes || !call_.make_rows(output, cut->second.dimension, cut->second.rows, devices())) return false;
+    else if (output.geometry.sizes != cut->second.sizes || !call_.make_rows(output, cut->second.dimension, cut->second.rows, parts_)) return false;
   }
   return true;
 }

@@ -16,7 +16,7 @@ namespace forebay::worker {
 
 class ItemSharding {
  public:
-  ItemSharding(Gang& gang, HeldLookup held, uint64_t number, const Plan& plan, const wire::Words& words);
+  ItemSharding(Gang& gang, int64_t parts, HeldLookup held, uint64_t number, const Plan& plan, const wire::Words& words);
 
   // None where an item does not lie in whole rows, or the call writes to what is no item. Throws wire::WireError as making a plan does.
   std::optional<Way> way();
@@ -41,9 +41,9 @@ class ItemSharding {
   std::optional<Way> way_of_norms();
   std::optional<int64_t> period_of(size_t tensor) const;
   uint64_t storage_of(size_t tensor) const { return words_[starts_[tensor]]; }
-  int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
 
   Gang& gang_;
+  const int64_t parts_;
   HeldLookup held_;
   const uint64_t number_;
   const size_t items_;

@@ -37,9 +37,10 @@ std::optional<Sharing> sharing_of(Merge merge, c10::ScalarType dtype) {
 
 }  // namespace
 
-Sharding::Sharding(Gang& gang, const Device& device, HeldLookup held, uint64_t number, const Plan& plan, const wire::Words& words)
+Sharding::Sharding(Gang& gang, const Device& device, int64_t parts, HeldLookup held, uint64_t number, const Plan& plan, const wire::Words& words)
     : gang_(gang),
       device_(device),
+      parts_(parts),
       held_(std::move(held)),
       source_(gang.templates().template_of(number)),
       op_(gang.templates().operator_of(number)),
@@ -91,7 +92,7 @@ std::optional<Way> Sharding::way_by(const Cut& cut, const Strategy& strategy) {
 }
 
 std::optional<Composition> Sharding::composed() const {
-  DividedCall call{source_, call_->local, op_, {}};
+  DividedCall call{source_, call_->local, op_, parts_, {}};
   for (size_t tensor = 0; tensor < places_.size(); ++tensor) {
     const auto& start = call_->way.starts[tensor];
     if (start.kind == Way::Start::Kind::kRows) call.rows.push_back({tensor, start.period});
@@ -109,7 +110,7 @@ std::vector<Sharding::Cut> Sharding::cuts(const Strategy& strategy) {
     const Held held = held_(storage_of(tensor));
     if (held.period() == 0) continue;
     const auto& geometry = call.tensors()[tensor]->geometry;
-    const auto local = local_view(geometry, item_bytes_of(geometry), held.period(), devices());
+    const auto local = local_view(geometry, item_bytes_of(geometry), held.period(), parts_);
     if (!local && !held.may_be_copied) return refuse(wire::Alone::kViews), std::vector<Cut>();
     if (!local) continue;
     const Cut cut{strategy.tensors[tensor][local->dimension], geometry.sizes[local->dimension], local->rows};
@@ -136,7 +137,7 @@ bool Sharding::copy_others(const Strategy& strategy) {
     const Held held = held_(storage_of(tensor));
     if (held.period() == 0) continue;
     const auto& geometry = geometry_of(tensor);
-    const auto local = local_view(geometry, item_bytes_of(geometry), held.period(), devices());
+    const auto local = local_view(geometry, item_bytes_of(geometry), held.period(), parts_);
     if (local && cut_ == Cut{strategy.tensors[tensor][local->dimension], geometry.sizes[local->dimension], local->rows}) continue;
     if (!held.may_be_copied) return false;
     copied_.insert(storage_of(tensor));
@@ -177,7 +178,7 @@ void Sharding::place_targets(const Strategy& strategy) {
     const auto& geometry = geometry_of(tensor);
     const int64_t item_bytes = item_bytes_of(geometry), period = forebay::worker::period_of(geometry, *dim, cut_.rows, item_bytes);
     if (period == 0 || held.bytes % period != 0) continue;
-    const auto local = local_view(geometry, item_bytes, period, devices());
+    const auto local = local_view(geometry, item_bytes, period, parts_);
     if (local && local->dimension == *dim) fresh_.emplace(id, period);
   }
 }
@@ -189,14 +190,14 @@ bool Sharding::localize(size_t tensor, const Labels& labels) {
   const bool is_left = !dim && is_composed_;
   if (writes_[tensor] && !is_left && (!dim || period == 0)) return refuse(dim ? wire::Alone::kViews : wire::Alone::kNoRule);
   if (period != 0) {
-    const auto local = local_view(geometry, item_bytes_of(geometry), period, devices());
+    const auto local = local_view(geometry, item_bytes_of(geometry), period, parts_);
     if (!local || local->dimension != dim || local->rows != cut_.rows) return refuse(wire::Alone::kViews);
     call_->take_rows(tensor, period, *local);
     return true;
   }
   if (!dim) return true;
   if (cut_.rows != cut_.size) return refuse(wire::Alone::kViews);  // a part would lie in several places
-  call_->take_part(tensor, *dim, devices());
+  call_->take_part(tensor, *dim, parts_);
   return true;
 }
 
@@ -206,7 +207,7 @@ bool Sharding::divide_sizes(const Strategy& strategy) {
     auto& argument = call_->local.arguments[place];
     int64_t& size = argument.tag == wire::Tag::kInt ? argument.integer : argument.list.at(position);
     if (size != cut_.size) return refuse(wire::Alone::kNoRule);
-    size /= devices();
+    size /= parts_;
   }
   return true;
 }
@@ -237,7 +238,7 @@ bool Sharding::place_result(const ResultStrategy& strategy, wire::Output& output
   if (strategy.labels.size() != sizes.size()) return false;
   const auto dim = place_of(strategy.labels, cut_.label);
   if (!dim) return place_merged(strategy.merge, output);
-  return sizes[*dim] == cut_.size && call_->make_rows(output, *dim, cut_.rows, devices());
+  return sizes[*dim] == cut_.size && call_->make_rows(output, *dim, cut_.rows, parts_);
 }
 
 bool Sharding::place_merged(Merge merge, const wire::Output& output) {

@@ -21,7 +21,7 @@ namespace forebay::worker {
 
 class Sharding {
  public:
-  Sharding(Gang& gang, const Device& device, HeldLookup held, uint64_t number, const Plan& plan, const wire::Words& words);
+  Sharding(Gang& gang, const Device& device, int64_t parts, HeldLookup held, uint64_t number, const Plan& plan, const wire::Words& words);
 
   // None where no rule divides the call, or its views do not lie in whole rows. Throws wire::WireError as making a plan does.
   std::optional<Way> way();
@@ -58,10 +58,10 @@ class Sharding {
   // 0 where the storage is not in rows.
   int64_t period_of(uint64_t id) const;
   uint64_t storage_of(size_t tensor) const { return words_[places_[tensor]]; }
-  int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
 
   Gang& gang_;
   const Device& device_;
+  const int64_t parts_;
   HeldLookup held_;
   const wire::Template& source_;
   const c10::OperatorHandle op_;

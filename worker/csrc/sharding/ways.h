@@ -18,7 +18,8 @@ namespace forebay::worker {
 
 class Ways {
  public:
-  Ways(Gang& gang, const Device& device) : gang_(gang), device_(device) {}
+  // `parts`: into which calls are divided.
+  Ways(Gang& gang, const Device& device, int64_t parts) : gang_(gang), device_(device), parts_(parts) {}
 
   // Of a call of which something is in rows, and all that is held together is copies or in rows; null where it was not found yet.
   Way* known(const TemplateCall& call, const HeldLookup& held);
@@ -41,6 +42,7 @@ class Ways {
 
   Gang& gang_;
   const Device& device_;
+  const int64_t parts_;
   std::vector<std::pair<Placement, bool>> placements_;  // with whether it may be copied; by number, from 1
   std::unordered_map<Key, Way, KeyHash> ways_;
 };

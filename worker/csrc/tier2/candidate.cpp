@@ -10,8 +10,6 @@ namespace {
 
 constexpr const char* kBeforeTiming = "tier 1 is timed with all threads and with one less, before its library is";
 
-const char* tier_2_of(const std::shared_ptr<Library>& library) { return library ? "library" : "graph"; }
-
 }  // namespace
 
 void Candidate::describe(Specialization specialization) {
@@ -63,12 +61,12 @@ void Candidate::await_own(const std::string& fault) {
   why_ = "no library was made for its size alone yet, and that for several " + fault;
 }
 
-void Candidate::take(std::vector<Part> parts, int64_t bytes) {
-  graphs_.parts = std::move(parts);
-  graphs_.bytes = bytes;
+void Candidate::recorded(const char* tier_2, bool serves) {
+  tier_2_ = tier_2;
+  if (serves) gain_ = Gain{1, /*is_from_before=*/false};
   move(SegmentEvent::kRecorded);
   verifications_left_ = was_verified_ ? 1 : kVerifications;
-  why_ = "its graph is being held against tier 1";
+  why_ = std::string("its ") + tier_2_ + " is being held against tier 1";
 }
 
 void Candidate::record_again(const std::string& why) {
@@ -102,12 +100,12 @@ void Candidate::verified() {
   ended_.reset();
   if (gain_) return serve(SegmentEvent::kVerifiedKnown);
   move(library_ ? SegmentEvent::kVerified : SegmentEvent::kGraphsVerified);
-  why_ = std::string("its ") + tier_2_of(library_) + " is timed against tier 1";
+  why_ = std::string("its ") + tier_2_ + " is timed against tier 1";
 }
 
 void Candidate::serve(SegmentEvent event) {
   char text[100];
-  std::snprintf(text, sizeof(text), "its %s takes %.2f of the time of tier 1", tier_2_of(library_), gain_->ratio);
+  std::snprintf(text, sizeof(text), "its %s takes %.2f of the time of tier 1", tier_2_, gain_->ratio);
   why_ = text + (note_.empty() ? "" : "; " + note_);
   move(event);
 }
@@ -162,7 +160,7 @@ void Candidate::decide() {
   ended_.reset();
   if (ratio > (was_weighed ? kLighter : kSlower)) {
     char text[100];
-    std::snprintf(text, sizeof(text), "its %s takes %.2f of the %s of tier 1", tier_2_of(library_), ratio, was_weighed ? "working time" : "time from end to end");
+    std::snprintf(text, sizeof(text), "its %s takes %.2f of the %s of tier 1", tier_2_, ratio, was_weighed ? "working time" : "time from end to end");
     if (is_shared_) {
       decision_ = Decision{text, false, std::nullopt};
       return await_own("gains too little");

@@ -103,8 +103,8 @@ class Candidate {
   bool is_shared() const { return is_shared_; }
   // Its library, which is for several sizes, has a fault: it awaits one of its own.
   void await_own(const std::string& fault);
-  // The parts of its steps, recorded as graphs that keep so many bytes of the device.
-  void take(std::vector<Part> parts, int64_t bytes);
+  // Its graphs are there, or what else carries it out, in a word. `serves`: once it is verified, however long it takes.
+  void recorded(const char* tier_2, bool serves = false);
   // Its graphs are of no use any more; so many times at most.
   void record_again(const std::string& why);
   // Their memory is given back. They are recorded again in the next run.
@@ -161,6 +161,7 @@ class Candidate {
   std::string note_;                  // of the library
   bool is_shared_ = false;            // the library is for several sizes
   Graphs graphs_;
+  const char* tier_2_ = "library";    // what carries it out in place of tier 1, in a word
   bool was_verified_ = false;         // by graphs that may be gone
   uint64_t took_ns_ = 0;              // of the device, in all runs while a library is awaited
   bool due_ = false;                  // that made it worth a library

@@ -37,6 +37,8 @@ class Executor {
   virtual void verify(Candidate& candidate) = 0;
   // Carries the segment out by whichever tier's turn it is. True if tier 2 did; false if tier 1 had to.
   virtual bool run(Candidate& candidate) = 0;
+  // Templates have new numbers from here on, and all candidates are gone.
+  virtual void forget() {}
 };
 
 }  // namespace forebay::worker

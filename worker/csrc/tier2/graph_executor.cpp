@@ -99,7 +99,9 @@ void GraphExecutor::settle_recorded(Candidate& candidate, std::vector<Part> part
   } else if (bytes > room_bytes) {
     candidate.stay("its graph keeps " + std::to_string(bytes >> 20) + " MiB of the device, and there is room for " + std::to_string(std::max<int64_t>(room_bytes, 0) >> 20));
   } else {
-    candidate.take(std::move(parts), bytes);
+    candidate.graphs().parts = std::move(parts);
+    candidate.graphs().bytes = bytes;
+    candidate.recorded("graph");
   }
 }
 

@@ -92,20 +92,34 @@ std::vector<at::Tensor> changed(const std::vector<at::Tensor>& inputs, const Spe
 
 double farthest(const at::Tensor& one, const at::Tensor& other) { return largest_of(one.to(at::kDouble).sub(other)); }
 
-bool is_within_rounding(const at::Tensor& result, const at::Tensor& expected) {
+void RoundingOfPieces::note(const at::Tensor& result, const at::Tensor& expected) {
   const at::AutoDispatchBelowADInplaceOrView guard;
-  if (result.scalar_type() != expected.scalar_type() || result.sizes() != expected.sizes()) return false;
-  if (result.numel() == 0) return true;
-  if (!c10::isFloatingType(expected.scalar_type())) return at::equal(result, expected);
+  is_alike_ = is_alike_ && result.scalar_type() == expected.scalar_type() && result.sizes() == expected.sizes();
+  if (!is_alike_ || result.numel() == 0) return;
+  dtype_ = expected.scalar_type();
+  if (!c10::isFloatingType(dtype_)) {
+    is_alike_ = at::equal(result, expected);
+    return;
+  }
   const at::Tensor one = result.to(at::kDouble), other = expected.to(at::kDouble);
   const at::Tensor finite = at::isfinite(other);
   const at::Tensor zeros = at::zeros_like(other);
   const at::Tensor odd_one = at::where(finite, zeros, one), odd_other = at::where(finite, zeros, other);
-  if (!odd_one.eq(odd_other).logical_or(odd_one.isnan().logical_and(odd_other.isnan())).all().item().toBool()) return false;
+  is_alike_ = odd_one.eq(odd_other).logical_or(odd_one.isnan().logical_and(odd_other.isnan())).all().item().toBool();
   const at::Tensor even_one = at::where(finite, one, zeros), even_other = at::where(finite, other, zeros);
-  const double largest = even_other.abs().max().item().toDouble();
+  largest_ = std::max(largest_, even_other.abs().max().item().toDouble());
   const double farthest = even_one.sub(even_other).abs().max().item().toDouble();
-  return farthest <= largest * rounding_of(expected.scalar_type());  // not where one is no number
+  farthest_ = std::isnan(farthest) ? farthest : std::max(farthest_, farthest);
+}
+
+bool RoundingOfPieces::holds() const {
+  return is_alike_ && (!c10::isFloatingType(dtype_) || farthest_ <= largest_ * rounding_of(dtype_));
+}
+
+bool is_within_rounding(const at::Tensor& result, const at::Tensor& expected) {
+  RoundingOfPieces pieces;
+  pieces.note(result, expected);
+  return pieces.holds();
 }
 
 Reference::Reference(const SegmentRun& run, const std::vector<at::Tensor>& inputs, std::vector<at::Tensor> results)

@@ -13,6 +13,19 @@
 
 namespace forebay::worker {
 
+// As is_within_rounding, of a result that is told in pieces.
+class RoundingOfPieces {
+ public:
+  void note(const at::Tensor& result, const at::Tensor& expected);
+  bool holds() const;
+
+ private:
+  bool is_alike_ = true;  // but for rounding
+  c10::ScalarType dtype_ = c10::ScalarType::Byte;
+  double largest_ = 0;
+  double farthest_ = 0;
+};
+
 // Whole numbers and truths the same, floating point within rounding of the largest value.
 bool is_within_rounding(const at::Tensor& result, const at::Tensor& expected);
 

@@ -30,14 +30,14 @@ SegmentTracker::SegmentTracker(const ExecutorContext& context, Replies& replies,
 }
 
 void SegmentTracker::compile(uint64_t due_ns) {
-  if (!context_.device.is_host() || !context_.device.computes()) return;
+  if (has_several_devices_ || !context_.device.is_host() || !context_.device.computes()) return;
   due_ns_ = due_ns;
   executor_ = std::make_unique<LibraryExecutor>(context_, threads_, offers_);
 }
 
-void SegmentTracker::note_several_devices() {
+void SegmentTracker::leave_to_devices(std::unique_ptr<Executor> executor) {
   has_several_devices_ = true;
-  if (context_.device.has_graphs()) executor_.reset();
+  executor_ = std::move(executor);
 }
 
 void SegmentTracker::settle_wish(bool wants, bool shares_processors) {
@@ -56,6 +56,7 @@ void SegmentTracker::forget() {
   for (const auto& candidate : candidates_) report_forgotten(*candidate);
   candidates_.clear();
   by_end_.clear();
+  if (executor_) executor_->forget();
   if (threads_) threads_->forget();
   path_.clear();
   path_known_ = true;
@@ -248,7 +249,7 @@ wire::Standing SegmentTracker::standing_of(const wire::Step& end, uint64_t calls
   wire::Standing standing;
   standing.tier = end.ended > 1 ? 1 : 0;
   const auto found = by_end_.find(&end);
-  if (!wants_) return standing;
+  if (!wants_ && !has_several_devices_) return standing;
   if (executor_ == nullptr) {
     standing.why = has_several_devices_ ? "no libraries are made for several devices" : "its worker makes no libraries";
   } else if (found != by_end_.end()) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forebay_wire.gang_work import Considered, GangPlan, Layout, Weights
+from forebay_wire.gang_work import Considered, GangPlan, Layout, Pipeline, Weights
 
 from forebay.gang_work import GangWork
 from forebay.toolkit import table
@@ -22,14 +22,20 @@ def text(gang: GangWork) -> str:
     if gang.plan is None:
         return f"{NO_PLAN}\n"
     plan = gang.plan
-    rows = [_weights(one) for one in plan.weights[:WEIGHTS_SHOWN]]
-    parts = [f"The plan of the {gang.devices} devices of cuda:{gang.device}: {LAYOUTS[plan.layout]}"]
+    in_stages = plan.pipeline is not None and plan.pipeline.serves
+    rows = [] if in_stages else [_weights(one) for one in plan.weights[:WEIGHTS_SHOWN]]
+    chosen = _staged(plan.pipeline) if plan.pipeline is not None and in_stages else LAYOUTS[plan.layout]
+    parts = [f"The plan of the {gang.devices} devices of cuda:{gang.device}: {chosen}"]
     if rows:
         parts.append(table.render(["Weights of", "Sizes", "Count", "All together", "On each device"], rows))
-    if len(plan.weights) > WEIGHTS_SHOWN:
+    if len(plan.weights) > WEIGHTS_SHOWN and not in_stages:
         left = plan.weights[WEIGHTS_SHOWN:]
         parts.append(f"{len(left):,} more kinds of weights, {_mebibytes(sum(one.bytes for one in left))}")
     considered = [[LAYOUTS[one.layout], _milliseconds(one.step_ns), _mebibytes(one.bytes), verdict(one, plan)] for one in plan.considered]
+    if plan.pipeline is not None:
+        staged = plan.pipeline
+        standing = "chosen" if staged.serves else "not quicker, or not proved yet"
+        considered.append([_staged(staged), _milliseconds(staged.step_ns), _mebibytes(staged.bytes), standing])
     parts.append(table.render(["Layout", "Step, predicted", "Memory of a device", ""], considered))
     parts.append(_measured(plan))
     return "\n".join(parts) + "\n"
@@ -37,6 +43,8 @@ def text(gang: GangWork) -> str:
 
 def verdict(one: Considered, plan: GangPlan) -> str:
     """Why a layout was chosen, or was not."""
+    if plan.pipeline is not None and plan.pipeline.serves:
+        return "takes longer, as measured" if one.layout == plan.layout else "takes longer"
     if one.layout == plan.layout:
         return "chosen"
     if one.bytes > plan.room_bytes:
@@ -45,6 +53,11 @@ def verdict(one: Considered, plan: GangPlan) -> str:
     if chosen is not None and one.step_ns < chosen.step_ns:
         return "saves less than a tenth of the time"
     return "takes longer"
+
+
+def _staged(one: Pipeline) -> str:
+    held = ", ".join(_mebibytes(count) for count in one.stages)
+    return f"layers in {len(one.stages)} stages (pipeline parallelism), batches in {one.parts} parts, weights of {held}"
 
 
 def _weights(one: Weights) -> list[str]:

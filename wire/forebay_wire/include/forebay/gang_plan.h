@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,14 @@ struct GangPlan {
     uint64_t step_ns = 0;
     uint64_t bytes = 0;  // of one device, at most
   };
+  // The step in stages, of which each device has one.
+  struct Pipeline {
+    bool serves = false;           // steps are carried out so
+    uint64_t parts = 0;            // of a batch
+    uint64_t step_ns = 0;          // as Considered, as the next
+    uint64_t bytes = 0;
+    std::vector<uint64_t> stages;  // bytes of the weights of each
+  };
   Layout layout = Layout::kWhole;
   uint64_t room_bytes = 0;  // of one device, that a plan may use
   std::vector<Weights> weights;
@@ -38,6 +47,7 @@ struct GangPlan {
   uint64_t steps = 0;           // that were measured
   uint64_t step_ns = 0;         // their median
   std::vector<uint64_t> bytes;  // of each device, the most in a measured step
+  std::optional<Pipeline> pipeline;
 };
 
 inline void put_numbers(Writer& out, const std::vector<uint64_t>& numbers) {
@@ -77,6 +87,10 @@ inline void put_gang_plan(Writer& out, const GangPlan& plan) {
   out.varint(plan.steps);
   out.varint(plan.step_ns);
   put_numbers(out, plan.bytes);
+  if (!plan.pipeline) return;  // as of older workers
+  out.u8(plan.pipeline->serves);
+  for (const uint64_t number : {plan.pipeline->parts, plan.pipeline->step_ns, plan.pipeline->bytes}) out.varint(number);
+  put_numbers(out, plan.pipeline->stages);
 }
 
 inline GangPlan get_gang_plan(Reader& in) {
@@ -100,6 +114,13 @@ inline GangPlan get_gang_plan(Reader& in) {
   plan.steps = in.varint();
   plan.step_ns = in.varint();
   plan.bytes = get_numbers(in);
+  if (in.done()) return plan;
+  auto& pipeline = plan.pipeline.emplace();
+  pipeline.serves = in.u8() != 0;
+  pipeline.parts = in.varint();
+  pipeline.step_ns = in.varint();
+  pipeline.bytes = in.varint();
+  pipeline.stages = get_numbers(in);
   return plan;
 }
 

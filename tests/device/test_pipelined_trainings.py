@@ -1,0 +1,71 @@
+"""Several devices carry out a step in stages, a part of the batch after the other, and compute what one device computes."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import fork_server
+import pytest
+from pipelined_programs import PROGRAMS, STEPS
+from standalone import standalone_worker
+
+PROGRAM = Path(__file__).resolve().parent / "pipelined_programs.py"
+MEMORY_BYTES = 256 << 20
+Results = Callable[[int], dict[str, Any]]
+
+
+def ran(folder: Path, devices: int, homes: str, *names: str) -> dict[str, Any]:
+    folder.mkdir()
+    several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
+    environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
+    with standalone_worker(folder, "--threads", "1", "--homes", homes, *several, memory_bytes=devices * MEMORY_BYTES) as reached:
+        command = [fork_server.programs(), str(PROGRAM), *reached, *names]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def differs(one: float, other: float) -> bool:
+    if math.isnan(one) or math.isnan(other) or math.isinf(other):
+        return not (one == other or (math.isnan(one) and math.isnan(other)))
+    return not math.isclose(one, other, rel_tol=1e-10, abs_tol=1e-10)
+
+
+@pytest.fixture(scope="module")
+def in_stages(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Programs whose steps are carried out in stages wherever they can be, whatever that costs."""
+    folder = tmp_path_factory.mktemp("stages")
+    return cache(lambda devices: ran(folder / f"{devices}", devices, "pipeline", *PROGRAMS))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("devices", [2, pytest.param(3, marks=pytest.mark.full_sweep), 4])
+def test_a_training_in_stages_gives_what_the_cpu_gives(in_stages: Results, devices: int, name: str) -> None:
+    one = in_stages(devices)[name]
+    wrong = [(ours, theirs) for ours, theirs in zip(one["ours"], one["theirs"], strict=True) if differs(ours, theirs)]
+    assert not wrong, wrong[:5]
+    assert one["staged"] > STEPS / 2
+    assert len(one["plan"]["pipeline"]["stages"]) == devices
+
+
+def test_masks_of_dropouts_are_those_of_one_device(tmp_path: Path) -> None:
+    alone, two = (ran(tmp_path / f"{devices}", devices, "pipeline", "dropouts")["dropouts"] for devices in (1, 2))
+    assert two["staged"] > STEPS / 2
+    assert [differs(ours, theirs) for ours, theirs in zip(two["ours"], alone["ours"], strict=True)] == [False] * len(alone["ours"])
+
+
+def test_a_pipeline_is_held_against_the_calls_before_it_is_used(tmp_path: Path) -> None:
+    """As sessions have it: what is predicted to be slower is not tried, and whatever is tried computes the same."""
+    found = ran(tmp_path / "worker", 2, "data-parallel", *PROGRAMS)
+    for name, one in found.items():
+        wrong = [(ours, theirs) for ours, theirs in zip(one["ours"], one["theirs"], strict=True) if differs(ours, theirs)]
+        assert not wrong, (name, wrong[:5])
+    assert not [why for one in found.values() for why in one["why"] if "computes something else" in why]

@@ -1,0 +1,114 @@
+#include "pipeline/stages.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <unordered_set>
+
+#include "parallel/call_seconds.h"
+
+namespace forebay::worker {
+
+// Storages that were there before and are the same each time, of steps that are given what comes of a batch too, and write to nothing, as an optimizer does.
+std::vector<Layers::Use> Layers::uses_of(const Path& path, size_t begin, Storages& storages, const PlanOf& plan_of) {
+  std::vector<Use> uses;
+  std::unordered_set<uint64_t> of_batch;
+  for (size_t index = begin; index < path.size(); ++index) {
+    const wire::Step& step = *path[index];
+    if (wire::is_allocation(step.key) || !plan_of(wire::key_value(step.key)).mutated.empty()) continue;
+    const bool is_of_batch = std::any_of(step.slots.begin(), step.slots.end(), [&](const wire::Slot& slot) {
+      return slot.kind == wire::Word::kStorage && (of_batch.count(slot.last) != 0 || (slot.moves && storages.has(slot.last)));
+    });
+    if (!is_of_batch) continue;
+    for (const auto& slot : step.slots) {
+      if (slot.kind == wire::Word::kNew) of_batch.insert(slot.last);
+    }
+    const size_t first = uses.size();
+    for (const auto& slot : step.slots) {
+      if (slot.kind == wire::Word::kStorage && !slot.moves && storages.has(slot.last) && storages.at(slot.last).bytes() > 0) uses.push_back({index, slot.last});
+    }
+    std::stable_sort(uses.begin() + static_cast<std::ptrdiff_t>(first), uses.end(),
+                     [&](const Use& one, const Use& other) { return storages.at(one.weight).bytes() > storages.at(other.weight).bytes(); });
+  }
+  return uses;
+}
+
+Layers::Layers(const Path& path, size_t begin, Gang& gang, Storages& storages, const PlanOf& plan_of) {
+  const auto uses = uses_of(path, begin, storages, plan_of);
+  std::unordered_map<uint64_t, std::vector<size_t>> steps;  // by weight, where it is the largest one
+  std::map<size_t, uint64_t> firsts;                        // weights, by the step that uses them first
+  for (auto use = uses.begin(); use != uses.end(); ++use) {
+    if (use != uses.begin() && (use - 1)->step == use->step) continue;
+    auto& of_weight = steps[use->weight];
+    if (of_weight.empty()) firsts.emplace(use->step, use->weight);
+    of_weight.push_back(use->step);
+  }
+  if (firsts.empty()) return;
+  const size_t forward_end = firsts.rbegin()->first;
+  for (const auto& [first, weight] : firsts) {
+    size_t last = first;
+    for (const size_t step : steps[weight]) last = step <= forward_end ? std::max(last, step) : last;
+    const auto next = firsts.upper_bound(first);
+    if (next != firsts.end() && last >= next->first) continue;
+    numbers_.emplace(weight, layers_.size());
+    layers_.push_back({weight});
+  }
+  find_companions(uses);
+  add_up(path, begin, gang, plan_of, uses);
+}
+
+void Layers::find_companions(const std::vector<Use>& uses) {
+  std::unordered_set<uint64_t> shared;
+  std::optional<size_t> layer;
+  for (auto use = uses.begin(); use != uses.end(); ++use) {
+    if (use == uses.begin() || (use - 1)->step != use->step) {
+      const auto found = numbers_.find(use->weight);
+      layer = found == numbers_.end() ? std::nullopt : std::optional(found->second);
+      continue;
+    }
+    if (!layer || numbers_.count(use->weight) != 0) continue;
+    const auto [known, is_new] = companions_.emplace(use->weight, *layer);
+    if (!is_new && known->second != *layer) shared.insert(use->weight);
+  }
+  for (const uint64_t weight : shared) companions_.erase(weight);
+}
+
+void Layers::add_up(const Path& path, size_t begin, Gang& gang, const PlanOf& plan_of, const std::vector<Use>& uses) {
+  std::unordered_map<size_t, size_t> layer_of_step;
+  for (const auto& use : uses) {
+    if (const auto found = numbers_.find(use.weight); found != numbers_.end()) layer_of_step.emplace(use.step, found->second);
+  }
+  size_t layer = 0;
+  for (size_t index = begin; index < path.size() && !layers_.empty(); ++index) {
+    if (const auto found = layer_of_step.find(index); found != layer_of_step.end()) layer = found->second;
+    const wire::Step& step = *path[index];
+    const uint64_t number = wire::key_value(step.key);
+    if (wire::is_allocation(step.key) || !plan_of(number).mutated.empty()) continue;
+    layers_[layer].seconds += seconds_of(gang.templates().template_of(number), gang.templates().operator_of(number), gang.rates());
+  }
+}
+
+std::vector<size_t> Layers::balanced(size_t stages) const {
+  const double all = std::accumulate(layers_.begin(), layers_.end(), 0.0, [](double sum, const Layer& layer) { return sum + layer.seconds; });
+  std::vector<size_t> cuts;
+  double before = 0;
+  for (size_t layer = 0; layer < layers_.size() && cuts.size() + 1 < stages; ++layer) {
+    const double until = before + layers_[layer].seconds, wanted = all * static_cast<double>(cuts.size() + 1) / static_cast<double>(stages);
+    if (layer > 0 && until > wanted) cuts.push_back(until - wanted > wanted - before ? layer : layer + 1);
+    before = until;
+  }
+  while (cuts.size() + 1 < stages) cuts.push_back(layers_.size());
+  return cuts;
+}
+
+Stages Layers::divided(const std::vector<size_t>& cuts) const {
+  Stages stages;
+  for (size_t layer = 0; layer < layers_.size(); ++layer) {
+    stages.emplace(layers_[layer].weight, static_cast<int>(std::upper_bound(cuts.begin(), cuts.end(), layer) - cuts.begin()));
+  }
+  for (const auto& [weight, layer] : companions_) stages.emplace(weight, stages.at(layers_[layer].weight));
+  return stages;
+}
+
+}  // namespace forebay::worker

@@ -1,0 +1,52 @@
+// Which device of a gang keeps which weights, where a segment is carried out as a pipeline: stages of layers, in the order in which it uses them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "device/storage.h"
+#include "gang/gang.h"
+#include "tier2/tier1.h"
+
+namespace forebay::worker {
+
+// By weight: the device.
+using Stages = std::unordered_map<uint64_t, int>;
+
+// The weights of a segment, and what the calls cost that use them.
+class Layers {
+ public:
+  // `begin`: the step from which on it is a pipeline's. `plan_of`: the plan of a template, by its number.
+  using PlanOf = std::function<const Plan&(uint64_t number)>;
+  Layers(const Path& path, size_t begin, Gang& gang, Storages& storages, const PlanOf& plan_of);
+
+  // Of weights that layers next to each other use; others, as those of an embedding that is used at both ends, belong to no stage.
+  size_t count() const { return layers_.size(); }
+  // For so many devices: the number of the first layer of each stage but the first. Each stage costs as much, as far as can be.
+  std::vector<size_t> balanced(size_t stages) const;
+  Stages divided(const std::vector<size_t>& cuts) const;
+
+ private:
+  struct Layer {
+    uint64_t weight;
+    double seconds = 0;  // of the calls from its first use to that of the next one, and of their derivatives
+  };
+  struct Use {
+    size_t step;
+    uint64_t weight;
+  };
+  // The weights that each step is given, the largest first.
+  static std::vector<Use> uses_of(const Path& path, size_t begin, Storages& storages, const PlanOf& plan_of);
+  // Weights that come with those of one layer alone, as biases.
+  void find_companions(const std::vector<Use>& uses);
+  void add_up(const Path& path, size_t begin, Gang& gang, const PlanOf& plan_of, const std::vector<Use>& uses);
+
+  std::vector<Layer> layers_;
+  std::unordered_map<uint64_t, size_t> numbers_;     // of layers, by weight
+  std::unordered_map<uint64_t, size_t> companions_;  // as numbers_
+};
+
+}  // namespace forebay::worker

@@ -1,0 +1,145 @@
+#include "pipeline/task_runner.h"
+
+#include <algorithm>
+
+#include "gang/device_sums.h"
+
+namespace forebay::worker {
+
+namespace {
+
+DeviceSums::Pass pass_of(const Task& task) { return {task.place, task.to, task.uses.front(), task.makes.front().id, task.makes.front().bytes}; }
+
+}  // namespace
+
+TaskRunner::TaskRunner(const std::vector<Task>& tasks, const std::vector<size_t>& order, const std::vector<uint64_t>& kept, Gang& gang, const Device& device, Storages& storages,
+                       Caller& caller)
+    : tasks_(tasks), order_(order), kept_(kept), gang_(gang), device_(device), storages_(storages), caller_(caller) {
+  for (const Task& task : tasks_) {
+    for (const auto& made : task.makes) uses_.emplace(made.id, 0);
+  }
+  for (const Task& task : tasks_) {
+    for (const uint64_t id : task.uses) {
+      if (const auto found = uses_.find(id); found != uses_.end()) ++found->second;
+    }
+  }
+}
+
+bool TaskRunner::is_kept(uint64_t id) const { return std::binary_search(kept_.begin(), kept_.end(), id); }
+
+void TaskRunner::note_done(const Task& task, const auto& free) {
+  const auto leave = [&](uint64_t id) {
+    const auto uses = uses_.find(id);
+    if (uses == uses_.end() || uses->second > 0 || is_kept(id)) return;
+    free(id);
+    made_.erase(id);
+  };
+  for (const auto& made : task.makes) leave(made.id);
+  for (const uint64_t id : task.uses) {
+    const auto uses = uses_.find(id);
+    if (uses == uses_.end()) continue;
+    --uses->second;
+    leave(id);
+  }
+}
+
+// The other devices have their queues before this one begins: it computes on the thread that would send them more.
+void TaskRunner::run(uint64_t sequence) {
+  gang_.sums().meet();
+  try {
+    for (const size_t number : order_) send(tasks_[number], sequence);
+    gang_.flush();
+    for (const size_t number : order_) carry_out(tasks_[number]);
+    for (auto& [place, failure] : gang_.settle_each()) throw CommandError(failure.code, failure.message);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    withdraw();
+    throw;
+  }
+}
+
+void TaskRunner::send(const Task& task, uint64_t sequence) {
+  if (task.kind == Task::Kind::kPass) {
+    const auto pass = pass_of(task);
+    if (task.to != 0) {
+      gang_.rank(task.to).allocate(pass.target, pass.bytes);
+      made_[pass.target] = task.to;
+    }
+    gang_.sums().tell(pass);
+    if (task.place != 0) note_done(task, [&](uint64_t id) { gang_.rank(made_.at(id)).free(id); });
+    return;
+  }
+  if (task.place == 0) return;
+  Rank& rank = gang_.rank(task.place);
+  for (const auto& made : task.makes) made_[made.id] = task.place;
+  if (task.kind == Task::Kind::kCall) {
+    gang_.send(task.place, task.definition, *task.plan, task.words, sequence);
+  } else {
+    rank.allocate(task.makes.front().id, task.makes.front().bytes);
+    for (const auto& range : task.ranges) rank.copy(range.target, range.target_offset, range.source, range.source_offset, range.bytes);
+  }
+  note_done(task, [&](uint64_t id) { rank.free(id); });
+}
+
+void TaskRunner::carry_out(const Task& task) {
+  if (task.kind == Task::Kind::kPass && (task.place == 0 || task.to == 0)) pass(task);
+  if (task.place != 0) return;
+  if (task.kind == Task::Kind::kCall) call(task);
+  if (task.kind == Task::Kind::kCopy) copy(task);
+  note_done(task, [&](uint64_t id) { storages_.withdraw(id); });
+}
+
+void TaskRunner::call(const Task& task) {
+  for (const auto& made : task.makes) made_[made.id] = 0;
+  caller_.bind(*task.plan, task.words);
+  if (const Cause& cause = caller_.unusable()) throw CommandError(cause->code, cause->message);
+  caller_.run(*task.plan);
+}
+
+void TaskRunner::copy(const Task& task) {
+  const auto& made = task.makes.front();
+  made_[made.id] = 0;
+  storages_.check_room(made.bytes);
+  Entry& target = storages_.insert(made.id, made.bytes);
+  for (const auto& range : task.ranges) {
+    device_.copy(target.touch(device_), range.target_offset, storages_.at(range.source).read(device_), range.source_offset, range.bytes);
+  }
+}
+
+void TaskRunner::pass(const Task& task) {
+  const auto pass = pass_of(task);
+  const bool is_sent = task.place == 0;
+  if (!is_sent) {
+    made_[pass.target] = 0;
+    storages_.check_room(pass.bytes);
+    storages_.insert(pass.target, pass.bytes);
+  }
+  Entry& entry = storages_.at(is_sent ? pass.source : pass.target);
+  const c10::Storage& memory = is_sent ? entry.read(device_) : entry.touch_unwritten(device_);
+  if (device_.is_host()) return gang_.sums().carry_out(pass, static_cast<uint8_t*>(memory.mutable_data()));
+  const auto staging = device_.allocate_staging(pass.bytes);
+  if (is_sent) {
+    device_.copy(staging, 0, memory, 0, pass.bytes);
+    device_.synchronize();
+  }
+  gang_.sums().carry_out(pass, static_cast<uint8_t*>(staging.mutable_data()));
+  if (is_sent) return;
+  device_.copy(memory, 0, staging, 0, pass.bytes);
+  device_.synchronize();  // before host memory goes
+}
+
+// No device waits for another one any more, and none keeps what it made.
+void TaskRunner::withdraw() {
+  caller_.withdraw();
+  gang_.sums().end_passes("it stopped in the middle of a step");
+  gang_.settle_each();
+  gang_.sums().part();
+  for (const auto& [id, place] : made_) {
+    if (place == 0) storages_.withdraw(id);
+    else gang_.rank(place).free(id);
+  }
+  made_.clear();
+}
+
+}  // namespace forebay::worker

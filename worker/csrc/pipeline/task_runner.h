@@ -1,0 +1,50 @@
+// Has the devices of a gang carry out tasks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "call/call.h"
+#include "device/device.h"
+#include "device/storage.h"
+#include "gang/gang.h"
+#include "pipeline/task.h"
+
+namespace forebay::worker {
+
+class TaskRunner {
+ public:
+  // `tasks`, in the order in which each device carries out its own; `kept`: ids of what stays, sorted. All must be settled.
+  TaskRunner(const std::vector<Task>& tasks, const std::vector<size_t>& order, const std::vector<uint64_t>& kept, Gang& gang, const Device& device, Storages& storages,
+             Caller& caller);
+
+  // Returns when all is done. Throws CommandError, PassEnded, what an operator throws; then nothing that the tasks made is left. `sequence`: the number of the first call.
+  void run(uint64_t sequence);
+
+ private:
+  // Frees what no task uses any more.
+  void note_done(const Task& task, const auto& free);
+  void send(const Task& task, uint64_t sequence);
+  void carry_out(const Task& task);
+  void call(const Task& task);
+  void copy(const Task& task);
+  void pass(const Task& task);
+  void withdraw();
+  bool is_kept(uint64_t id) const;
+
+  const std::vector<Task>& tasks_;
+  const std::vector<size_t>& order_;
+  const std::vector<uint64_t>& kept_;
+  Gang& gang_;
+  const Device& device_;
+  Storages& storages_;
+  Caller& caller_;
+  std::unordered_map<uint64_t, size_t> uses_;        // of what was made, that are still to come
+  std::unordered_map<uint64_t, int> made_;           // by id: the device that has it, or was told to make it
+};
+
+}  // namespace forebay::worker
