@@ -154,7 +154,9 @@ void StepPlan::begin_step(bool by_pipeline) {
   if (rests_in_rows_ == by_pipeline) times_ = {};
   rests_in_rows_ = !by_pipeline;
   if (pipeline_) pipeline_->serves = by_pipeline;
-  if (by_pipeline) note_step();
+  if (!by_pipeline) return;
+  record_.forget();  // what comes is no whole step
+  note_step();
 }
 
 std::optional<wire::GangPlan> StepPlan::reported() const {

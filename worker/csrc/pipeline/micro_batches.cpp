@@ -12,7 +12,7 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr int64_t kPiecesMax = 4096;   // that are copied one by one
+constexpr int64_t kPiecesMax = 512;    // that are copied one by one
 constexpr size_t kTasksMax = 100'000;  // of a segment
 
 wire::Words words_of(const wire::Step& step) {

@@ -8,6 +8,9 @@ namespace forebay::worker {
 
 namespace {
 
+constexpr int64_t kAheadBytes = int64_t{64} << 10;  // of commands
+constexpr int64_t kWordsBytes = 40;                 // of a command's few words, at most
+
 DeviceSums::Pass pass_of(const Task& task) { return {task.place, task.to, task.uses.front(), task.makes.front().id, task.makes.front().bytes}; }
 
 }  // namespace
@@ -43,13 +46,22 @@ void TaskRunner::note_done(const Task& task, const auto& free) {
   }
 }
 
-// The other devices have their queues before this one begins: it computes on the thread that would send them more.
+// The other devices are sent some tasks ahead, since this one computes on the thread that sends them more; but no more than their connections take while
+// they wait for a pass of this one's, and read nothing.
 void TaskRunner::run(uint64_t sequence) {
   gang_.sums().meet();
   try {
-    for (const size_t number : order_) send(tasks_[number], sequence);
-    gang_.flush();
-    for (const size_t number : order_) carry_out(tasks_[number]);
+    int64_t ahead = 0;
+    for (size_t done = 0, sent = 0; done < order_.size(); ++done) {
+      const bool is_few = ahead < kAheadBytes / 2;
+      for (; is_few && sent < order_.size() && (ahead < kAheadBytes || sent == done); ++sent) {
+        send(tasks_[order_[sent]], sequence);
+        ahead += bytes_of(tasks_[order_[sent]]);
+      }
+      if (is_few) gang_.flush();
+      carry_out(tasks_[order_[done]]);
+      ahead -= bytes_of(tasks_[order_[done]]);
+    }
     for (auto& [place, failure] : gang_.settle_each()) throw CommandError(failure.code, failure.message);
   } catch (const wire::WireError&) {
     throw;
@@ -57,6 +69,13 @@ void TaskRunner::run(uint64_t sequence) {
     withdraw();
     throw;
   }
+}
+
+int64_t TaskRunner::bytes_of(const Task& task) const {
+  if (task.kind == Task::Kind::kPass) return 2 * kWordsBytes;
+  if (task.place == 0) return 0;
+  if (task.kind == Task::Kind::kCopy) return kWordsBytes * static_cast<int64_t>(1 + task.ranges.size());
+  return kWordsBytes + 10 * static_cast<int64_t>(task.words.size()) + static_cast<int64_t>(gang_.templates().definition_of(task.definition).encoded.size());
 }
 
 void TaskRunner::send(const Task& task, uint64_t sequence) {

@@ -28,6 +28,8 @@ class TaskRunner {
  private:
   // Frees what no task uses any more.
   void note_done(const Task& task, const auto& free);
+  // Of the commands that tell other devices of it, at most.
+  int64_t bytes_of(const Task& task) const;
   void send(const Task& task, uint64_t sequence);
   void carry_out(const Task& task);
   void call(const Task& task);

@@ -23,15 +23,18 @@ bool TurnTimer::note(double seconds) {
   ++runs_;
   if (runs_ % (kTurn * ways_) != 0) return false;
   const size_t turns = times_[0].size();
-  return turns >= kTurnsMin || (turns >= kTurnsFew && is_clearly_slower());
+  return turns >= kTurnsMin || (turns >= kTurnsFew && is_clear());
 }
 
-bool TurnTimer::is_clearly_slower() const {
+bool TurnTimer::is_clear() const {
   double sum = 0;
   for (const auto& times : times_) sum = std::accumulate(times.begin(), times.end(), sum);
   if (sum < kClearSeconds) return false;
-  const double longest = *std::max_element(times_[0].begin(), times_[0].end());
-  return std::all_of(times_.begin() + 1, times_.begin() + ways_, [&](const auto& times) { return *std::min_element(times.begin(), times.end()) > longest * kClear; });
+  const auto [shortest, longest] = std::minmax_element(times_[0].begin(), times_[0].end());
+  const auto all_are = [&](const auto& holds) {
+    return std::all_of(times_.begin() + 1, times_.begin() + ways_, [&](const auto& times) { return std::all_of(times.begin(), times.end(), holds); });
+  };
+  return all_are([most = *longest](double time) { return time > most * kClear; }) || all_are([least = *shortest](double time) { return time * kClear < least; });
 }
 
 // The median; if kernels wait for a thread from which the program's recording takes a processor, what turns take that are not disturbed by that.

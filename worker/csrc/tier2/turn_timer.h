@@ -25,15 +25,15 @@ class TurnTimer {
 
  private:
   static constexpr int kTurn = 7;               // runs
-  static constexpr size_t kTurnsFew = 4;        // of each, before it is decided if all turns of tier 2 are that much longer than any of tier 1,
+  static constexpr size_t kTurnsFew = 4;        // of each, before it is decided if all turns of tier 2 are that much longer than any of tier 1, or shorter,
   static constexpr double kClear = 1.1;
   static constexpr double kClearSeconds = 1;    // and all took so long: what else a host does comes and goes
   static constexpr size_t kTurnsMin = 12;       // else
   static constexpr double kMiddle = 0.5;
   static constexpr double kUndisturbed = 0.25;
 
-  // Whether tier 2 is slower in each of its turns than tier 1 in any.
-  bool is_clearly_slower() const;
+  // Whether tier 2 is slower in each of its turns than tier 1 in any, or quicker in each.
+  bool is_clear() const;
 
   int ways_ = 2;
   int runs_ = 0;        // that were noted
