@@ -1,8 +1,9 @@
-"""Training steps of one program on two development devices by plan, against PyTorch's own data and tensor parallelism on two ranks.
+"""Training steps of one program on two development devices by plan, against PyTorch's data, tensor and pipeline parallelism.
 
-``PYTHONPATH=bench python -m network.plans``. All have one thread a device or rank, and the ranks gloo. By turns, a median of each:
-the program unmodified on one virtual device of two; ``DistributedDataParallel``; ``parallelize_module``, each layer by the plan that
-its documentation gives. Bars: the better one of PyTorch's at most 1.05 (data) and 1.10 (tensor) times as quick.
+``PYTHONPATH=bench python -m network.plans``. All have one thread a device or rank, and the two ranks gloo. By turns, a median of each:
+the program unmodified on one virtual device of two, as it is planned and in stages whatever that costs; ``DistributedDataParallel``;
+``parallelize_module``, each layer by the plan that its documentation gives; ``Schedule1F1B`` of ``torch.distributed.pipelining``, half of
+the layers on each rank and eight parts of a batch. Bars: PyTorch's at most 1.05 (data) and 1.10 (tensor, pipeline) times as quick.
 """
 
 from __future__ import annotations
@@ -28,12 +29,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 RANKS = 2
+PARTS = 8
+KINDS = ("data", "tensor", "stages")
 MEMORY_BYTES = 8 << 30
 WIDTH, TOKENS, HEAD = 512, 16, 64
 CASES = {
     "perceptron": (8, 64, 256, 1024),
     "transformer": (8, 64),
     "wide": (8, 64, 256),
+    "deep": (64, 256),
 }
 """Programs, and the rows of their batches."""
 
@@ -69,6 +73,7 @@ def models() -> dict[str, Callable[[], nn.Sequential]]:
         "perceptron": lambda: nn.Sequential(*(Feed(1024, 1024) for _ in range(3)), nn.Linear(1024, 16)),
         "transformer": lambda: nn.Sequential(*(Block() for _ in range(4)), nn.Linear(WIDTH, 16)),
         "wide": lambda: nn.Sequential(Feed(1024, 16384), nn.Linear(1024, 16)),
+        "deep": lambda: nn.Sequential(*(part for _ in range(16) for part in (nn.Linear(1024, 1024), nn.ReLU())), nn.Linear(1024, 16)),
     }
 
 
@@ -79,25 +84,66 @@ def batch(name: str, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(shape), torch.randint(0, 16, shape[:-1])
 
 
-def step_ms(model: nn.Module, device: str, name: str, rows: int, steps: int) -> float:
-    """The median over blocks of five steps, each until its last loss is read."""
-    import torch
-    from torch.nn import functional
+Step = Callable[[Any, Any], Any]
+"""Of a batch: the loss; None where another rank has it."""
 
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+def block_ms(step: Step, device: str, name: str, rows: int, steps: int) -> float:
+    """The median over blocks of five steps, each until its last loss is read, of one step."""
     taken = []
     for block in range(2 + steps):
         begin = perf_counter()
         for _ in range(5):
-            x, y = (one.to(device) for one in batch(name, rows))
-            optimizer.zero_grad()
-            loss = functional.cross_entropy(model(x).flatten(0, -2), y.flatten())
-            loss.backward()
-            optimizer.step()
-        loss.item()
+            loss = step(*(one.to(device) for one in batch(name, rows)))
+        if loss is not None:
+            loss.item()
         if block >= 2:
             taken.append(1e3 * (perf_counter() - begin) / 5)
     return statistics.median(taken)
+
+
+def loss_of(made: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    from torch.nn import functional
+
+    return functional.cross_entropy(made.flatten(0, -2), y.flatten())
+
+
+def step_ms(model: nn.Module, device: str, name: str, rows: int, steps: int) -> float:
+    import torch
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = loss_of(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return block_ms(step, device, name, rows, steps)
+
+
+def stages_ms(layers: nn.Sequential, name: str, rows: int, steps: int) -> float:
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    rank, half = dist.get_rank(), len(layers) // 2
+    part = layers[:half] if rank == 0 else layers[half:]
+    schedule = Schedule1F1B(PipelineStage(part, rank, RANKS, torch.device("cpu")), PARTS, loss_fn=loss_of)
+    optimizer = torch.optim.AdamW(part.parameters(), lr=1e-4)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor | None:
+        optimizer.zero_grad()
+        losses: list[torch.Tensor] = []
+        if rank == 0:
+            schedule.step(x)
+        else:
+            schedule.step(target=y, losses=losses)
+        optimizer.step()
+        return torch.stack(losses).mean() if losses else None
+
+    return block_ms(step, "cpu", name, rows, steps)
 
 
 def ours(name: str, rows: int, steps: int, address: str, ticket: str) -> dict[str, Any]:
@@ -124,6 +170,10 @@ def theirs(kind: str, name: str, rows: int, steps: int) -> dict[str, Any]:
     torch.manual_seed(0)
     mesh = dist.device_mesh.init_device_mesh("cpu", (RANKS,))
     layers = models()[name]()
+    if kind == "stages":
+        ms = stages_ms(layers, name, rows, steps)
+        dist.destroy_process_group()
+        return {"ms": ms}
     model: nn.Module = layers
     if kind == "data":
         rows //= RANKS
@@ -144,12 +194,12 @@ def program(kind: str, name: str, rows: int, steps: int, *reached: str) -> list[
     return [sys.executable, __file__, "--program", kind, name, str(rows), str(steps), *reached]
 
 
-def run_ours(name: str, rows: int, steps: int) -> dict[str, Any]:
+def run_ours(name: str, rows: int, steps: int, homes: str = "data-parallel") -> dict[str, Any]:
     from standalone import standalone_worker
 
-    two = ("--device", "cpu:0") * RANKS
+    options = ("--threads", "1", "--homes", homes, *("--device", "cpu:0") * RANKS)
     with tempfile.TemporaryDirectory() as folder:
-        with standalone_worker(Path(folder), "--threads", "1", *two, memory_bytes=MEMORY_BYTES, python=sys.executable) as reached:
+        with standalone_worker(Path(folder), *options, memory_bytes=MEMORY_BYTES, python=sys.executable) as reached:
             done = subprocess.run(program("ours", name, rows, steps, *reached), capture_output=True, text=True, timeout=600, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
@@ -167,11 +217,16 @@ def run_theirs(kind: str, name: str, rows: int, steps: int) -> dict[str, Any]:
 
 def row_of(name: str, rows: int, rounds: int, steps: int) -> dict[str, Any]:
     turns = [
-        (run_ours(name, rows, steps), *(run_theirs(kind, name, rows, steps)["ms"] for kind in ("data", "tensor"))) for _ in range(rounds)
+        (run_ours(name, rows, steps), run_ours(name, rows, steps, "pipeline"), *(run_theirs(kind, name, rows, steps) for kind in KINDS))
+        for _ in range(rounds)
     ]
-    plan = turns[-1][0]["plan"]
-    own, data, tensor = (statistics.median(column) for column in zip(*((one[0]["ms"], *one[1:]) for one in turns), strict=True))
-    found = {"program": name, "rows": rows, "ours ms": own, "DDP ms": data, "TP ms": tensor, "of the better": own / min(data, tensor)}
+    plan, staged = turns[-1][0]["plan"], turns[-1][1]["plan"]
+    own, stages, *theirs = (statistics.median(one["ms"] for one in column) for column in zip(*turns, strict=True))
+    found = {"program": name, "rows": rows, "ours ms": own, "in stages ms": stages}
+    found |= {"DDP ms": theirs[0], "TP ms": theirs[1], "1F1B ms": theirs[2]}
+    pipeline = staged["pipeline"] if staged else None
+    found |= {"of the better": own / min(theirs[:2]), "of 1F1B": stages / theirs[2]}
+    found |= {"predicted ms": pipeline["step_ns"] / 1e6 if pipeline else None, "parts": pipeline["parts"] if pipeline else None}
     return found | {"in rows": sum(one["rows_of"] > 0 for one in plan["weights"]) if plan else 0}
 
 

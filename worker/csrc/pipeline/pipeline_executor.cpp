@@ -66,7 +66,8 @@ PipelineExecutor::Pipeline PipelineExecutor::chosen(const Path& path, size_t fir
   for (const int64_t times : kPartsOfDevices) {
     try {
       auto pipeline = with_parts(path, layers, {first, path.size(), times * static_cast<int64_t>(gang().size()), {}}, cuts);
-      if (!best || always_ || pipeline.seconds < best->seconds) best = std::move(pipeline);
+      const bool is_few = always_ && best && best->shape.parts == static_cast<int64_t>(gang().size());
+      if (!best || is_few || pipeline.seconds < best->seconds) best = std::move(pipeline);
     } catch (const NotPipelined& reason) {
       if (why.empty()) why = reason.what();
     } catch (const wire::WireError& reason) {  // of a template that its contract does not allow; nothing was sent yet

@@ -21,8 +21,8 @@ namespace forebay::worker {
 
 class PipelineExecutor final : public Executor {
  public:
-  // `gang`: whose calls are divided by what was found of them. `always`: what can be a pipeline is one, of as many parts as there may be, and is not compared
-  // with tier 1.
+  // `gang`: whose calls are divided by what was found of them. `always`: what can be a pipeline is one, of two parts for each device or more where there may be, and is not
+  // compared with tier 1.
   PipelineExecutor(const ExecutorContext& context, GangCaller& gang, bool always) : context_(context), gang_(gang), always_(always) {}
 
   void prepare(Candidate& candidate, const Candidates& all) override;
