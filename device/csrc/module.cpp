@@ -30,6 +30,7 @@
 #include "runtime/hooks.h"
 #include "runtime/storage.h"
 #include "stream/checkpoints.h"
+#include "stream/forks.h"
 #include "stream/handover.h"
 #include "stream/stream.h"
 
@@ -230,6 +231,11 @@ void bind_checkpoints(py::module& module) {
   module.def("keeps_checkpoints", [](int index) { return stream_of(index).worker().keeps_checkpoints.load(); }, device);
   module.def("dropped_checkpoints", [](int index) { return Checkpoints(stream_of(index)).were_dropped(); }, device);
   module.def("reported_checkpoints", &reported_checkpoints, py::arg("held"), device);
+  module.def("begin_fork", &Forks::begin, py::arg("number"));
+  module.def("fork_checkpoint", [](int index) { return Forks(stream_of(index)).taken(); }, device);
+  module.def("fork_origin", [](int index) { return Forks(stream_of(index)).origin(); }, device);
+  module.def("drop_checkpoint", [](uint64_t number, int index) { Forks(stream_of(index)).drop(number); }, py::arg("number"), device);
+  module.def("has_run_backward", &has_run_backward);
   module.def("go_back", &go_back, py::arg("number"), device);
   module.def("storage_number", [](const at::Tensor& tensor) { return storage_number(tensor); }, py::arg("tensor"));
   module.def("note_writes", &note_writes, py::arg("objects"), py::arg("storages"), py::arg("device"));

@@ -166,6 +166,21 @@ def reported_checkpoints(held: int, device: int = 0) -> tuple[dict[int, bool], s
 def dropped_checkpoints(device: int = 0) -> bool:
     """Whether the device's worker has dropped some, as it says at the end of a span, since this was asked last. Does not wait."""
 
+def begin_fork(number: int) -> None:
+    """For the next forks of this thread: a checkpoint of this number is taken then. 0: none is."""
+
+def fork_checkpoint(device: int = 0) -> int:
+    """The one that was taken at the last fork; 0: none. A lower number than was given: nothing was recorded since that one."""
+
+def fork_origin(device: int = 0) -> int:
+    """In a forked child whose session has not begun: the checkpoint of its parent's with which it will; 0: none."""
+
+def drop_checkpoint(number: int, device: int = 0) -> None:
+    """Nobody begins with it any more, nor goes back to it."""
+
+def has_run_backward() -> bool:
+    """Whether gradients were computed in this process, or in one that it was forked from."""
+
 def go_back(number: int, device: int = 0) -> WentBack:
     """To a checkpoint that was held. Takes a lease."""
 

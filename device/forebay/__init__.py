@@ -5,7 +5,8 @@ Nothing needs to import this package: where the variable ``FOREBAY_URL`` is set,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay_wire import torch_builds
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 torch_builds.add_to(__path__)
+Result = TypeVar("Result")
 
 
 def flavor(name: str | None = None, device: int = 0) -> Flavor:
@@ -77,6 +79,17 @@ def undo(n: int = 1) -> WentBack:
     from forebay.facade.history import history
 
     return history().undo(n)
+
+
+def branches(over: int | Iterable[Any], function: Callable[[Any], Result]) -> list[Result]:
+    """Calls ``function(i)`` for each number below ``over``, or for each of several things, all at a time: each call in a forked process
+    whose tensors on the device begin as they are now. What is changed there does not change here.
+
+    Returns what each call returned, in order; tensors of the device come back as CPU tensors. Raises BranchFailed if one has failed.
+    """
+    from forebay.branches import run
+
+    return run(over, function)
 
 
 def _devices(device: int) -> VirtualDevices:

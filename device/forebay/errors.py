@@ -56,6 +56,15 @@ class ForkedProcess(ForebayError):
     """A forked child wants to use the virtual device of its parent."""
 
 
+class BranchFailed(ForebayError):
+    """The function of a branch raised an error, or its process ended."""
+
+    def __init__(self, message: str, results: dict[int, Any] | None = None) -> None:
+        super().__init__(message)
+        self.results = results or {}
+        """What the others returned, by their places."""
+
+
 class CommandBroken(ForebayError):
     """A command of another package cannot be loaded; every other command works."""
 

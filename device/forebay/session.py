@@ -52,6 +52,8 @@ WORD_SECONDS_MAX = 30.0
 TOO_MUCH = "It cannot be done again (docs: what your session survives), so its tensors are lost; run your code from where it made them."
 OTHER_DEVICES = "The worker is gone, and another number of devices might round otherwise; the tensors are lost."
 POOLS_OWN_REQUEST = 0  # which the pool makes itself, when the worker finds work in the stream after the lease was closed as idle
+FORK_SECONDS_MAX = 600.0
+"""How long a forked process waits for the copy of what its parent held; the parent's work before the fork comes first."""
 DRAIN_SECONDS_MAX = 10.0
 """How long a process that ends waits for its recorded work to be done."""
 
@@ -137,10 +139,13 @@ class Session:
         page: Page | None = None,
         new_line: Callable[[], WaitingLine] | None = None,
         rank: Rank | None = None,
+        origin: messages.Fork | None = None,
     ) -> None:
         self._service = service
         self._stream = stream
         self._torch_version = torch_version
+        self._origin = origin
+        """What the session is to begin as a copy of, in a forked process; None once it has begun, or can never."""
         self._flavor = flavor
         self._priority = priority
         self._page = page or Journal().page(0)
@@ -160,6 +165,11 @@ class Session:
     def has_worker(self) -> bool:
         """Whether device work was ever sent in this session."""
         return self._link is not None and self._link.worker is not None
+
+    @property
+    def has_origin(self) -> bool:
+        """Whether it is to begin as a copy of another one, and has not begun."""
+        return self._origin is not None
 
     @property
     def flavor_name(self) -> str:
@@ -246,13 +256,15 @@ class Session:
             link.over = link.over or SessionEnded("The session was closed.")
         link.socket.close()
 
-    def forget_in_child(self) -> None:
-        """In a forked child: lets go of the parent's link, without a word to the pool."""
+    def origin_in_child(self, checkpoint: int) -> messages.Fork | None:
+        """In a forked child: of what its session is a copy, if the parent took this checkpoint at the fork; 0: none. Lets go of the parent's
+        link, without a word to the pool."""
         link, self._link = self._link, None
-        self._changed = threading.Condition()
-        self._opening = threading.Lock()
         if link is not None:
             link.socket.socket.close()
+        if self._origin is not None or link is None or link.opened is None or link.opened.resume_key is None or not checkpoint:
+            return self._origin
+        return messages.Fork(session=link.opened.session, key=link.opened.resume_key, checkpoint=checkpoint)
 
     # Opening the link
 
@@ -272,16 +284,25 @@ class Session:
         threading.Thread(target=self._read, args=(link, service), name="forebay-session", daemon=True).start()
         try:
             hello = messages.Hello(process=own_label(), pid=os.getpid(), torch=self._torch_version, flavor=self._flavor)
-            self._send(link, hello.model_copy(update={"priority": self._priority}))
+            self._send(link, hello.model_copy(update={"priority": self._priority, "fork": self._origin}))
+            seconds = OPEN_SECONDS_MAX if self._origin is None else FORK_SECONDS_MAX
             with self._changed:
-                self._changed.wait_for(lambda: link.opened or link.refused or link.over, OPEN_SECONDS_MAX)
+                self._changed.wait_for(lambda: link.opened or link.refused or link.over, seconds)
                 if link.opened is not None and link.over is None:
                     self._link = link
                     return link, link.opened
-            raise link.refused or link.over or service.unreachable(f"no session within {OPEN_SECONDS_MAX:.0f} seconds")
+            raise self._without_copy(link) or service.unreachable(f"no session within {seconds:.0f} seconds")
         except BaseException:
             link.socket.close()
             raise
+
+    def _without_copy(self, link: _Link) -> ForebayError | None:
+        """Why the session was not opened, if the pool said so. Then what a forked process has of its parent's is lost."""
+        error = link.refused or link.over
+        if error is not None and self._origin is not None:
+            self._origin = None
+            self._stream.lose(str(error))
+        return error
 
     def _send(self, link: _Link, message: messages.Message) -> None:
         """Sends it, or leaves it to :meth:`_say_again` where the link is broken. Raises what the session ended with."""
@@ -391,7 +412,7 @@ class Session:
         link.worker, link.ticket = granted.worker, granted.ticket
         try:
             _connect_stream(self._stream, self._service(), granted, self._headers)
-            link.devices = granted.devices
+            link.devices, self._origin = granted.devices, None
         except RuntimeError as error:
             link.worker = None
             self._send(link, messages.Release(epoch=granted.epoch))

@@ -13,23 +13,24 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from forebay import _C, monitors
+from forebay import _C, forked_gradients, monitors
 from forebay.devices import has_group, rank_of, rank_of_group
 from forebay.errors import ForebayError, ForkedProcess
+from forebay.forks import Forks, numbers
 from forebay.journal import Journal
 from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, priority_of, service_at
 from forebay.spans import Follower, Spans, running_shell
 from forebay.waiting import WaitingLine
 
 if TYPE_CHECKING:
-    from forebay_wire.messages import Flavor
+    from forebay_wire.messages import Flavor, Fork
 
     from forebay.devices import Rank
     from forebay.embedded import EmbeddedPool
     from forebay.session import Session
 
 FORKED = (
-    "This process was forked from one that uses the virtual device, which cannot be shared: "
+    "This process was forked from one that uses the virtual device, and cannot have a copy of what that holds: "
     "start it with multiprocessing's 'spawn' method (torch.multiprocessing.set_start_method('spawn'))."
 )
 KNOWN_CALLS_VARIABLE = "FOREBAY_KNOWN_CALLS"
@@ -101,6 +102,9 @@ class VirtualDevices:
         self.spans = Spans(self.end_span)
         self.journal = Journal()
         self.forked = False
+        self._forks = Forks(numbers)
+        self._origins: dict[int, Fork] = {}
+        """In a forked child: what the devices' sessions begin as copies of, of those that nothing has asked for yet."""
         self._new_line: Callable[[], WaitingLine] = WaitingLine
         self._flavors = list(flavors)
         self._rank = rank_of(len(self._flavors))
@@ -121,7 +125,7 @@ class VirtualDevices:
                 self._show(presenter_of(shell))
             self.spans.follow(shell)
         monitors.show(self.flavor)
-        os.register_at_fork(after_in_child=self._forked_child)
+        os.register_at_fork(before=self._before_fork, after_in_parent=self._forks.end, after_in_child=self._forked_child)
         keep_known_calls()
         atexit.register(self.close)
 
@@ -134,6 +138,7 @@ class VirtualDevices:
         self._stay_if_ended()
         try:
             self._computing_session(index).acquire(self.spans.current(), lambda: self._give_way(index))
+            self._need_no_copy()
         except KeyboardInterrupt:
             raise KeyboardInterrupt(STOPPED) from None  # without the way through our own waiting
         except ForebayError as error:
@@ -216,6 +221,7 @@ class VirtualDevices:
                     page=self.journal.page(index),
                     new_line=self._new_line,
                     rank=self._rank_of(index),
+                    origin=self._origins.pop(index, None),
                 )
             return self._sessions[index]
 
@@ -253,11 +259,32 @@ class VirtualDevices:
             os.environ[TOKEN_VARIABLE] = self._embedded.service.token
             return self._embedded.service
 
+    def _before_fork(self) -> None:
+        if _C.has_run_backward():
+            forked_gradients.flag_address()
+        self._forks.begin(shares=any(session.has_worker for session in self._sessions.values()))
+
     def _forked_child(self) -> None:
         self._making = threading.RLock()
-        for session in self._sessions.values():
-            self.forked = self.forked or session.has_worker
-            session.forget_in_child()
+        self._forks.begin_child()
+        if _C.has_run_backward():
+            forked_gradients.allow()
+        before, self._sessions = self._sessions, {}
+        for index, session in before.items():
+            had_worker = session.has_worker
+            origin = session.origin_in_child(_C.fork_origin(index))
+            if origin is not None:
+                self._origins[index] = origin
+            elif had_worker:
+                self.forked = True
+                _C.lose(FORKED, index)
+        if before:  # the shell, and the rank among several processes, are the parent's
+            self.journal, self._new_line, self.spans.follower, self._rank = Journal(), WaitingLine, None, None
+
+    def _need_no_copy(self) -> None:
+        """In a forked child, once all of its sessions have begun: what they began with is needed no more."""
+        if self._forks.holds and not self._origins and not any(session.has_origin for session in self._sessions.values()):
+            self._forks.let_go()
 
 
 def device_name(flavor: Flavor) -> str:

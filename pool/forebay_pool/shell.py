@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
-from forebay_wire.messages import Assign, Carry, Message, ProcessBounds, Refused
+from forebay_wire.messages import Assign, Carry, Copy, Message, ProcessBounds, Refused
 
 from forebay_pool.errors import InvariantBroken
 from forebay_pool.hosts.image_folders import ImageFolders
@@ -161,7 +161,7 @@ class Shell:
     def _with_folders(self, worker: str, message: Message) -> Message:
         """A worker is told the folder of its session's images, and with an assignment that of the session's tenant, and what a process may
         take of its host."""
-        session = self.machine.sessions.get(message.session) if isinstance(message, Assign | Carry) else None
+        session = self.machine.sessions.get(message.session) if isinstance(message, Assign | Carry | Copy) else None
         if session is None:
             return message
         fleet = self.machine.fleet

@@ -118,6 +118,8 @@ class Checkpoint:
 
     number: int
     is_named: bool = False
+    is_for_forks: bool = False
+    """Sessions of forked processes may begin with it, and nobody goes back to it."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,16 @@ class WentBack:
     """Storages that were left alone, since they have another size."""
 
 
-CheckpointCommand = Checkpoint | TellCheckpoints | GoBack
+@dataclass(frozen=True)
+class DropCheckpoint:
+    """Nobody goes back to it any more, nor begins with it."""
+
+    number: int
+
+
+CheckpointCommand = Checkpoint | TellCheckpoints | GoBack | DropCheckpoint
 ImageCommand = Keep | Restore | TracesPart | CheckpointCommand
-COMMAND_OPCODES = (42, 43, 44, 49, 50, 51)
+COMMAND_OPCODES = (42, 43, 44, 49, 50, 51, 52)
 CheckpointReply = Checkpoints | WentBack
 ImageReply = ImageLibraries | ImageHead | ImageCause | ImageStorages | ImageBytes | Kept | ImageHoldings | ImageSummand | CheckpointReply
 OPCODES = (72, 73, 74, 75, 82, 85, 86, 87, 90, 91)
@@ -177,7 +186,7 @@ def put_image_command(out: Writer, command: ImageCommand) -> None:
         case Checkpoint():
             out.u8(49)
             out.varint(command.number)
-            out.u8(command.is_named)
+            out.u8(command.is_named + 2 * command.is_for_forks)
         case TellCheckpoints():
             out.u8(50)
             out.varint(command.request)
@@ -185,6 +194,9 @@ def put_image_command(out: Writer, command: ImageCommand) -> None:
         case GoBack():
             out.u8(51)
             out.varint(command.request)
+            out.varint(command.number)
+        case DropCheckpoint():
+            out.u8(52)
             out.varint(command.number)
 
 
@@ -196,11 +208,14 @@ def get_image_command(reader: Reader, opcode: int) -> ImageCommand:
         case 43:
             return Restore(reader.varint())
         case 49:
-            return Checkpoint(reader.varint(), bool(reader.u8()))
+            number, bits = reader.varint(), reader.u8()
+            return Checkpoint(number, bool(bits & 1), bool(bits & 2))
         case 50:
             return TellCheckpoints(reader.varint(), reader.varint())
         case 51:
             return GoBack(reader.varint(), reader.varint())
+        case 52:
+            return DropCheckpoint(reader.varint())
     return TracesPart(reader.raw(reader.count(_stream.CHUNK_BYTES_MAX, "the size of a chunk")))
 
 

@@ -29,6 +29,10 @@ from forebay_wire.message_parts import Source as Source
 from forebay_wire.message_parts import Span as Span
 from forebay_wire.message_parts import WaitCode as WaitCode
 from forebay_wire.sentences import ENGLISH
+from forebay_wire.session_images import Copied as Copied
+from forebay_wire.session_images import Copy as Copy
+from forebay_wire.session_images import Fork as Fork
+from forebay_wire.session_images import Kept as Kept
 from forebay_wire.texts import MendedLabel, Name
 
 PROTOCOL = 2
@@ -39,7 +43,7 @@ leave out (:func:`to_client`, :func:`to_worker`)."""
 PROTOCOL_OLDEST = 2
 """The oldest version that a pool of this release speaks: that of the release before, so that what computes goes on in an upgrade."""
 
-CAUSES = 7
+CAUSES = 8
 """Version of the catalogue of causes (:mod:`forebay_wire.sentences`). A client that knows it says so as it connects."""
 
 CAUSES_HEADER = "Forebay-Causes"
@@ -93,6 +97,11 @@ class Hello(Message):
     """None: the user's last choice, else the pool's default."""
     priority: Priority = 0
     """What the session's requests ask for; capped by what its tenant's and its user's quotas allow."""
+    fork: Fork | None = None
+    """What the session begins as a copy of, in a process that was forked; its flavor is that session's."""
+
+    def encode(self) -> str:
+        return self.model_dump_json(exclude=None if self.fork else {"fork"})
 
 
 class ResumeSession(Message):
@@ -485,14 +494,6 @@ class Restored(Message):
     type: Literal["restored"] = "restored"
 
 
-class Kept(Message):
-    """An image of the session lies where :class:`Assign` said: another worker can go on from what was done until then."""
-
-    type: Literal["kept"] = "kept"
-    number: Count
-    bytes: Count
-
-
 class Waiting(Message):
     """The worker waits in a collective for others of its process group, and has executed nothing for ``idle_ns``, at least
     ``idle_release_seconds``. The lease goes on until the pool closes it. Said again every so often."""
@@ -659,6 +660,7 @@ FromWorker = Annotated[
     | Restored
     | Left
     | Kept
+    | Copied
     | Waiting
     | Working
     | Closed
@@ -666,7 +668,7 @@ FromWorker = Annotated[
     | ClientGone,
     Field(discriminator="type"),
 ]
-ToWorker = Annotated[Lead | Assign | Carry | Open | Close | Park | Restore | End, Field(discriminator="type")]
+ToWorker = Annotated[Lead | Assign | Carry | Copy | Open | Close | Park | Restore | End, Field(discriminator="type")]
 
 _FROM_CLIENT: TypeAdapter[FromClient] = TypeAdapter(FromClient)
 _TO_CLIENT: TypeAdapter[ToClient] = TypeAdapter(ToClient)

@@ -10,6 +10,7 @@ from forebay_wire._stream import CHUNK_BYTES_MAX, SHARED_BYTES_MAX, Reader, Wire
 from forebay_wire.images import COMMAND_OPCODES as IMAGE_OPCODES
 from forebay_wire.images import (
     Checkpoint,
+    DropCheckpoint,
     GoBack,
     ImageCommand,
     Keep,
@@ -82,7 +83,7 @@ def put_storage_command(out: Writer, command: StorageCommand | KernelCommand | P
             put_kernel_command(out, command)
         case Program() | Execute() | ExecuteCalling() | Returned():
             put_program_command(out, command)
-        case Keep() | Restore() | TracesPart() | Checkpoint() | TellCheckpoints() | GoBack():
+        case Keep() | Restore() | TracesPart() | Checkpoint() | TellCheckpoints() | GoBack() | DropCheckpoint():
             put_image_command(out, command)
 
 

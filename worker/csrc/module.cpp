@@ -46,6 +46,8 @@ std::string kind_name(Event::Kind kind) {
       return "fetched";
     case Event::Kind::kKept:
       return "kept";
+    case Event::Kind::kCopied:
+      return "copied";
     case Event::Kind::kWaiting:
       return "waiting";
     case Event::Kind::kWorking:
@@ -245,6 +247,13 @@ PYBIND11_MODULE(_executor, module) {
       .def("park", [](Server& self, int64_t host_bytes, int64_t spill_bytes) { self.mailbox().order(orders::Park{{host_bytes, spill_bytes}}); },
            py::arg("host_bytes"), py::arg("spill_bytes"), release())
       .def("restore", [](Server& self) { self.mailbox().order(orders::Restore{}); }, release())
+      .def("copy",
+           [](Server& self, std::string session, uint64_t checkpoint, std::string images, double images_fill_max) {
+             ImageFolder folder;
+             folder.set(std::move(images), images_fill_max);
+             self.mailbox().order(orders::Copy{std::move(session), checkpoint, std::move(folder)});
+           },
+           py::arg("session"), py::arg("checkpoint"), py::arg("images"), py::arg("images_fill_max"), release())
       .def("end", [](Server& self) { self.mailbox().order(orders::End{}); }, release())
       .def("take_events", &events_of)
       .def("take_rates", [](Server& self, const std::string& packed) { self.rates = DeviceRates::of(packed); }, py::arg("packed"))

@@ -7,7 +7,7 @@ from forebay_worker.user_code.programs import Executable
 TORCH_VERSION: str
 
 Event = tuple[str, int, int, int, str]
-"""Kind, epoch, number (idle, waiting, closed: nanoseconds; parked, left, kept: bytes), bytes spilled (parked, left), text.
+"""Kind, epoch, number (idle, waiting, closed: nanoseconds; parked, left, kept, copied: bytes), bytes spilled (parked, left), text.
 
 The text is of ``left`` (address, ticket, and the hash of the certificate or nothing), ``refused`` and ``failed``."""
 
@@ -85,6 +85,8 @@ class Server:
     def refuse_library(self, number: int, why: str) -> None: ...
     def widen_segment(self, number: int, changing: set[tuple[int, int]]) -> None:
         """Has it described anew as one in which these numbers change: of which call, and which of its words."""
+    def copy(self, session: str, checkpoint: int, images: str, images_fill_max: float) -> None:
+        """What the session held at the checkpoint becomes the first image of another one, in this folder; empty: there is none."""
     def take_along(self, libraries: bytes) -> None:
         """They go along with a session that leaves."""
     def take_kernels(

@@ -82,6 +82,9 @@ def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWo
             return left_of(event)
         case "kept":
             return messages.Kept(number=epoch, bytes=number)
+        case "copied":
+            session, _, why = event[-1].partition(" ")
+            return messages.Copied(session=session, bytes=number, why=why)
         case "waiting":
             return messages.Waiting(epoch=epoch, idle_ns=number)
         case "working":
@@ -398,6 +401,8 @@ class WorkerLink:
                 executor.open(message.epoch, message.memory_limit_bytes)
             case messages.Close():
                 executor.close(message.epoch)
+            case messages.Copy():
+                self._server.copy(message.session, message.checkpoint, message.images or "", message.images_fill_max)
             case messages.Park():
                 executor.park(message.host_bytes_max, message.spill_bytes_max)
             case messages.Restore():

@@ -41,6 +41,8 @@ void note_backward() {
   if (backward_in.load(std::memory_order_relaxed) == 0) backward_in.store(::getpid(), std::memory_order_relaxed);
 }
 
+bool has_run_backward() { return backward_in.load() != 0; }
+
 bool settle_backwards(std::chrono::milliseconds most) {
   if (backward_in.load() != ::getpid()) return true;
   auto done = std::make_shared<std::promise<void>>();

@@ -7,6 +7,8 @@ namespace forebay {
 
 // To be called by a thread that computes gradients: there is something to wait for.
 void note_backward();
+// Whether one has, in this process or one that it was forked from.
+bool has_run_backward();
 
 // Waits until autograd's threads have let go of every backward pass that has returned; false where `most` passed before. A thread that
 // still holds one when Python ends wants the GIL to release the pass's Python objects, and Python ends it by unwinding it through

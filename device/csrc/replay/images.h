@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <optional>
 
 #include "forebay/wire.h"
@@ -27,6 +28,12 @@ class Images {
   void begin_session() {
     number_ = 0;
     is_in_group_ = is_asked_together_ = is_kept_here_ = false;
+  }
+  // In a forked child.
+  void forked() {
+    new (&mutex_) std::mutex;
+    answer_.reset();
+    begin_session();
   }
   // The session is in a process group: from now on one is asked for where its members agree, and counts once they have all kept theirs.
   void join_group() { is_in_group_ = true; }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <new>
 #include <utility>
 
 #include "replay/frames.h"
@@ -44,6 +45,12 @@ void Journal::begin(uint64_t bytes_max) {
 void Journal::drop() { set(std::nullopt, std::nullopt); }
 
 void Journal::begin_at(uint64_t image) { set(image == 0 ? std::nullopt : std::optional(Stretch{image, {}, {}, {}, {}, 0}), std::nullopt); }
+
+void Journal::forked(uint64_t image) {
+  new (&now_) std::optional<Stretch>;
+  new (&next_) std::optional<Stretch>;
+  begin_at(image);
+}
 
 // Where there is too much, what was sent since an image that is on its way may still do.
 Journal::Stretch* Journal::room_for(size_t bytes) {

@@ -43,6 +43,8 @@ class Journal {
   void drop();
   // The session moves: its worker keeps an image of this number last, which another goes on from; 0: none.
   void begin_at(uint64_t image);
+  // In a forked child, whose session begins with an image of this number: what the parent held is left alone, since a thread may have been at it.
+  void forked(uint64_t image);
   // No other worker ever can be. At any time; what is held goes with what is appended next.
   void give_up() { bytes_max_ = 0; }
   bool is_given_up() const { return bytes_max_ == 0; }

@@ -14,6 +14,7 @@ constexpr size_t kEarlyCommands = 4;    // are sent together then, unless the wo
 }  // namespace
 
 void CommandBuffer::appended_to_send() {
+  ++changes_;
   if (asks_often_) {
     asks_often_ = since_question_ < kOftenCommands;
     if (++since_taken_ % kEarlyCommands == 0) set_due(Due::kEarly);
@@ -29,6 +30,7 @@ void CommandBuffer::put_question() {
 }
 
 void CommandBuffer::take(std::vector<uint8_t>& target, Journal& journal, bool cuts) {
+  if (cuts) ++changes_;  // an upload
   cuts ? tracer_.cut() : tracer_.settle();
   frames_.close();
   set_due(Due::kNo);
@@ -54,9 +56,13 @@ std::vector<uint8_t> CommandBuffer::cut_for_image(std::vector<uint8_t>& target, 
 }
 
 void CommandBuffer::clear() {
+  begin_again();
+  calls_ = 0;
+}
+
+void CommandBuffer::begin_again() {
   frames_.clear();
   questions_.clear();
-  calls_ = 0;
   set_unsettled(false);
   forget();
   random_calls_.clear();

@@ -36,10 +36,12 @@ class CommandBuffer {
   Tracer& tracer() { return tracer_; }
   // Where any other command is written: after one of these.
   wire::Writer& command() {  // the worker is told first of the steps that it expects
+    ++changes_;
     tracer_.settle();
     return frames_.open();
   }
   wire::Writer& cut() {  // the command ends a segment (docs/wire.md)
+    ++changes_;
     tracer_.cut();
     return frames_.open();
   }
@@ -93,6 +95,10 @@ class CommandBuffer {
     tracer_.reset();
     definitions_.clear();
   }
+  // A number that is another one after each command and each upload.
+  uint64_t changes() const { return changes_; }
+  // In a forked child: what the parent recorded it sends itself, and the child's worker was told nothing yet.
+  void begin_again();
   bool has_commands() const { return frames_.size() > 0 || tracer_.has_unsaid(); }
   // The session has ended.
   void clear();
@@ -118,6 +124,7 @@ class CommandBuffer {
   RandomCalls random_calls_;
   Meetings meetings_;
   uint64_t calls_ = 0;
+  uint64_t changes_ = 0;
   size_t since_question_ = 0;  // commands
   size_t since_taken_ = 0;     // commands, of those that are sent early
   bool asks_often_ = false;    // the last question came soon after the one before: the worker waits for what is recorded

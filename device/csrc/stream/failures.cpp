@@ -144,6 +144,11 @@ void Failures::clear() {
   noticed_ = false;
 }
 
-void Failures::forked() { new (&mutex_) std::mutex; }
+void Failures::forked() {
+  new (&mutex_) std::mutex;
+  new (&notice_) std::optional<ToldFailure>;
+  new (&also_told_) std::map<ThreadTag, ToldFailure>;
+  noticed_ = false;
+}
 
 }  // namespace forebay

@@ -14,6 +14,7 @@
 #include "base/python.h"
 #include "base/settings.h"
 #include "base/waiting.h"
+#include "forebay/checkpoints.h"
 #include "replay/frames.h"
 #include "stream/handshake.h"
 
@@ -57,12 +58,14 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
   stream_.worker_.is_gpu = welcome.kind == "cuda" || welcome.kind == "hip" || welcome.kind == "null";
   stream_.worker_.kind = kind;
   stream_.worker_.keeps_checkpoints = welcome.keeps_checkpoints;
+  stream_.worker_.copies_checkpoints = welcome.copies_checkpoints;
   if (address.rfind("unix:", 0) != 0 || !share_memory(stream_.sender_, stream_.receiver_, stream_.connection_, stream_.shared_, stream_.new_request())) {
     if (stream_.session_.broken && stream_.downloads_.in_progress()) give_up("the worker is gone, and another host has no memory for the downloads that were under way");
     stream_.shared_.unmap();
   }
   if (stream_.session_.broken) replay();
   stream_.images_.begin(welcome.keeps_images);
+  stream_.session_.origin = 0;
   note_session(stream_.device_);
   stream_.session_.connected = true;
   {
@@ -90,7 +93,9 @@ Welcome Handover::greet(const std::string& address, const std::string& ticket, c
         welcome = {body.string(), body.string(), body.string(), body.varint(), body.done() ? "the worker's release takes none" : body.string()};
         grace = std::chrono::milliseconds(body.done() ? 0 : body.bounded(wire::kGraceMsMax, "a worker's grace"));
         welcome.keeps_images = !body.done() && body.u8() != 0;
-        welcome.keeps_checkpoints = !body.done() && body.u8() != 0;
+        const uint8_t checkpoints = body.done() ? 0 : body.u8();
+        welcome.keeps_checkpoints = checkpoints >= wire::kKeepsCheckpoints;
+        welcome.copies_checkpoints = checkpoints >= wire::kCopiesCheckpoints;
       });
       stream_.connection_.greeted(ticket, grace);
       return welcome;

@@ -62,7 +62,13 @@ class Receiver {
   bool take_dropped_checkpoints() { return has_dropped_checkpoints_.exchange(false); }
 
   // In a forked child.
-  void forked() { new (&mutex_) std::timed_mutex; }
+  void forked() {
+    new (&mutex_) std::timed_mutex;
+    new (&incoming_) std::vector<uint8_t>;
+    new (&answers_) Answers;
+    filled_ = 0;
+    has_dropped_checkpoints_ = false;
+  }
 
  private:
   void receive_frame();

@@ -297,6 +297,10 @@ void Sender::clear() {
 void Sender::forked() {
   new (&mutex_) std::mutex;
   new (&uploads_) std::deque<Upload>;
+  new (&outgoing_) std::vector<uint8_t>;
+  new (&sent_sources_) std::vector<c10::Storage>;
+  sent_ = 0;
+  unsent_ = false;
   commands_.set_uploading(false);
 }
 

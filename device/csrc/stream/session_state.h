@@ -13,8 +13,10 @@ struct SessionState {
   std::atomic<bool> away{false};
   // True from when the connection broke until another worker has been told all that was sent.
   std::atomic<bool> broken{false};
-  // True in a forked child whose parent had a session.
+  // True in a forked child whose parent had a session, of which it has no copy.
   std::atomic<bool> forked{false};
+  // In a forked child: the checkpoint of its parent with which the session begins, until it has begun; 0: none.
+  std::atomic<uint64_t> origin{0};
   // Ends when the session's tensors are lost. Storages of an earlier generation are refused.
   std::atomic<uint64_t> generation{1};
 };

@@ -15,6 +15,7 @@
 #include "base/publication.h"
 #include "base/python.h"
 #include "base/settings.h"
+#include "stream/forks.h"
 #include "stream/handshake.h"
 
 namespace forebay {
@@ -35,12 +36,18 @@ struct Streams {
   template <size_t... kDevices>
   explicit Streams(std::index_sequence<kDevices...>) : list{CommandStream(static_cast<c10::DeviceIndex>(kDevices))...} {
     // A fork copies what is recorded as it is: hold its locks across it, so that it is whole in the child.
-    ::pthread_atfork([] { for (auto& stream : get().list) stream.commands_.mutex().lock(); },
+    ::pthread_atfork([] {
+                       for (auto& stream : get().list) {
+                         stream.commands_.mutex().lock();
+                         Forks(stream).prepare();
+                       }
+                     },
                      [] { for (auto& stream : get().list) stream.commands_.mutex().unlock(); },
                      [] {
                        for (auto& stream : get().list) {
                          stream.commands_.mutex().unlock();
                          stream.forked();
+                         Forks(stream).begin_child();
                        }
                        forked_publication();
                      });
@@ -63,9 +70,9 @@ void CommandStream::forked() {
   downloads_.forked();
   receiver_.forked();
   ticker_.forked();
-  session_.away = session_.broken = false;
-  journal_.give_up();
-  if (session_.connected.exchange(false)) session_.forked = true;
+  images_.forked();
+  settling_ = false;
+  counters_.answers = counters_.questions.load();
 }
 
 // Session

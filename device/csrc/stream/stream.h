@@ -41,6 +41,13 @@ struct Welcome {
   std::string no_kernels;  // why it takes no kernels of programs; empty if it does
   bool keeps_images;       // that outlive it
   bool keeps_checkpoints;
+  bool copies_checkpoints;  // as images of other sessions
+};
+
+// The last fork.
+struct LastFork {
+  uint64_t checkpoint = 0;  // with which the child's session begins; 0: it has no copy
+  uint64_t changes = 0;     // CommandBuffer::changes, once that was taken
 };
 
 // What this side goes by.
@@ -49,6 +56,7 @@ struct WorkerTraits {
   // It computes by the kernels that PyTorch has for GPUs, or stands for a device that does: not if its back end is out of PyTorch's tree.
   std::atomic<bool> is_gpu{false};
   std::atomic<bool> keeps_checkpoints{false};
+  std::atomic<bool> copies_checkpoints{false};
   std::atomic<uint64_t> kind{0};  // a hash of the kind of device and its PyTorch
   std::string no_kernels;         // as in Welcome; guarded by the lock of the commands
 };
@@ -118,6 +126,7 @@ class CommandStream {
  private:
   friend class Checkpoints;
   friend class Conversation;
+  friend class Forks;
   friend struct Streams;
   friend class Handover;
   friend class ImageRounds;
@@ -162,6 +171,7 @@ class CommandStream {
   SessionState session_;
   StreamCounters counters_;
   WorkerTraits worker_;
+  LastFork last_fork_;        // guarded by the lock of the commands
   std::string lost_message_;  // guarded by the lock of the commands
   std::atomic<uint64_t> next_storage_{1};
   std::atomic<uint64_t> next_request_{1};

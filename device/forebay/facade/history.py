@@ -6,7 +6,6 @@ The worker keeps them (``docs/wire.md``, Checkpoints). Here is what it does not 
 from __future__ import annotations
 
 import gc
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +13,7 @@ from forebay import _C, process
 from forebay.errors import ForebayError, NotConfigured
 from forebay.facade import names
 from forebay.facade.checkpoint import Checkpoint, WentBack
+from forebay.forks import numbers
 from forebay.spans import running_shell
 
 CHECKPOINTS_MAX = 1024
@@ -27,7 +27,6 @@ class History:
     """The checkpoints of this process."""
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(1)
         self._taken: dict[int, Checkpoint] = {}
         self._present: int | None = None
         """The one that was taken, or gone back to, last."""
@@ -47,8 +46,9 @@ class History:
         for device in devices:
             if not _C.keeps_checkpoints(device):
                 raise ForebayError(f"cuda:{device} has no checkpoints: it is several devices, or its worker's release does not know them.")
-        number = next(self._numbers)
-        newer = {device: _C.take_checkpoint(number, name is not None, device) for device in devices}
+        with numbers.lock:
+            number = numbers.new()
+            newer = {device: _C.take_checkpoint(number, name is not None, device) for device in devices}
         generators = [(generator, generator.get_state()) for generator in names.generators()]
         name = name or (f"number {number}" if cell is None else f"cell {cell}")
         taken = Checkpoint(number, name, self._present, generators, newer, dict(names.storages()))

@@ -37,6 +37,7 @@ from forebay_pool.model.events import (
     WorkerSaid,
     WorkerUnlinked,
 )
+from forebay_pool.model.types import Session
 
 if TYPE_CHECKING:
     from tornado.concurrent import Future
@@ -274,6 +275,10 @@ class SessionLink(_LinkHandler):
         if self._runs and not self.context.settings.processes:
             self._refuse("not_servable", Cause("no_processes"))
             return
+        origin = None if hello.fork is None else self._own_session(hello.fork.session, hello.fork.key)
+        if hello.fork is not None and (origin is None or origin.client.runs_process):
+            self._refuse("no_session", Cause("fork_gone"))
+            return
         self._forget()
         self.session = secrets.token_hex(16)
         self.shell.clients[self.session] = self
@@ -284,9 +289,10 @@ class SessionLink(_LinkHandler):
             tenant=self.tenant,
             user=self.identity.name,
             process=hello.process,
-            flavor=hello.flavor or choice,
+            flavor=origin.flavor if origin is not None else hello.flavor or choice,
             priority=hello.priority,
             group=self._group,
+            fork=hello.fork,
         )
         self.shell.apply(joined)
         self._say_what_it_does(self.session)
@@ -295,9 +301,8 @@ class SessionLink(_LinkHandler):
         """Takes the place of a link that broke, or that is about to be found broken."""
         if not self._speaks_as_we_do(message.protocol):
             return
-        session = self.shell.machine.sessions.get(message.session)
-        mine = session is not None and (session.tenant, session.user) == (self.tenant, self.identity.name)
-        if session is None or not mine or not hmac.compare_digest(resume_key(session), message.key):
+        session = self._own_session(message.session, message.key)
+        if session is None:
             self._refuse("no_session", Cause("session_gone"))
             return
         if self.session in self.shell.machine.sessions and self.session != session.id:
@@ -314,6 +319,13 @@ class SessionLink(_LinkHandler):
             self.shell.apply(SessionGrouped(session.id, self._group))
         self._say_what_it_does(session.id)
         self.shell.apply(ClientSaid(session.id, message))
+
+    def _own_session(self, name: str, key: str) -> Session | None:
+        """The session of this name, if it is this user's, and who speaks knows its key."""
+        session = self.shell.machine.sessions.get(name)
+        if session is None or (session.tenant, session.user) != (self.tenant, self.identity.name):
+            return None
+        return session if hmac.compare_digest(resume_key(session), key) else None
 
     def _say_what_it_does(self, session: str) -> None:
         if self._outside:

@@ -58,7 +58,7 @@ def _check_session(machine: StateMachine, session: Session) -> None:
     unheard = parking is None and holder is not None and holder.away_ns is not None
     _demand(machine, kept == parked or unheard, "a session's parked bytes are metered otherwise than they are", name)
     image, stretch = session.replay.image, session.replay.stretch
-    metered = (0 if image is None else image.bytes) == (0 if stretch is None else stretch.bytes)
+    metered = (0 if image is None else image.metered_bytes) == (0 if stretch is None else stretch.bytes)
     _demand(machine, metered, "a session's image is metered otherwise than it is", name)
     if request is not None:
         waits = machine.queue.waiting.get(request.order) is request

@@ -22,6 +22,7 @@ from forebay_pool.machine.sessions.absence import Absence
 from forebay_pool.machine.sessions.client_returns import ClientReturns
 from forebay_pool.machine.sessions.clients import Clients
 from forebay_pool.machine.sessions.confirming import Confirming
+from forebay_pool.machine.sessions.forks import Forks
 from forebay_pool.machine.sessions.joining import Joining
 from forebay_pool.machine.sessions.restoring import Restoring
 from forebay_pool.machine.sessions.rules import Rules
@@ -117,7 +118,8 @@ class StateMachine:
         workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving, images)
         liveness = Liveness(step, limits, fleet, queue, granting, failing)
         rules = Rules(step, worklist, sessions, fleet, queue, accounts, granting, lends.revoking)
-        joining = Joining(step, admission, limits, sessions, fleet, positions, lends.groups, ending)
+        self._forks = forks = Forks(step, sessions, fleet, positions, ending, replays)
+        joining = Joining(step, admission, limits, sessions, fleet, positions, lends.groups, ending, forks)
         clients = Clients(
             step, admission, limits, fleet, queue, accounts, leases, positions, granting, lends.revoking, failing, moving, rules
         )
@@ -137,7 +139,7 @@ class StateMachine:
         self.limits = limits
         self._on = self._event_handlers(joining, moving, clients_back, restoring, failing, rules)
         self._on_client = client_handlers(clients, clients_back)
-        self._on_worker = worker_handlers(workers, closing, moving, workers_back, absence)
+        self._on_worker = worker_handlers(workers, closing, moving, workers_back, absence, forks)
 
     # Where the rest of the pool looks
 
@@ -272,6 +274,7 @@ class StateMachine:
             self._absence.give_up()
             self._absence.end_awaiting()
         self._replays.check()
+        self._forks.check()
         lends.groups.check()
         lends.granting.end_crash_waits()
         self._confirming.write()
@@ -312,7 +315,7 @@ def client_handlers(clients: Clients, back: ClientReturns) -> dict[type[Any], Ca
 
 
 def worker_handlers(
-    workers: Workers, closing: Closing, moving: Moving, back: WorkerReturns, absence: Absence
+    workers: Workers, closing: Closing, moving: Moving, back: WorkerReturns, absence: Absence, forks: Forks
 ) -> dict[type[Any], Callable[[Worker, Any], None]]:
     """What handles a message of a worker, by its type."""
     return {
@@ -327,6 +330,7 @@ def worker_handlers(
         wire.Parked: workers.parked,
         wire.Restored: workers.restored,
         wire.Left: moving.left,
+        wire.Copied: forks.copied,
         wire.Kept: workers.kept,
         wire.Closed: closing.closed,
         wire.Waiting: closing.waiting,

@@ -28,6 +28,8 @@ class SessionJoined:
     priority: int = 0
     group: wire.GroupMember | None = None
     """Of which program in several processes its own is one."""
+    fork: wire.Fork | None = None
+    """The session, of the same user, that it begins as a copy of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
 
+from forebay_wire.session_images import SHARED_IMAGE
+
 Record = TypeVar("Record")
 
 
@@ -25,3 +27,8 @@ class Image:
     """Which alone sees it; None: all do."""
     model: str
     number: int = 0
+
+    @property
+    def metered_bytes(self) -> int:
+        """What is paid for it: copies of one session share the image that they begin with, and none pays for that."""
+        return 0 if self.number == SHARED_IMAGE else self.bytes

@@ -217,10 +217,19 @@ const uint8_t* Storages::bytes_at(uint64_t id, int64_t offset, int64_t& bytes, s
 Entry& Storages::admit(const Item& item, bool parked) {
   check_new(item.id);
   check_room(item.bytes);
+  c10::Storage memory(nullptr);
+  if (item.has_bytes) memory = parked ? device_.allocate_parked(item.bytes) : device_.allocate(item.bytes, /*zeroed=*/false);
+  Entry& entry = admit(item, std::move(memory));
+  parked_ = parked;
+  return entry;
+}
+
+Entry& Storages::admit(const Item& item, c10::Storage memory) {
+  check_new(item.id);
+  check_room(item.bytes);
   Entry& entry = insert(item.id, item.bytes);
   entry.cause_ = item.cause;
-  if (item.has_bytes) entry.memory_ = parked ? device_.allocate_parked(item.bytes) : device_.allocate(item.bytes, /*zeroed=*/false);
-  parked_ = parked;
+  entry.memory_ = std::move(memory);
   return entry;
 }
 

@@ -338,6 +338,8 @@ class Storages {
   // A storage that comes from another worker; to be parked here until it is restored, where that is said. Throws wire::WireError for an id that
   // cannot be, c10::OutOfMemoryError.
   Entry& admit(const Item& item, bool parked);
+  // As admit, of one whose bytes lie in this memory of the device.
+  Entry& admit(const Item& item, c10::Storage memory);
   bool has(uint64_t id) const { return entries_.count(id) != 0; }
 
  private:

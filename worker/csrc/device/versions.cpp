@@ -7,11 +7,13 @@
 #include <forebay/checkpoints.h>
 
 #include "base/memory.h"
+#include "device/bulk_copy.h"
 
 namespace forebay::worker {
 
 namespace {
 
+const std::string kFreedOnDisk = "it freed a tensor that lay on a disk";
 const std::string kTooMany = "there were more than " + std::to_string(wire::kCheckpointsMax);
 
 bool shares_memory_with(const Entry& entry, const Preimage& preimage) {
@@ -44,9 +46,16 @@ void Versions::take(uint64_t number, bool is_named) {
   versions_[number].is_named = is_named;
 }
 
+void Versions::take_for_forks(uint64_t number, Snapshot snapshot) {
+  take(number, /*is_named=*/true);
+  versions_[number].snapshot = std::make_unique<const Snapshot>(std::move(snapshot));
+}
+
 std::vector<uint64_t> Versions::numbers() const {
   std::vector<uint64_t> numbers;
-  for (const auto& [number, version] : versions_) numbers.push_back(number);
+  for (const auto& [number, version] : versions_) {
+    if (!version.snapshot) numbers.push_back(number);
+  }
   return numbers;
 }
 
@@ -110,14 +119,35 @@ c10::Storage Versions::allocate(int64_t bytes, const std::function<bool()>& is_n
 }
 
 void Versions::forget(const VersionedStorage& storage) {
+  keep_freed(storage);
   if (storage.kept_in == storage.born) return;
   for (auto& [number, version] : versions_) version.kept.erase(storage.id);
 }
 
+// From the last version to the first: each has what the storage held by then, or what the next one has. What is on a disk stays there no longer.
+void Versions::keep_freed(const VersionedStorage& storage) {
+  std::shared_ptr<Preimage> held;
+  std::vector<uint64_t> unkept;
+  for (auto version = versions_.rbegin(); version != versions_.rend() && version->first > storage.born; ++version) {
+    const auto kept = version->second.kept.find(storage.id);
+    if (kept != version->second.kept.end()) held = kept->second;
+    if (!version->second.snapshot) continue;
+    if (!held && !storage.entry.spilled().empty()) {
+      unkept.push_back(version->first);
+      continue;
+    }
+    if (!held) held = storage.same ? storage.same : std::make_shared<Preimage>(storage.entry.memory(), storage.entry.bytes(), storages_);
+    held->count(true);
+    version->second.freed.emplace(storage.id, held);
+  }
+  if (!unkept.empty()) refuse_forks(kFreedOnDisk);
+  for (const uint64_t number : unkept) discard(number);
+}
+
 // Going back.
 
-std::unordered_map<uint64_t, std::shared_ptr<Preimage>> Versions::kept_for(uint64_t number) const {
-  std::unordered_map<uint64_t, std::shared_ptr<Preimage>> found;
+Versions::Preimages Versions::kept_for(uint64_t number) const {
+  Preimages found;
   for (auto version = versions_.find(number); version != versions_.end(); ++version) {
     found.insert(version->second.kept.begin(), version->second.kept.end());
   }
@@ -167,6 +197,37 @@ void Versions::put_back(VersionedStorage& storage, const std::shared_ptr<Preimag
   storage.same = preimage;
 }
 
+// Beginning with one.
+
+const Snapshot* Versions::snapshot(uint64_t number) const {
+  const auto found = versions_.find(number);
+  return found == versions_.end() ? nullptr : found->second.snapshot.get();
+}
+
+void Versions::hand_over(uint64_t number, const Storages::TakeBytes& take) {
+  const Version& version = versions_.at(number);
+  const Preimages kept = kept_for(number);
+  for (const auto& item : version.snapshot->items) {
+    if (!item.has_bytes || item.bytes == 0) continue;
+    const auto freed = version.freed.find(item.id), changed = kept.find(item.id);
+    const Preimage* held = freed != version.freed.end() ? freed->second.get() : changed != kept.end() ? changed->second.get() : nullptr;
+    if (held == nullptr) {
+      storages_.hand_over({item}, take);
+    } else if (held->memory().device().is_cpu()) {
+      take(static_cast<const uint8_t*>(held->memory().data()), held->bytes());
+    } else {
+      BulkCopy copy(device_, storages_.staging(), held->bytes());
+      copy.fetch(held->memory(), [&take](int64_t, const uint8_t* data, int64_t bytes) { take(data, bytes); });
+      copy.finish();
+    }
+  }
+}
+
+void Versions::discard(uint64_t number) {
+  const auto found = versions_.find(number);
+  if (found != versions_.end()) drop(found);
+}
+
 // A storage that shared its memory with what was kept has other memory by now.
 void Versions::park(int64_t bytes) {
   storages_.for_each([](uint64_t, Entry& entry) {
@@ -179,15 +240,18 @@ void Versions::park(int64_t bytes) {
   }
   if (device_.is_host()) return;
   for (const auto& [number, version] : versions_) {
-    for (const auto& [id, preimage] : version.kept) {
-      if (!preimage->memory() || preimage->memory().device().is_cpu()) continue;
-      c10::Storage there = device_.allocate_parked(preimage->bytes());
-      device_.copy(there, 0, preimage->memory(), 0, preimage->bytes());
-      device_.synchronize();
-      preimage->relocate(std::move(there));
-    }
+    for (const auto& [id, preimage] : version.kept) move_off(preimage);
+    for (const auto& [id, preimage] : version.freed) move_off(preimage);
   }
   device_.release_cache();
+}
+
+void Versions::move_off(const std::shared_ptr<Preimage>& preimage) {
+  if (!preimage->memory() || preimage->memory().device().is_cpu()) return;
+  c10::Storage there = device_.allocate_parked(preimage->bytes());
+  device_.copy(there, 0, preimage->memory(), 0, preimage->bytes());
+  device_.synchronize();
+  preimage->relocate(std::move(there));
 }
 
 // Dropping.
@@ -209,7 +273,7 @@ bool Versions::drop_one(const std::string& why) {
   auto version = find(false);
   if (version == versions_.end()) version = find(true);
   if (version == versions_.end()) return false;
-  refuse(why);
+  version->second.snapshot ? refuse_forks(why) : refuse(why);
   drop(version);
   return true;
 }
@@ -226,7 +290,7 @@ void Versions::drop(Place version) {
 }
 
 void Versions::drop_all(const std::string& why) {
-  if (!versions_.empty()) refuse(why);
+  for (const auto& [number, version] : versions_) version.snapshot ? refuse_forks(why) : refuse(why);
   versions_.clear();
 }
 

@@ -2,6 +2,8 @@
 //
 // Taking one copies nothing. Before a storage is written to for the first time after it, what the storage holds is kept in the last version. An
 // older version that keeps nothing of a storage has it from the next one that does, or else from the storage itself.
+//
+// A version with which other sessions may begin has a *snapshot*, and keeps what its storages held when they are freed, too.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +48,13 @@ class Preimage {
   bool counts_ = false;
 };
 
+// What there was between two commands, but for the bytes of storages.
+struct Snapshot {
+  uint64_t sequence = 0;  // of the next call
+  uint64_t failures = 0;  // so far
+  std::vector<Storages::Item> items;
+};
+
 class Versions;
 
 // A storage that was there when a version was taken.
@@ -86,7 +95,10 @@ class Versions {
   bool are_kept() const { return !versions_.empty(); }
   // Versions are taken with ascending numbers. Throws wire::WireError for another one.
   void take(uint64_t number, bool is_named);
+  // As take, of one with which other sessions may begin.
+  void take_for_forks(uint64_t number, Snapshot snapshot);
   bool has(uint64_t number) const { return versions_.count(number) != 0; }
+  // Those that the session may go back to.
   std::vector<uint64_t> numbers() const;
   // Why those that are not there any more were dropped, in one sentence. Empty: none was.
   const std::string& why_dropped() const { return why_dropped_; }
@@ -98,12 +110,21 @@ class Versions {
   bool is_present(uint64_t number) const;
   // Puts back what the storages held. The versions stay. Throws wire::WireError for one that is not there.
   Return go_back(uint64_t number);
+  // Of one with which other sessions may begin; null: it is not there.
+  const Snapshot* snapshot(uint64_t number) const;
+  // The bytes of that one's items that have some, in their order, wherever they lie.
+  void hand_over(uint64_t number, const Storages::TakeBytes& take);
+  // Nobody needs this one any more, if it is there.
+  void discard(uint64_t number);
   void drop_all(const std::string& why);
   // None is taken.
   void refuse(const std::string& why) {
     why_dropped_ = why;
     is_dropped_ = true;
   }
+  // As refuse, of those with which other sessions may begin; and why the last one of them is not there.
+  void refuse_forks(const std::string& why) { why_no_forks_ = why; }
+  const std::string& why_no_forks() const { return why_no_forks_; }
   // Drops versions until so many bytes are free, if that is possible.
   void make_room(int64_t bytes);
   // Moves what is kept off the device, as the storages have been; what does not fit into so many bytes is dropped.
@@ -114,16 +135,19 @@ class Versions {
 
  private:
   friend class VersionedStorage;
+  using Preimages = std::unordered_map<uint64_t, std::shared_ptr<Preimage>>;  // by storage
   struct Version {
     bool is_named = false;
-    std::unordered_map<uint64_t, std::shared_ptr<Preimage>> kept;  // by storage
+    Preimages kept;  // of storages that exist
+    std::unique_ptr<const Snapshot> snapshot{};
+    Preimages freed{};  // of storages that are in the snapshot
   };
   // Of some of the bytes; of all of them; of all of them, by what was kept, so that the storage needs no memory.
   enum class Write : uint8_t { kPart, kAll, kReturn };
   using Place = std::map<uint64_t, Version>::iterator;
 
   uint64_t last() const { return versions_.empty() ? 0 : versions_.rbegin()->first; }
-  std::unordered_map<uint64_t, std::shared_ptr<Preimage>> kept_for(uint64_t number) const;
+  Preimages kept_for(uint64_t number) const;
   void before_write(VersionedStorage& storage, Write write);
   // Null where there is no room, which drops the versions that would have it.
   std::shared_ptr<Preimage> preimage_of(const VersionedStorage& storage, Write write);
@@ -135,11 +159,13 @@ class Versions {
   c10::Storage allocate(int64_t bytes, const std::function<bool()>& is_needed);
   int64_t free_bytes() const { return storages_.limit_bytes() - storages_.used_bytes() - storages_.kept_bytes(); }
   void forget(const VersionedStorage& storage);
+  void keep_freed(const VersionedStorage& storage);
 
   // Lets go of so many bytes, if it can: the oldest versions go first, and those with a name after the others.
   void give_up(int64_t bytes);
   bool drop_one(const std::string& why = kForMemory);
   void drop(Place version);
+  void move_off(const std::shared_ptr<Preimage>& preimage);
 
   const Device& device_;
   Storages& storages_;
@@ -147,6 +173,7 @@ class Versions {
   uint64_t newest_ = 0;  // that was taken, whether it is still there or not
   uint64_t held_ = 0;
   std::string why_dropped_;
+  std::string why_no_forks_;
   bool is_dropped_ = false;
 };
 

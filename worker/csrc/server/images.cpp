@@ -1,9 +1,12 @@
 #include "server/images.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 #include "gang/rank.h"
 
@@ -96,6 +99,48 @@ int64_t Images::write(uint64_t number, uint64_t base, Clock::time_point until) {
       send(head, payload, bytes);
     });
   });
+}
+
+// Copies.
+
+void Images::copy(orders::Copy order) {
+  copies_.push_back(std::move(order));
+  make_copies();
+}
+
+void Images::make_copies() {
+  const auto come = std::stable_partition(copies_.begin(), copies_.end(), [&](const orders::Copy& order) { return !session_.checkpoints().has_come(order.checkpoint); });
+  const std::vector<orders::Copy> due(std::make_move_iterator(come), std::make_move_iterator(copies_.end()));
+  copies_.erase(come, copies_.end());
+  for (const auto& order : due) make_copy(order);
+}
+
+void Images::make_copy(const orders::Copy& order) {
+  int64_t bytes = 0;
+  std::string why;
+  try {
+    bytes = copy_to(order);
+  } catch (const std::exception& error) {
+    why = told_text(error.what(), wire::kStringBytesMax);
+  }
+  mailbox_.report({Event::Kind::kCopied, 0, static_cast<uint64_t>(bytes), 0, order.session + " " + why});
+}
+
+int64_t Images::copy_to(const orders::Copy& order) {
+  const auto& checkpoints = session_.checkpoints();
+  const Snapshot* snapshot = checkpoints.snapshot(order.checkpoint);
+  if (snapshot == nullptr) throw std::runtime_error(checkpoints.why_no_forks().empty() ? "what it held then is not kept any more" : checkpoints.why_no_forks());
+  if (!order.folder.is_set()) throw std::runtime_error("no images are kept of its flavor");
+  if (copied_ && copied_->checkpoint == order.checkpoint) {
+    try {
+      return order.folder.link_shared(copied_->folder);
+    } catch (const std::system_error&) {  // that session is over
+    }
+  }
+  const auto hand_over = [&](const Storages::TakeBytes& take) { session_.checkpoints().hand_over(order.checkpoint, take); };
+  const int64_t bytes = order.folder.write_shared(session_.storages().used_bytes(), {*snapshot, hand_over});
+  copied_ = order;
+  return bytes;
 }
 
 }  // namespace forebay::worker

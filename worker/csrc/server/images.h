@@ -2,13 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include <forebay/wire.h>
 
 #include "base/clock.h"
 #include "server/connection.h"
 #include "server/mailbox.h"
+#include "server/orders.h"
 #include "session/image_folder.h"
 #include "session/session.h"
 
@@ -28,6 +31,13 @@ class Images {
   // The session goes on from the image of this number. Throws std::runtime_error where that cannot be used.
   void go_on_from(uint64_t number);
 
+  // What the session held at a checkpoint becomes the first image of another session: now, or once that checkpoint has come. The pool hears of it.
+  void copy(orders::Copy order);
+  // To be called behind each command.
+  void copy_what_came() {
+    if (!copies_.empty()) [[unlikely]] make_copies();
+  }
+
   // Commands. They throw wire::WireError for what is not the protocol; the second one also for an image that cannot be used.
   void keep(wire::Reader& frame);
   void restore(wire::Reader& frame);
@@ -36,11 +46,18 @@ class Images {
   // Returns the image's bytes. Throws std::exception: why there is none.
   int64_t write(uint64_t number, uint64_t base, Clock::time_point until = Clock::time_point::max());
 
+  void make_copies();
+  void make_copy(const orders::Copy& order);
+  // Returns the image's bytes. Throws as write.
+  int64_t copy_to(const orders::Copy& order);
+
   Session& session_;
   Mailbox& mailbox_;
   Connection& connection_;
   ImageFolder folder_;
   uint64_t last_ = 0;  // that is to stay when the session has left
+  std::vector<orders::Copy> copies_;      // of checkpoints that have not come
+  std::optional<orders::Copy> copied_{};  // the last one that was written
 };
 
 }  // namespace forebay::worker

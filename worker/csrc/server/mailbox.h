@@ -17,12 +17,12 @@ namespace forebay::worker {
 
 // What the pool must hear; which numbers mean something depends on the kind.
 struct Event {
-  enum class Kind { kAssigned, kConnected, kDrained, kIdle, kStarved, kParked, kRestored, kLeft, kFetched, kKept, kWaiting, kWorking, kClosed, kClientAway, kClientBack, kClientGone, kRefused, kFailed };
+  enum class Kind { kAssigned, kConnected, kDrained, kIdle, kStarved, kParked, kRestored, kLeft, kFetched, kKept, kCopied, kWaiting, kWorking, kClosed, kClientAway, kClientBack, kClientGone, kRefused, kFailed };
   Kind kind;
   uint64_t epoch = 0;    // kKept, kLeft: the image's number; kDrained, kIdle, kWaiting, kWorking, kClosed
-  uint64_t number = 0;   // kIdle, kWaiting, kClosed: nanoseconds without work; kParked, kLeft, kKept: bytes
+  uint64_t number = 0;   // kIdle, kWaiting, kClosed: nanoseconds without work; kParked, kLeft, kKept, kCopied: bytes
   uint64_t spilled = 0;  // kParked, kLeft: bytes of them that are on disk
-  std::string text{};    // kLeft: address and ticket of the image, with a space between; kRefused, kFailed
+  std::string text{};    // kLeft: address and ticket of the image, with a space between; kCopied: the other session, a space, and why it was not; kRefused, kFailed
 };
 
 class Mailbox {

@@ -12,6 +12,7 @@
 
 #include "call/kernel.h"
 #include "device/storage.h"
+#include "session/image_folder.h"
 #include "tier2/library.h"
 #include "tier2/specialization.h"
 
@@ -30,6 +31,12 @@ struct Park {
   ParkingSpace space;
 };
 struct Restore {};
+// What the session held at a checkpoint becomes the first image of another one, in its folder.
+struct Copy {
+  std::string session;
+  uint64_t checkpoint;
+  ImageFolder folder;
+};
 // The worker is to end; whatever waits gives up at once.
 struct End {};
 // The library of a segment, with what is to be said of it; `is_shared`: it is for several sizes. `took`: of tier 1's time, in a session before.
@@ -66,7 +73,7 @@ struct RefuseKernel {
 
 }  // namespace orders
 
-using Order = std::variant<orders::OpenLease, orders::CloseLease, orders::Park, orders::Restore, orders::End, orders::TakeLibrary, orders::RefuseLibrary, orders::WidenSegment,
+using Order = std::variant<orders::OpenLease, orders::CloseLease, orders::Park, orders::Restore, orders::Copy, orders::End, orders::TakeLibrary, orders::RefuseLibrary, orders::WidenSegment,
                            orders::ExportLibraries, orders::TakeKernel, orders::RefuseKernel>;
 
 }  // namespace forebay::worker

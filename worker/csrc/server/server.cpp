@@ -11,6 +11,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <forebay/checkpoints.h>
 #include <torch/headeronly/version.h>
 
 #include "base/memory.h"
@@ -42,7 +43,7 @@ void welcome(const Device& device, Session& session, Connection& connection, Clo
   if (!connection.is_untouched()) grace = {};
   head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
   head.u8(keeps_images);
-  head.u8(session.checkpoints().are_possible());
+  head.u8(session.checkpoints().are_possible() ? keeps_images ? wire::kCopiesCheckpoints : wire::kKeepsCheckpoints : 0);
   connection.send(head, nullptr, 0);
 }
 
@@ -247,6 +248,7 @@ void Server::step(wire::Reader& frame) {
     images_.restore(frame);
   } else {
     session_.execute(frame);
+    images_.copy_what_came();
   }
   hand_over_offers();
   lease_.count_command();
@@ -381,6 +383,7 @@ struct Server::Obey {
     server.session_.restore();
     server.mailbox_.report({Event::Kind::kRestored});
   }
+  void operator()(const orders::Copy& order) const { server.images_.copy(order); }
   void operator()(const orders::TakeLibrary& order) const {
     server.session_.segments().take_library(order.segment, order.library, order.note, order.is_shared, order.took);
   }

@@ -11,6 +11,7 @@ namespace forebay::worker {
 
 namespace {
 
+const std::string kImpossible = "it is several devices, or one that computes nothing";
 const std::string kRecomputes = "the program has what it computes made again where memory is short";
 const std::string kInGroup = "the session is in a process group";
 const std::string kFailedBefore = "a call before the checkpoint failed";
@@ -33,13 +34,26 @@ void Checkpoints::yield_to_recomputation() { versions_.end(kRecomputes); }
 // One that cannot be taken is one that is not there.
 void Checkpoints::take(wire::Reader& in) {
   const uint64_t number = in.varint();
-  const bool is_named = in.u8() != 0;
+  const uint8_t bits = in.u8();
   check();
+  if (bits & wire::kForForks) return take_for_forks(number);
   if (!are_possible()) return;
-  if (recomputed_.was_wanted()) return versions_.refuse(kRecomputes);
-  if (collectives_.has_joined()) return versions_.refuse(kInGroup);
-  if (!effects_.goes_on()) return versions_.refuse(kFailedBefore);
-  versions_.take(number, is_named);
+  if (const std::string why = refusal(); !why.empty()) return versions_.refuse(why);
+  versions_.take(number, bits & wire::kNamed);
+}
+
+void Checkpoints::take_for_forks(uint64_t number) {
+  last_for_forks_ = number;
+  if (!are_possible()) return versions_.refuse_forks(kImpossible);
+  const std::string why = storages_.falls_short() ? kFailedBefore : refusal();
+  if (!why.empty()) return versions_.refuse_forks(why);
+  versions_.take_for_forks(number, {effects_.next_call(), effects_.failures(), storages_.items()});
+}
+
+std::string Checkpoints::refusal() const {
+  if (recomputed_.was_wanted()) return kRecomputes;
+  if (collectives_.has_joined()) return kInGroup;
+  return effects_.goes_on() ? "" : kFailedBefore;
 }
 
 void Checkpoints::tell(wire::Reader& in) {

@@ -32,6 +32,14 @@ class Checkpoints {
   void take(wire::Reader& in);
   void tell(wire::Reader& in);
   void go_back(wire::Reader& in);
+  void drop(wire::Reader& in) { versions_.discard(in.varint()); }
+
+  // One with which other sessions may begin. Whether it, or a later one, has come, whether or not it was taken.
+  bool has_come(uint64_t number) const { return number <= last_for_forks_; }
+  const Snapshot* snapshot(uint64_t number) const { return versions_.snapshot(number); }
+  // Why it is not there, or not any more.
+  const std::string& why_no_forks() const { return versions_.why_no_forks(); }
+  void hand_over(uint64_t number, const Storages::TakeBytes& take) { versions_.hand_over(number, take); }
 
   // Has the client know that some were dropped, or not taken, unasked.
   void report_dropped();
@@ -51,6 +59,9 @@ class Checkpoints {
   }
 
  private:
+  void take_for_forks(uint64_t number);
+  // Why none can be taken now; empty: one can.
+  std::string refusal() const;
   void put(wire::Writer& head) const;
   void keep_written(const Plan& plan, const wire::Words& words, bool is_question);
   // Ends them where the session does not have them any more.
@@ -65,6 +76,7 @@ class Checkpoints {
   const Collectives& collectives_;
   Replies& replies_;
   Versions versions_;
+  uint64_t last_for_forks_ = 0;  // that has come
 };
 
 }  // namespace forebay::worker

@@ -30,14 +30,16 @@ class Causes {
 
 // Sending.
 
-void send_storages(Storages& storages, GangImage& gang, const std::vector<Storages::Item>& items, const SendImage& send) {
+}  // namespace
+
+void send_bytes(const std::function<void(const Storages::TakeBytes&)>& hand_over, const SendImage& send) {
   const wire::Writer head = opcode(wire::Reply::kBytes);
   std::vector<uint8_t> together;
   const auto send_together = [&] {
     if (!together.empty()) send(head, together.data(), together.size());
     together.clear();
   };
-  const auto take = [&](const uint8_t* data, int64_t bytes) {
+  hand_over([&](const uint8_t* data, int64_t bytes) {
     for (int64_t done = 0; done < bytes;) {
       const auto size = static_cast<size_t>(std::min<int64_t>(bytes - done, wire::kChunkBytesMax));
       const uint8_t* part = data + done;
@@ -49,20 +51,17 @@ void send_storages(Storages& storages, GangImage& gang, const std::vector<Storag
       send_together();
       send(head, part, size);
     }
-  };
-  gang.is_on() ? gang.hand_over(items, take) : storages.hand_over(items, take);
+  });
   send_together();
 }
 
-}  // namespace
-
-void send_image(Storages& storages, GangImage& gang, const Effects& effects, const std::string& libraries, const SendImage& send) {
-  const auto items = gang.is_on() ? gang.items() : storages.items();
+void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string& libraries, const SendImage& send) {
+  const auto& items = snapshot.items;
   Causes causes;
   wire::ImageHead head;
-  head.sequence = effects.next_call();
-  head.failures = effects.failures();
-  head.unheard = causes.number_of(effects.stopped());
+  head.sequence = snapshot.sequence;
+  head.failures = snapshot.failures;
+  head.unheard = causes.number_of(unheard);
   head.storages = items.size();
   for (const auto& item : items) {
     causes.number_of(item.cause);
@@ -91,8 +90,6 @@ void send_image(Storages& storages, GangImage& gang, const Effects& effects, con
     }
     send(out, nullptr, 0);
   }
-  send_storages(storages, gang, items, send);
-  if (gang.is_on()) gang.send(send);
 }
 
 // Receiving.
@@ -152,7 +149,8 @@ void ImageReceiver::admit(const wire::ImageStorage& announced) {
   if (bytes) arrival_->bytes += announced.bytes;
   const Cause cause = announced.cause == 0 ? nullptr : arrival_->causes[announced.cause - 1];
   if (cause && (announced.bytes > 0 || announced.has_bytes)) throw wire::WireError("a storage that was never made, with bytes");
-  storages_.admit({announced.id, announced.bytes, cause, bytes}, /*parked=*/is_off_device());
+  const Storages::Item item{announced.id, announced.bytes, cause, bytes};
+  bytes && memory_ ? storages_.admit(item, memory_(item.bytes)) : storages_.admit(item, /*parked=*/is_off_device());
   arrival_->storages.push_back(announced);
 }
 
@@ -162,11 +160,20 @@ void ImageReceiver::next_storage() {
   if (image.next == 0 && image.filled == 0 && image.bytes != image.head.bytes) {
     throw wire::WireError("storages of " + std::to_string(image.bytes) + " bytes in an image of " + std::to_string(image.head.bytes));
   }
-  while (image.next < image.storages.size() && (!image.storages[image.next].has_bytes || image.storages[image.next].bytes == 0)) ++image.next;
+  while (image.next < image.storages.size() && (memory_ || !image.storages[image.next].has_bytes || image.storages[image.next].bytes == 0)) ++image.next;
   if (image.next < image.storages.size()) return;
   if (!device_.is_host()) device_.synchronize();
   image.staging = c10::Storage(nullptr);
   effects_.resume(image.head.sequence, image.head.failures, image.head.unheard == 0 ? nullptr : image.causes[image.head.unheard - 1]);
+}
+
+std::vector<int64_t> ImageReceiver::sizes() const {
+  std::vector<int64_t> sizes;
+  if (!arrival_) return sizes;
+  for (const auto& storage : arrival_->storages) {
+    if (storage.has_bytes && storage.bytes > 0) sizes.push_back(storage.bytes);
+  }
+  return sizes;
 }
 
 ImageReceiver::Room ImageReceiver::room() {

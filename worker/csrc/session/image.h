@@ -17,13 +17,17 @@
 #include "call/effects.h"
 #include "device/device.h"
 #include "device/storage.h"
+#include "device/versions.h"
 #include "session/gang_image.h"
 #include "session/recomputed_calls.h"
 
 namespace forebay::worker {
 
-// Sends a session as it is between two commands. `libraries`: those of its segments, packed.
-void send_image(Storages& storages, GangImage& gang, const Effects& effects, const std::string& libraries, const SendImage& send);
+// Sends what a session is between two commands, but for the bytes of its storages. `unheard`: the last failure, if its client has not heard of it.
+// `libraries`: those of its segments, packed.
+void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string& libraries, const SendImage& send);
+// And then those bytes, which `hand_over` gives in the snapshot's order.
+void send_bytes(const std::function<void(const Storages::TakeBytes&)>& hand_over, const SendImage& send);
 
 class ImageReceiver {
  public:
@@ -32,6 +36,12 @@ class ImageReceiver {
 
   // The image that comes is kept off the device.
   void stay_parked() { stays_parked_ = true; }
+  // The bytes of storages lie on this host already: `memory` gives each storage its own, in their order. To be called first.
+  void map_by(std::function<c10::Storage(int64_t bytes)> memory) { memory_ = std::move(memory); }
+  // Whether bytes of storages stay on this host.
+  bool is_on_host() const { return device_.is_host() && !is_off_device(); }
+  // What the storages that the image announces have, of those that have bytes; in their order.
+  std::vector<int64_t> sizes() const;
   // What comes in answer to a FETCH, of a session that has done nothing yet. Throws wire::WireError, and CommandError if it does not fit here.
   void take(wire::Reader& frame);
   // Where the next bytes of the image go, and how many at most; none once it is whole. They are put in place by `received`.
@@ -84,6 +94,7 @@ class ImageReceiver {
   RecomputedCalls& recomputed_;
   std::unique_ptr<Arrival> arrival_;
   std::string libraries_;
+  std::function<c10::Storage(int64_t)> memory_;  // null: the bytes come
   bool stays_parked_ = false;
 };
 

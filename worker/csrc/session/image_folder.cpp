@@ -93,6 +93,10 @@ std::string ImageFolder::recycled(uint64_t base) const {
   const std::string kept = std::to_string(base), unfinished = path_ + "/" + kUnfinished;
   for (const auto& entry : fs::directory_iterator(path_)) {
     if (entry.path().filename() == kept || entry.path() == unfinished) continue;
+    if (entry.path() == path_of(wire::kSharedImage)) {  // others have it mapped, and this process may
+      fs::remove(entry.path());
+      continue;
+    }
     fs::rename(entry.path(), unfinished);
   }
   return unfinished;
@@ -106,10 +110,33 @@ void ImageFolder::check_room(const std::string& recycled, int64_t bytes) const {
   if (used > fill_max_ * static_cast<double>(space.capacity)) throw std::runtime_error("the file system of the images has no room for " + std::to_string(bytes) + " bytes");
 }
 
-int64_t ImageFolder::write(uint64_t number, uint64_t base, int64_t bytes, const std::function<void(const SendImage&)>& send) const {
+void ImageFolder::make() const {
   fs::create_directories(path_);
   std::error_code is_anothers;  // of a worker before, which may have had an account of its own in the same group
   fs::permissions(path_, fs::perms::owner_all | fs::perms::group_all, is_anothers);
+}
+
+int64_t ImageFolder::write_shared(int64_t bytes, const SharedContents& contents) const {
+  make();
+  const std::string unfinished = path_ + "/" + kUnfinished;
+  check_room(unfinished, bytes);
+  const Descriptor file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file) throw_errno(unfinished);
+  ::fchmod(file.get(), 0660);  // likewise
+  const int64_t written = write_shared_image(file.get(), contents);
+  fs::rename(unfinished, path_of(wire::kSharedImage));
+  return written;
+}
+
+int64_t ImageFolder::link_shared(const ImageFolder& other) const {
+  make();
+  const std::string path = path_of(wire::kSharedImage);
+  fs::create_hard_link(other.path_of(wire::kSharedImage), path);
+  return static_cast<int64_t>(fs::file_size(path));
+}
+
+int64_t ImageFolder::write(uint64_t number, uint64_t base, int64_t bytes, const std::function<void(const SendImage&)>& send) const {
+  make();
   const std::string unfinished = recycled(base);
   check_room(unfinished, bytes);
   const Descriptor file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
@@ -135,6 +162,7 @@ int64_t ImageFolder::write(uint64_t number, uint64_t base, int64_t bytes, const 
 void ImageFolder::read(uint64_t number, ImageReceiver& receiver) const {
   const Descriptor file(::open(path_of(number).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!file) throw_errno("image " + std::to_string(number));
+  if (number == wire::kSharedImage) return read_shared_image(file.get(), receiver);
   std::vector<uint8_t> body;
   for (FrameHead frame{}; read_all(file.get(), &frame, sizeof(frame));) {
     if (frame.bytes == 0 || frame.bytes > wire::kFrameBytesMax) throw wire::WireError("a frame of forbidden size");

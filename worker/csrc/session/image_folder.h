@@ -6,6 +6,7 @@
 #include <string>
 
 #include "session/image.h"
+#include "session/shared_image.h"
 
 namespace forebay::worker {
 
@@ -21,12 +22,16 @@ class ImageFolder {
   // Writes the image of this number by what `send` gives to it, `bytes` about; drops all others but `base`, from which its client would go on now.
   // Returns its bytes. Throws std::system_error, with `base` still there; std::runtime_error where it has no room.
   int64_t write(uint64_t number, uint64_t base, int64_t bytes, const std::function<void(const SendImage&)>& send) const;
+  // Writes the image with which a copy of another session begins; or gives the one in that other folder a name here, too. Returns its bytes. Throws as write.
+  int64_t write_shared(int64_t bytes, const SharedContents& contents) const;
+  int64_t link_shared(const ImageFolder& other) const;
   // Gives the receiver the image of this number. Throws std::system_error, wire::WireError where it is damaged or none.
   void read(uint64_t number, ImageReceiver& receiver) const;
   // Drops all images.
   void clear() const;
 
  private:
+  void make() const;
   std::string path_of(uint64_t number) const { return path_ + "/" + std::to_string(number); }
   // A file to write to: that of an image that is not needed any more, whose memory need not be made again.
   std::string recycled(uint64_t base) const;

@@ -65,7 +65,7 @@ const Session::Command& Session::command_of(uint8_t opcode) {
   using In = wire::Reader;
   using enum wire::Command;
   using enum Command::Place;
-  constexpr size_t kCommands = static_cast<size_t>(kGoBack) + 1;
+  constexpr size_t kCommands = static_cast<size_t>(kDropCheckpoint) + 1;
   static const auto table = [] {
     std::array<Command, kCommands> commands{};
     const auto set = [&](wire::Command command, Command::Place place, bool waits_for_lease, void (*carry_out)(Session&, In&)) {
@@ -120,6 +120,7 @@ const Session::Command& Session::command_of(uint8_t opcode) {
       answer_sync(session.effects_, session.replies_, request);
     });
     set(kCheckpoint, kEndsSegment, false, [](Session& session, In& in) { session.checkpoints_.take(in); });
+    set(kDropCheckpoint, kBetween, false, [](Session& session, In& in) { session.checkpoints_.drop(in); });
     set(kTellCheckpoints, kBetween, false, [](Session& session, In& in) { session.checkpoints_.tell(in); });
     set(kGoBack, kEndsSegment, true, [](Session& session, In& in) { session.checkpoints_.go_back(in); });
     set(kLaunch, kEndsSegment, true, [](Session& session, In& in) { session.user_code_.kernels.launch(in); });
@@ -435,6 +436,14 @@ void Session::restore() {
   if (!storages_.parked()) return;
   gang_.restore();
   storages_.restore();
+}
+
+void Session::send_image(const SendImage& send) {
+  const bool is_divided = gang_image_.is_on();
+  const Snapshot now{effects_.next_call(), effects_.failures(), is_divided ? gang_image_.items() : storages_.items()};
+  send_head(now, effects_.stopped(), image_.libraries(), send);
+  send_bytes([&](const Storages::TakeBytes& take) { is_divided ? gang_image_.hand_over(now.items, take) : storages_.hand_over(now.items, take); }, send);
+  if (is_divided) gang_image_.send(send);
 }
 
 void Session::report_segments(wire::Reader& in) {

@@ -70,7 +70,8 @@ class Session final : private StepRunner {
   void settle() override;
   int64_t park(const ParkingSpace& space, const std::string& spill_directory);
   void restore();
-  void send_image(const SendImage& send) { worker::send_image(storages_, gang_image_, effects_, image_.libraries(), send); }
+  // The session as it is now.
+  void send_image(const SendImage& send);
 
  private:
   // How a command is carried out, and what it does to the steps before it.

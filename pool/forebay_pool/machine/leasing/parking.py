@@ -86,9 +86,9 @@ class ParkedSessions:
         stretch, lives = session.replay.stretch, session.state not in ("lost", "ended")
         if stretch is not None and lives:
             stretch.holder = session.worker
-        if stretch is not None and (not lives or image is None or image.bytes != stretch.bytes):
+        if stretch is not None and (not lives or image is None or image.metered_bytes != stretch.bytes):
             self._end(stretch)
-        if lives and image is not None and image.bytes and session.replay.stretch is None:
+        if lives and image is not None and image.metered_bytes and session.replay.stretch is None:
             self._open(session, "i", session.worker, image.bytes, image)
 
     def _open(self, session: Session, kind: str, holder: Worker | None, count_bytes: int, image: Image | None = None) -> None:

@@ -12,6 +12,7 @@ from forebay_pool.machine.base.admission import Admission
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.groups import Groups
 from forebay_pool.machine.leasing.queue_positions import QueuePositions
+from forebay_pool.machine.sessions.forks import Forks
 from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import SessionDismissed, SessionJoined, SessionLeft, SessionOutside, SessionReplays, SessionRuns
@@ -37,6 +38,7 @@ class Joining:
         positions: QueuePositions,
         groups: Groups,
         ending: Ending,
+        forks: Forks,
     ) -> None:
         self._step = step
         self._admission = admission
@@ -46,6 +48,7 @@ class Joining:
         self._positions = positions
         self._groups = groups
         self._ending = ending
+        self._forks = forks
 
     def session_joined(self, event: SessionJoined) -> None:
         refusal = self._refusal_of_session(event)
@@ -66,8 +69,11 @@ class Joining:
         self._sessions[session.id] = session
         if event.group is not None:
             self._groups.join(session, event.group)
-        self._positions.send_flavor(session)
-        self._step.save(session)
+        if event.fork is None:
+            self._positions.send_flavor(session)
+            self._step.save(session)
+        else:
+            self._forks.begin(session, event.fork)
         self._step.show(session)
 
     def _refusal_of_session(self, event: SessionJoined) -> wire.Refused | None:

@@ -11,6 +11,14 @@ namespace forebay::wire {
 
 constexpr size_t kCheckpointsMax = 1024;  // of a session
 
+// Of a CHECKPOINT.
+constexpr uint8_t kNamed = 1;    // the program gave it a name
+constexpr uint8_t kForForks = 2;  // sessions of forked processes may begin with it, and nobody goes back to it
+
+// Of a WELCOME.
+constexpr uint8_t kKeepsCheckpoints = 1;
+constexpr uint8_t kCopiesCheckpoints = 2;  // as images of other sessions
+
 // CHECKPOINTS.
 struct Checkpoints {
   struct One {

@@ -8,6 +8,9 @@
 
 namespace forebay::wire {
 
+// The number of the image with which a copy of another session begins.
+constexpr uint64_t kSharedImage = uint64_t{1} << 62;
+
 // What there is between commands, but for the bytes of storages.
 struct ImageHead {
   uint64_t sequence = 0;  // of the next CALL or ASK
