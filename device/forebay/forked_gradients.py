@@ -1,8 +1,8 @@
 """Lets a forked process compute gradients.
 
 PyTorch refuses that in a child of a process that has computed some on a device, since its threads for devices are gone there. It makes its
-engine anew in a child all the same, with threads of its own, and refuses by a flag alone. The flag has no function: its place is in the
-symbols of PyTorch's library, unless those were stripped.
+engine anew in a child all the same. What keeps it from computing is a flag, for which there is no function, and that threads are started
+once. The flag's place is in the symbols of PyTorch's library, unless those were stripped.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 
 import torch
+
+from forebay import _C
 
 LIBRARY = "libtorch_cpu.so"
 FLAGS = tuple(f"\0_ZN5torch8autograd12_GLOBAL__N_1{local}20in_bad_autograd_forkE\0".encode() for local in ("L", ""))
@@ -43,6 +45,7 @@ def allow() -> None:
         flag = ctypes.c_uint8.from_address(address)
         if flag.value == 1:
             flag.value = 0
+            _C.start_backwards_again()
 
 
 def _value_in(image: mmap.mmap) -> int | None:

@@ -139,3 +139,119 @@ def test_nobody_gets_a_copy_of_anothers_session_nor_without_its_key(pool: Make, 
             assert list(running.machine.sessions) == [opened.session]
 
     asyncio.run(scenario())
+
+
+FORKS = """
+import multiprocessing, os, sys, torch
+
+def bits(*tensors):
+    return [tensor.detach().cpu().flatten().view(torch.uint8).tolist() for tensor in tensors]
+
+x = torch.tensor([1.0, float("nan"), -0.0, float("inf"), 5.0], device="cuda:0")
+view = x[1::2]
+freed = torch.arange(1000.0, device="cuda:0")
+double = freed * 2
+resized = torch.ones(10, device="cuda:0")
+torch.cuda.manual_seed(7)
+torch.rand(3, device="cuda:0")
+context = multiprocessing.get_context("fork")
+mine, theirs = context.Pipe()
+
+def child():
+    theirs.recv()  # the parent has changed all by now
+    held = bits(x, view, freed, double, resized, torch.rand(5, device="cuda:0"))
+    view.fill_(9)
+    theirs.send((held, bits(x), torch.randn(3, device="cuda:0").tolist()))
+
+process = context.Process(target=child)
+process.start()
+before = bits(x, view, freed, double, resized)
+after = (torch.rand(5, device="cuda:0"), torch.randn(3, device="cuda:0").tolist())
+x.zero_()
+del freed
+double.copy_(torch.arange(1000.0))
+resized.untyped_storage().resize_(80)
+torch.ones(4096, device="cuda:0").sum().item()
+mine.send(None)
+held, changed, drawn = mine.recv()
+process.join()
+print(process.exitcode, held == before + bits(after[0]), drawn == after[1])
+print(bits(x) == bits(torch.zeros(5)), changed == bits(torch.tensor([1.0, 9.0, -0.0, 9.0, 5.0])))
+"""
+
+
+def test_a_forked_child_has_all_that_its_parent_had_whatever_that_does_meanwhile(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            out, _ = await output_of(running, FORKS)
+            assert out == ["0 True True", "True True"]
+            await running.until(lambda: not running.machine.sessions)
+            assert len({record["session"] for record in running.records()}) == 2, "each has a bill of its own"
+            assert not running.parked_records(), "the copy is free"
+
+    asyncio.run(scenario())
+
+
+IDLE = """
+import os, torch
+from torch.utils.data import DataLoader, TensorDataset
+from forebay import _C
+x = torch.ones(1000, device="cuda:0")
+x.sum().item()
+for _ in range(2):
+    for batch, in DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=2, multiprocessing_context="fork"):
+        x.add_(batch.sum().item())
+print(x[0].item(), len(_C.reported_checkpoints(0)[0]))
+"""
+
+
+def test_children_that_never_use_the_device_cost_nothing(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            out, _ = await output_of(running, IDLE)
+            assert out == ["57.0 0"]
+            await running.until(lambda: not running.machine.sessions)
+            assert len({record["session"] for record in running.records()}) == 1
+
+    asyncio.run(scenario())
+
+
+GRANDCHILDREN = """
+import os, torch
+x = torch.arange(6.0, device="cuda:0")
+x.sum().item()
+
+def forked(work):
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+def grandchild():
+    assert x.tolist() == [float(i) for i in range(6)], x.tolist()
+    print("grandchild", flush=True)
+
+def leaf():
+    assert x.tolist() == [float(i + 10) for i in range(6)], x.tolist()
+    print("leaf", flush=True)
+
+def child():
+    unsent = torch.empty(3, device="cuda:0")
+    forked(grandchild)  # of a child that has not begun
+    x.add_(10)
+    forked(leaf)  # of one that has
+    assert x.tolist() == [float(i + 10) for i in range(6)]
+
+forked(child)
+print(x.tolist() == [float(i) for i in range(6)])
+"""
+
+
+def test_children_of_children_begin_with_what_those_held(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            out, _ = await output_of(running, GRANDCHILDREN)
+            assert out == ["grandchild", "leaf", "True"]
+
+    asyncio.run(scenario())

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
 #include <unistd.h>
 
 #include <future>
@@ -17,6 +18,14 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 std::atomic<pid_t> backward_in{0};  // a child process has none of its parent's threads
+std::atomic<bool> has_run{false};
+
+struct StartedEngine : torch::autograd::Engine {
+  static void start() {
+    void (torch::autograd::Engine::*method)() = &StartedEngine::start_device_threads;
+    (torch::autograd::Engine::get_default_engine().*method)();
+  }
+};
 
 // Nothing that a device would hear of: a tensor without storage.
 at::Tensor nothing_on(c10::DeviceIndex device) {
@@ -38,10 +47,17 @@ void pass_through(c10::DeviceIndex device) {
 }  // namespace
 
 void note_backward() {
-  if (backward_in.load(std::memory_order_relaxed) == 0) backward_in.store(::getpid(), std::memory_order_relaxed);
+  if (backward_in.load(std::memory_order_relaxed) != 0) return;
+  backward_in.store(::getpid(), std::memory_order_relaxed);
+  has_run = true;
 }
 
-bool has_run_backward() { return backward_in.load() != 0; }
+bool has_run_backward() { return has_run; }
+
+void start_backwards_again() {
+  backward_in = 0;
+  StartedEngine::start();
+}
 
 bool settle_backwards(std::chrono::milliseconds most) {
   if (backward_in.load() != ::getpid()) return true;
