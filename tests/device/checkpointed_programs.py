@@ -72,6 +72,12 @@ class Program:
         self.moves: list[Callable[[], None]] = [*writes, *writes, self.new, self.free, *ways]
         self.moves += [self.kill] * ("k" in events) + [self.park] * ("p" in events)
 
+    def branch(self, seed: int) -> None:
+        """In a forked process, which goes on in its own way: the checkpoints are its parent's."""
+        self.chance, self.done = random.Random(seed), Counter()
+        self.generator.manual_seed(seed)
+        self.kept, self.present = [], None
+
     def run(self, steps: int) -> None:
         self.new()
         for _ in range(steps):

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from forebay_pool.machine.base.messages import resume_key
-from forebay_pool.model.events import SessionJoined, SessionLeft, WorkerAway, WorkerGone
+from forebay_pool.model.events import SessionJoined, SessionLeft, SessionParked, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import DropImages
 from forebay_wire import messages as wire
 from forebay_wire.session_images import SHARED_IMAGE
@@ -16,6 +23,7 @@ from pool_world import GIB, World, devices
 from programs import output_of
 
 Make = Callable[..., Any]
+PROGRAM = Path(__file__).with_name("forked_trees.py")
 REAL = {
     "real_workers": True,
     "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 4}],
@@ -253,5 +261,46 @@ def test_children_of_children_begin_with_what_those_held(pool: Make) -> None:
         async with pool(**REAL) as running:
             out, _ = await output_of(running, GRANDCHILDREN)
             assert out == ["grandchild", "leaf", "True"]
+
+    asyncio.run(scenario())
+
+
+TREES, STEPS = 2, 25
+LONG_TREES, LONG_STEPS = 250, 40
+
+
+async def happen(running: Any, chance: random.Random, events: str) -> None:
+    """Parks sessions that rest, and kills workers, now and then."""
+    while True:
+        await asyncio.sleep(chance.uniform(0, 0.3))
+        sessions = [session for session in running.machine.sessions.values() if session.worker is not None]
+        if sessions and "p" in events:
+            running.service.shell.apply(SessionParked(chance.choice(sessions).id))
+        if sessions and "k" in events and chance.random() < 0.1:
+            worker = chance.choice(sessions).worker
+            with contextlib.suppress(ProcessLookupError, KeyError):
+                os.kill(running.service.shell.launcher._pids[worker.id], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("events", ["", "p", pytest.param("k", marks=pytest.mark.full_sweep), pytest.param("pk", marks=pytest.mark.full_sweep)])
+def test_every_leaf_of_a_tree_of_forks_is_what_its_straight_run_is(pool: Make, events: str, full_sweep: bool) -> None:
+    async def tree(running: Any, seed: int) -> Counter[str]:
+        chance = random.Random(seed)
+        more = {"FOREBAY_IMAGE_SECONDS": chance.choice(["0", "0.05", "10"])}
+        around = asyncio.create_task(happen(running, chance, events))
+        text = f"import runpy, sys; sys.argv = ['forked_trees.py', *sys.argv[1:]]; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+        try:
+            out, _ = await output_of(running, text, str(seed), str(LONG_STEPS if full_sweep else STEPS), **more)
+        finally:
+            around.cancel()
+        return Counter(leaves=len(out)) + sum(map(Counter, map(json.loads, out)), Counter())
+
+    async def scenario() -> None:
+        done: Counter[str] = Counter()
+        async with pool(**REAL | {"heartbeat_seconds": 0.2, "resume_seconds": 0.0}) as running:
+            for seed in range(LONG_TREES if full_sweep else TREES):
+                done += await tree(running, seed)
+        assert done["leaves"] > 2 * TREES and done["restore"] > 0
+        assert done["lost"] == 0 or "k" in events, done
 
     asyncio.run(scenario())

@@ -6,6 +6,7 @@ The worker keeps them (``docs/wire.md``, Checkpoints). Here is what it does not 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,6 +98,11 @@ class History:
         if devices and all(map(_C.keeps_checkpoints, devices)) and self._went_back_at != (result.execution_count, _calls()):
             self._take(None, result.execution_count)
 
+    def forget(self) -> None:
+        """In a forked child: its session has none."""
+        self._taken.clear()
+        self._present, self._went_back_at = None, None
+
     def _tell_dropped(self, _result: object = None) -> None:
         """What a worker drops it says when it is done with a cell: the user hears of it after the next one."""
         if any([_C.dropped_checkpoints(device) for device in _devices()]) and process.installed is not None:
@@ -162,3 +168,4 @@ def _calls() -> int:
 
 
 _history = History()
+os.register_at_fork(after_in_child=_history.forget)
