@@ -26,21 +26,24 @@ ANSWER_SECONDS_MAX = 60
 
 
 class OnDevice(Dataset[torch.Tensor]):
-    """Makes its samples on the device, wherever it runs."""
+    """Makes its samples on the device, wherever it runs, of what is there."""
+
+    def __init__(self, scale: torch.Tensor) -> None:
+        self.scale = scale
 
     def __len__(self) -> int:
         return 8
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.full((2,), float(index), device="cuda")
+        return (torch.full((2,), float(index), device="cuda") * self.scale).cpu()
 
 
-def answer(connection: Connection, number: float) -> None:
-    """Sends what it computed on the device, or why it could not."""
-    try:
-        connection.send((torch.full((3,), number, device="cuda") * 2).sum().item())
-    except RuntimeError as error:
-        connection.send(str(error))
+def answer(connection: Connection, kept: torch.Tensor) -> None:
+    """Sends what it computed on the device of what was there, a gradient too."""
+    kept.requires_grad_()
+    (kept * torch.arange(2.0, device="cuda")).sum().backward()
+    assert kept.grad is not None
+    connection.send((kept.sum().item(), kept.grad.tolist()))
 
 
 @pytest.mark.parametrize("options", [{}, {"pin_memory": True, "persistent_workers": True, "prefetch_factor": 4}], ids=str)
@@ -53,23 +56,24 @@ def test_a_loader_with_workers_feeds_a_live_session(options: dict[str, Any]) -> 
     assert kept.sum().item() == 2.0
 
 
-def test_a_loader_whose_forked_workers_use_the_device_is_told_what_to_do() -> None:
-    torch.ones(1, device="cuda").item()
-    loader = DataLoader(OnDevice(), batch_size=2, num_workers=1)
-    with pytest.raises(RuntimeError, match=r"forked process; start processes with the 'spawn' method"):
-        next(iter(loader))
+def test_a_loader_whose_forked_workers_use_the_device_has_what_is_there() -> None:
+    scale = torch.full((1,), 3.0, device="cuda")
+    scale.item()
+    loader = DataLoader(OnDevice(scale), batch_size=4, num_workers=1, multiprocessing_context="fork")
+    assert [batch[:, 1].tolist() for batch in loader] == [[0.0, 3.0, 6.0, 9.0], [12.0, 15.0, 18.0, 21.0]]
 
 
-def test_a_forked_child_of_a_live_session_gets_one_clear_error() -> None:
-    kept = torch.ones(2, device="cuda")
-    kept.sum().item()
+def test_a_forked_child_of_a_live_session_has_its_tensors_and_computes_gradients() -> None:
+    kept, weight = torch.ones(2, device="cuda"), torch.ones(2, device="cuda", requires_grad=True)
+    (weight * kept).sum().backward()  # PyTorch's own children could compute no gradients after that
     mine, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=answer, args=(theirs, 4.0))
+    child = multiprocessing.get_context("fork").Process(target=answer, args=(theirs, kept))
     child.start()
+    kept.zero_()
     assert mine.poll(ANSWER_SECONDS_MAX), "the child hangs"
-    assert "start processes with the 'spawn' method" in mine.recv()
+    assert mine.recv() == (2.0, [0.0, 1.0])
     child.join()
-    assert kept.sum().item() == 2.0
+    assert (child.exitcode, kept.sum().item()) == (0, 0.0)
 
 
 def test_a_child_forked_before_any_work_gets_a_session_of_its_own() -> None:

@@ -269,25 +269,30 @@ TREES, STEPS = 2, 25
 LONG_TREES, LONG_STEPS = 250, 40
 
 
-async def happen(running: Any, chance: random.Random, events: str) -> None:
+async def happen(running: Any, chance: random.Random, events: str, happened: Counter[str]) -> None:
     """Parks sessions that rest, and kills workers, now and then."""
     while True:
         await asyncio.sleep(chance.uniform(0, 0.3))
         sessions = [session for session in running.machine.sessions.values() if session.worker is not None]
         if sessions and "p" in events:
-            running.service.shell.apply(SessionParked(chance.choice(sessions).id))
-        if sessions and "k" in events and chance.random() < 0.1:
+            session = chance.choice(sessions)
+            running.service.shell.apply(SessionParked(session.id))
+            happened["parked"] += session.worker is not None and session.worker.parking
+        if sessions and "k" in events and chance.random() < 0.15:
             worker = chance.choice(sessions).worker
             with contextlib.suppress(ProcessLookupError, KeyError):
                 os.kill(running.service.shell.launcher._pids[worker.id], signal.SIGKILL)
+                happened["killed"] += 1
 
 
 @pytest.mark.parametrize("events", ["", "p", pytest.param("k", marks=pytest.mark.full_sweep), pytest.param("pk", marks=pytest.mark.full_sweep)])
 def test_every_leaf_of_a_tree_of_forks_is_what_its_straight_run_is(pool: Make, events: str, full_sweep: bool) -> None:
+    happened: Counter[str] = Counter()
+
     async def tree(running: Any, seed: int) -> Counter[str]:
         chance = random.Random(seed)
         more = {"FOREBAY_IMAGE_SECONDS": chance.choice(["0", "0.05", "10"])}
-        around = asyncio.create_task(happen(running, chance, events))
+        around = asyncio.create_task(happen(running, chance, events, happened))
         text = f"import runpy, sys; sys.argv = ['forked_trees.py', *sys.argv[1:]]; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
         try:
             out, _ = await output_of(running, text, str(seed), str(LONG_STEPS if full_sweep else STEPS), **more)
@@ -302,5 +307,6 @@ def test_every_leaf_of_a_tree_of_forks_is_what_its_straight_run_is(pool: Make, e
                 done += await tree(running, seed)
         assert done["leaves"] > 2 * TREES and done["restore"] > 0
         assert done["lost"] == 0 or "k" in events, done
+        assert bool(happened.total()) == bool(events), happened
 
     asyncio.run(scenario())

@@ -259,14 +259,18 @@ def _use_in_child(connection: Connection, x: torch.Tensor) -> None:
     os._exit(0)
 
 
-def test_a_forked_child_is_told_to_spawn() -> None:
-    x = torch.ones(2, device="cuda")
+def test_a_forked_child_that_can_have_no_copy_is_told_to_spawn_and_why() -> None:
+    x, index = torch.ones(2, device="cuda"), torch.tensor([9], device="cuda")
     torch.cuda.synchronize()
+    failed = x.gather(0, index)  # nobody hears of it before the fork
     mine, theirs = multiprocessing.Pipe()
     child = multiprocessing.get_context("fork").Process(target=_use_in_child, args=(theirs, x))
     child.start()
+    with pytest.raises(RuntimeError, match="index 9 is out of bounds"):
+        failed.tolist()
     assert mine.poll(30), "the child hangs"
-    assert "spawn" in mine.recv()
+    said = mine.recv()
+    assert "spawn" in said and "a call before the checkpoint failed" in said
     child.join()
     assert x.sum().item() == 2.0
 
