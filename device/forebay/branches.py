@@ -33,7 +33,7 @@ def run(over: int | Iterable[Any], function: Callable[[Any], Result]) -> list[Re
     if devices is None:
         raise NotConfigured(f"There is no virtual device in this process: {process.failure or 'FOREBAY_URL is not set.'}")
     if len(items) > BRANCHES_MAX:
-        raise ValueError(f"{len(items)} branches are too many, at most {BRANCHES_MAX} run at a time; call forebay.branches() several times.")
+        raise ValueError(f"{len(items)} branches are too many, and {BRANCHES_MAX} the most; call forebay.branches() again for others.")
     sys.stdout.flush()
     sys.stderr.flush()
     running: dict[Connection, tuple[int, ForkProcess]] = {}

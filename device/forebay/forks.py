@@ -94,8 +94,8 @@ class Forks:
         """In a child, which has the one thread that forked."""
         _C.begin_fork(0)
         watched, self._selector = self._selector, selectors.DefaultSelector()
-        for descriptor in list(watched.get_map()):
-            os.close(int(descriptor))
+        for key in list(watched.get_map().values()):
+            os.close(key.fd)
         watched.close()
         self._watches, self._needed = False, Counter()
         if self._pipe is not None:

@@ -257,8 +257,8 @@ class Session:
         link.socket.close()
 
     def origin_in_child(self, checkpoint: int) -> messages.Fork | None:
-        """In a forked child: of what its session is a copy, if the parent took this checkpoint at the fork; 0: none. Lets go of the parent's
-        link, without a word to the pool."""
+        """In a forked child: of what its session is a copy, if the parent took this checkpoint at the fork; 0: none. Lets go of the
+        parent's link, without a word to the pool."""
         link, self._link = self._link, None
         if link is not None:
             link.socket.socket.close()

@@ -285,7 +285,7 @@ async def happen(running: Any, chance: random.Random, events: str, happened: Cou
                 happened["killed"] += 1
 
 
-@pytest.mark.parametrize("events", ["", "p", pytest.param("k", marks=pytest.mark.full_sweep), pytest.param("pk", marks=pytest.mark.full_sweep)])
+@pytest.mark.parametrize("events", ["", "p", *(pytest.param(one, marks=pytest.mark.full_sweep) for one in ("k", "pk"))])
 def test_every_leaf_of_a_tree_of_forks_is_what_its_straight_run_is(pool: Make, events: str, full_sweep: bool) -> None:
     happened: Counter[str] = Counter()
 

@@ -31,7 +31,7 @@ class Kept(Message):
 
 
 class Copy(Message):
-    """What the worker's session held at this checkpoint is to become the first image of another session, as soon as the checkpoint has come;
+    """What the worker's session held at this checkpoint is to become the first image of another session, once the checkpoint has come;
     answered by :class:`Copied`. Neither session needs a lease for it."""
 
     type: Literal["copy"] = "copy"
