@@ -44,6 +44,10 @@ RETRY_SECONDS = 0.2
 SHAPE_FUNCTIONS = "torch.fx.experimental.symbolic_shapes"
 """What PyTorch imports, SymPy with it, when a result is first inferred by a kernel for meta tensors that is written in Python. That takes
 0.4 s and more, which are spent while the pool finds a device, if it has none at once, and not in a step of the program's that holds one."""
+IMPORTER = "forebay-import"
+"""The thread that does it."""
+IMPORT_SECONDS_MAX = 10.0
+"""How long a fork waits for it: a child in which its modules are half imported hangs when it imports them."""
 AT_ONCE_SECONDS = 0.05
 """Within that a pool lends a device whose worker has been started."""
 AWAY = messages.Cause(code="pool_away")
@@ -349,7 +353,7 @@ class Session:
         with self._changed:
             at_once = self._changed.wait_for(lambda: request.settled, AT_ONCE_SECONDS)
         if not at_once:  # in a thread that no interrupt reaches: one that ends an import leaves modules that lack parts
-            threading.Thread(target=importlib.import_module, args=(SHAPE_FUNCTIONS,), name="forebay-import", daemon=True).start()
+            threading.Thread(target=importlib.import_module, args=(SHAPE_FUNCTIONS,), name=IMPORTER, daemon=True).start()
 
     def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
         line = self._new_line()
@@ -662,6 +666,13 @@ class Session:
             self._stream.lose(str(error))
         link.socket.close()
         link.finished.set()
+
+
+def await_imports() -> None:
+    """Before a fork."""
+    for thread in threading.enumerate():
+        if thread.name == IMPORTER:
+            thread.join(IMPORT_SECONDS_MAX)
 
 
 def _connect_stream(stream: Stream, service: Service, granted: messages.Granted, headers: Mapping[str, str]) -> None:

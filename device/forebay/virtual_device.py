@@ -262,7 +262,12 @@ class VirtualDevices:
     def _before_fork(self) -> None:
         if _C.has_run_backward():
             forked_gradients.flag_address()
-        self._forks.begin(shares=any(session.has_worker for session in self._sessions.values()))
+        shares = any(session.has_worker for session in self._sessions.values())
+        if shares:
+            from forebay.session import await_imports
+
+            await_imports()
+        self._forks.begin(shares)
 
     def _forked_child(self) -> None:
         self._making = threading.RLock()

@@ -247,7 +247,7 @@ GANG_PLANS = st.builds(
 )
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
-    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans(), st.booleans()),
+    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans(), st.integers(0, 255)),
     st.builds(images.Checkpoints, UNSIGNED, st.lists(st.tuples(UNSIGNED, st.booleans()), max_size=4).map(tuple), TEXT),
     st.builds(images.WentBack, UNSIGNED, UNSIGNED, IDS, UNSIGNED),
     st.builds(images.Kept, UNSIGNED, UNSIGNED, UNSIGNED, TEXT),

@@ -555,7 +555,7 @@ def encode_reply(reply: Reply) -> bytes:
             out.string(reply.no_kernels)
             out.varint(reply.grace_ms)
             out.u8(reply.keeps_images)
-            out.u8(reply.keeps_checkpoints)
+            out.u8(reply.checkpoints)
         case Resumed():
             put_numbers(out, 83, reply.received)
         case Refused():
@@ -634,7 +634,7 @@ def _reply(reader: Reader) -> Reply:
         case 65:
             words = (reader.varint(), _text(reader), _text(reader), _text(reader), reader.varint(), _text(reader))
             more = (0, False) if reader.done() else (reader.varint(), bool(reader.u8()))
-            return Welcome(*words, *more, not reader.done() and reader.u8() != 0)
+            return Welcome(*words, *more, 0 if reader.done() else reader.u8())
         case 83:
             return Resumed(reader.varint())
         case 66:

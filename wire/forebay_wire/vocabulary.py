@@ -535,7 +535,8 @@ class Welcome:
     grace_ms: int = 0
     """How long it waits for a client whose connection broke."""
     keeps_images: bool = False
-    keeps_checkpoints: bool = False
+    checkpoints: int = 0
+    """0: it keeps none; 1: it does; 2: it makes images of them for other sessions, too."""
 
 
 @dataclass(frozen=True)
