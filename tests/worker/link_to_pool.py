@@ -110,7 +110,7 @@ class Linked:
         self.epoch = 0
         self.clients: list[Any] = []
 
-    def assign(self, source: messages.Source | None = None, limit_bytes: int = LIMIT_BYTES) -> None:
+    def assign(self, source: messages.Source | None = None, limit_bytes: int = LIMIT_BYTES, **more: Any) -> None:
         self.pool.send(
             messages.Assign(
                 session="s-1",
@@ -119,6 +119,7 @@ class Linked:
                 idle_release_seconds=600,
                 heartbeat_seconds=0.2,
                 source=source,
+                **more,
             )
         )
 
@@ -137,9 +138,9 @@ class Linked:
         assert isinstance(client.hello(), stream.Welcome)
         return client
 
-    def serve(self) -> Any:
+    def serve(self, **more: Any) -> Any:
         """Assigned and opened; its client."""
-        self.assign()
+        self.assign(**more)
         self.pool.expect(messages.Assigned)
         self.open()
         return self.client()
