@@ -48,6 +48,7 @@ void install(int devices) {
   static std::once_flag once;
   std::call_once(once, [devices] {
     set_device_count(static_cast<c10::DeviceIndex>(devices));
+    Forks::follow();
     c10::SetAllocator(c10::kCUDA, device_allocator(), 1);
     install_guard();
     install_operators();
@@ -236,7 +237,7 @@ void bind_checkpoints(py::module& module) {
   module.def("fork_origin", [](int index) { return Forks(stream_of(index)).origin(); }, device);
   module.def("drop_checkpoint", [](uint64_t number, int index) { Forks(stream_of(index)).drop(number); }, py::arg("number"), device);
   module.def("has_run_backward", &has_run_backward);
-  module.def("start_backwards_again", &start_backwards_again);
+  module.def("restart_backwards", &restart_backwards);
   module.def("go_back", &go_back, py::arg("number"), device);
   module.def("storage_number", [](const at::Tensor& tensor) { return storage_number(tensor); }, py::arg("tensor"));
   module.def("note_writes", &note_writes, py::arg("objects"), py::arg("storages"), py::arg("device"));

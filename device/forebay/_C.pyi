@@ -181,7 +181,7 @@ def drop_checkpoint(number: int, device: int = 0) -> None:
 def has_run_backward() -> bool:
     """Whether gradients were computed in this process, or in one that it was forked from."""
 
-def start_backwards_again() -> None:
+def restart_backwards() -> None:
     """In a forked child: starts the threads that compute gradients on devices."""
 
 def go_back(number: int, device: int = 0) -> WentBack:

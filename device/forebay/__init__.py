@@ -87,7 +87,7 @@ def branches(over: int | Iterable[Any], function: Callable[[Any], Result]) -> li
 
     Returns what each call returned, in order; tensors of the device come back as CPU tensors. Raises BranchFailed if one has failed.
     """
-    from forebay.branch import run
+    from forebay.forking.branch import run
 
     return run(over, function)
 

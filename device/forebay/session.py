@@ -148,7 +148,7 @@ class Session:
         self._service = service
         self._stream = stream
         self._torch_version = torch_version
-        self._origin = origin
+        self.origin = origin
         """What the session is to begin as a copy of, in a forked process; None once it has begun, or can never."""
         self._flavor = flavor
         self._priority = priority
@@ -169,11 +169,6 @@ class Session:
     def has_worker(self) -> bool:
         """Whether device work was ever sent in this session."""
         return self._link is not None and self._link.worker is not None
-
-    @property
-    def has_origin(self) -> bool:
-        """Whether it is to begin as a copy of another one, and has not begun."""
-        return self._origin is not None
 
     @property
     def flavor_name(self) -> str:
@@ -266,8 +261,8 @@ class Session:
         link, self._link = self._link, None
         if link is not None:
             link.socket.socket.close()
-        if self._origin is not None or link is None or link.opened is None or link.opened.resume_key is None or not checkpoint:
-            return self._origin
+        if self.origin is not None or link is None or link.opened is None or link.opened.resume_key is None or not checkpoint:
+            return self.origin
         return messages.Fork(session=link.opened.session, key=link.opened.resume_key, checkpoint=checkpoint)
 
     # Opening the link
@@ -288,25 +283,21 @@ class Session:
         threading.Thread(target=self._read, args=(link, service), name="forebay-session", daemon=True).start()
         try:
             hello = messages.Hello(process=own_label(), pid=os.getpid(), torch=self._torch_version, flavor=self._flavor)
-            self._send(link, hello.model_copy(update={"priority": self._priority, "fork": self._origin}))
-            seconds = OPEN_SECONDS_MAX if self._origin is None else FORK_SECONDS_MAX
+            self._send(link, hello.model_copy(update={"priority": self._priority, "fork": self.origin}))
+            seconds = OPEN_SECONDS_MAX if self.origin is None else FORK_SECONDS_MAX
             with self._changed:
                 self._changed.wait_for(lambda: link.opened or link.refused or link.over, seconds)
                 if link.opened is not None and link.over is None:
                     self._link = link
                     return link, link.opened
-            raise self._without_copy(link) or service.unreachable(f"no session within {seconds:.0f} seconds")
+            said = link.refused or link.over
+            if said is not None and self.origin is not None:
+                self.origin = None
+                self._stream.lose(str(said))
+            raise said or service.unreachable(f"no session within {seconds:.0f} seconds")
         except BaseException:
             link.socket.close()
             raise
-
-    def _without_copy(self, link: _Link) -> ForebayError | None:
-        """Why the session was not opened, if the pool said so. Then what a forked process has of its parent's is lost."""
-        error = link.refused or link.over
-        if error is not None and self._origin is not None:
-            self._origin = None
-            self._stream.lose(str(error))
-        return error
 
     def _send(self, link: _Link, message: messages.Message) -> None:
         """Sends it, or leaves it to :meth:`_say_again` where the link is broken. Raises what the session ended with."""
@@ -416,7 +407,7 @@ class Session:
         link.worker, link.ticket = granted.worker, granted.ticket
         try:
             _connect_stream(self._stream, self._service(), granted, self._headers)
-            link.devices, self._origin = granted.devices, None
+            link.devices, self.origin = granted.devices, None
         except RuntimeError as error:
             link.worker = None
             self._send(link, messages.Release(epoch=granted.epoch))

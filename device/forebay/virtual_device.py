@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from forebay import _C, forked_gradients, monitors
+from forebay import _C, monitors
 from forebay.devices import has_group, rank_of, rank_of_group
 from forebay.errors import ForebayError, ForkedProcess
-from forebay.forks import Forks, numbers
+from forebay.forking import gradients
+from forebay.forking.forks import Forks, numbers
 from forebay.journal import Journal
 from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, priority_of, service_at
 from forebay.spans import Follower, Spans, running_shell
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from forebay_wire.messages import Flavor, Fork
 
     from forebay.devices import Rank
-    from forebay.embedded import EmbeddedPool
+    from forebay.service.embedded import EmbeddedPool
     from forebay.session import Session
 
 FORKED = (
@@ -249,7 +250,7 @@ class VirtualDevices:
             url = LOCAL if self._embedded is not None else configured() or LOCAL
             if url != LOCAL:
                 return service_at(url)
-            from forebay.embedded import EmbeddedPool
+            from forebay.service.embedded import EmbeddedPool
 
             if self._embedded is not None:
                 self._embedded.stop()
@@ -261,7 +262,7 @@ class VirtualDevices:
 
     def _before_fork(self) -> None:
         if _C.has_run_backward():
-            forked_gradients.flag_address()
+            gradients.flag_address()
         shares = any(session.has_worker for session in self._sessions.values())
         if shares:
             from forebay.session import await_imports
@@ -273,7 +274,7 @@ class VirtualDevices:
         self._making = threading.RLock()
         self._forks.begin_child()
         if _C.has_run_backward():
-            forked_gradients.allow()
+            gradients.allow()
         before, self._sessions = self._sessions, {}
         for index, session in before.items():
             had_worker = session.has_worker
@@ -288,7 +289,7 @@ class VirtualDevices:
 
     def _need_no_copy(self) -> None:
         """In a forked child, once all of its sessions have begun: what they began with is needed no more."""
-        if self._forks.holds and not self._origins and not any(session.has_origin for session in self._sessions.values()):
+        if self._forks.holds and not self._origins and not any(session.origin for session in self._sessions.values()):
             self._forks.let_go()
 
 

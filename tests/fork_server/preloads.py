@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 def programs() -> None:
     """PyTorch with what its optimizers load when the first one is made, and all that a virtual device needs but its extension."""
-    for module in ("torch", "torch._dynamo", "forebay.activation", "forebay.embedded", "forebay.session", "websockets.sync.client"):
+    for module in ("torch", "torch._dynamo", "forebay.activation", "forebay.service.embedded", "forebay.session", "websockets.sync.client"):
         importlib.import_module(module)
 
 

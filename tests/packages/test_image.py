@@ -20,7 +20,7 @@ from pathlib import Path
 
 import debian_tree
 import pytest
-from forebay.embedded import EmbeddedPool
+from forebay.service.embedded import EmbeddedPool
 from forebay.toolkit import image
 from installing import SITE, Environment, link
 from packaging.requirements import Requirement

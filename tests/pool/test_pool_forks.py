@@ -18,7 +18,7 @@ from forebay_pool.machine.base.messages import resume_key
 from forebay_pool.model.events import SessionJoined, SessionLeft, SessionParked, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import DropImages
 from forebay_wire import messages as wire
-from forebay_wire.session_images import SHARED_IMAGE
+from forebay_wire.message_parts import SHARED_IMAGE
 from pool_world import GIB, World, devices
 from programs import output_of
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from forebay_wire import images, messages, stream
-from forebay_wire.session_images import SHARED_IMAGE
+from forebay_wire.message_parts import SHARED_IMAGE
 from link_to_pool import Linked
 from test_worker_parking import park
 

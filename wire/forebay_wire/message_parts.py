@@ -12,6 +12,8 @@ from forebay_wire.texts import MendedLabel, MendedLine, MendedName, Name
 MEMBERS_MAX = 1024
 """Processes of a group."""
 PATH_CHARACTERS_MAX = 4096
+SHARED_IMAGE = 2**62
+"""The number of the image with which a copy of another session begins (``forebay/image.h``)."""
 
 Text = Annotated[str, Field(max_length=2048)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
@@ -135,3 +137,44 @@ class ProcessBounds(Message):
     """On disk, its copies of the user's files included."""
     contents: Annotated[str, Field(min_length=1, max_length=PATH_CHARACTERS_MAX)] | None = None
     """The folder of the session's user in which the host keeps contents of files from run to run; None: nowhere."""
+
+
+class Fork(Message):
+    """Of which session a forked process has a copy: its parent's, as it was in the moment of the fork."""
+
+    session: Name
+    key: Hex256
+    """``resume_key`` of that session, which its own processes alone know."""
+    checkpoint: Count
+
+
+class Kept(Message):
+    """An image of the session lies where :class:`Assign` said: another worker can go on from what was done until then."""
+
+    type: Literal["kept"] = "kept"
+    number: Count
+    bytes: Count
+
+
+class Copy(Message):
+    """What the worker's session held at this checkpoint is to become the first image of another session, once the checkpoint has come;
+    answered by :class:`Copied`. Neither session needs a lease for it."""
+
+    type: Literal["copy"] = "copy"
+    session: Name
+    """The other one."""
+    checkpoint: Count
+    images: Annotated[str, Field(min_length=1, max_length=PATH_CHARACTERS_MAX)] | None = None
+    """Its folder of images; None: it has none, and cannot have a copy."""
+    images_fill_max: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """As of :class:`Assign`."""
+
+
+class Copied(Message):
+    """Answers :class:`Copy`."""
+
+    type: Literal["copied"] = "copied"
+    session: Name
+    bytes: Count = 0
+    why: Text = ""
+    """Why there is no copy; empty: there is one."""

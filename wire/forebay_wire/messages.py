@@ -19,20 +19,20 @@ from forebay_wire.decoding import decode
 from forebay_wire.message_parts import MEMBERS_MAX as MEMBERS_MAX
 from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Certificate, Count, Hex256, Priority, Rates, Seconds, Text, Ticket
 from forebay_wire.message_parts import Cause as Cause
+from forebay_wire.message_parts import Copied as Copied
+from forebay_wire.message_parts import Copy as Copy
 from forebay_wire.message_parts import DeviceModel as DeviceModel
 from forebay_wire.message_parts import Estimate as Estimate
 from forebay_wire.message_parts import Flavor as Flavor
+from forebay_wire.message_parts import Fork as Fork
 from forebay_wire.message_parts import GroupMember as GroupMember
+from forebay_wire.message_parts import Kept as Kept
 from forebay_wire.message_parts import Message as Message
 from forebay_wire.message_parts import ProcessBounds as ProcessBounds
 from forebay_wire.message_parts import Source as Source
 from forebay_wire.message_parts import Span as Span
 from forebay_wire.message_parts import WaitCode as WaitCode
 from forebay_wire.sentences import ENGLISH
-from forebay_wire.session_images import Copied as Copied
-from forebay_wire.session_images import Copy as Copy
-from forebay_wire.session_images import Fork as Fork
-from forebay_wire.session_images import Kept as Kept
 from forebay_wire.texts import MendedLabel, Name
 
 PROTOCOL = 2
@@ -659,8 +659,7 @@ FromWorker = Annotated[
     | Parked
     | Restored
     | Left
-    | Kept
-    | Copied
+    | Kept | Copied
     | Waiting
     | Working
     | Closed

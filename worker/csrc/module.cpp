@@ -192,6 +192,24 @@ ImageSource source_of(const std::tuple<std::string, std::string, std::string>& t
   return {std::get<0>(told), ticket_of(std::get<1>(told)), std::get<2>(told)};
 }
 
+ImageFolder folder_of(std::string path, double fill_max) {
+  ImageFolder folder;
+  folder.set(std::move(path), fill_max);
+  return folder;
+}
+
+void assign(Server& server, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds, const std::optional<std::tuple<std::string, std::string, std::string>>& source,
+            std::string images, double images_fill_max, uint64_t image, double word_seconds, bool is_outside) {
+  Origin origin;
+  if (source) origin = source_of(*source);
+  if (image != 0) origin = KeptImage{image};
+  server.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(origin), folder_of(std::move(images), images_fill_max), word_seconds, is_outside);
+}
+
+void copy_checkpoint(Server& server, std::string session, uint64_t checkpoint, std::string images, double images_fill_max) {
+  server.mailbox().order(orders::Copy{std::move(session), checkpoint, folder_of(std::move(images), images_fill_max)});
+}
+
 std::unique_ptr<Server> make_server(std::string kind, int index, std::string model, const std::string& address, std::optional<int> threads,
                                     std::string spill_directory, const std::vector<std::pair<std::string, std::string>>& others, const std::string& homes,
                                     Device::LimitMemory limit_memory, const py::object& make_graph, double reconnect_seconds, bool tls, bool plaintext) {
@@ -221,39 +239,18 @@ PYBIND11_MODULE(_executor, module) {
       .def_property_readonly("address", &Server::address)
       .def_property_readonly("certificate", &Server::certificate)
       .def_property_readonly("event_descriptor", [](Server& self) { return self.mailbox().event_descriptor(); })
-      .def("assign",
-           [](Server& self, std::string_view ticket, int64_t limit_bytes, double idle_release_seconds,
-              const std::optional<std::tuple<std::string, std::string, std::string>>& source, std::string images, double images_fill_max, uint64_t image,
-              double word_seconds, bool is_outside) {
-             Origin origin;
-             if (source) origin = source_of(*source);
-             if (image != 0) origin = KeptImage{image};
-             ImageFolder folder;
-             folder.set(std::move(images), images_fill_max);
-             self.assign(ticket_of(ticket), limit_bytes, idle_release_seconds, std::move(origin), std::move(folder), word_seconds, is_outside);
-           },
-           py::arg("ticket"), py::arg("limit_bytes"), py::arg("idle_release_seconds"), py::arg("source") = py::none(), py::arg("images") = "",
+      .def("assign", &assign, py::arg("ticket"), py::arg("limit_bytes"), py::arg("idle_release_seconds"), py::arg("source") = py::none(), py::arg("images") = "",
            py::arg("images_fill_max") = 1.0, py::arg("image") = 0, py::arg("word_seconds") = 0.0, py::arg("is_outside") = false)
       .def("carry",
            [](Server& self, const std::tuple<std::string, std::string, std::string>& source, int64_t limit_bytes, int64_t bytes_per_second, std::string images,
-              double images_fill_max, uint64_t image) {
-             ImageFolder folder;
-             folder.set(std::move(images), images_fill_max);
-             self.carry(source_of(source), limit_bytes, bytes_per_second, std::move(folder), image);
-           },
+              double images_fill_max, uint64_t image) { self.carry(source_of(source), limit_bytes, bytes_per_second, folder_of(std::move(images), images_fill_max), image); },
            py::arg("source"), py::arg("limit_bytes"), py::arg("bytes_per_second"), py::arg("images") = "", py::arg("images_fill_max") = 1.0, py::arg("image") = 0)
       .def("open", [](Server& self, uint64_t epoch, int64_t limit_bytes) { self.mailbox().order(orders::OpenLease{epoch, limit_bytes}); }, release())
       .def("close", [](Server& self, uint64_t epoch) { self.mailbox().order(orders::CloseLease{epoch}); }, release())
       .def("park", [](Server& self, int64_t host_bytes, int64_t spill_bytes) { self.mailbox().order(orders::Park{{host_bytes, spill_bytes}}); },
            py::arg("host_bytes"), py::arg("spill_bytes"), release())
       .def("restore", [](Server& self) { self.mailbox().order(orders::Restore{}); }, release())
-      .def("copy",
-           [](Server& self, std::string session, uint64_t checkpoint, std::string images, double images_fill_max) {
-             ImageFolder folder;
-             folder.set(std::move(images), images_fill_max);
-             self.mailbox().order(orders::Copy{std::move(session), checkpoint, std::move(folder)});
-           },
-           py::arg("session"), py::arg("checkpoint"), py::arg("images"), py::arg("images_fill_max"), release())
+      .def("copy", &copy_checkpoint, py::arg("session"), py::arg("checkpoint"), py::arg("images"), py::arg("images_fill_max"), release())
       .def("end", [](Server& self) { self.mailbox().order(orders::End{}); }, release())
       .def("take_events", &events_of)
       .def("take_rates", [](Server& self, const std::string& packed) { self.rates = DeviceRates::of(packed); }, py::arg("packed"))

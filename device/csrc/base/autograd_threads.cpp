@@ -54,7 +54,7 @@ void note_backward() {
 
 bool has_run_backward() { return has_run; }
 
-void start_backwards_again() {
+void restart_backwards() {
   backward_in = 0;
   StartedEngine::start();
 }

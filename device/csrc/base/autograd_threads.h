@@ -10,7 +10,7 @@ void note_backward();
 // Whether one has, in this process or one that it was forked from.
 bool has_run_backward();
 // In a forked child, which has none of these threads: PyTorch starts them once, so they are started for the engine that it makes anew there.
-void start_backwards_again();
+void restart_backwards();
 
 // Waits until autograd's threads have let go of every backward pass that has returned; false where `most` passed before. A thread that
 // still holds one when Python ends wants the GIL to release the pass's Python objects, and Python ends it by unwinding it through

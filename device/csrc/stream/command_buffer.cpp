@@ -56,11 +56,11 @@ std::vector<uint8_t> CommandBuffer::cut_for_image(std::vector<uint8_t>& target, 
 }
 
 void CommandBuffer::clear() {
-  begin_again();
+  drop_recorded();
   calls_ = 0;
 }
 
-void CommandBuffer::begin_again() {
+void CommandBuffer::drop_recorded() {
   frames_.clear();
   questions_.clear();
   set_unsettled(false);

@@ -98,7 +98,7 @@ class CommandBuffer {
   // A number that is another one after each command and each upload.
   uint64_t changes() const { return changes_; }
   // In a forked child: what the parent recorded it sends itself, and the child's worker was told nothing yet.
-  void begin_again();
+  void drop_recorded();
   bool has_commands() const { return frames_.size() > 0 || tracer_.has_unsaid(); }
   // The session has ended.
   void clear();

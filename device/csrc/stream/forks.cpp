@@ -1,8 +1,12 @@
 #include "stream/forks.h"
 
+#include <pthread.h>
+
 #include <mutex>
 #include <utility>
 
+#include "base/devices.h"
+#include "base/publication.h"
 #include "base/python.h"
 #include "forebay/checkpoints.h"
 #include "forebay/image.h"
@@ -16,6 +20,29 @@ namespace {
 thread_local uint64_t next_fork = 0;  // the number of its checkpoint
 
 }  // namespace
+
+// A fork copies what is recorded as it is: its locks are held across it, so that it is whole in the child.
+void Forks::follow() {
+  static const auto each = [](void (*see)(CommandStream&)) {
+    for (c10::DeviceIndex device = 0; device < kDevicesMax; ++device) see(CommandStream::of(device));
+  };
+  each([](CommandStream&) {});  // they are there before the first fork
+  ::pthread_atfork(
+      [] {
+        each([](CommandStream& stream) {
+          stream.commands_.mutex().lock();
+          Forks(stream).prepare();
+        });
+      },
+      [] { each([](CommandStream& stream) { stream.commands_.mutex().unlock(); }); },
+      [] {
+        each([](CommandStream& stream) {
+          stream.commands_.mutex().unlock();
+          Forks(stream).begin_child();
+        });
+        forked_publication();
+      });
+}
 
 void Forks::begin(uint64_t number) { next_fork = number; }
 
@@ -40,12 +67,13 @@ void Forks::prepare() {
 
 // The session stands as one that has left its worker, and is not at another one yet. What the parent recorded the parent sends.
 void Forks::begin_child() {
+  stream_.forked();
   auto& session = stream_.session_;
   const uint64_t checkpoint = std::exchange(stream_.last_fork_, {}).checkpoint;
   session.broken = false;
   if (session.connected && session.origin == 0) {
     session.origin = checkpoint;
-    stream_.commands_.begin_again();
+    stream_.commands_.drop_recorded();
     if (auto* knowledge = stream_.failures_.knowledge()) knowledge->forget();
   }
   session.away = session.origin != 0;

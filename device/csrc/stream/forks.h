@@ -11,12 +11,10 @@ class Forks {
  public:
   explicit Forks(CommandStream& stream) : stream_(stream) {}
 
+  // To be called once, before any device is used: from then on each fork is prepared, and each child begins.
+  static void follow();
   // For the next forks of this thread: the checkpoint gets this number, or that of the last one where nothing came since. 0: a child has no copy.
   static void begin(uint64_t number);
-
-  // Before a fork, and in the child, under the lock of the commands.
-  void prepare();
-  void begin_child();
 
   // The checkpoint that was taken at the last fork; 0: none.
   uint64_t taken();
@@ -26,6 +24,10 @@ class Forks {
   void drop(uint64_t checkpoint);
 
  private:
+  // Before a fork, and in the child, which has this thread alone: no other holds a lock any more.
+  void prepare();
+  void begin_child();
+
   CommandStream& stream_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
-#include <pthread.h>
 
 #include <array>
 #include <chrono>
@@ -15,7 +14,6 @@
 #include "base/publication.h"
 #include "base/python.h"
 #include "base/settings.h"
-#include "stream/forks.h"
 #include "stream/handshake.h"
 
 namespace forebay {
@@ -34,24 +32,7 @@ struct Streams {
 
  private:
   template <size_t... kDevices>
-  explicit Streams(std::index_sequence<kDevices...>) : list{CommandStream(static_cast<c10::DeviceIndex>(kDevices))...} {
-    // A fork copies what is recorded as it is: hold its locks across it, so that it is whole in the child.
-    ::pthread_atfork([] {
-                       for (auto& stream : get().list) {
-                         stream.commands_.mutex().lock();
-                         Forks(stream).prepare();
-                       }
-                     },
-                     [] { for (auto& stream : get().list) stream.commands_.mutex().unlock(); },
-                     [] {
-                       for (auto& stream : get().list) {
-                         stream.commands_.mutex().unlock();
-                         stream.forked();
-                         Forks(stream).begin_child();
-                       }
-                       forked_publication();
-                     });
-  }
+  explicit Streams(std::index_sequence<kDevices...>) : list{CommandStream(static_cast<c10::DeviceIndex>(kDevices))...} {}
 };
 
 CommandStream& CommandStream::of(c10::DeviceIndex device) { return Streams::get().list[static_cast<size_t>(device)]; }

@@ -127,7 +127,6 @@ class CommandStream {
   friend class Checkpoints;
   friend class Conversation;
   friend class Forks;
-  friend struct Streams;
   friend class Handover;
   friend class ImageRounds;
   friend class Transfers;

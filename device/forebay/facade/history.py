@@ -14,7 +14,7 @@ from forebay import _C, process
 from forebay.errors import ForebayError, NotConfigured
 from forebay.facade import names
 from forebay.facade.checkpoint import Checkpoint, WentBack
-from forebay.forks import numbers
+from forebay.forking.forks import numbers
 from forebay.spans import running_shell
 
 CHECKPOINTS_MAX = 1024

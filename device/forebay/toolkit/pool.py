@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from forebay.embedded import EmbeddedPool
 from forebay.service import LOCAL, URL_VARIABLE, Service, configured, service_at
+from forebay.service.embedded import EmbeddedPool
 
 NO_SERVICE = (
     f"No service is configured: sign in with `forebay login`, set {URL_VARIABLE} to your pool's address, or try a program on this machine"

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forebay import embedded
 from forebay.errors import PoolUnreachable
+from forebay.service import embedded
 from forebay.toolkit import pool, table
 from forebay.waiting import of_row
 

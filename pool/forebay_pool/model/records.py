@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar, dataclass_transform
 
-from forebay_wire.session_images import SHARED_IMAGE
+from forebay_wire.message_parts import SHARED_IMAGE
 
 Record = TypeVar("Record")
 

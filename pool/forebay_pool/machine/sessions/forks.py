@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from forebay_wire import messages as wire
-from forebay_wire.session_images import SHARED_IMAGE
+from forebay_wire.message_parts import SHARED_IMAGE
 
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.leasing.queue_positions import QueuePositions

@@ -45,7 +45,7 @@ def allow() -> None:
         flag = ctypes.c_uint8.from_address(address)
         if flag.value == 1:
             flag.value = 0
-            _C.start_backwards_again()
+            _C.restart_backwards()
 
 
 def _value_in(image: mmap.mmap) -> int | None:

@@ -1,0 +1,1 @@
+"""Processes that fork: what a child's session begins with, and branches, which are made of that."""
