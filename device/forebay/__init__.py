@@ -89,7 +89,7 @@ def branches(over: int | Iterable[Any], function: Callable[[Any], Result]) -> li
     """
     from forebay.forking.branch import run
 
-    return run(over, function)
+    return run(_devices(0), over, function)
 
 
 def _devices(device: int) -> VirtualDevices:

@@ -254,7 +254,7 @@ class VirtualDevices:
 
             if self._embedded is not None:
                 self._embedded.stop()
-            self._embedded = EmbeddedPool()
+            self._embedded = EmbeddedPool(monitors.withhold)
             # Child processes attach to this pool instead of starting their own.
             os.environ[URL_VARIABLE] = self._embedded.service.url
             os.environ[TOKEN_VARIABLE] = self._embedded.service.token

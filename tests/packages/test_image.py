@@ -20,6 +20,7 @@ from pathlib import Path
 
 import debian_tree
 import pytest
+from forebay import monitors
 from forebay.service.embedded import EmbeddedPool
 from forebay.toolkit import image
 from installing import SITE, Environment, link
@@ -62,7 +63,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[EmbeddedPool]:
-    made = EmbeddedPool()
+    made = EmbeddedPool(monitors.withhold)
     yield made
     made.stop()
 

@@ -13,12 +13,11 @@ import traceback
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 
-from forebay import process
-from forebay.errors import BranchFailed, NotConfigured
+from forebay.errors import BranchFailed
 
 BRANCHES_MAX = 256
 """More are a job's work: each is a process of this host."""
@@ -26,12 +25,16 @@ Given = TypeVar("Given")
 Result = TypeVar("Result")
 
 
-def run(over: int | Iterable[Any], function: Callable[[Any], Result]) -> list[Result]:
+class Devices(Protocol):
+    """What branches ask of this process's devices (:class:`forebay.virtual_device.VirtualDevices`)."""
+
+    def end_span(self) -> None: ...
+    def close(self) -> None: ...
+
+
+def run(devices: Devices, over: int | Iterable[Any], function: Callable[[Any], Result]) -> list[Result]:
     """What ``function`` returns in each branch, in order. Raises BranchFailed once all have ended, if one has failed."""
     items = list(range(over)) if isinstance(over, int) else list(over)
-    devices = process.installed
-    if devices is None:
-        raise NotConfigured(f"There is no virtual device in this process: {process.failure or 'FOREBAY_URL is not set.'}")
     if len(items) > BRANCHES_MAX:
         raise ValueError(f"{len(items)} branches are too many, and {BRANCHES_MAX} the most; call forebay.branches() again for others.")
     sys.stdout.flush()
@@ -39,7 +42,7 @@ def run(over: int | Iterable[Any], function: Callable[[Any], Result]) -> list[Re
     running: dict[Connection, tuple[int, ForkProcess]] = {}
     try:
         for place, item in enumerate(items):
-            running.update([_started(place, item, function)])
+            running.update([_started(devices, place, item, function)])
         devices.end_span()  # the branches may need the device on which this process would wait
         return _gathered(running)
     finally:
@@ -49,10 +52,10 @@ def run(over: int | Iterable[Any], function: Callable[[Any], Result]) -> list[Re
             connection.close()
 
 
-def _started(place: int, item: Any, function: Callable[[Any], Any]) -> tuple[Connection, tuple[int, ForkProcess]]:
+def _started(devices: Devices, place: int, item: Any, function: Callable[[Any], Any]) -> tuple[Connection, tuple[int, ForkProcess]]:
     context = multiprocessing.get_context("fork")
     mine, theirs = context.Pipe(duplex=False)
-    branch = context.Process(target=_branch, args=(function, item, theirs), name=f"branch {place}")
+    branch = context.Process(target=_branch, args=(devices, function, item, theirs), name=f"branch {place}")
     branch.start()
     theirs.close()
     return mine, (place, branch)
@@ -82,15 +85,14 @@ def _gathered(running: dict[Connection, tuple[int, ForkProcess]]) -> list[Any]:
     return [results[place] for place in sorted(results)]
 
 
-def _branch(function: Callable[[Any], Any], item: Any, connection: Connection) -> None:
+def _branch(devices: Devices, function: Callable[[Any], Any], item: Any, connection: Connection) -> None:
     """In the forked process. The threads of the parent's that computed on the host are gone."""
     torch.set_num_threads(1)
     try:
         answer = _packed(True, function(item))
     except BaseException:
         answer = _packed(False, traceback.format_exc())
-    if process.installed is not None:
-        process.installed.close()
+    devices.close()
     connection.send_bytes(answer)
     connection.close()
 

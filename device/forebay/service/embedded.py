@@ -11,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 
-from forebay import monitors
 from forebay.errors import NotConfigured, PoolUnreachable
 from forebay.service import LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service
 
@@ -28,7 +28,8 @@ ADDRESS_FILE = "pool.json"
 class EmbeddedPool:
     """Starts a pool with a worker on this machine, for this process and its children."""
 
-    def __init__(self) -> None:
+    def __init__(self, withhold: Callable[[MutableMapping[str, str]], None]) -> None:
+        """``withhold`` takes out of its environment what would keep it from finding GPUs of this host."""
         if importlib.util.find_spec("forebay_pool") is None:
             raise NotConfigured(
                 f"{URL_VARIABLE}={LOCAL} needs the package forebay-pool in this environment ({sys.executable}); "
@@ -38,7 +39,7 @@ class EmbeddedPool:
         self._log = self._directory / "pool.log"
         self._owner = os.getpid()
         try:
-            self._process = self._start()
+            self._process = self._start(_environment(withhold))
             self.service = self._await_service()
         except BaseException:
             self.stop()
@@ -49,12 +50,12 @@ class EmbeddedPool:
         """Whether the pool runs, as far as this process can tell: in a forked child its parent's pool does."""
         return os.getpid() != self._owner or self._process.poll() is None
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self, environment: dict[str, str]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "forebay_pool", "--embedded", "--state-dir", str(self._directory)]
         command += ["--port", "0", "--parent-pid", str(self._owner)]
         with self._log.open("wb") as log:
             # A session of its own: Ctrl-C at the terminal is for the user's program, which then ends the pool in order.
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=_environment(), start_new_session=True)
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True)
 
     def _await_service(self) -> Service:
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -108,9 +109,9 @@ def _read(path: Path) -> Service:
     return Service(str(written["url"]).rstrip("/") + "/", str(written["token"]))
 
 
-def _environment() -> dict[str, str]:
+def _environment(withhold: Callable[[MutableMapping[str, str]], None]) -> dict[str, str]:
     """Ours, without what would make the pool a client of a pool, or a service of the JupyterHub that we run in."""
     own = (URL_VARIABLE, TOKEN_VARIABLE)
     kept = {name: value for name, value in os.environ.items() if name not in own and not name.startswith("JUPYTERHUB_")}
-    monitors.withhold(kept)  # its workers look for GPUs of this host
+    withhold(kept)  # its workers look for GPUs of this host
     return kept

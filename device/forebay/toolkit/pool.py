@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from forebay import monitors
 from forebay.service import LOCAL, URL_VARIABLE, Service, configured, service_at
 from forebay.service.embedded import EmbeddedPool
 
@@ -30,7 +31,7 @@ def remote_or_own() -> Iterator[Service]:
     if service is not None:
         yield service
         return
-    pool = EmbeddedPool()
+    pool = EmbeddedPool(monitors.withhold)
     try:
         yield pool.service
     finally:
