@@ -256,6 +256,34 @@ print(x.tolist() == [float(i) for i in range(6)])
 """
 
 
+ORPHANS = """
+import os, time, torch
+from forebay import _C
+x = torch.arange(6.0, device="cuda:0")
+x.sum().item()
+reading, writing = os.pipe()
+pid = os.fork()
+if pid == 0:
+    if os.fork() == 0:
+        time.sleep(1.0)  # its parent is gone by now, without having begun
+        os.write(writing, b"well" if x.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] else b"ill")
+    os._exit(0)
+os.waitpid(pid, 0)
+os.close(writing)
+x.zero_()
+print(x.sum().item(), os.read(reading, 4).decode())
+"""
+
+
+def test_a_grandchild_begins_though_its_parent_never_did(pool: Make) -> None:
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            out, _ = await output_of(running, ORPHANS)
+            assert out == ["0.0 well"]
+
+    asyncio.run(scenario())
+
+
 def test_children_of_children_begin_with_what_those_held(pool: Make) -> None:
     async def scenario() -> None:
         async with pool(**REAL) as running:

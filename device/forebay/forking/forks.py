@@ -40,8 +40,8 @@ class Forks:
         self._watches = False
         self._needed: Counter[Taken] = Counter()
         """By how many forks each checkpoint is needed."""
-        self._held: int | None = None
-        """In a child that has not begun yet: the writing end of its fork's pipe."""
+        self._held: list[int] = []
+        """In a child that has not begun yet: the writing ends of its fork's pipe, and of its parent's if that had not begun either."""
 
     def begin(self, shares: bool) -> None:
         """Before a fork. ``shares``: this process has a session."""
@@ -101,20 +101,19 @@ class Forks:
         if self._pipe is not None:
             (reading, writing), self._pipe = self._pipe, None
             os.close(reading)
-            self.let_go()
-            self._held = writing
+            self._held.append(writing)
         self._numbers.lock.release()
 
     @property
     def holds(self) -> bool:
         """Whether this process may begin with a checkpoint of the one that it was forked from."""
-        return self._held is not None
+        return bool(self._held)
 
     def let_go(self) -> None:
         """This process needs the checkpoint of its fork no more."""
-        held, self._held = self._held, None
-        if held is not None:
-            os.close(held)
+        held, self._held = self._held, []
+        for writing in held:
+            os.close(writing)
 
 
 numbers = CheckpointNumbers()
