@@ -60,10 +60,12 @@ from forebay_pool.store.database import OutboxCount, Store
 from forebay_pool.store.flavors import seeds
 from forebay_pool.store.jobs import JobStore
 from forebay_pool.store.leadership import Leadership
+from forebay_pool.store.receipts import receipt_key
 from forebay_pool.store.trends import TrendStore
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import FLUSH_SECONDS
 from forebay_pool.views.metrics import Backlog, Metrics, StateCollector, tell_certificate
+from forebay_pool.views.receipts import Receipts
 from forebay_pool.views.trends import TrendRecorder
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class Service:
         self._extra_flavors = extra_flavors
         self._quotas: list[QuotaSet] = []
         self._models: dict[str, ModelPolicy] = {}
+        self._receipt_key = b""
         self._closures: list[tuple[str, str, str]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._socket_dir: Path | None = None
@@ -148,7 +151,8 @@ class Service:
             on_failure=lambda: self._on_loop(self.metrics.store_failures.inc),
             on_deposed=lambda: self._on_loop(self._depose),
         )
-        self.shell = Shell(machine, self.writer, self.metrics, self._break)
+        receipts = Receipts(self._receipt_key, self.settings.source)
+        self.shell = Shell(machine, self.writer, self.metrics, receipts, self._break)
         self.shell.library_folders = self._library_folders()
         self.shell.process_bounds = self.settings.process
         self.shell.image_folders, self.shell.images_fill_max = self._image_folders(flavors), self.settings.images_fill_max
@@ -171,6 +175,7 @@ class Service:
         self.leadership.hold(self.store.still_leads, lambda: self._on_loop(self._depose))
         self.writer.start()
         await self.refresh_prices()
+        await self._refresh_price_versions()
         self._start_loops()
         log.info("pool serves %s with %d devices", self.url, len(machine.fleet.seats), extra={"action": "started", "url": self.url})
 
@@ -304,6 +309,7 @@ class Service:
             self.store.seed_flavors(_seeds(self.settings))
             self.choices = self.store.choices()
             self._models = self.store.models()
+            self._receipt_key = receipt_key(self.store)
             self._closures = self.store.closures()
             self._quotas = [QuotaSet(*quota) for quota in self.store.quotas()]
             kept = self.store.kept(self.settings.limits.fair_share_half_life_seconds)
@@ -535,10 +541,20 @@ class Service:
         except BillingUnavailable as error:
             log.warning("%s", error, extra={"action": "prices_unknown"})
 
+    async def _refresh_price_versions(self) -> None:
+        """The same of all versions there are, for receipts."""
+        if self.billing is None:
+            return
+        try:
+            self.shell.receipts.learn(await self.billing.price_versions())
+        except BillingUnavailable as error:
+            log.warning("%s", error, extra={"action": "prices_unknown"})
+
     async def _poll_prices(self) -> None:
         while True:
             await asyncio.sleep(self.settings.price_poll_seconds)
             await self.refresh_prices()
+            await self._refresh_price_versions()
 
     # From the writer's thread
 

@@ -22,6 +22,7 @@ from forebay_pool.machine.state_machine import StateMachine
 from forebay_pool.model.attention import Attention
 from forebay_pool.model.events import Event, Look, PricesSet, ShutDown, StoreChanged, Tick, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import (
+    Attest,
     Confirm,
     DropImages,
     Forget,
@@ -43,6 +44,7 @@ from forebay_pool.model.types import Lease, Parking, Session
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import EventStream
 from forebay_pool.views.metrics import Metrics
+from forebay_pool.views.receipts import PriceVersion, Receipts
 
 TICK_SECONDS = 0.25
 LATE_SECONDS = 1.0
@@ -68,6 +70,9 @@ class Link(Protocol):
 class ClientLink(Link, Protocol):
     """The link of a client, who came with a token."""
 
+    prices_told: set[PriceVersion] | None
+    """The receipts of prices that went over it; None where the client keeps no receipts."""
+
     async def check_token(self) -> None:
         """Ends the session if the token is no longer good."""
 
@@ -80,11 +85,13 @@ class Shell:
         machine: StateMachine,
         writer: Writer,
         metrics: Metrics,
+        receipts: Receipts,
         on_broken: Callable[[], None],
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.machine = machine
         self.metrics = metrics
+        self.receipts = receipts
         self.board = EventStream(clock_ns)
         self.clock_ns = clock_ns
         self._attention = Attention(clock_ns, TICK_SECONDS, LATE_SECONDS)
@@ -111,6 +118,7 @@ class Shell:
         self._exits: set[asyncio.Task[None]] = set()
         self._do: dict[type[Any], Callable[[Any], None]] = {
             TellClient: self._tell_client,
+            Attest: self._attest,
             TellWorker: self._tell_worker,
             Launch: self._launch,
             Kill: self._kill,
@@ -152,6 +160,12 @@ class Shell:
         link = self.clients.get(instruction.session)
         if link is not None:
             link.send(instruction.message)
+
+    def _attest(self, instruction: Attest) -> None:
+        lease, tariff = instruction.lease, self.machine.fleet.tariff
+        link, currency = self.clients.get(lease.session.id), tariff.currencies.get(lease.session.tenant, tariff.currency)
+        if link is not None and link.prices_told is not None and currency is not None:
+            link.send(self.receipts.of_lease(lease, instruction.closed, currency, link.prices_told))
 
     def _tell_worker(self, instruction: TellWorker) -> None:
         link = self.workers.get(instruction.worker)

@@ -14,10 +14,15 @@ MEMBERS_MAX = 1024
 PATH_CHARACTERS_MAX = 4096
 SHARED_IMAGE = 2**62
 """The number of the image with which a copy of another session begins (``forebay/image.h``)."""
+RECEIPTS_HEADER = "Forebay-Receipts"
+"""Of the request that opens the session link, with the value 1: the client keeps :class:`Receipts`. Older pools do not look."""
+RECEIPT_CONTEXT = b"forebay receipt 1\n"
+"""What stands before a receipt's text where it is signed: a signature of anything else is none of a receipt."""
 
 Text = Annotated[str, Field(max_length=2048)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0)]
+Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 Hex256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Ticket = Hex256
 Certificate = Hex256
@@ -85,7 +90,7 @@ class Flavor(Message):
     memory_bytes: Count
     price_nano_per_hour: Count | None = None
     """None where nobody bills (the embedded pool)."""
-    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")] | None = None
+    currency: Currency | None = None
 
 
 class DeviceModel(Message):
@@ -178,3 +183,85 @@ class Copied(Message):
     bytes: Count = 0
     why: Text = ""
     """Why there is no copy; empty: there is one."""
+
+
+class LeaseReceipt(Message):
+    """What all receipts of a lease say: who holds what, and since when."""
+
+    pool: Name
+    """Which pool measured it, as billing knows it."""
+    tenant: Name
+    user: Name
+    session: Name
+    lease: Name
+    number: Count
+    """Counts the leases of this session, from 1."""
+    flavor: Name
+    model: MendedName
+    """Of its devices."""
+    devices: Count
+    share_milli: Count
+    """Of each device, in thousandths."""
+    started_at_ns: Count
+    """Unix time."""
+
+
+class OpenedReceipt(LeaseReceipt):
+    """A lease was opened. The versions are those in force as far as the pool knew; 0: none that it knew."""
+
+    kind: Literal["opened"] = "opened"
+    currency: Currency
+    price_version: Count
+    surcharge_version: Count
+
+
+class ClosedReceipt(LeaseReceipt):
+    """A lease is over, and its user is billed for this time. It may begin later than it was opened, and never before."""
+
+    kind: Literal["closed"] = "closed"
+    duration_ns: Count
+    reason: Name
+
+
+class PriceReceipt(Message):
+    """A version of what an hour of a flavor costs, and from when on it is valid, as billing has it in its price book."""
+
+    kind: Literal["price"] = "price"
+    flavor: Name
+    currency: Currency
+    version: Count
+    nano_per_hour: Count
+    valid_from_ns: Count
+
+
+class SurchargeReceipt(Message):
+    """The same of what an hour of one whole device of a model costs beside that."""
+
+    kind: Literal["surcharge"] = "surcharge"
+    model: MendedName
+    currency: Currency
+    version: Count
+    nano_per_hour: Count
+    valid_from_ns: Count
+
+
+Receipt = Annotated[OpenedReceipt | ClosedReceipt | PriceReceipt | SurchargeReceipt, Field(discriminator="kind")]
+
+
+class SignedReceipt(Message):
+    """A receipt as the pool signed it."""
+
+    text: Text
+    """The JSON of a :data:`Receipt`, byte for byte."""
+    signature: Annotated[str, Field(pattern="^[0-9a-f]{128}$")]
+    """Ed25519 (RFC 8032) of :data:`RECEIPT_CONTEXT` and the text."""
+
+
+class Receipts(Message):
+    """Of the pool, to a client that said :data:`RECEIPTS_HEADER`: before each :class:`LeaseClosed` and after each :class:`Granted` of a
+    new lease, where somebody bills. Not answered."""
+
+    type: Literal["receipts"] = "receipts"
+    key: Hex256
+    """The pool's public key."""
+    receipts: tuple[SignedReceipt, ...]

@@ -16,7 +16,6 @@ from pydantic import Field, TypeAdapter
 from forebay_wire.decoding import MESSAGE_BYTES_MAX as MESSAGE_BYTES_MAX
 from forebay_wire.decoding import MessageError as MessageError
 from forebay_wire.decoding import decode
-from forebay_wire.message_parts import MEMBERS_MAX as MEMBERS_MAX
 from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Certificate, Count, Hex256, Priority, Rates, Seconds, Text, Ticket
 from forebay_wire.message_parts import Cause as Cause
 from forebay_wire.message_parts import Copied as Copied
@@ -29,6 +28,7 @@ from forebay_wire.message_parts import GroupMember as GroupMember
 from forebay_wire.message_parts import Kept as Kept
 from forebay_wire.message_parts import Message as Message
 from forebay_wire.message_parts import ProcessBounds as ProcessBounds
+from forebay_wire.message_parts import Receipts as Receipts
 from forebay_wire.message_parts import Source as Source
 from forebay_wire.message_parts import Span as Span
 from forebay_wire.message_parts import WaitCode as WaitCode
@@ -645,7 +645,8 @@ FromClient = Annotated[
     Hello | ResumeSession | Acquire | Cancel | ChooseFlavor | ChoosePriority | Arrived | Unreached | Release, Field(discriminator="type")
 ]
 ToClient = Annotated[
-    SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | WorkerLost | SessionLost | Refused, Field(discriminator="type")
+    SessionOpened | Queued | Granted | Revoking | LeaseClosed | Leave | WorkerLost | SessionLost | Refused | Receipts,
+    Field(discriminator="type"),
 ]
 FromWorker = Annotated[
     Ready

@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from forebay_wire.causes import cause_of_budget
+from forebay_wire.message_parts import PriceReceipt, SurchargeReceipt
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
@@ -39,6 +40,26 @@ class _SurchargeRow(BaseModel):
     model: str
     surcharge_nano_per_hour: int
     currency: str
+
+
+class _PriceVersionRow(_PriceRow):
+    version: int
+    valid_from_ns: int
+
+    @property
+    def receipt(self) -> PriceReceipt:
+        facts = {"currency": self.currency, "version": self.version, "valid_from_ns": self.valid_from_ns}
+        return PriceReceipt(flavor=self.flavor, nano_per_hour=self.price_nano_per_hour, **facts)
+
+
+class _SurchargeVersionRow(_SurchargeRow):
+    version: int
+    valid_from_ns: int
+
+    @property
+    def receipt(self) -> SurchargeReceipt:
+        facts = {"currency": self.currency, "version": self.version, "valid_from_ns": self.valid_from_ns}
+        return SurchargeReceipt(model=self.model, nano_per_hour=self.surcharge_nano_per_hour, **facts)
 
 
 class _ParkedPriceRow(BaseModel):
@@ -86,6 +107,8 @@ class _HeartbeatAnswer(BaseModel):
 
 _PRICES = TypeAdapter(list[_PriceRow])
 _SURCHARGES = TypeAdapter(list[_SurchargeRow])
+_PRICE_VERSIONS = TypeAdapter(list[_PriceVersionRow])
+_SURCHARGE_VERSIONS = TypeAdapter(list[_SurchargeVersionRow])
 _PARKED_PRICES = TypeAdapter(list[_ParkedPriceRow])
 _CURRENCIES = TypeAdapter(_Currencies)
 
@@ -129,6 +152,12 @@ class BillingClient:
             currencies.tenants,
             {one.currency: one.price_nano_per_gib_hour for one in sorted(parked, key=attrgetter("version")) if one.valid_from_ns <= now_ns},
         )
+
+    async def price_versions(self) -> list[PriceReceipt | SurchargeReceipt]:
+        """All versions of what flavors and models of devices cost, those to come included. Raises BillingUnavailable."""
+        prices = await self._read("api/prices?history=1", _PRICE_VERSIONS)
+        surcharges = await self._read("api/surcharges?history=1", _SURCHARGE_VERSIONS)
+        return [*(row.receipt for row in prices), *(row.receipt for row in surcharges)]
 
     async def _read(self, path: str, answer: TypeAdapter[T]) -> T:
         response = await self._fetch("GET", path, None)

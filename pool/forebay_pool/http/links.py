@@ -15,6 +15,7 @@ from forebay_service.peers.front import Front
 from forebay_service.peers.rate_limit import Crowded, Peer
 from forebay_service.peers.tls import is_open
 from forebay_wire import messages as wire
+from forebay_wire.message_parts import RECEIPTS_HEADER
 from pydantic import ValidationError
 from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
@@ -38,6 +39,7 @@ from forebay_pool.model.events import (
     WorkerUnlinked,
 )
 from forebay_pool.model.types import Session
+from forebay_pool.views.receipts import PriceVersion
 
 if TYPE_CHECKING:
     from tornado.concurrent import Future
@@ -227,6 +229,7 @@ class SessionLink(_LinkHandler):
         self._replays = self.request.headers.get(wire.REPLAYS_HEADER) == "1"
         self._outside = self.request.headers.get(wire.OUTSIDE_HEADER) == "1"
         self._runs = self.request.headers.get(wire.RUNS_HEADER) == "process"
+        self.prices_told: set[PriceVersion] | None = set() if self.request.headers.get(RECEIPTS_HEADER) == "1" else None
         self._silent = True
         self._heard = self.shell.attentive_seconds
 

@@ -17,18 +17,20 @@ from forebay_service.openapi import describe
 from forebay_service.routes import SWITCHING, Route
 from typing_extensions import TypedDict
 
-from forebay_pool.http import audit, events, flavors, health, jobs, nodes, queue, sessions, shared_notebooks, trends
+from forebay_pool.http import audit, events, flavors, health, jobs, nodes, queue, receipts, sessions, shared_notebooks, trends
 from forebay_pool.http.handler import Api
 from forebay_pool.http.jobs import EndBody, JobBody, JobQuery, OutputQuery, PrintedBody, RunnerBody, ScheduleBody, ScheduleQuery
 from forebay_pool.http.links import SessionLink, WorkerLink
 from forebay_pool.http.nodes import DeviceBody, ModelBody, NodeBody
 from forebay_pool.http.queue import QuotaBody
+from forebay_pool.http.receipts import ReceiptsQuery
 from forebay_pool.http.sessions import ChoiceBody
 from forebay_pool.http.shared_notebooks import KeyQuery, SharedNotebookBody, SharedNotebookQuery
 from forebay_pool.http.trends import TimelineQuery, TrendQuery
 from forebay_pool.placement.forecast import Forecast
 from forebay_pool.store.flavors import FlavorBody
 from forebay_pool.views.jobs import JobRow, OutputRow, ScheduleRow
+from forebay_pool.views.receipts import ReceiptKeyRow, ReceiptPage
 from forebay_pool.views.rows import (
     DeviceRow,
     FlavorRow,
@@ -338,6 +340,12 @@ ROUTES = (
         query=KeyQuery,
         refusals=(NotFound.status,),
     ),
+    Route(
+        *("GET", "api/receipts", receipts.UsersReceipts, "Signed receipts of the bearer's leases of a month, and of prices", ReceiptPage),
+        scopes=(COMPUTE,),
+        query=ReceiptsQuery,
+    ),
+    Route("GET", "api/receipts/key", receipts.ReceiptKey, "The key that receipts are signed with", ReceiptKeyRow, scopes=None),
     Route("GET", "api/audit", audit.Audit, "What operators did, newest first", AuditPage, scopes=(OPERATE,), query=AuditQuery),
     Route(
         *("GET", "api/events", events.Events, "Rows that change, as server-sent events", str),

@@ -17,6 +17,14 @@ class TellClient:
 
 
 @fact
+class Attest:
+    """Give the client a signed receipt of the lease: that it was opened, or what it is billed as."""
+
+    lease: Lease
+    closed: bool
+
+
+@fact
 class TellWorker:
     worker: str
     message: wire.ToWorker
@@ -105,4 +113,4 @@ class Note:
     fields: Mapping[str, str | int]
 
 
-Instruction = TellClient | TellWorker | Launch | Kill | Meter | MeterParked | Keep | DropImages | Forget | Confirm | Show | Scale | Note
+Instruction = TellClient | Attest | TellWorker | Launch | Kill | Meter | MeterParked | Keep | DropImages | Forget | Confirm | Show | Scale | Note

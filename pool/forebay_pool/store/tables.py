@@ -92,6 +92,13 @@ LEADERSHIP = Table(
     Column("url", Text, nullable=False, comment="Where the one that leads serves"),
 )
 
+RECEIPT_KEY = Table(
+    "receipt_key",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False, comment="1: there is one row"),
+    Column("private_key", String(64), nullable=False, comment="Hex; Ed25519"),
+)
+
 SESSIONS = Table(
     "sessions",
     METADATA,

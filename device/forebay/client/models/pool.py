@@ -157,6 +157,11 @@ class SharedNotebookRow(Row):
     expires_at_ns: int
 
 
+class SignedReceiptRow(Row):
+    text: str
+    signature: str
+
+
 class SpanRow(Row):
     id: str
     kind: Literal["cell", "process"]
@@ -201,6 +206,12 @@ class QueueRow(Row):
     span: SpanRow
     priority: int
     since_ns: int
+
+
+class ReceiptPage(Row):
+    key: str
+    receipts: list[SignedReceiptRow]
+    next: str | None
 
 
 class SessionRow(Row):

@@ -8,7 +8,7 @@ from forebay_pool.errors import InvariantBroken
 from forebay_pool.machine.base.messages import granted, open_message
 from forebay_pool.machine.base.step import Step
 from forebay_pool.machine.base.worklist import Worklist
-from forebay_pool.model.instructions import Keep, Meter, Show, TellWorker
+from forebay_pool.model.instructions import Attest, Keep, Meter, Show, TellWorker
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
 from forebay_pool.model.metering import cost_nano, passed_ns, rate, segments, whole_record
@@ -115,7 +115,7 @@ class Leases:
         self._fleet.found_dead(seats[0], 0)
         self._step.out.append(TellWorker(worker.id, open_message(lease.epoch, flavor.memory_bytes)))
         self.send_granted(lease)
-        self._step.out.append(Keep(lease))
+        self._step.out += (Attest(lease, False), Keep(lease))
         self._step.save(session)
         self._step.out.append(Show(lease))
         self.show_seats(place)
@@ -150,6 +150,7 @@ class Leases:
         closed = wire.LeaseClosed(lease=lease.id, epoch=lease.epoch, reason=reason, duration_ns=lease.duration_ns, cost_nano=cost)
         self._meter(lease, lease.duration_ns, reason)
         session.closed = closed
+        self._step.out.append(Attest(lease, True))
         self._step.send(session.id, closed)
         self.leave_place(lease.place, session)
         if reason != "failed":
