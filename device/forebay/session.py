@@ -24,6 +24,7 @@ from websockets.sync.client import ClientConnection
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
+from forebay.receipts.records import Records
 from forebay.service import Service, forget_budget, pool_link, tell_loss, tell_wait
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
@@ -155,7 +156,8 @@ class Session:
         self._page = page or Journal().page(0)
         self._new_line = new_line or (lambda: WaitingLine(stderr))
         self._quiet_seconds = quiet_seconds
-        self._headers = {messages.CAUSES_HEADER: str(messages.CAUSES), messages.REPLAYS_HEADER: "1"}
+        self._records = Records.configured()
+        self._headers = {messages.CAUSES_HEADER: str(messages.CAUSES), messages.REPLAYS_HEADER: "1", **self._records.headers}
         if rank is not None:
             member = messages.GroupMember(id=rank.group, rank=rank.rank, size=rank.size)
             self._headers[messages.GROUP_HEADER] = member.encode()
@@ -575,6 +577,8 @@ class Session:
                     link.bereft, link.away, link.lease = message, link.worker is not None, None
                     self._changed.notify_all()
                 threading.Thread(target=self._break_off, args=(link,), name="forebay-leave", daemon=True).start()
+            case messages.Receipts():
+                self._records.keep(self._service().url, message, self._new_line().warn)
             case messages.SessionLost():
                 raise SessionEnded(message.said(), message.cause)
 

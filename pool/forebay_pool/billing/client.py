@@ -48,8 +48,13 @@ class _PriceVersionRow(_PriceRow):
 
     @property
     def receipt(self) -> PriceReceipt:
-        facts = {"currency": self.currency, "version": self.version, "valid_from_ns": self.valid_from_ns}
-        return PriceReceipt(flavor=self.flavor, nano_per_hour=self.price_nano_per_hour, **facts)
+        return PriceReceipt(
+            flavor=self.flavor,
+            currency=self.currency,
+            version=self.version,
+            nano_per_hour=self.price_nano_per_hour,
+            valid_from_ns=self.valid_from_ns,
+        )
 
 
 class _SurchargeVersionRow(_SurchargeRow):
@@ -58,8 +63,13 @@ class _SurchargeVersionRow(_SurchargeRow):
 
     @property
     def receipt(self) -> SurchargeReceipt:
-        facts = {"currency": self.currency, "version": self.version, "valid_from_ns": self.valid_from_ns}
-        return SurchargeReceipt(model=self.model, nano_per_hour=self.surcharge_nano_per_hour, **facts)
+        return SurchargeReceipt(
+            model=self.model,
+            currency=self.currency,
+            version=self.version,
+            nano_per_hour=self.surcharge_nano_per_hour,
+            valid_from_ns=self.valid_from_ns,
+        )
 
 
 class _ParkedPriceRow(BaseModel):

@@ -113,4 +113,6 @@ class Note:
     fields: Mapping[str, str | int]
 
 
-Instruction = TellClient | Attest | TellWorker | Launch | Kill | Meter | MeterParked | Keep | DropImages | Forget | Confirm | Show | Scale | Note
+Instruction = (
+    TellClient | Attest | TellWorker | Launch | Kill | Meter | MeterParked | Keep | DropImages | Forget | Confirm | Show | Scale | Note
+)

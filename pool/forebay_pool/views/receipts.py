@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from forebay_wire import messages as wire
@@ -85,7 +85,7 @@ class Receipts:
 
     def closed(self, lease: Lease) -> ClosedReceipt:
         """What a lease that is over is billed as."""
-        return ClosedReceipt(**self._facts(lease), duration_ns=lease.duration_ns, reason=lease.ending)
+        return ClosedReceipt(**_facts(lease, self.pool), duration_ns=lease.duration_ns, reason=lease.ending)
 
     def sign(self, receipt: Receipt) -> SignedReceipt:
         """The receipt with the pool's signature."""
@@ -94,24 +94,7 @@ class Receipts:
 
     def _opened(self, lease: Lease, currency: str) -> OpenedReceipt:
         flavors, models = (_in_force(one, lease.opened_unix_ns) for one in self._of(lease, currency))
-        versions = {"price_version": flavors, "surcharge_version": models}
-        return OpenedReceipt(**self._facts(lease), currency=currency, **versions)
-
-    def _facts(self, lease: Lease) -> dict[str, str | int]:
-        session = lease.session
-        return {
-            "pool": self.pool,
-            "tenant": session.tenant,
-            "user": session.user,
-            "session": session.id,
-            "lease": lease.id,
-            "number": lease.epoch,
-            "flavor": lease.flavor.name,
-            "model": lease.device.model,
-            "devices": len(lease.place.devices),
-            "share_milli": lease.place.share_milli,
-            "started_at_ns": lease.opened_unix_ns,
-        }
+        return OpenedReceipt(**_facts(lease, self.pool), currency=currency, price_version=flavors, surcharge_version=models)
 
     def _since(self, lease: Lease, currency: str, since_ns: int, until_ns: int) -> Iterator[PriceVersion]:
         """What was in force at some time from ``since_ns`` to ``until_ns``, both included."""
@@ -128,6 +111,24 @@ class Receipts:
 def row_of(signed: SignedReceipt) -> SignedReceiptRow:
     """As it is answered over HTTP."""
     return {"text": signed.text, "signature": signed.signature}
+
+
+def _facts(lease: Lease, pool: str) -> dict[str, Any]:
+    """What all receipts of a lease say."""
+    session = lease.session
+    return {
+        "pool": pool,
+        "tenant": session.tenant,
+        "user": session.user,
+        "session": session.id,
+        "lease": lease.id,
+        "number": lease.epoch,
+        "flavor": lease.flavor.name,
+        "model": lease.device.model,
+        "devices": len(lease.place.devices),
+        "share_milli": lease.place.share_milli,
+        "started_at_ns": lease.opened_unix_ns,
+    }
 
 
 def _key_of(version: PriceVersion) -> tuple[str, str, str]:

@@ -38,7 +38,7 @@ class ProcessSession(Session):
             lambda: service, stream, torch_builds.installed_version() or "none", flavor,
             priority=priority_of(), new_line=lambda: ProcessLine(stream),
         )  # fmt: skip
-        self._headers = {messages.CAUSES_HEADER: str(messages.CAUSES), messages.RUNS_HEADER: "process"}
+        self._headers = {messages.CAUSES_HEADER: str(messages.CAUSES), messages.RUNS_HEADER: "process", **self._records.headers}
         self._bill: messages.LeaseClosed | None = None
         self._billed = threading.Event()
 

@@ -1,0 +1,1 @@
+"""``forebay bill``: checks invoices by the receipts that this machine keeps."""
