@@ -75,7 +75,7 @@ _pip = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pip
 if _pip.is_file():
     os.environ.setdefault("PIP_CONFIG_FILE", str(_pip))  # tests that install find packages where the user does
 _configuration = tempfile.TemporaryDirectory(prefix="forebay-configuration-")
-os.environ["XDG_CONFIG_HOME"] = _configuration.name
+os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = _configuration.name
 """What the user of this machine keeps (``forebay device add``) is no part of a test; set before any test imports torch, which reads it."""
 
 

@@ -12,6 +12,7 @@ import random
 import shutil
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +260,7 @@ def drop_with_chain(record: TamperedRecord) -> str:
 def drop_lease_with_chain(record: TamperedRecord) -> str:
     """One that is not the last of its session, whole."""
     closed = [json.loads(line[2]) for line in record.lines if '"kind":"closed"' in line[2]]
-    followed = [one["lease"] for one, other in zip(closed, closed[1:], strict=False) if one["session"] == other["session"]]
+    followed = [one["lease"] for one, other in pairwise(closed) if one["session"] == other["session"]]
     name = record.chance.choice(followed)
     record.lines = [line for line in record.lines if f'"lease":"{name}"' not in line[2]]
     record.write(chained=True)

@@ -26,7 +26,8 @@ SEOUL = {"legal_name": "에이크미 주식회사", "address": "서울특별시\
 MANDATORY = {
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart", "ChargeCategory",
     "ChargeClass", "ChargeDescription", "ChargePeriodEnd", "ChargePeriodStart", "ContractedCost", "EffectiveCost", "InvoiceIssuerName",
-    "ListCost", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName",
+    "ListCost", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName", "HostProviderName",
+    "ServiceProviderName",
 }  # fmt: skip
 NOT_NULL = MANDATORY - {"BillingAccountName", "ChargeClass", "ChargeDescription", "PricingQuantity", "PricingUnit"}
 RECOMMENDED = {"AvailabilityZone", "ChargeFrequency", "InvoiceId", "ServiceSubcategory"}
@@ -36,9 +37,10 @@ CONDITIONAL = {
     "ConsumedQuantity", "ConsumedUnit", "ContractedUnitPrice", "ListUnitPrice", "PricingCategory", "PricingCurrency",
     "PricingCurrencyContractedUnitPrice", "PricingCurrencyEffectiveCost", "PricingCurrencyListUnitPrice", "RegionId", "RegionName",
     "ResourceId", "ResourceName", "ResourceType", "SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName",
-    "SubAccountType", "Tags",
+    "SubAccountType", "Tags", "AllocatedMethodDetails", "AllocatedMethodId", "AllocatedResourceId", "AllocatedResourceName",
+    "AllocatedTags", "ContractApplied",
 }  # fmt: skip
-"""All columns of FOCUS 1.2, by their feature level."""
+"""All columns of FOCUS 1.3 for costs and usage, by their feature level."""
 
 
 @pytest.fixture
@@ -154,7 +156,7 @@ def test_focus_has_the_columns_and_values_of_the_specification(finalised: Any) -
     rows = focus_rows(finalised, "acme-owner", "/api/invoices/INV-000001", format="focus")
     columns = set(rows[0])
     assert MANDATORY <= columns <= MANDATORY | RECOMMENDED | CONDITIONAL
-    assert list(rows[0]) == sorted(rows[0]) and len(MANDATORY | RECOMMENDED | CONDITIONAL) == 57
+    assert list(rows[0]) == sorted(rows[0]) and len(MANDATORY | RECOMMENDED | CONDITIONAL) == 65
     for row in rows:
         assert all(row[name] for name in NOT_NULL)
         assert row["BillingCurrency"] in DECIMALS and row["ServiceCategory"] == "AI and Machine Learning"

@@ -1,4 +1,4 @@
-"""FOCUS 1.2 (FinOps Open Cost and Usage Specification, focus.finops.org): a row for each line of an invoice, with its columns and values.
+"""FOCUS 1.3 (FinOps Open Cost and Usage Specification, focus.finops.org): a row for each line of an invoice, with its columns and values.
 
 The sum of ``BilledCost`` of an ``InvoiceId`` is what that invoice asked for, or what that credit note took back, below zero.
 Usage costs its list price, exactly; what the plan changes, credits and tax are rows of their own. Numbers are plain decimals, nulls
@@ -23,11 +23,13 @@ from forebay_billing.rules.rating import HOUR_NS
 COLUMNS = (
     "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",
     "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargeFrequency", "ChargePeriodEnd", "ChargePeriodStart", "ConsumedQuantity",
-    "ConsumedUnit", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "InvoiceId", "InvoiceIssuerName", "ListCost",
-    "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ServiceCategory",
-    "ServiceName", "ServiceSubcategory", "SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName",
+    "ConsumedUnit", "ContractedCost", "ContractedUnitPrice", "EffectiveCost", "HostProviderName", "InvoiceId", "InvoiceIssuerName",
+    "ListCost", "ListUnitPrice", "PricingCategory", "PricingQuantity", "PricingUnit", "ProviderName", "PublisherName",
+    "ServiceCategory", "ServiceName", "ServiceProviderName", "ServiceSubcategory", "SkuId", "SkuMeter", "SkuPriceDetails", "SkuPriceId", "SubAccountId", "SubAccountName",
     "SubAccountType",
 )  # fmt: skip
+DEPRECATED = "ProviderName", "PublisherName"
+"""Columns that 1.3 replaces by ``ServiceProviderName``, and that must be there nevertheless."""
 _CATEGORIES = {"tax": "Tax", "promotional": "Credit", "prepaid": "Credit"}
 CONSUMED_UNIT, UNIT, PARKED_UNIT = "Seconds", "Hours", "GiB-Hours"
 QUANTITY_DECIMALS = 12
@@ -74,8 +76,7 @@ def _common(made: Draft, billed_in: Month, name: str, sender: Issuer) -> dict[st
         "BillingPeriodEnd": _time(billed_in.end_ns),
         "InvoiceId": name,
         "InvoiceIssuerName": sender.name,
-        "ProviderName": sender.name,
-        "PublisherName": sender.name,
+        **dict.fromkeys(("HostProviderName", "ServiceProviderName", *DEPRECATED), sender.name),
         "ServiceCategory": "AI and Machine Learning",
         "ServiceSubcategory": "AI Platforms",
         "ServiceName": "Forebay",

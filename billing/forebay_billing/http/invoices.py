@@ -249,7 +249,7 @@ class VoidHandler(_InvoiceHandler):
 
 
 class FocusHandler(_InvoiceHandler):
-    """``GET api/focus``: a month's finalised invoices, and the credit notes issued in it, as one FOCUS 1.2 table."""
+    """``GET api/focus``: a month's finalised invoices, and the credit notes issued in it, as one FOCUS 1.3 table."""
 
     endpoint = "focus"
 

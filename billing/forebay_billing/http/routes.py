@@ -361,7 +361,7 @@ INVOICES = (
         **PAYERS,
     ),
     _route(
-        *("GET", "api/focus", invoices.FocusHandler, "A month's invoices, and the credit notes issued in it, as one FOCUS 1.2 table"),
+        *("GET", "api/focus", invoices.FocusHandler, "A month's invoices, and the credit notes issued in it, as one FOCUS 1.3 table"),
         answer=str,
         query=queries.FocusQuery,
         media=(CSV,),

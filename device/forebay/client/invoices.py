@@ -86,7 +86,7 @@ class InvoiceCalls(Calls):
         return self._file(self._books, f"api/credit-notes/{segment(number)}", format=format)
 
     def focus_file(self, month: str, *, tenant: str | None = None) -> bytes:
-        """A month's invoices, and the credit notes issued in it, as one FOCUS 1.2 table (CSV)."""
+        """A month's invoices, and the credit notes issued in it, as one FOCUS 1.3 table (CSV)."""
         return self._file(self._books, "api/focus", month=month, tenant=tenant)
 
     def credits(self, *, tenant: str | None = None) -> list[CreditRow]:
