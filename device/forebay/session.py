@@ -24,8 +24,8 @@ from websockets.sync.client import ClientConnection
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
-from forebay.receipts.records import Records
 from forebay.service import Service, forget_budget, pool_link, tell_loss, tell_wait
+from forebay.service.receipts import Records
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 

@@ -113,7 +113,6 @@ class Service:
         self._extra_flavors = extra_flavors
         self._quotas: list[QuotaSet] = []
         self._models: dict[str, ModelPolicy] = {}
-        self._receipt_key = b""
         self._closures: list[tuple[str, str, str]] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._socket_dir: Path | None = None
@@ -151,7 +150,7 @@ class Service:
             on_failure=lambda: self._on_loop(self.metrics.store_failures.inc),
             on_deposed=lambda: self._on_loop(self._depose),
         )
-        receipts = Receipts(self._receipt_key, self.settings.source)
+        receipts = Receipts(await asyncio.to_thread(receipt_key, self.store), self.settings.source)
         self.shell = Shell(machine, self.writer, self.metrics, receipts, self._break)
         self.shell.library_folders = self._library_folders()
         self.shell.process_bounds = self.settings.process
@@ -175,7 +174,6 @@ class Service:
         self.leadership.hold(self.store.still_leads, lambda: self._on_loop(self._depose))
         self.writer.start()
         await self.refresh_prices()
-        await self._refresh_price_versions()
         self._start_loops()
         log.info("pool serves %s with %d devices", self.url, len(machine.fleet.seats), extra={"action": "started", "url": self.url})
 
@@ -309,7 +307,6 @@ class Service:
             self.store.seed_flavors(_seeds(self.settings))
             self.choices = self.store.choices()
             self._models = self.store.models()
-            self._receipt_key = receipt_key(self.store)
             self._closures = self.store.closures()
             self._quotas = [QuotaSet(*quota) for quota in self.store.quotas()]
             kept = self.store.kept(self.settings.limits.fair_share_half_life_seconds)
@@ -420,7 +417,7 @@ class Service:
         if self._autoscaler is not None:
             loops.append(self._autoscaler.run())
         if self.billing is not None:
-            loops.append(self._poll_prices())
+            loops.append(self._poll_prices(self.billing))
             self._beats = self._heartbeats(self.billing)
             loops.append(self._beats.run())
         if self.outbox is not None:
@@ -541,20 +538,15 @@ class Service:
         except BillingUnavailable as error:
             log.warning("%s", error, extra={"action": "prices_unknown"})
 
-    async def _refresh_price_versions(self) -> None:
-        """The same of all versions there are, for receipts."""
-        if self.billing is None:
-            return
-        try:
-            self.shell.receipts.learn(await self.billing.price_versions())
-        except BillingUnavailable as error:
-            log.warning("%s", error, extra={"action": "prices_unknown"})
-
-    async def _poll_prices(self) -> None:
+    async def _poll_prices(self, billing: BillingClient) -> None:
+        """Also of all versions there are, for receipts."""
         while True:
+            try:
+                self.shell.receipts.learn(await billing.price_versions())
+            except BillingUnavailable as error:
+                log.warning("%s", error, extra={"action": "prices_unknown"})
             await asyncio.sleep(self.settings.price_poll_seconds)
             await self.refresh_prices()
-            await self._refresh_price_versions()
 
     # From the writer's thread
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from billed_months import KEY, Lease, Signer
-from forebay.receipts.record import BEGINNING, Record
+from forebay.service.record import BEGINNING, Record
 
 Document = dict[str, Any]
 USER = "ada"

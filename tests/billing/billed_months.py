@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forebay.receipts.record import Record
+from forebay.service.record import Record
 from forebay_billing.model.months import Month
 from forebay_billing.model.types import Span, UsageRecord
 from forebay_billing.settings import Settings

@@ -15,9 +15,9 @@ import billed_months
 import pytest
 from bill_tampering import OF_INVOICES, OF_RECORDS, USER, TamperedRecord
 from billed_months import DAY_NS, NOVEMBER, OCTOBER, Lease, Signer, World
-from forebay.receipts.record import Record
-from forebay.toolkit.bills import invoice, verifier
+from forebay.service.record import Record
 from forebay.toolkit.command import main
+from forebay.toolkit.invoices import invoice, verifier
 
 SEEDS = (1, 2, 3)
 TAMPERINGS = 1_000
@@ -104,7 +104,7 @@ def test_usage_that_comes_after_its_month_was_finalised_is_checked_with_that_mon
 def test_what_a_record_cannot_prove_is_said_and_not_taken_for_right(worlds: dict[int, World], tmp_path: Path) -> None:
     world = worlds[1]
     (others,) = verified(tmp_path, [world.records[USER]], world.invoices[MONTH]).unproved
-    assert "are of other users, whose records are not here" in others
+    assert "of which no receipts are here: of other users" in others
     stranger = billed_months.kept(tmp_path / "stranger", [Lease("dan", "d", 1, "small", NOVEMBER.start_ns, 10**9)], Signer())
     stranger.folder.joinpath("key").write_text(f"{world.signer.key}\n")
     assert [one.fault for one in verified(tmp_path, [stranger], world.invoices[MONTH]).findings] == ["no_line"]
@@ -144,3 +144,21 @@ def test_a_draft_is_checked_as_an_invoice_is(tmp_path: Path) -> None:
     assert (outcome.findings, outcome.lines) == ((), 2)
     line = drafts[0]["lines"][0]
     assert Fraction(line["cost_exact"]) == pytest.approx(Fraction(line["usage"]["duration_ns"] * 2_990_000_251, 3600 * 10**18), abs=1e-18)
+
+
+def test_an_invoice_and_drafts_are_got_as_billing_gives_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    leases = [Lease(USER, "s", 1, "small", NOVEMBER.start_ns, 10**12)]
+    with billed_months.running(tmp_path) as service:
+        billed_months.post(service, leases)
+        monkeypatch.setenv("FOREBAY_BOOKS_URL", f"http://127.0.0.1:{service.service.port}/")
+        monkeypatch.setenv("FOREBAY_TOKEN", "token-of-acme-owner")
+        assert main(["bill", "get", MONTH]) == 0
+        (draft,) = json.loads(capsys.readouterr().out)
+        finalised = billed_months.finalised(service, MONTH)
+        assert main(["bill", "get", finalised["number"], "--output", str(tmp_path / "invoice.json")]) == 0
+        assert main(["bill", "get", "INV-999999"]) == 1
+    assert "There is no invoice 'INV-999999'." in capsys.readouterr().err
+    assert json.loads((tmp_path / "invoice.json").read_text()) == finalised
+    assert draft["lines"] == finalised["lines"] and "number" not in draft

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from billed_months import NOVEMBER, Lease, Signer
-from forebay.receipts import record as record_module
-from forebay.receipts.record import BEGINNING
-from forebay.receipts.records import Records
-from forebay.toolkit.bills.evidence import Evidence
+from forebay.service import record as record_module
+from forebay.service.receipts import Records
+from forebay.service.record import BEGINNING
+from forebay.toolkit.invoices.evidence import Evidence
 from forebay_wire.message_parts import RECEIPTS_HEADER, Receipts, SignedReceipt
 
 URL = "http://pool.example/services/pool/"
@@ -74,7 +74,7 @@ def test_the_chain_goes_on_in_the_next_months_file_and_a_clock_that_is_set_back_
 ADDS = """
 import sys
 from pathlib import Path
-from forebay.receipts.records import Records
+from forebay.service.receipts import Records
 from forebay_wire.message_parts import Receipts
 
 records = Records(Path(sys.argv[1]))

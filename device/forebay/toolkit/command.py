@@ -17,8 +17,8 @@ from forebay.errors import CommandBroken, ForebayError
 from forebay.service import answered, login
 from forebay.toolkit import device, doctor, flavor, run, smi
 from forebay.toolkit.agents import command as agents
-from forebay.toolkit.bills import command as bills
 from forebay.toolkit.environments import command as environments
+from forebay.toolkit.invoices import command as invoices
 from forebay.toolkit.jobs import listing, submit
 from forebay.toolkit.planner import command as plan
 from forebay.toolkit.profiling import command as profile
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"forebay {_version()}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    middle = (sharing, environments, profile, plan, smi, flavor, device, models, bills, agents)
+    middle = (sharing, environments, profile, plan, smi, flavor, device, models, invoices, agents)
     for module in (run, remote, submit, listing, *middle, update, login, doctor):
         module.add_to(commands)
     flavor.add_switch_to(commands)

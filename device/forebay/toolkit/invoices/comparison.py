@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from forebay.toolkit.bills.evidence import Evidence
-from forebay.toolkit.bills.expected import Key, Part, Prices, expected
-from forebay.toolkit.bills.findings import Finding
-from forebay.toolkit.bills.invoice import Invoice, Line, UsageLine
-from forebay.toolkit.bills.months import month_after_ns, month_of
+from forebay.toolkit.invoices.evidence import Evidence
+from forebay.toolkit.invoices.expected import Key, Part, Prices, expected
+from forebay.toolkit.invoices.findings import Finding
+from forebay.toolkit.invoices.invoice import Invoice, Line, UsageLine
+from forebay.toolkit.invoices.months import month_after_ns, month_of
 
 
 def compare(invoices: Sequence[Invoice], evidence: Sequence[Evidence]) -> Iterator[Finding]:

@@ -11,11 +11,11 @@ from forebay_wire.decoding import MessageError, decode
 from forebay_wire.message_parts import ClosedReceipt, LeaseReceipt, OpenedReceipt, PriceReceipt, Receipt, SurchargeReceipt
 from pydantic import TypeAdapter
 
-from forebay.receipts.record import BEGINNING, Record, RecordLine
-from forebay.toolkit.bills.findings import Finding, RecordFault
-from forebay.toolkit.bills.money import NANO
-from forebay.toolkit.bills.months import month_of
-from forebay.toolkit.bills.signatures import verifier_of
+from forebay.service.record import BEGINNING, Record, RecordLine
+from forebay.toolkit.invoices.findings import Finding, RecordFault
+from forebay.toolkit.invoices.money import NANO
+from forebay.toolkit.invoices.months import month_of
+from forebay.toolkit.invoices.signatures import verifier_of
 
 _RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Receipt)
 CLOCK_NS = 1 * NANO

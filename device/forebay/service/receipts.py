@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from forebay_wire.message_parts import RECEIPTS_HEADER, Receipts
 
-from forebay.receipts.record import KEY, Record
+from forebay.service.record import KEY, Record
 
 VARIABLE = "FOREBAY_RECEIPTS"
 OFF = "off"

@@ -9,10 +9,10 @@ from itertools import chain, pairwise
 
 from forebay_wire.message_parts import ClosedReceipt
 
-from forebay.toolkit.bills.evidence import Evidence, PriceVersion
-from forebay.toolkit.bills.findings import Finding
-from forebay.toolkit.bills.money import surcharge_rate
-from forebay.toolkit.bills.months import month_after_ns, month_of
+from forebay.toolkit.invoices.evidence import Evidence, PriceVersion
+from forebay.toolkit.invoices.findings import Finding
+from forebay.toolkit.invoices.money import surcharge_rate
+from forebay.toolkit.invoices.months import month_after_ns, month_of
 
 
 @dataclass(frozen=True, order=True)

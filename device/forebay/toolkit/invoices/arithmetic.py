@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Iterator
 from fractions import Fraction
 
-from forebay.toolkit.bills.findings import Finding
-from forebay.toolkit.bills.invoice import Invoice, Line, UsageLine
-from forebay.toolkit.bills.money import BPS, EXACT_DECIMALS, cost, decimals_of, text_of
+from forebay.toolkit.invoices.findings import Finding
+from forebay.toolkit.invoices.invoice import Invoice, Line, UsageLine
+from forebay.toolkit.invoices.money import BPS, EXACT_DECIMALS, cost, decimals_of, text_of
 
 PLAN_KINDS = ("free_time", "free_money", "tiers", "discount", "commitment")
 USAGE_KINDS = ("usage", "correction", "parked")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from forebay.toolkit.bills.money import NANO
+from forebay.toolkit.invoices.money import NANO
 
 
 def month_of(time_ns: int) -> str:

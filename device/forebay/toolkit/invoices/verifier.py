@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from forebay.errors import ForebayError
-from forebay.receipts.record import Record
-from forebay.toolkit.bills import arithmetic
-from forebay.toolkit.bills.comparison import compare
-from forebay.toolkit.bills.evidence import Evidence
-from forebay.toolkit.bills.findings import Finding
-from forebay.toolkit.bills.invoice import Invoice
+from forebay.service.record import Record
+from forebay.toolkit.invoices import arithmetic
+from forebay.toolkit.invoices.comparison import compare
+from forebay.toolkit.invoices.evidence import Evidence
+from forebay.toolkit.invoices.findings import Finding
+from forebay.toolkit.invoices.invoice import Invoice
 
 
 class NothingToCheckBy(ForebayError):
@@ -61,12 +61,18 @@ def _unproved(invoices: Sequence[Invoice], users: set[str]) -> Iterator[str]:
         parked = [line for line in invoice.lines if line.kind == "parked"]
         plan = [line for line in invoice.lines if line.kind in (*arithmetic.PLAN_KINDS, *arithmetic.CREDIT_KINDS)]
         reasons = {
-            "are of other users, whose records are not here": others,
-            "take usage back, as an operator decided": corrections,
-            "are of parked memory, of which there are no receipts": parked,
-            "come of the tenant's plan and credits": plan,
+            "of other users": others,
+            "corrections by an operator": corrections,
+            "parked memory": parked,
+            "the tenant's plan and credits": plan,
         }
         for why, lines in reasons.items():
             if lines:
-                sum_text = arithmetic.sum_text(invoice, lines)
-                yield f"{invoice.name}: {len(lines)} lines ({sum_text} {invoice.currency}) {why}; their sums alone were checked"
+                amount = f"{arithmetic.sum_text(invoice, lines)} {invoice.currency}"
+                found = f"{counted(len(lines), 'line')} ({amount})"
+                yield f"{invoice.name}: {found} of which no receipts are here: {why}; only sums were checked"
+
+
+def counted(count: int, noun: str) -> str:
+    """So many of them, for people."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,24 +1,26 @@
-"""``forebay bill``: checks invoices by the receipts that this machine keeps, and asks a pool for receipts that it lacks."""
+"""``forebay bill``: gets invoices, checks them by the receipts that this machine keeps, and asks a pool for those that it lacks."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from forebay_wire.message_parts import SignedReceipt
 
 from forebay.errors import NotConfigured
-from forebay.receipts.record import Record
-from forebay.receipts.records import OFF, VARIABLE, Records
 from forebay.service import Service
+from forebay.service.receipts import OFF, VARIABLE, Records
+from forebay.service.record import Record
 from forebay.toolkit import pool
+from forebay.toolkit.billing import billing
 
 VERIFY = """\
 Recomputes an invoice, or a draft, from the receipts that this machine keeps of your leases, and says everything that differs. It asks
@@ -28,6 +30,7 @@ nothing could be checked.
 FETCH = """\
 Asks the pool for receipts of a month that the record lacks: of programs that were killed, or that ran on another machine.
 """
+GET = "Gets an invoice by its number, or the drafts of an open month, in JSON; for the tenant's owners and who pays its bills."
 FOUND = 3
 
 
@@ -41,6 +44,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     verifying.add_argument("--record", type=Path, action="append", metavar="FOLDER", help="check by this record; else by all that are here")
     verifying.add_argument("--json", action="store_true", help="print what was found as JSON")
     verifying.set_defaults(perform=perform_verify)
+    getting = actions.add_parser("get", help="get an invoice, or a draft, from billing, as JSON", description=GET)
+    getting.add_argument("invoice", help="its number, or an open month as 2026-11 (UTC)")
+    getting.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there; else it is printed")
+    getting.set_defaults(perform=perform_get)
     fetching = actions.add_parser("fetch", help="ask the pool for receipts that the record lacks", description=FETCH, formatter_class=raw)
     fetching.add_argument("month", nargs="?", default=f"{datetime.now(UTC):%Y-%m}", help="as 2026-11, in UTC; without it this month")
     fetching.set_defaults(perform=perform_fetch)
@@ -48,7 +55,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def perform_verify(arguments: argparse.Namespace) -> int:
     """Prints what differs, and what was checked."""
-    from forebay.toolkit.bills import invoice, verifier
+    from forebay.toolkit.invoices import invoice, verifier
 
     invoices = [one for path in arguments.invoice for one in invoice.read(path)]
     records = [Record(folder) for folder in arguments.record] if arguments.record else Records.configured().all()
@@ -60,14 +67,28 @@ def perform_verify(arguments: argparse.Namespace) -> int:
     for finding in outcome.findings:
         sys.stdout.write(f"{finding.fault}: {finding.place}: {finding.text}\n")
     for evidence in outcome.records:
-        sys.stdout.write(f"Checked by the record of {evidence.user}: {evidence.lines} lines, signed with the pool's key {evidence.key}.\n")
+        lines = verifier.counted(evidence.lines, "line")
+        sys.stdout.write(f"Checked by the record of {evidence.user}: {lines}; the pool's key is {evidence.key}.\n")
     for text in outcome.unproved:
         sys.stdout.write(f"{text}.\n")
     names = ", ".join(one.name for one in invoices)
     if outcome.findings:
-        sys.stdout.write(f"{names}: {len(outcome.findings)} differences.\n")
+        sys.stdout.write(f"{names}: {verifier.counted(len(outcome.findings), 'difference')}.\n")
         return FOUND
-    sys.stdout.write(f"{names}: {outcome.lines} lines are equal to the receipts, to the nano-unit.\n")
+    lines = verifier.counted(outcome.lines, "line")
+    sys.stdout.write(f"{names}: {lines} of leases, equal to the receipts to the nano-unit.\n")
+    return 0
+
+
+def perform_get(arguments: argparse.Namespace) -> int:
+    """Prints or writes it as billing gives it. Raises OSError."""
+    named = arguments.invoice
+    path = f"api/drafts?month={named}" if re.fullmatch(r"[0-9]{4}-[0-9]{2}", named) else f"api/invoices/{quote(named, safe='')}"
+    text = f"{json.dumps(billing().get(path), indent=2, ensure_ascii=False)}\n"
+    if arguments.output is None:
+        sys.stdout.write(text)
+    else:
+        arguments.output.write_text(text, encoding="utf-8")
     return 0
 
 
@@ -86,7 +107,7 @@ def perform_fetch(arguments: argparse.Namespace) -> int:
         kept = {parts[2] for line in record.lines() if (parts := line.parts) is not None}
         new = [one for one in receipts if one.text not in kept]
         record.append(new)
-        sys.stdout.write(f"{len(new)} receipts of {arguments.month} are added to {record.folder}.\n")
+        sys.stdout.write(f"{len(new)} of {len(receipts)} receipts of {arguments.month} were not in {record.folder}, and are now.\n")
     if not users:
         sys.stdout.write(f"The pool has no receipts of {arguments.month} for you.\n")
     return 0

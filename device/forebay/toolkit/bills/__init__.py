@@ -1,1 +1,0 @@
-"""``forebay bill``: checks invoices by the receipts that this machine keeps."""

@@ -1,0 +1,1 @@
+"""``forebay bill``: invoices, and whether they are what this machine's receipts say."""
