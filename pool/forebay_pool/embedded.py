@@ -106,7 +106,8 @@ async def prepare(settings: Settings, token: str, environ: Mapping[str, str]) ->
         devices = (DeviceGroup(kind="cpu", model="cpu-dev", memory=cpu_memory_bytes(), count=1), *found)
         flavors = _flavors_for(found, settings.flavors_file)
     libraries = settings.libraries_dir or cache_folder(environ) / "libraries"
-    fixed = {"billing_url": None, "resume_seconds": 0.0, "user_kernels": True, "peers_share": 1.0}
+    ahead = {} if "warm_workers" in settings.model_fields_set else {"warm_workers": 0}
+    fixed = {**ahead, "billing_url": None, "resume_seconds": 0.0, "user_kernels": True, "peers_share": 1.0}
     folders = {"image_dirs": _image_folders(), "libraries_dir": libraries}
     own = settings.model_copy(update=fixed | folders | {"devices": devices})
     return Service(own, authenticator(token), environ, flavors)

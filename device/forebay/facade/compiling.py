@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch import _compile
 from torch.utils import _triton
 
 from forebay.errors import NotOnVirtualDevice
@@ -21,6 +22,39 @@ _INTERPRETERS = ("eager", "eager_noexcept", "eager_debug")
 """Backends that call the operators of a graph as they stand in it."""
 _OWN_GENERATORS = "graphsafe_rng_functionalization"
 """The setting of AOTAutograd that :func:`_generators_of_programs` turns off."""
+
+
+_DYNAMO = "torch._dynamo"
+_KEPT_OUT = "__dynamo_disable"
+"""Where PyTorch keeps what it calls in place of a function that TorchDynamo is not to trace."""
+_REFERENCES = ("torch._refs", "torch._refs.nn.functional", "torch._refs.special", "torch._decomp.decompositions")
+"""Modules with PyTorch's kernels for meta tensors that are written in Python."""
+
+
+def _untraced() -> Iterator[Callable[..., Any]]:
+    """The functions of those modules that TorchDynamo is not to trace."""
+    keeper = _compile._disable_dynamo.__code__.co_filename
+    for name in _REFERENCES:
+        for found in list(vars(sys.modules[name]).values()) if name in sys.modules else ():
+            while (inner := getattr(found, "__wrapped__", None)) is not None:
+                if getattr(getattr(found, "__code__", None), "co_filename", None) == keeper:
+                    yield inner
+                found = inner
+
+
+def _spare_dynamo() -> None:
+    """At its first call each of them would import all of TorchDynamo, to be kept out of its traces: as long as nobody else has imported
+    it nothing is traced, and they are called as they are. A second of a processor, for a program's first result."""
+    if _DYNAMO not in sys.modules:
+        for function in _untraced():
+            vars(function).setdefault(_KEPT_OUT, function)
+
+
+def keep_out_of_traces(dynamo: ModuleType) -> None:
+    """TorchDynamo is there: from their next call on it is told of them."""
+    for function in _untraced():
+        if vars(function).get(_KEPT_OUT) is function:
+            delattr(function, _KEPT_OUT)
 
 
 def _values(graph: torch.fx.GraphModule, inputs: Sequence[Any]) -> Iterator[Any]:
@@ -122,3 +156,4 @@ def install() -> None:
     for wrapper in (core._TorchCompileInductorWrapper, core._TorchCompileWrapper):
         wrapper.__call__ = _for_host_alone(wrapper.__call__)
     _leave_gpus_alone()
+    _spare_dynamo()

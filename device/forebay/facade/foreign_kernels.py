@@ -108,6 +108,7 @@ MENDED: Mapping[str, Callable[[ModuleType], None]] = MappingProxyType(
         "bitsandbytes.cextension": _with_sentence,
         "transformers.modeling_utils": _without_warm_up,
         "triton.backends": _for_virtual_devices,
+        "torch._dynamo": compiling.keep_out_of_traces,
         "torch._dynamo.variables.builder": compiling.trace_kernels,
         "torch.nested._internal.sdpa": _without_jagged_attention,
     }
