@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -122,6 +123,11 @@ def test_the_pool_is_asked_for_flavors_sessions_queue_and_the_choice(cloud: Any,
         assert owner_row.state == "active" and owner_row.span is not None and owner_row.span.label == "digits.ipynb"
         assert owner.queue() == []
         link.release(granted.epoch)
+        deadline = time.monotonic() + 20
+        while not (found := owner.receipts(f"{START:%Y-%m}", after="!")).receipts and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (closed,) = [receipt for one in found.receipts if (receipt := json.loads(one.text))["kind"] == "closed"]
+        assert (closed["lease"], closed["user"], len(found.key)) == (granted.lease, "acme-owner", 64)
         owner.end_session(session.session)
         assert owner.sessions() == []
     with pytest.raises(NotFound):

@@ -9,7 +9,7 @@ from http.client import HTTPException
 from typing import Any, Literal, NamedTuple
 
 from forebay.client.calls import Calls, refusals, segment
-from forebay.client.models.pool import Choice, FlavorRow, QueueRow, QuotaRow, SessionRow
+from forebay.client.models.pool import Choice, FlavorRow, QueueRow, QuotaRow, ReceiptPage, SessionRow
 from forebay.service import Service
 
 SILENCE_SECONDS_MAX = 60.0
@@ -42,6 +42,10 @@ class PoolCalls(Calls):
     def queue(self) -> list[QueueRow]:
         """What of the user's waits for a lease, by position, and why; an operator's token sees all."""
         return self._read(list[QueueRow], self._pool, "api/queue")
+
+    def receipts(self, month: str, *, after: str | None = None) -> ReceiptPage:
+        """Signed receipts of the user's leases of a month that are over, of 500 at most behind the one ``after``, and of their prices."""
+        return self._read(ReceiptPage, self._pool, "api/receipts", month=month, after=after)
 
     def chosen_flavor(self) -> str:
         """The name of the flavor that the user's new sessions begin with."""
