@@ -118,3 +118,23 @@ def test_a_later_migration_takes_the_books_along(database_url: str, usage: Calla
             assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == after
     finally:
         books.dispose()
+
+
+@pytest.mark.filterwarnings("ignore:Skipped unsupported reflection of expression-based index")
+def test_a_new_sqlite_database_of_a_pool_is_as_all_migrations_together_make_it(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path}/{name}.sqlite" for name in ("new", "migrated")]
+    make_pool(urls[0])
+    config = Config()
+    config.set_main_option("script_location", "forebay_pool:migrations")
+    config.set_main_option("path_separator", "os")
+    made: list[dict[str, Any]] = []
+    for url in urls:
+        engine = create_engine(url)
+        with engine.begin() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")  # which of a new one says that there is nothing to do
+        with engine.connect() as connection:
+            rows = {name: connection.exec_driver_sql(f"select * from {name}").all() for name in ("alembic_version", "leadership")}  # noqa: S608
+            made.append({"rows": rows} | {table: shape(connection, table) for table in inspect(connection).get_table_names()})
+        engine.dispose()
+    assert made[0] == made[1] and len(made[0]["rows"]["leadership"]) == 1

@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
-from alembic import command
-from alembic.config import Config
-from alembic.util import CommandError
 from forebay_service.audit import Entry, Wanted, entries
 from forebay_service.errors import OTHER_RELEASE, Fault, Forbidden, SettingsError
 from forebay_service.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
@@ -29,6 +26,7 @@ from forebay_pool.model.types import WHOLE_MILLI, Equivalent, Flavor, Quota, Usa
 from forebay_pool.store import audit, history_rows, snapshot_rows
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.flavors import settings_of
+from forebay_pool.store.new_schema import make_schema
 from forebay_pool.store.tables import AUDIT, CHOICES, CLOSURES, FLAVORS, HOLDINGS, LEADERSHIP, MODEL_POLICIES, OUTBOX, QUOTAS, SEGMENTS
 
 BUSY_SECONDS = 2.0
@@ -74,6 +72,15 @@ class Store:
 
     def migrate(self) -> None:
         """Brings the schema to this version. Raises SettingsError where the database is of a later one, StoreUnavailable."""
+        try:
+            if self.engine.dialect.name == "sqlite" and make_schema(self.engine):
+                return
+        except SQLAlchemyError as error:
+            raise StoreUnavailable(f"the database {self.engine.url!r} cannot be opened: {error}") from error
+        from alembic import command
+        from alembic.config import Config
+        from alembic.util import CommandError
+
         config = Config()
         config.set_main_option("script_location", "forebay_pool:migrations")
         config.set_main_option("path_separator", "os")
