@@ -1,4 +1,4 @@
-"""The languages of the pages: English in the source, others by gettext catalogues, which are read from their ``.po`` files at import.
+"""The languages of the pages: English in the source, others by gettext catalogues, which are read from their ``.po`` files.
 
 Texts that Python makes are :class:`Text`: strings that are English for logs and programs, and in the reader's language on a page.
 """
@@ -38,20 +38,37 @@ NAMED_MAX = 3
 _WEIGHT = re.compile(r"q=(1(?:\.0{0,3})?|0(?:\.[0-9]{0,3})?)")
 
 
-def _read_catalogues() -> dict[str, NullTranslations]:
-    found: dict[str, NullTranslations] = {SOURCE: NullTranslations()}
-    folder = resources.files("forebay_service").joinpath("locale")
-    for language in sorted(entry.name for entry in folder.iterdir() if entry.is_dir()):
-        with folder.joinpath(language, "LC_MESSAGES", "forebay.po").open("rb") as file:
+class Catalogues(Mapping[str, NullTranslations]):
+    """The catalogue of each language. It is read when it is first used: services that make no page need none."""
+
+    def __init__(self) -> None:
+        self._folder = resources.files("forebay_service").joinpath("locale")
+        self._read: dict[str, NullTranslations] = {SOURCE: NullTranslations()}
+        self._languages = (SOURCE, *sorted(entry.name for entry in self._folder.iterdir() if entry.is_dir()))
+
+    def __getitem__(self, language: str) -> NullTranslations:
+        if language not in self._read:
+            if language not in self._languages:
+                raise KeyError(language)
+            self._read[language] = self._of(language)
+        return self._read[language]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._languages)
+
+    def __len__(self) -> int:
+        return len(self._languages)
+
+    def _of(self, language: str) -> NullTranslations:
+        with self._folder.joinpath(language, "LC_MESSAGES", "forebay.po").open("rb") as file:
             catalogue = read_po(file, locale=language)
         compiled = BytesIO()
         write_mo(compiled, catalogue)
         compiled.seek(0)
-        found[language] = GNUTranslations(compiled)
-    return found
+        return GNUTranslations(compiled)
 
 
-CATALOGUES = _read_catalogues()
+CATALOGUES = Catalogues()
 NAMES = {language: Locale.parse(language).get_display_name() or language for language in CATALOGUES}
 """Each language as it calls itself."""
 
@@ -70,7 +87,7 @@ def reading(language: str) -> Iterator[None]:
 
 def language_of(chosen: str | None, accepted: str) -> str:
     """The visitor's explicit choice, else what the browser would rather read (the header Accept-Language), else English."""
-    if chosen in CATALOGUES:
+    if chosen is not None and chosen in CATALOGUES:
         return chosen
     ranked: list[tuple[float, str]] = []
     for part in accepted[:ACCEPTED_CHARACTERS_MAX].split(","):

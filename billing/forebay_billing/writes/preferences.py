@@ -33,7 +33,7 @@ def preferences_of(connection: Connection, user: str) -> Preferences:
 def language_of(connection: Connection, user: str, common: str) -> str:
     """The language that a user chose, else ``common``."""
     chosen = preferences_of(connection, user).language
-    return chosen if chosen in CATALOGUES else common
+    return chosen if chosen is not None and chosen in CATALOGUES else common
 
 
 def prefer(books: Books, user: str, changes: Mapping[str, Any], now_ns: int) -> Preferences:
