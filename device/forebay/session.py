@@ -9,7 +9,6 @@ A link that breaks is made again by the reader: the session, its worker and an o
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import socket
 import threading
@@ -42,15 +41,6 @@ OUTSIDE_SECONDS_MAX = 86_400.0
 """How long a client outside looks for the pool, which decides how long it waits: a network may be away for hours."""
 RETRY_SECONDS = 0.2
 """Between attempts to make a broken link again."""
-SHAPE_FUNCTIONS = "torch.fx.experimental.symbolic_shapes"
-"""What PyTorch imports, SymPy with it, when a result is first inferred by a kernel for meta tensors that is written in Python. That takes
-0.4 s and more, which are spent while the pool finds a device, if it has none at once, and not in a step of the program's that holds one."""
-IMPORTER = "forebay-import"
-"""The thread that does it."""
-IMPORT_SECONDS_MAX = 10.0
-"""How long a fork waits for it: a child in which its modules are half imported hangs when it imports them."""
-AT_ONCE_SECONDS = 0.05
-"""Within that a pool lends a device whose worker has been started."""
 AWAY = messages.Cause(code="pool_away")
 WORD_SECONDS_MAX = 30.0
 """How long a thread whose connection to the worker broke waits for the pool to say that the worker is gone."""
@@ -333,7 +323,6 @@ class Session:
             if fresh:
                 self._page.asked(request.span)
                 self._send(link, messages.Acquire(request=request.number, span=request.span))
-                self._import_what_steps_need(request)
             self._wait(link, request, on_wait)
         except BaseException:
             self._cancel(link, request)
@@ -341,12 +330,6 @@ class Session:
         if request.error is not None:
             raise request.error
         return request.granted
-
-    def _import_what_steps_need(self, request: _Request) -> None:
-        with self._changed:
-            at_once = self._changed.wait_for(lambda: request.settled, AT_ONCE_SECONDS)
-        if not at_once:  # in a thread that no interrupt reaches: one that ends an import leaves modules that lack parts
-            threading.Thread(target=importlib.import_module, args=(SHAPE_FUNCTIONS,), name=IMPORTER, daemon=True).start()
 
     def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
         line = self._new_line()
@@ -661,13 +644,6 @@ class Session:
             self._stream.lose(str(error))
         link.socket.close()
         link.finished.set()
-
-
-def await_imports() -> None:
-    """Before a fork."""
-    for thread in threading.enumerate():
-        if thread.name == IMPORTER:
-            thread.join(IMPORT_SECONDS_MAX)
 
 
 def _connect_stream(stream: Stream, service: Service, granted: messages.Granted, headers: Mapping[str, str]) -> None:

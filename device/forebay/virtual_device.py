@@ -263,12 +263,7 @@ class VirtualDevices:
     def _before_fork(self) -> None:
         if _C.has_run_backward():
             gradients.flag_address()
-        shares = any(session.has_worker for session in self._sessions.values())
-        if shares:
-            from forebay.session import await_imports
-
-            await_imports()
-        self._forks.begin(shares)
+        self._forks.begin(any(session.has_worker for session in self._sessions.values()))
 
     def _forked_child(self) -> None:
         self._making = threading.RLock()

@@ -53,10 +53,9 @@ class NotApplicable(Exception):
 def attach(address: str, ticket: str) -> None:
     """Gives this process the virtual device, served by a worker that opened its own lease."""
     from forebay import _C, facade
-    from forebay.session import SHAPE_FUNCTIONS
     from forebay.virtual_device import VirtualDevices
 
-    importlib.import_module(SHAPE_FUNCTIONS)  # as a session does that waits for its lease
+    importlib.import_module("torch.fx.experimental.symbolic_shapes")  # once, and in no operator's time
     served: list[object] = []
 
     def connect(_device: int) -> None:

@@ -119,6 +119,26 @@ def test_a_training_script_runs_and_leaves_nothing(start: Start) -> None:
     assert (process.returncode, out) == (0, "Forebay dev.1gb (virtual) True\n"), err
 
 
+FIRST = """
+import sys, torch
+from forebay.facade import compiling
+spared = [function for function in compiling._untraced() if vars(function).get("__dynamo_disable") is function]
+a = torch.ones(3, 4, device="cuda:0")
+b = ((a + 1) * 2 - a / 4).tanh().addcmul_(a, a)
+print(round(torch.softmax(b @ b.T, -1).sum().item(), 4), (b > 1).sum().item(), b.mean(0).argmax().item())
+print(len(spared) > 100, sorted({"torch._dynamo", "sympy"} & set(sys.modules)))
+print(torch.nn.functional.celu(-a).mean().item() < 0, "torch._dynamo" in sys.modules)
+compiled = torch.compile(lambda x: torch.nn.functional.celu(x) + 1, backend="eager")
+print(compiled(a).sum().item(), "torch._dynamo" in sys.modules)
+print([function.__name__ for function in spared if vars(function).get("__dynamo_disable") is function])
+"""
+
+
+def test_a_first_result_imports_neither_torchdynamo_nor_sympy_and_what_is_not_traced_stays_so(start: Start) -> None:
+    out, err = finish(start(FIRST))
+    assert out.splitlines() == ["3.0 12 0", "True []", "True False", "24.0 True", "[]"], err
+
+
 def test_a_script_without_device_work_starts_no_pool(start: Start) -> None:
     process = start("import os, torch; print(torch.cuda.is_available(), torch.ones(2).sum().item(), os.environ['FOREBAY_URL'])")
     assert finish(process) == ("True 2.0 local\n", "")

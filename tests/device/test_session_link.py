@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,31 +55,6 @@ def test_a_lease_connects_to_its_worker_once_and_asks_with_the_span(case: Case) 
     first, second = case.pool.of(messages.Acquire, 2)
     assert first.span == messages.Span(id="span-1", kind="cell", label="digits.ipynb", cell=3)
     assert first.request != second.request
-
-
-def test_what_the_first_step_needs_is_imported_while_the_pool_finds_a_device_if_it_has_none_at_once(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "shape_functions_of_a_test.py").write_text("")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(session_module, "SHAPE_FUNCTIONS", "shape_functions_of_a_test")
-    monkeypatch.setattr(session_module, "AT_ONCE_SECONDS", WAIT_SECONDS_MAX)
-    case.grants()
-    case.session.acquire(WORK)
-    assert "shape_functions_of_a_test" not in sys.modules, "it has a device"
-    case.pool.answer = lambda _message: []
-    case.pool.send(closed(1))
-    case.stream.expect(lambda names: "lease_closed" in names)
-    monkeypatch.setattr(session_module, "AT_ONCE_SECONDS", 0.0)
-    thread, errors = case.in_thread()
-    request = case.pool.of(messages.Acquire, 2)[1].request
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    while "shape_functions_of_a_test" not in sys.modules:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    case.pool.send(granted(request, 2))
-    thread.join(WAIT_SECONDS_MAX)
-    assert not thread.is_alive() and errors == []
 
 
 def test_a_lease_that_another_thread_got_in_the_meantime_is_shared(case: Case) -> None:

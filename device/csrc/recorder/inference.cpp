@@ -22,6 +22,7 @@
 #include <utility>
 
 #include "recorder/sparse.h"
+#include "recorder/structured.h"
 #include "runtime/storage.h"
 
 namespace forebay {
@@ -185,8 +186,13 @@ void check_combination(const OperatorInfo& info, const torch::jit::Stack& stack)
 // Whether the operator's kernel for meta tensors ran; false where it has none, or one in Python that trips over its own code.
 bool run_on_meta(const OperatorInfo& info, torch::jit::Stack& stack) {
   const at::AutoDispatchBelowADInplaceOrView below;
+  const auto* structured = info.sparse ? nullptr : structured_kernel(info.name, info.overload);
   try {
-    info.op.callBoxed(&stack);
+    if (structured != nullptr) {
+      structured->callBoxed(info.op, c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+    } else {
+      info.op.callBoxed(&stack);
+    }
     return true;
   } catch (const c10::NotImplementedError&) {
     return false;

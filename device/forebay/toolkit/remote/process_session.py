@@ -10,7 +10,7 @@ from forebay_wire import messages, torch_builds
 from forebay_wire.remote import frames
 
 from forebay.service import Service, priority_of
-from forebay.session import Session, _Link, _Request
+from forebay.session import Session, _Link
 from forebay.toolkit.remote.process_stream import ProcessStream
 from forebay.waiting import WaitingLine, short
 
@@ -46,9 +46,6 @@ class ProcessSession(Session):
         """How its lease ended, and what it cost; None where the pool does not say so in time."""
         self._billed.wait(CLOSED_SECONDS_MAX)
         return self._bill
-
-    def _import_what_steps_need(self, request: _Request) -> None:
-        """A process sends no steps."""
 
     def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:
         super()._take_close(link, closed)
