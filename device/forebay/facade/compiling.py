@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from types import ModuleType
+from contextlib import AbstractContextManager, nullcontext, suppress
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -31,15 +31,28 @@ _REFERENCES = ("torch._refs", "torch._refs.nn.functional", "torch._refs.special"
 """Modules with PyTorch's kernels for meta tensors that are written in Python."""
 
 
-def _untraced() -> Iterator[Callable[..., Any]]:
-    """The functions of those modules that TorchDynamo is not to trace."""
+def _untraced() -> list[FunctionType]:
+    """The functions that those modules have TorchDynamo not trace, within whatever they are wrapped in."""
+    modules = [sys.modules[name] for name in _REFERENCES if name in sys.modules]
+    left = [value for module in modules for value in vars(module).values() if isinstance(value, FunctionType)]
+    seen, found = set[int](), list[FunctionType]()
     keeper = _compile._disable_dynamo.__code__.co_filename
-    for name in _REFERENCES:
-        for found in list(vars(sys.modules[name]).values()) if name in sys.modules else ():
-            while (inner := getattr(found, "__wrapped__", None)) is not None:
-                if getattr(getattr(found, "__code__", None), "co_filename", None) == keeper:
-                    yield inner
-                found = inner
+    while left:
+        function = left.pop()
+        if id(function) in seen:
+            continue
+        seen.add(id(function))
+        inner = [value for value in _closed_over(function) if isinstance(value, FunctionType)]
+        left += inner
+        if function.__code__.co_filename == keeper:
+            found += inner
+    return found
+
+
+def _closed_over(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # an empty one
+            yield cell.cell_contents
 
 
 def _spare_dynamo() -> None:
