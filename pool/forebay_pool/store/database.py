@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from importlib import import_module
 from typing import Any, Literal
 
 from forebay_service.audit import Entry, Wanted, entries
 from forebay_service.errors import OTHER_RELEASE, Fault, Forbidden, SettingsError
 from forebay_service.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -65,7 +65,7 @@ class Store:
         self.engine = _engine(url)
         self.epoch: int | None = None
         """The epoch of its leadership; None before it leads."""
-        self._insert: Any = postgresql.insert if self.engine.dialect.name == "postgresql" else sqlite.insert
+        self._insert: Any = import_module(f"sqlalchemy.dialects.{self.engine.dialect.name}").insert
         self._add_segment = self._insert(SEGMENTS).on_conflict_do_nothing()
         self._add_holding = self._insert(HOLDINGS).on_conflict_do_nothing()
         self._file = self._insert(OUTBOX).on_conflict_do_nothing()
