@@ -10,17 +10,16 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
-
-from forebay_wire.message_parts import SignedReceipt
 
 from forebay.errors import NotConfigured
 from forebay.service import Service
-from forebay.service.receipts import OFF, VARIABLE, Records
-from forebay.service.record import Record
 from forebay.toolkit import pool
 from forebay.toolkit.billing import billing
+
+if TYPE_CHECKING:
+    from forebay_wire.message_parts import SignedReceipt
 
 VERIFY = """\
 Recomputes an invoice, or a draft, from the receipts that this machine keeps of your leases, and says everything that differs. It asks
@@ -55,6 +54,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def perform_verify(arguments: argparse.Namespace) -> int:
     """Prints what differs, and what was checked."""
+    from forebay.service.receipts import Records
+    from forebay.service.record import Record
     from forebay.toolkit.invoices import invoice, verifier
 
     invoices = [one for path in arguments.invoice for one in invoice.read(path)]
@@ -94,6 +95,8 @@ def perform_get(arguments: argparse.Namespace) -> int:
 
 def perform_fetch(arguments: argparse.Namespace) -> int:
     """Adds what the record lacks."""
+    from forebay.service.receipts import OFF, VARIABLE, Records
+
     service, records = pool.remote(), Records.configured()
     if service is None:
         raise NotConfigured(pool.NO_SERVICE)
@@ -115,6 +118,8 @@ def perform_fetch(arguments: argparse.Namespace) -> int:
 
 def fetched(service: Service, month: str) -> tuple[str, list[SignedReceipt]]:
     """The pool's key, and its receipts of the user's leases of a month that are over. Raises PoolUnreachable, PoolRefused."""
+    from forebay_wire.message_parts import SignedReceipt
+
     key, receipts = "", list[SignedReceipt]()
     for page in _pages(service, month):
         key = page["key"]

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay_wire.texts import name_of
-
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, table
@@ -91,6 +89,8 @@ def _service() -> Service:
 
 def share(service: Service, notebook: Path, days: int = DAYS) -> dict[str, Any]:
     """Shares the notebook as it is saved; the pool's row, with the link's key. Raises ForebayError."""
+    from forebay_wire.texts import name_of
+
     page = page_of(notebook)
     size = len(page.encode())
     if size > PAGE_BYTES_MAX:
