@@ -13,6 +13,7 @@ LARGE_MODELS = ("gpt2-medium", "vit-b", "resnet-50")
 ATTENTION_CASES = ("causal", "plain", "mask", "dropout", "float32")
 KERNEL_CASES = ("vector add", "softmax", "matmul, autotuned", "attention", "an operator of one's own with its gradient")
 GANG_MODELS = ("mlp", "transformer")
+CARRIERS = ("hosts", "a library of the devices")
 SWEEP_DTYPES = ("float32", "bfloat16")
 SESSION_COUNTS = (2, 4)
 BANDWIDTH_SHARE = 0.7
@@ -196,6 +197,9 @@ def _gang() -> list[Figure]:
     return [
         *(Figure(f"gang/{model} on several devices, largest difference of a loss", "of the first", at_most=1e-3) for model in GANG_MODELS),
         *(Figure(f"gang/{model} on several devices, step ÷ on one", "ratio") for model in GANG_MODELS),
+        Figure("gang/a library opens for one rank"),
+        *(Figure(f"gang/sessions' collectives by {carrier}, {what}") for carrier in CARRIERS for what in ("as defined", "the same bits")),
+        *(Figure(f"gang/sessions' collectives by {carrier}, sum of 64 MiB", "ms") for carrier in CARRIERS),
     ]
 
 

@@ -11,8 +11,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from forebay_wire import messages
@@ -27,6 +28,8 @@ RESTING = {"idle_release_seconds": 600.0, "heartbeat_seconds": 5.0}
 HOST, DISK = (1 << 40, 0), (0, 1 << 40)
 """Where parked bytes may lie: of the host's memory, and of its disk."""
 
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+
 M = TypeVar("M", bound=messages.Message)
 
 
@@ -37,7 +40,7 @@ class WorkerSilent(Exception):
 class Worker:
     """A worker process, told what to do as its pool tells it."""
 
-    def __init__(self, devices: Sequence[str], root: Path, kernels: bool = False) -> None:
+    def __init__(self, devices: Sequence[str], root: Path, kernels: bool = False, variables: Mapping[str, str] = NO_VARIABLES) -> None:
         self._heard: queue.Queue[messages.FromWorker] = queue.Queue()
         self._server = serve(self._hear, "127.0.0.1", 0)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -52,7 +55,7 @@ class Worker:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
         began = time.monotonic()
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, env={**kept, "FOREBAY_WORKER_TOKEN": "t"}, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, env={**kept, **variables, "FOREBAY_WORKER_TOKEN": "t"}, stdout=log, stderr=log)
         self._connection: ServerConnection
         self.ticket = secrets.token_bytes(32)
         self.epoch = 0
@@ -138,9 +141,11 @@ class Session:
 
 
 @contextlib.contextmanager
-def worker_on(devices: Sequence[str], root: Path, kernels: bool = False) -> Iterator[Worker]:
+def worker_on(
+    devices: Sequence[str], root: Path, kernels: bool = False, variables: Mapping[str, str] = NO_VARIABLES
+) -> Iterator[Worker]:
     """A started worker without a session."""
-    worker = Worker(devices, root, kernels)
+    worker = Worker(devices, root, kernels, variables)
     try:
         yield worker
     finally:
@@ -148,9 +153,11 @@ def worker_on(devices: Sequence[str], root: Path, kernels: bool = False) -> Iter
 
 
 @contextlib.contextmanager
-def session_on(devices: Sequence[str], root: Path, limit_bytes: int, compiles: bool, kernels: bool = False) -> Iterator[Session]:
-    """A session with an open lease on a worker of its own."""
-    with worker_on(devices, root, kernels) as worker, client(worker.folder / "client.log", compiles=compiles) as peer:
+def session_on(
+    devices: Sequence[str], root: Path, limit_bytes: int, compiles: bool, kernels: bool = False, variables: Mapping[str, str] = NO_VARIABLES
+) -> Iterator[Session]:
+    """A session with an open lease on a worker of its own, whose environment has these variables, too."""
+    with worker_on(devices, root, kernels, variables) as worker, client(worker.folder / "client.log", compiles=compiles) as peer:
         worker.assign(limit_bytes)
         session = Session(worker, peer)
         session.connect()

@@ -90,6 +90,12 @@ def databases() -> Path:
     return services()
 
 
+def collectives() -> Path:
+    """The same interpreter, which forks workers too whose environment asks for gloo."""
+    _python().serve("collectives", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    return services()
+
+
 def standin(folder: Path) -> Path:
     """The same interpreter, which forks what has ``standin:0`` among its arguments; the stand-in can be imported from the folder."""
     _python().serve("standin", PYTHONPATH=str(folder))

@@ -14,6 +14,7 @@ ROLES = {
     "stand_in_worker.py": "services",
     "standin_compilers_worker.py": "services",
     "hurried_compilers_worker.py": "services",
+    "unwilling_library_worker.py": "services",
     "forebay_billing": "billing",
     "forebay_dashboards": "dashboards",
     "forebay": "programs",
@@ -28,6 +29,7 @@ ROLES = {
 """Of modules and scripts; all other scripts and what ``-c`` gives are programs."""
 STANDIN = "standin:"
 """How the names of its devices begin."""
+LIBRARY = "FOREBAY_WORKER_COLLECTIVES"
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 SERVER_LOST = 70
 """The exit status where the server ended before it said how the fork did."""
@@ -39,7 +41,10 @@ def role_of(arguments):
     name = rest[0] if first == "-m" else os.path.basename(first)
     if name not in ROLES and first != "-c" and first.startswith("-"):
         return None
-    return "standin" if any(argument.startswith(STANDIN) for argument in rest) else ROLES.get(name, "programs")
+    role = ROLES.get(name, "programs")
+    if role == "services" and os.environ.get(LIBRARY) == "gloo":
+        return "collectives"
+    return "standin" if any(argument.startswith(STANDIN) for argument in rest) else role
 
 
 def connect(folder, role):

@@ -30,6 +30,12 @@ def services() -> None:
         importlib.import_module(module)
 
 
+def collectives() -> None:
+    """As services, and PyTorch's Python, by which workers open gloo."""
+    services()
+    importlib.import_module("torch.distributed")
+
+
 def standin() -> None:
     """The executor of workers on the stand-in for a GPU, which ``import torch`` finds on PYTHONPATH."""
     from forebay_worker import pytorch
@@ -49,5 +55,5 @@ def dashboards() -> None:
     importlib.import_module("forebay_dashboards.__main__")
 
 
-ROLES = (programs, databases, services, standin, billing, dashboards)
+ROLES = (programs, databases, services, collectives, standin, billing, dashboards)
 PRELOADS: dict[str, Callable[[], None]] = {function.__name__: function for function in ROLES}

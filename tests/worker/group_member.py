@@ -17,6 +17,11 @@ HEADER = struct.Struct("<IBBBxQQ")
 ENDS = 255
 
 
+def path_of(door: str) -> str:
+    """Of the socket at an address, which may say what its worker's device offers."""
+    return door.partition(" via ")[0].removeprefix("unix:")
+
+
 def opened(client: Any, group: int = 1, rank: int = 0, size: int = 2, patience_ms: int = PATIENCE_MS) -> vocabulary.Door:
     client.send(vocabulary.OpenDoor(client.request(), group, rank, size, patience_ms))
     door = client.reply()

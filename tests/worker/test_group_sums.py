@@ -17,7 +17,7 @@ import torch
 from conftest import DTYPES, bytes_of
 from forebay_wire import stream, vocabulary
 from forebay_wire.vocabulary import Collective, InPlace, Parcel, Reduction, Span
-from group_member import OTHER, greeting, opened
+from group_member import OTHER, greeting, opened, path_of
 from two_hosts import Network
 
 MIB = 1 << 20
@@ -261,7 +261,7 @@ def test_what_a_stranger_attaches_ends_the_group_and_not_the_session(client: Any
     client.send(vocabulary.Reduce(1, Collective.ALL_REDUCE, DTYPES[torch.float32], Reduction.SUM, span, span))
     with socket.socket(socket.AF_UNIX) as peer:
         peer.settimeout(10)
-        peer.connect(door.address.removeprefix("unix:"))
+        peer.connect(path_of(door.address))
         stream.read_frame(peer)
         descriptor = attached()
         socket.send_fds(peer, [stream.frame(greeting(door.ticket, 1))], [descriptor])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from forebay_wire import stream, vocabulary
 from forebay_wire.vocabulary import Collective, Parcel, Reduction, Span
-from group_member import ENDS, FLOAT, HEADER, OTHER, greeting, header, meet, opened, read
+from group_member import ENDS, FLOAT, HEADER, OTHER, greeting, header, meet, opened, path_of, read
 
 
 class Case:
@@ -35,7 +35,7 @@ class Case:
     def at_door(self) -> socket.socket:
         self.peers.append(socket.socket(socket.AF_UNIX))
         self.peers[-1].settimeout(10)
-        self.peers[-1].connect(self.door.address.removeprefix("unix:"))
+        self.peers[-1].connect(path_of(self.door.address))
         return self.peers[-1]
 
     def met(self) -> socket.socket:

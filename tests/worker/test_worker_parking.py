@@ -16,7 +16,7 @@ import pytest
 import torch
 from forebay_wire import messages, stream, vocabulary
 from forebay_worker import _executor
-from group_member import OTHER, header, meet, opened
+from group_member import OTHER, header, meet, opened, path_of
 from link_to_pool import LIMIT_BYTES, WAIT_SECONDS_MAX, Linked, Pool
 
 assert _executor.TORCH_VERSION, "it defines operators of our own"
@@ -230,7 +230,7 @@ def test_a_session_is_parked_within_a_collective_which_goes_on_under_the_next_le
         client.send(vocabulary.Exchange(1, vocabulary.Collective.BROADCAST, (), parcels))
         with socket.socket(socket.AF_UNIX) as peer:
             peer.settimeout(WAIT_SECONDS_MAX)
-            peer.connect(door.address.removeprefix("unix:"))
+            peer.connect(path_of(door.address))
             meet(peer, door)
             sent = b"".join(header(vocabulary.Collective.BROADCAST, BIG, number, dtype=0) + bytes(BIG) for number in range(len(large)))
             peer.sendall(sent[:BIG])

@@ -7,6 +7,8 @@ import socket
 import threading
 from types import TracebackType
 
+from group_member import path_of
+
 CHUNK_BYTES = 1 << 20
 
 
@@ -32,7 +34,7 @@ class Network:
         """Where one member of another host reaches the door at this address."""
         listener = socket.create_server(("127.0.0.1", 0))
         self._listeners.append(listener)
-        self._threads.append(threading.Thread(target=self._join, args=(listener, door.removeprefix("unix:"))))
+        self._threads.append(threading.Thread(target=self._join, args=(listener, path_of(door))))
         self._threads[-1].start()
         return f"tcp:127.0.0.1:{listener.getsockname()[1]}"
 

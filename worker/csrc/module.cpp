@@ -9,6 +9,7 @@
 #include "base/settings.h"
 #include "call/operators.h"
 #include "device/recurrent.h"
+#include "python_device_library.h"
 #include "python_executable.h"
 #include "server/server.h"
 
@@ -225,6 +226,13 @@ std::unique_ptr<Server> make_server(std::string kind, int index, std::string mod
                                   homes_of(homes), reconnect_seconds, std::move(encryption));
 }
 
+void define_functions(py::module_& module) {
+  module.def("apply_settings", &apply_settings);
+  module.def("schema_hash", &schema_hash);
+  module.def("allowed_operators", &allowed);
+  module.def("denied_operators", &denied);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_executor, module) {
@@ -265,6 +273,7 @@ PYBIND11_MODULE(_executor, module) {
       .def("take_along", [](Server& self, const py::bytes& libraries) { self.mailbox().order(orders::ExportLibraries{libraries}); }, py::arg("libraries"))
       .def("take_kernels", &take_kernels, py::arg("refused"), py::arg("bytes_min"), py::arg("too_little"), py::arg("launch"))
       .def("take_programs", &take_programs, py::arg("refused"), py::arg("compile"))
+      .def("collect_by", [](Server& self, const py::object& library) { self.collect_by(library_by_python(library)); }, py::arg("library"))
       .def("give_kernel",
            [](Server& self, uint64_t number, const std::string& name, const std::string& parameters) {
              self.mailbox().order(orders::TakeKernel{number, name, kernel_parameters(parameters)});
@@ -278,10 +287,7 @@ PYBIND11_MODULE(_executor, module) {
       .def("statistics", &statistics_of)
       .def("running", &Server::running)
       .def("join", &Server::join, release());
-  module.def("apply_settings", &apply_settings);
-  module.def("schema_hash", &schema_hash);
-  module.def("allowed_operators", &allowed);
-  module.def("denied_operators", &denied);
+  define_functions(module);
 }
 
 }  // namespace forebay::worker

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from forebay_worker import WorkerError, compile_queue, confinement, device_graphs, drivers, pytorch, standalone
+from forebay_worker.collectives import device_library
 from forebay_worker.compile_queue import Compiling
 from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.gang import TICKET_VARIABLE, Gang
@@ -128,6 +129,8 @@ def run(options: argparse.Namespace) -> None:
         server = server_of(devices[0], [*([] if gang is None else gang.others), *elsewhere], options)
         stack.callback(remove_socket, server.address)
         programs.accept(server, devices[0], options.threads)
+        if (library := device_library.library_of(devices[0], options.listen or options.standalone)) is not None:
+            server.collect_by(library)
         compiling = compiling_of(server, devices[0], gang is None and not elsewhere, options)
         if compiling is not None:
             stack.callback(compiling.close)

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 
+from forebay_worker.collectives.device_library import DeviceLibrary
 from forebay_worker.device_graphs import DeviceGraph
 from forebay_worker.user_code.program_callbacks import CallBack
 from forebay_worker.user_code.programs import Executable
@@ -96,6 +97,9 @@ class Server:
     def take_programs(self, refused: str, compile: Callable[[bytes, CallBack], Executable] | None) -> None:
         """``refused``: why no whole programs are taken; empty: they are. ``compile`` is called on the serving thread, with what the program
         calls functions of its client by."""
+    def collect_by(self, library: DeviceLibrary) -> None:
+        """Before ``assign``."""
+
     def give_kernel(self, number: int, name: str, parameters: str) -> None:
         """Raises ValueError for parameters that are none."""
     def refuse_kernel(self, number: int, code: int, why: str) -> None: ...

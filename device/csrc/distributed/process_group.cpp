@@ -261,7 +261,7 @@ void ProcessGroup::exchange(Collective what, const std::vector<Message>& sent, c
     }
   }
   if (members.empty()) return;
-  meet(members);
+  meet(what == Collective::kMessage ? members : everyone());  // workers whose devices have a library in common are at it together
   for (const auto& [member, tensor] : received) forget_contents(tensor);
   ++recorded_;
   record(channels_of(what, name_, static_cast<uint64_t>(rank_), sent, received), [&](wire::Writer& out) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/dtypes.h"
+#include "collectives/device_transport.h"
 #include "collectives/host_transport.h"
 
 namespace forebay::worker {
@@ -73,7 +74,8 @@ void Collectives::open_door(wire::Reader& in) {
   try {
     if (groups_.size() >= wire::kGroupsMax) throw std::runtime_error("more than " + std::to_string(wire::kGroupsMax) + " process groups; destroy_process_group() ends one");
     Group group{std::make_unique<ProcessGroup>(host_, rank, size, patience), nullptr};
-    group.transport = std::make_unique<HostTransport>(*group.members, host_, device_, storages_, gang_);
+    if (host_.library() == nullptr) group.transport = std::make_unique<HostTransport>(*group.members, host_, device_, storages_, gang_);
+    else group.transport = std::make_unique<DeviceTransport>(*group.members, host_, device_, storages_, gang_, /*exchanges=*/number != kGangGroup);
     const ProcessGroup& members = *(groups_[number] = std::move(group)).members;
     wire::Writer head;
     head.reply(wire::Reply::kDoor);
@@ -101,6 +103,10 @@ void Collectives::part(wire::Reader& in) {
   if (found == groups_.end()) return;
   found->second.members->end("it left by destroy_process_group()");
   groups_.erase(found);
+}
+
+void Collectives::leave_device() {
+  for (auto& [number, group] : groups_) group.transport->leave_device();
 }
 
 void Collectives::end(const std::string& why) {

@@ -37,6 +37,8 @@ class Collectives {
   // Whether the session was ever a member of a process group. Its worker then keeps only images that the members agree about: their collectives are done
   // again together.
   bool has_joined() const { return has_joined_; }
+  // The device goes to others.
+  void leave_device();
   // The session leaves its process groups: the others' collectives fail, and say why.
   void end(const std::string& why);
 

@@ -12,7 +12,6 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr uint64_t kGroup = 0;  // at each of the other workers, whose only client is this one
 constexpr std::chrono::milliseconds kPartnersPatience = std::chrono::minutes(10);
 constexpr auto kEndNoticed = std::chrono::seconds(1);  // of a device's process, by the connection to it
 constexpr auto kHeed = std::chrono::milliseconds(100);
@@ -36,7 +35,10 @@ wire::Reduction reduction_of(Sharing sharing) {
 
 }  // namespace
 
-GangSums::GangSums(Gang& gang, const Device& device, GroupHost& host) : gang_(gang), device_(device), host_(host) { word_patience_ = kEndNoticed; }
+GangSums::GangSums(Gang& gang, const Device& device, GroupHost& host) : gang_(gang), device_(device), host_(host) {
+  word_patience_ = kEndNoticed;
+  collect_by(host.library());
+}
 
 // Workers on other hosts reach this one as they are reached.
 std::string GangSums::door_address() {
@@ -63,13 +65,14 @@ void GangSums::meet() {
   const size_t size = gang_.size();
   GroupHost& host = *this;
   group_.emplace(host, size_t{0}, size, kPartnersPatience);
+  by_devices_.emplace(*group_, host);
   std::vector<RankAddress> doors{{group_->address(), group_->ticket()}};
-  for (size_t rank = 1; rank < size; ++rank) doors.push_back(gang_.rank(static_cast<int>(rank)).open_door(kGroup, rank, size, kPartnersPatience.count()));
+  for (size_t rank = 1; rank < size; ++rank) doors.push_back(gang_.rank(static_cast<int>(rank)).open_door(kGangGroup, rank, size, kPartnersPatience.count()));
   for (size_t rank = 0; rank < size; ++rank) {
     for (size_t other = 0; other < size; ++other) {
       if (other == rank) continue;
       if (rank == 0) group_->know(other, doors[other].address, doors[other].ticket);
-      else gang_.rank(static_cast<int>(rank)).member(kGroup, other, doors[other]);
+      else gang_.rank(static_cast<int>(rank)).member(kGangGroup, other, doors[other]);
     }
   }
 }
@@ -77,35 +80,52 @@ void GangSums::meet() {
 void GangSums::make(const std::vector<Parts>& parts) {
   meet();
   std::vector<Rank::Reduction> told;
-  std::vector<Reduced> reduced;
+  std::vector<DeviceCollectives::Kind> kinds;
   for (const auto& [id, sharing, own] : parts) {
     told.push_back({static_cast<uint8_t>(own.scalar_type()), reduction_of(sharing), id, static_cast<int64_t>(own.nbytes())});
-    const c10::Storage staging = device_.is_host() ? c10::Storage() : device_.allocate_staging(static_cast<int64_t>(own.nbytes()));
-    at::Tensor here = device_.is_host() ? own : at::from_blob(staging.mutable_data(), own.sizes(), [staging](void*) {}, own.options().device(at::kCPU));
-    if (!here.is_same(own)) here.copy_(own);
-    reduced.push_back({told.back().reduction, std::move(here)});
+    kinds.push_back({own.scalar_type(), told.back().reduction, own.nbytes()});
   }
   for (int place = 1; place < static_cast<int>(gang_.size()); ++place) {
-    gang_.rank(place).reduce_each(kGroup, told);
+    gang_.rank(place).reduce_each(kGangGroup, told);
     gang_.rank(place).flush();
   }
+  const auto data = [&] {
+    std::vector<Reduced> reduced;
+    for (const auto& part : parts) reduced.push_back({reduction_of(part.sharing), part.own.view(-1)});
+    return reduced;
+  };
   try {
-    all_reduce_each(*group_, reduced);
+    if (!by_devices_->reduce_each(kinds, data)) make_by_host(parts);
   } catch (const GroupEnded& error) {
     throw RankLost(std::string("the devices of this session add up no more: ") + error.what());
   }
+}
+
+void GangSums::make_by_host(const std::vector<Parts>& parts) {
+  std::vector<Reduced> reduced;
+  for (const auto& [id, sharing, own] : parts) {
+    const c10::Storage staging = device_.is_host() ? c10::Storage() : device_.allocate_staging(static_cast<int64_t>(own.nbytes()));
+    at::Tensor here = device_.is_host() ? own : at::from_blob(staging.mutable_data(), own.sizes(), [staging](void*) {}, own.options().device(at::kCPU));
+    if (!here.is_same(own)) here.copy_(own);
+    reduced.push_back({reduction_of(sharing), std::move(here)});
+  }
+  all_reduce_each(*group_, reduced);
   for (size_t index = 0; index < parts.size(); ++index) {
     at::Tensor own = parts[index].own;
     if (!reduced[index].data.is_same(own)) own.copy_(reduced[index].data);
   }
 }
 
+void GangSums::leave_device() {
+  if (by_devices_) by_devices_->leave_device();
+}
+
 // Passes.
 
 void GangSums::tell(const Pass& pass) {
   const auto member = [](int place) { return static_cast<size_t>(place); };
-  if (pass.from != 0) gang_.rank(pass.from).exchange(kGroup, {{member(pass.to), pass.source, pass.bytes}}, {});
-  if (pass.to != 0) gang_.rank(pass.to).exchange(kGroup, {}, {{member(pass.from), pass.target, pass.bytes}});
+  if (pass.from != 0) gang_.rank(pass.from).exchange(kGangGroup, {{member(pass.to), pass.source, pass.bytes}}, {});
+  if (pass.to != 0) gang_.rank(pass.to).exchange(kGangGroup, {}, {{member(pass.from), pass.target, pass.bytes}});
 }
 
 void GangSums::carry_out(const Pass& pass, uint8_t* data) {
@@ -124,8 +144,9 @@ void GangSums::end_passes(const std::string& why) noexcept {
 
 void GangSums::part() {
   if (!group_) return;
+  by_devices_.reset();
   group_.reset();
-  for (int place = 1; place < static_cast<int>(gang_.size()); ++place) gang_.rank(place).part(kGroup);
+  for (int place = 1; place < static_cast<int>(gang_.size()); ++place) gang_.rank(place).part(kGangGroup);
 }
 
 }  // namespace forebay::worker

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/device_collectives.h"
 #include "collectives/process_group.h"
 #include "device/device.h"
 #include "gang/device_sums.h"
@@ -20,6 +21,7 @@ class GangSums final : public DeviceSums, private GroupHost {
   GangSums(Gang& gang, const Device& device, GroupHost& host);
 
   void make(const std::vector<Parts>& parts) override;
+  void leave_device() override;
 
   // Each worker hears where the others let it in.
   void meet() override;
@@ -29,14 +31,16 @@ class GangSums final : public DeviceSums, private GroupHost {
   void part() override;
 
  private:
+  void make_by_host(const std::vector<Parts>& parts);
   std::string door_address() override;
   void wait_for(std::vector<pollfd>& polled, Clock::time_point until) override;
-  void wait_for_lease() override {}  // it cannot end meanwhile: the pool's orders wait
+  bool has_lease(bool) override { return true; }  // it cannot end meanwhile: the pool's orders wait
 
   Gang& gang_;
   const Device& device_;
   GroupHost& host_;
   std::optional<ProcessGroup> group_;
+  std::optional<DeviceCollectives> by_devices_;
 };
 
 }  // namespace forebay::worker

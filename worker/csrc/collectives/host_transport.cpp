@@ -67,13 +67,18 @@ void HostTransport::put_back(const std::vector<HostRange>& bytes, size_t first) 
 }
 
 void HostTransport::exchange(const ProcessGroup::Subject& subject, const std::vector<StorageParcel>& sent, const std::vector<StorageParcel>& received) {
+  exchange_after(subject, {}, sent, received);
+}
+
+void HostTransport::exchange_after(const ProcessGroup::Subject& subject, const Ahead& ahead, const std::vector<StorageParcel>& sent,
+                                   const std::vector<StorageParcel>& received) {
   std::vector<StorageRange> ranges;
   for (const auto* parcels : {&sent, &received}) {
     for (const auto& parcel : *parcels) ranges.push_back(parcel.range);
   }
   const auto bytes = fetched(ranges);
   if (!device_.computes()) return;
-  std::vector<ProcessGroup::Parcel> out, back;
+  std::vector<ProcessGroup::Parcel> out = ahead.sent, back = ahead.received;
   for (size_t index = 0; index < bytes.size(); ++index) {
     const bool is_sent = index < sent.size();
     const size_t member = is_sent ? sent[index].member : received[index - sent.size()].member;

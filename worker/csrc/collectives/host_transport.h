@@ -17,8 +17,15 @@ class HostTransport final : public Transport {
       : group_(group), host_(host), device_(device), storages_(storages), gang_(gang) {}
 
   void exchange(const ProcessGroup::Subject& subject, const std::vector<StorageParcel>& sent, const std::vector<StorageParcel>& received) override;
+  // As exchange. Bytes of the host's go ahead of the others to each member, and come ahead of them.
+  struct Ahead {
+    std::vector<ProcessGroup::Parcel> sent;
+    std::vector<ProcessGroup::Parcel> received;
+  };
+  void exchange_after(const ProcessGroup::Subject& subject, const Ahead& ahead, const std::vector<StorageParcel>& sent, const std::vector<StorageParcel>& received);
   void reduce(const ProcessGroup::Subject& subject, const StorageRange& input, const StorageRange& result) override;
   void reduce_each(const std::vector<StorageReduction>& each) override;
+  void leave_device() override {}
 
  private:
   class HostRange;

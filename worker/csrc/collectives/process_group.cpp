@@ -21,10 +21,12 @@ constexpr auto kKnockAgain = std::chrono::milliseconds(20);
 constexpr size_t kSentenceBytesMax = 1024;  // of a member that says why it ends the group
 constexpr int kSocketBytes = 4 << 20;
 constexpr uint8_t kEnds = 255;  // in place of a collective: a sentence follows
+constexpr uint8_t kElsewhere = 128;  // beside a collective: its bytes do not follow
+constexpr const char* kOffers = " via ";  // between an address, and what the device there offers
 constexpr size_t kAnswerBytes = wire::kFrameHeaderBytes + 1 + wire::kTicketBytes;
 
 const char* collective_name(uint8_t what) {
-  switch (static_cast<wire::Collective>(what)) {
+  switch (static_cast<wire::Collective>(what & ~kElsewhere)) {
     case wire::Collective::kBroadcast:
       return "broadcast";
     case wire::Collective::kAllReduce:
@@ -104,15 +106,28 @@ struct ProcessGroup::Header {
     std::memcpy(&header, packed.data(), sizeof(header));
     return header;
   }
+  static Header of(const Subject& subject) {
+    Header header;
+    header.what = static_cast<uint8_t>(subject.what);
+    header.dtype = subject.dtype;
+    header.reduction = static_cast<uint8_t>(subject.reduction);
+    return header;
+  }
 };
 
 ProcessGroup::ProcessGroup(GroupHost& host, size_t rank, size_t size, std::chrono::milliseconds patience)
-    : host_(host), rank_(rank), patience_(patience), listener_(host.door_address()), ticket_(fresh_ticket()), door_(listener_, ticket_, wire::Command::kMeet), members_(size) {}
+    : host_(host), rank_(rank), patience_(patience), offer_(host.library() == nullptr ? "" : host.library()->offer()), listener_(host.door_address()), ticket_(fresh_ticket()), door_(listener_, ticket_, wire::Command::kMeet), members_(size) {}
+
+std::string ProcessGroup::address() const { return listener_.address() + (offer_.empty() ? "" : kOffers + offer_); }
 
 void ProcessGroup::know(size_t member, std::string address, const Ticket& ticket) {
   if (member >= size() || member == rank_) throw wire::WireError("member " + std::to_string(member) + " of a process group of " + std::to_string(size()));
   Member& other = members_[member];
   if (other.meeting != Meeting::kUnknown) throw wire::WireError("member " + std::to_string(member) + " of a process group comes twice");
+  if (const auto end = address.rfind(kOffers); end != std::string::npos) {
+    other.offer = address.substr(end + std::strlen(kOffers));
+    address.resize(end);
+  }
   other.address = std::move(address);
   other.ticket = ticket;
   other.meeting = Meeting::kApart;
@@ -158,6 +173,12 @@ void ProcessGroup::end(const std::string& why, bool names_rank) noexcept {
     member = Member();
   }
   active_.clear();
+}
+
+void ProcessGroup::wait_for(std::vector<pollfd>& polled, Clock::time_point until) {
+  if (is_disturbed_) return host_.wait_for(polled, until);
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
+  ::poll(polled.data(), polled.size(), static_cast<int>(std::max<int64_t>(left.count(), 0)));
 }
 
 // Meeting: of two members the higher one comes to the lower one's door.
@@ -283,7 +304,7 @@ void ProcessGroup::meet(const std::vector<size_t>& wanted) {
       if (member.channel) polled.push_back({member.channel.socket(), POLLIN, 0});
       else if (number < rank_) until = std::min(until, Clock::now() + kKnockAgain);
     }
-    host_.wait_for(polled, until);
+    wait_for(polled, until);
   }
 }
 
@@ -296,20 +317,51 @@ void ProcessGroup::close_door() {
 
 // Messages.
 
-void ProcessGroup::exchange(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
+void ProcessGroup::begin_exchange(std::vector<size_t> members) {
   if (!ended_.empty()) throw GroupEnded(ended_);
-  std::vector<size_t> others;
+  std::sort(members.begin(), members.end());
+  members.erase(std::unique(members.begin(), members.end()), members.end());
+  members.erase(std::remove(members.begin(), members.end(), rank_), members.end());
+  if (!members.empty()) meet(members);
+  active_ = std::move(members);
+}
+
+void ProcessGroup::exchange(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
+  std::vector<size_t> members;
   for (const auto* parcels : {&sent, &received}) {
-    for (const auto& parcel : *parcels) {
-      if (parcel.member != rank_) others.push_back(parcel.member);
-    }
+    for (const auto& parcel : *parcels) members.push_back(parcel.member);
   }
-  std::sort(others.begin(), others.end());
-  others.erase(std::unique(others.begin(), others.end()), others.end());
-  if (!others.empty()) meet(others);
-  active_ = std::move(others);
+  begin_exchange(std::move(members));
   deliver(subject, sent, received);
   transfer();
+}
+
+void ProcessGroup::announce(const Subject& subject, const std::vector<size_t>& members, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
+  begin_exchange(members);
+  const Header header = Header::of(subject);
+  for (const size_t member : active_) {
+    const Parcel nothing{member, nullptr, 0};
+    const auto each = [member, &nothing](const std::vector<Parcel>& parcels, const auto& visit) {
+      bool any = false;
+      for (const auto& parcel : parcels) {
+        if (parcel.member == member) any = true, visit(parcel);
+      }
+      if (!any) visit(nothing);
+    };
+    each(sent, [&](const Parcel& parcel) { post(Way::kOut, header, parcel, Bytes::kElsewhere); });
+    each(received, [&](const Parcel& parcel) { post(Way::kIn, header, parcel, Bytes::kElsewhere); });
+  }
+  transfer();
+}
+
+void ProcessGroup::post(Way way, Header header, const Parcel& parcel, Bytes bytes) {
+  Member& member = members_[parcel.member];
+  header.number = way == Way::kOut ? member.sent++ : member.received++;
+  header.bytes = parcel.bytes;
+  if (bytes == Bytes::kElsewhere) header.what |= kElsewhere;
+  const size_t follow = bytes == Bytes::kElsewhere ? 0 : parcel.bytes;
+  if (way == Way::kOut) member.outgoing.push_back({header.packed(), parcel.data, follow, 0});
+  else member.incoming.push_back({header.packed(), parcel.data, follow, 0});
 }
 
 const ProcessGroup::Hosts& ProcessGroup::hosts() {
@@ -336,20 +388,14 @@ const ProcessGroup::Hosts& ProcessGroup::hosts() {
 }
 
 void ProcessGroup::deliver(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received) {
-  Header header;
-  header.what = static_cast<uint8_t>(subject.what);
-  header.dtype = subject.dtype;
-  header.reduction = static_cast<uint8_t>(subject.reduction);
+  const Header header = Header::of(subject);
   std::vector<const Parcel*> own;
   for (const auto& parcel : sent) {
     if (parcel.member == rank_) {
       own.push_back(&parcel);
       continue;
     }
-    Member& member = members_[parcel.member];
-    header.number = member.sent++;
-    header.bytes = parcel.bytes;
-    member.outgoing.push_back({header.packed(), parcel.data, parcel.bytes, 0});
+    post(Way::kOut, header, parcel, Bytes::kFollow);
   }
   size_t taken = 0;
   for (const auto& parcel : received) {
@@ -359,10 +405,7 @@ void ProcessGroup::deliver(const Subject& subject, const std::vector<Parcel>& se
       ++taken;
       continue;
     }
-    Member& member = members_[parcel.member];
-    header.number = member.received++;
-    header.bytes = parcel.bytes;
-    member.incoming.push_back({header.packed(), parcel.data, parcel.bytes, 0});
+    post(Way::kIn, header, parcel, Bytes::kFollow);
   }
 }
 
@@ -389,7 +432,7 @@ void ProcessGroup::transfer() {
       const uint8_t what = Header::of(member.incoming.empty() ? member.outgoing.front().header : member.incoming.front().expected).what;
       lose(*silent, std::string("did not take part in ") + collective_name(what) + " within " + in_seconds(patience_));
     }
-    host_.wait_for(polled, moved_at + patience_);
+    wait_for(polled, moved_at + patience_);
     for (const size_t number : active_) {
       const auto ready = std::find_if(polled.begin(), polled.end(), [&](const pollfd& one) { return one.fd == members_[number].channel.socket(); });
       if (ready != polled.end()) hear(number, ready->revents);
@@ -488,6 +531,21 @@ void ProcessGroup::hear_end(size_t number) {
   const Header told = Header::of(member.header);
   if (got == static_cast<ssize_t>(member.header.size()) && told.magic == wire::kMagic && told.what == kEnds) end_as(number, told);
   miss(number, "is gone: its process ended, or lost its device");
+}
+
+bool ProcessGroup::has_left(size_t number) {
+  if (!ended_.empty()) throw GroupEnded(ended_);
+  MemberChannel& channel = members_[number].channel;
+  if (channel.is_shared()) return channel.hears_end();
+  Header told;
+  const auto got = ::recv(channel.socket(), &told, sizeof(told), MSG_DONTWAIT | MSG_PEEK);
+  if (got < 0) return errno != EAGAIN && errno != EINTR;
+  return got == 0 || (got == sizeof(told) && told.magic == wire::kMagic && told.what == kEnds);
+}
+
+void ProcessGroup::leave_after(size_t member) {
+  move(member);  // what it sent before
+  hear_end(member);
 }
 
 void ProcessGroup::end_as(size_t number, const Header& told) {

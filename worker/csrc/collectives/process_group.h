@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -17,9 +18,13 @@
 
 #include "base/door.h"
 #include "base/socket.h"
+#include "collectives/device_library.h"
 #include "collectives/member_channel.h"
 
 namespace forebay::worker {
+
+// The number of the process group that a gang's workers are, at each but the first: its commands are the first one's.
+constexpr uint64_t kGangGroup = 0;
 
 // What a process group needs of the worker that it lives in.
 class GroupHost {
@@ -30,12 +35,20 @@ class GroupHost {
   // Sleeps until one of these is ready, or until then; does what the pool orders meanwhile.
   virtual void wait_for(std::vector<pollfd>& polled, Clock::time_point until) = 0;
   // Returns under a lease, which may have ended during such a wait.
-  virtual void wait_for_lease() = 0;
+  void wait_for_lease() { has_lease(/*waits=*/true); }
+  bool holds_lease() { return has_lease(/*waits=*/false); }
   // How long the pool is given to end this worker once another member's is gone: it does so where all go on at other workers.
   Clock::duration word_patience() const { return word_patience_; }
+  // By which the device makes collectives with others. Null: it has none.
+  const std::shared_ptr<DeviceLibrary>& library() const { return library_; }
+  // Before there are groups.
+  void collect_by(std::shared_ptr<DeviceLibrary> library) { library_ = std::move(library); }
 
  protected:
+  virtual bool has_lease(bool waits) = 0;
+
   Clock::duration word_patience_{};
+  std::shared_ptr<DeviceLibrary> library_;
 };
 
 // A member is gone, does not come, or does something else: the group is over.
@@ -50,10 +63,14 @@ class ProcessGroup {
 
   size_t rank() const { return rank_; }
   size_t size() const { return members_.size(); }
-  const std::string& address() const { return listener_.address(); }
+  std::chrono::milliseconds patience() const { return patience_; }
+  // With what this worker's device offers.
+  std::string address() const;
   const Ticket& ticket() const { return ticket_; }
   // Where another member's door is. Throws wire::WireError for one that there is not, or that is known.
   void know(size_t member, std::string address, const Ticket& ticket);
+  // Whether another member's device offers what this one's does.
+  bool offers_the_same(size_t member) const { return !offer_.empty() && members_[member].offer == offer_; }
 
   // What both sides of a message must agree about.
   struct Subject {
@@ -69,6 +86,23 @@ class ProcessGroup {
   };
   // Returns when all is sent and received, in order for each member. Throws GroupEnded, and whatever a wait throws.
   void exchange(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received);
+  // As exchange, of bytes that go another way afterwards. Returns when all these members, this one among them, are at it.
+  void announce(const Subject& subject, const std::vector<size_t>& members, const std::vector<Parcel>& sent, const std::vector<Parcel>& received);
+  // As long as it lives, the group's waits leave the pool's orders for later. For what all members do at once.
+  class Undisturbed {
+   public:
+    explicit Undisturbed(ProcessGroup& group) : group_(group) { group_.is_disturbed_ = false; }
+    ~Undisturbed() { group_.is_disturbed_ = true; }
+    Undisturbed(const Undisturbed&) = delete;
+    Undisturbed& operator=(const Undisturbed&) = delete;
+
+   private:
+    ProcessGroup& group_;
+  };
+  // Whether a member that is met has ended the group, or is gone. For where nothing is on its way to it or from it.
+  bool has_left(size_t member);
+  // Throws GroupEnded, and says why if it did.
+  [[noreturn]] void leave_after(size_t member);
   // The members of each host, in the order of ranks, as far as they share memory; the same at each member. All must ask at once when they first do.
   using Hosts = std::vector<std::vector<size_t>>;
   const Hosts& hosts();
@@ -93,6 +127,7 @@ class ProcessGroup {
   struct Member {
     Meeting meeting = Meeting::kUnknown;
     std::string address;
+    std::string offer;
     Ticket ticket{};
     MemberChannel channel;
     std::vector<uint8_t> heard;  // of what comes before messages
@@ -108,6 +143,8 @@ class ProcessGroup {
   [[noreturn]] void lose(size_t member, const std::string& why);
   // As lose, of a member whose worker may have died.
   [[noreturn]] void miss(size_t member, const std::string& why);
+  // Sleeps until one of these is ready, or until then.
+  void wait_for(std::vector<pollfd>& polled, Clock::time_point until);
   // Waits until these members are met.
   void meet(const std::vector<size_t>& members);
   bool is_met(size_t number);
@@ -132,12 +169,18 @@ class ProcessGroup {
   void hear(size_t number, short events);
   [[noreturn]] void end_as(size_t number, const Header& told);
   bool is_done() const;
+  void begin_exchange(std::vector<size_t> members);
   void deliver(const Subject& subject, const std::vector<Parcel>& sent, const std::vector<Parcel>& received);
+  // A message, whose bytes follow its header or go another way.
+  enum class Bytes { kFollow, kElsewhere };
+  enum class Way { kOut, kIn };
+  void post(Way way, Header header, const Parcel& parcel, Bytes bytes);
   void transfer();
 
   GroupHost& host_;
   const size_t rank_;
   const std::chrono::milliseconds patience_;
+  const std::string offer_;
   Listener listener_;
   Ticket ticket_;
   Door door_;
@@ -146,6 +189,7 @@ class ProcessGroup {
   std::vector<size_t> active_;  // with something to send or to receive
   Hosts hosts_;
   std::string ended_;
+  bool is_disturbed_ = true;
   std::vector<Descriptor> parted_;  // from members that are to read why: closing would take it back where something unread lies
   Spinner spinner_;
 };

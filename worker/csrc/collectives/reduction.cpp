@@ -18,6 +18,7 @@
 #include <ATen/ops/mul.h>
 
 #include "base/memory.h"
+#include "collectives/team.h"
 
 namespace forebay::worker {
 
@@ -55,26 +56,6 @@ void reduce_two(Reduction reduction, at::Tensor& result, const at::Tensor& one, 
 at::Tensor room_for(int64_t elements, at::ScalarType type) {
   const auto memory = std::make_shared<c10::DataPtr>(allocate_uncounted_on_host(elements * static_cast<int64_t>(c10::elementSize(type))));
   return at::from_blob(memory->get(), {elements}, [memory](void*) {}, at::TensorOptions(type));
-}
-
-// Members that reduce among themselves, in this order.
-struct Team {
-  std::vector<size_t> members;
-  size_t own = 0;  // the place of this one
-
-  size_t size() const { return members.size(); }
-  template <class Do>
-  void for_others(const Do& visit) const {
-    for (size_t place = 0; place < size(); ++place) {
-      if (place != own) visit(place, members[place]);
-    }
-  }
-};
-
-Team all_of(const ProcessGroup& group) {
-  Team team{std::vector<size_t>(group.size()), group.rank()};
-  std::iota(team.members.begin(), team.members.end(), size_t{0});
-  return team;
 }
 
 // Room for what comes from the others, used again for each piece.

@@ -42,6 +42,8 @@ class Transport {
   virtual void reduce(const ProcessGroup::Subject& subject, const StorageRange& input, const StorageRange& result) = 0;
   // Each becomes the reduction of all members' own.
   virtual void reduce_each(const std::vector<StorageReduction>& each) = 0;
+  // The device goes to others: nothing of it is kept.
+  virtual void leave_device() = 0;
 };
 
 }  // namespace forebay::worker

@@ -25,6 +25,8 @@ class DeviceSums {
   // Each device then holds what all make, to the same bit, and the same from run to run. All that was sent to them must be carried out before.
   // Throws RankLost where that cannot be.
   virtual void make(const std::vector<Parts>& parts) = 0;
+  // The devices go to others: nothing of them is kept.
+  virtual void leave_device() = 0;
 
   // Bytes of a storage that one device sends to another, into a storage of the same size.
   struct Pass {

@@ -423,13 +423,15 @@ void Server::wait_for(std::vector<pollfd>& polled, Clock::time_point until) {
   lease_.end_wait(std::any_of(polled.begin(), polled.begin() + static_cast<std::ptrdiff_t>(count), [](const pollfd& one) { return one.revents != 0; }));
 }
 
-void Server::wait_for_lease() {
+bool Server::has_lease(bool waits) {
+  if (!waits) return lease_.is_open();
   while (!lease_.is_open()) {
     lease_.starve();
     wait(0);
   }
   lease_.work();
   lease_.touch();
+  return true;
 }
 
 void Server::rest_until(Clock::time_point until) {

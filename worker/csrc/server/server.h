@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -79,6 +80,8 @@ class Server final : private GroupHost {
   // The hash of its certificate; empty where it speaks no TLS.
   std::string certificate() const { return encryption_.tls ? encryption_.tls->certificate() : std::string(); }
 
+  // Before `assign`.
+  using GroupHost::collect_by;
   // Before `assign`. Segments are offered for compiling; those on which the device has worked for so long are due.
   void compile(double due_seconds);
   // What the session's program may bring; to be settled before `assign`, too.
@@ -149,7 +152,7 @@ class Server final : private GroupHost {
   void poll(std::vector<pollfd>& polled, std::optional<Clock::time_point> until);
   std::string door_address() override;
   void wait_for(std::vector<pollfd>& polled, Clock::time_point until) override;
-  void wait_for_lease() override;
+  bool has_lease(bool waits) override;
 
   Device device_;
   std::optional<int> threads_;

@@ -100,6 +100,7 @@ const Session::Command& Session::command_of(uint8_t opcode) {
     set(kSettings, kEndsSegment, false, [](Session& session, In& in) { session.settings(in); });
     set(kLimit, kBetween, false, [](Session& session, In& in) {  // as the first worker of a gang says
       session.hold_to(static_cast<int64_t>(std::min(in.varint(), static_cast<uint64_t>(session.given_bytes_))));
+      session.collectives_.leave_device();
       session.device_.release_cache();
     });
     set(kHeard, kBetween, false, [](Session& session, In& in) { session.effects_.hear(in.bounded(session.effects_.failures(), "the number of a failure")); });
@@ -426,6 +427,8 @@ void Session::hold_to(int64_t bytes) {
 
 int64_t Session::park(const ParkingSpace& space, const std::string& spill_directory) {
   segments_.drop_graphs();
+  collectives_.leave_device();
+  if (gang_.is_on()) gang_.gang().sums().leave_device();
   gang_.park();
   const int64_t spilled = storages_.park(space, spill_directory);
   checkpoints_.park(space.host_bytes - (storages_.used_bytes() - spilled));

@@ -1,0 +1,1 @@
+"""Collectives between workers that their devices carry by a library of theirs."""
