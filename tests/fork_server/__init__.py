@@ -61,7 +61,9 @@ def _python() -> ForkingPython:
 
 
 def services() -> Path:
-    """An interpreter that forks pools and workers."""
+    """An interpreter that forks pools and workers; those whose devices have gloo too, where all of the tests are to run with it."""
+    if os.environ.get("FOREBAY_WORKER_COLLECTIVES") == "gloo":
+        _python().serve("collectives", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     _python().serve("services")
     return _python().path
 

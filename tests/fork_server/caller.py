@@ -41,10 +41,10 @@ def role_of(arguments):
     name = rest[0] if first == "-m" else os.path.basename(first)
     if name not in ROLES and first != "-c" and first.startswith("-"):
         return None
+    if any(argument.startswith(STANDIN) for argument in rest):
+        return "standin"
     role = ROLES.get(name, "programs")
-    if role == "services" and os.environ.get(LIBRARY) == "gloo":
-        return "collectives"
-    return "standin" if any(argument.startswith(STANDIN) for argument in rest) else role
+    return "collectives" if role == "services" and os.environ.get(LIBRARY) == "gloo" else role
 
 
 def connect(folder, role):
