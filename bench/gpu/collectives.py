@@ -15,7 +15,7 @@ ELEMENTS = 300_001
 def alone(device: str, library: str) -> bool:
     """Whether a library opens for one device, as workers open it, and leaves a sum of one rank as it is."""
     from forebay_worker import pytorch
-    from forebay_worker.collectives import device_library
+    from forebay_worker.groups import device_library
 
     kind = "cpu:0" if device == "cpu" else device if torch.version.hip is None else device.replace("cuda", "hip")
     device_library.set_up_nccl(None)

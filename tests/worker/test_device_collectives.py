@@ -16,7 +16,7 @@ from conftest import DTYPES, bytes_of
 from forebay_wire import messages, stream, vocabulary
 from forebay_wire.vocabulary import Collective, Parcel, Reduction, Span
 from forebay_worker import WorkerError
-from forebay_worker.collectives import device_library
+from forebay_worker.groups import device_library
 from forebay_worker.pytorch import SeenDevice
 from test_group_sums import MIB, Members, made_of, uploaded, values
 

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from forebay_worker import __main__
-from forebay_worker.collectives import device_library
+from forebay_worker.groups import device_library
 
 
 class Broken(device_library.DeviceLibrary):

@@ -1,4 +1,4 @@
-// A library of devices that Python opens: an object of forebay_worker.collectives.device_library.DeviceLibrary.
+// A library of devices that Python opens: an object of forebay_worker.groups.device_library.DeviceLibrary.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 from collections.abc import Callable
 
-from forebay_worker.collectives.device_library import DeviceLibrary
 from forebay_worker.device_graphs import DeviceGraph
+from forebay_worker.groups.device_library import DeviceLibrary
 from forebay_worker.user_code.program_callbacks import CallBack
 from forebay_worker.user_code.programs import Executable
 

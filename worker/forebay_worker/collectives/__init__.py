@@ -1,1 +1,0 @@
-"""Collectives between workers that their devices carry by a library of theirs."""
