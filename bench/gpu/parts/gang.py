@@ -32,8 +32,8 @@ def run(trial: Trial, _: float | None) -> None:
             right = native.call("collectives.alone", library="gloo" if trial.is_host else "nccl")
             trial.report.take("a library opens for one rank", right, library(trial))
     others = [f"{kind}:{index}" for index in range(count) if f"{kind}:{index}" != trial.device]
-    run_groups(trial, others)
     run_models(trial, others or [trial.device])
+    run_groups(trial, others)
 
 
 def library(trial: Trial) -> str:
@@ -101,7 +101,8 @@ def take_group(trial: Trial, sessions: Sequence[Session], carrier: str, names: S
     wrong = of_all(sessions, "collectives.wrong", nothing)
     opened = [OPENED in session.worker.log.read_text(errors="replace") for session in sessions]
     went = all(opened) if carrier != "hosts" else not any(opened)
-    note = library(trial) if went else f"they did not go by {carrier}: {sessions[0].worker.last_words()}"
+    carried = carrier if carrier == "hosts" else library(trial)
+    note = carried if went else f"they did not go by {carrier}: {sessions[0].worker.last_words()}"
     trial.report.take(as_defined, not any(wrong) and went, note if not any(wrong) else f"wrong: {wrong}")
     trial.report.take(same_bits, len(set(map(str, of_all(sessions, "collectives.bits", nothing)))) == 1)
     count_bytes = SUM_BYTES_REHEARSED if trial.is_host else SUM_BYTES
