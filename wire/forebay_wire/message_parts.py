@@ -265,3 +265,10 @@ class Receipts(Message):
     key: Hex256
     """The pool's public key."""
     receipts: tuple[SignedReceipt, ...]
+
+
+class Working(Message):
+    """What it waited for has come."""
+
+    type: Literal["working"] = "working"
+    epoch: Count

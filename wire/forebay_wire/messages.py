@@ -32,6 +32,7 @@ from forebay_wire.message_parts import Receipts as Receipts
 from forebay_wire.message_parts import Source as Source
 from forebay_wire.message_parts import Span as Span
 from forebay_wire.message_parts import WaitCode as WaitCode
+from forebay_wire.message_parts import Working as Working
 from forebay_wire.sentences import ENGLISH
 from forebay_wire.texts import MendedLabel, Name
 
@@ -501,13 +502,6 @@ class Waiting(Message):
     type: Literal["waiting"] = "waiting"
     epoch: Count
     idle_ns: Count
-
-
-class Working(Message):
-    """What it waited for has come."""
-
-    type: Literal["working"] = "working"
-    epoch: Count
 
 
 class Closed(Message):
