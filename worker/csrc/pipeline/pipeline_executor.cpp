@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <utility>
 
@@ -19,6 +20,8 @@ namespace {
 
 constexpr int kTrials = 24;                                    // of other divisions into stages
 constexpr std::array<int64_t, 4> kPartsOfDevices{1, 2, 4, 8};  // parts of a batch, for each device
+constexpr double kMuchSlower = 1.2;                            // than tier 1, which has more to move between devices when it comes by turns
+constexpr int kSlowerMost = 3;                                 // times, of as many
 constexpr int64_t kSpareShare = 8;                             // of a device's memory
 constexpr int64_t kComparedBytes = int64_t{1} << 20;              // that are compared at a time
 const std::string kRunning = "a pipeline's calls";
@@ -203,7 +206,9 @@ std::optional<MicroBatches> PipelineExecutor::computed(const Path& path, const P
     demanded_room(pipeline, order);
     place(batches, pipeline);
     const auto kept = batches.kept();
+    const auto began = Clock::now();
     TaskRunner(batches.tasks(), order.order, kept, gang(), context_.device, context_.storages, context_.caller).run(context_.effects.next_call());
+    took_s_ = std::chrono::duration<double>(Clock::now() - began).count();
     gang_.work().book(gang_.work().divided(), since_ns);
     gang().memory().note_peaks();
     return batches;
@@ -265,7 +270,7 @@ bool PipelineExecutor::carried_out(Candidate& candidate) {
 
 void PipelineExecutor::verify(Candidate& candidate) {
   const Path& path = candidate.path();
-  const Pipeline& pipeline = pipelines_.at(candidate.number());
+  Pipeline& pipeline = pipelines_.at(candidate.number());
   std::string why;
   steps().begin_step(/*by_pipeline=*/true);
   if (always_) {
@@ -275,8 +280,11 @@ void PipelineExecutor::verify(Candidate& candidate) {
   const auto batches = begin(path, pipeline) ? computed(path, pipeline, why) : std::nullopt;
   const auto found = batches ? taken_of(*batches) : std::nullopt;
   steps().begin_step(/*by_pipeline=*/false);
+  const auto began = Clock::now();
   context_.tier1.run(path, pipeline.shape.begin, pipeline.shape.end);
-  const auto is_right = found && context_.effects.goes_on() && gang_.is_settled() ? is_same(*batches, *found) : std::nullopt;
+  const bool is_done = context_.effects.goes_on() && gang_.is_settled();
+  const double tier_1_s = std::chrono::duration<double>(Clock::now() - began).count();
+  const auto is_right = found && is_done ? is_same(*batches, *found) : std::nullopt;
   if (pipeline.shape.end < path.size()) {
     context_.tier1.free_before(path, pipeline.shape.end);
     context_.tier1.run(path, pipeline.shape.end, path.size());
@@ -284,8 +292,10 @@ void PipelineExecutor::verify(Candidate& candidate) {
   if (!context_.effects.goes_on()) return;
   if (!batches) return candidate.stay("its pipeline could not be carried out: " + why);
   if (!is_right) return candidate.mismatched();
-  if (*is_right) candidate.verified();
-  else candidate.stay("its pipeline computes something else");
+  if (!*is_right) return candidate.stay("its pipeline computes something else");
+  pipeline.slower += took_s_ > kMuchSlower * tier_1_s;
+  if (pipeline.slower == kSlowerMost) candidate.stay("its pipeline takes much longer than tier 1");
+  else candidate.verified();
 }
 
 c10::Storage PipelineExecutor::bytes_of(const MicroBatches::Result& result) {

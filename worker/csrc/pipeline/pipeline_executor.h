@@ -37,6 +37,7 @@ class PipelineExecutor final : public Executor {
     Stages followers;    // what the steps after it use together with weights, as an optimizer's states
     double seconds = 0;  // as it is predicted, as the next
     int64_t bytes = 0;   // of a device, at most
+    int slower = 0;      // how often it was much slower than tier 1 when it was held against that
   };
   using Results = std::vector<MicroBatches::Result>;
 
@@ -73,6 +74,7 @@ class PipelineExecutor final : public Executor {
   const ExecutorContext context_;
   GangCaller& gang_;
   const bool always_;
+  double took_s_ = 0;  // the tasks, the last time
   std::map<int64_t, std::unique_ptr<Ways>> ways_;     // by the number of parts
   std::unordered_map<uint64_t, Pipeline> pipelines_;  // by candidate
 };
