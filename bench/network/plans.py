@@ -194,13 +194,18 @@ def program(kind: str, name: str, rows: int, steps: int, *reached: str) -> list[
     return [sys.executable, __file__, "--program", kind, name, str(rows), str(steps), *reached]
 
 
+def environment_of(homes: str) -> dict[str, str]:
+    return {**os.environ, "FOREBAY_COMPILE": "1" if homes == "pipeline" else "0"}
+
+
 def run_ours(name: str, rows: int, steps: int, homes: str = "data-parallel") -> dict[str, Any]:
     from standalone import standalone_worker
 
     options = ("--threads", "1", "--homes", homes, *("--device", "cpu:0") * RANKS)
     with tempfile.TemporaryDirectory() as folder:
         with standalone_worker(Path(folder), *options, memory_bytes=MEMORY_BYTES, python=sys.executable) as reached:
-            done = subprocess.run(program("ours", name, rows, steps, *reached), capture_output=True, text=True, timeout=600, check=True)
+            command, environment = program("ours", name, rows, steps, *reached), environment_of(homes)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True, env=environment)
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -24,7 +24,7 @@ Results = Callable[[int], dict[str, Any]]
 def ran(folder: Path, devices: int, homes: str, *names: str) -> dict[str, Any]:
     folder.mkdir()
     several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
-    environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
+    environment = {**{name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}, "FOREBAY_COMPILE": "1"}
     with standalone_worker(folder, "--threads", "1", "--homes", homes, *several, memory_bytes=devices * MEMORY_BYTES) as reached:
         command = [fork_server.programs(), str(PROGRAM), *reached, *names]
         done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment)

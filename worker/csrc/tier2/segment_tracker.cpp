@@ -249,7 +249,7 @@ wire::Standing SegmentTracker::standing_of(const wire::Step& end, uint64_t calls
   wire::Standing standing;
   standing.tier = end.ended > 1 ? 1 : 0;
   const auto found = by_end_.find(&end);
-  if (!wants_ && !has_several_devices_) return standing;
+  if (!wants_) return standing;
   if (executor_ == nullptr) {
     standing.why = has_several_devices_ ? "no libraries are made for several devices" : "its worker makes no libraries";
   } else if (found != by_end_.end()) {

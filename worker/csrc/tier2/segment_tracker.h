@@ -36,8 +36,7 @@ class SegmentTracker {
   void compile(uint64_t due_ns);
   // Whether templates are to be kept as they came, for descriptions.
   bool describes() const { return due_ns_.has_value(); }
-  // The session has several devices, and nothing is recorded as a graph or compiled: this carries segments out, whether or not the program wants them
-  // compiled; null: tier 1 alone does.
+  // The session has several devices, and nothing is recorded as a graph or compiled: this carries segments out in place of that; null: tier 1 alone does.
   void leave_to_devices(std::unique_ptr<Executor> executor);
   // Whether the program wants segments compiled. `shares_processors`: it runs on the host whose processors compute.
   void settle_wish(bool wants, bool shares_processors);
@@ -80,7 +79,7 @@ class SegmentTracker {
   bool has_offers() const { return !offers_.empty(); }
 
  private:
-  bool compiles() const { return (wants_ || has_several_devices_) && executor_ != nullptr; }
+  bool compiles() const { return wants_ && executor_ != nullptr; }
   Candidate* find(uint64_t number) const;
   // Of the candidates that have the step next, the one that came last. `deferred_only`: of those whose steps are deferred.
   Candidate* continuation(const wire::Step& step, bool deferred_only) const;
