@@ -21,6 +21,7 @@ from forebay.toolkit.billing import billing
 if TYPE_CHECKING:
     from forebay_wire.message_parts import SignedReceipt
 
+BILL = "Checks what you are billed by the receipts of your leases, which the pool signs and this machine keeps."
 VERIFY = """\
 Recomputes an invoice, or a draft, from the receipts that this machine keeps of your leases, and says everything that differs. It asks
 nobody. Exit status: 0 where all lines of the users whose records are here are as their receipts say, 3 where something is not, 1 where
@@ -35,7 +36,7 @@ FOUND = 3
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Adds the subcommand, which has subcommands of its own."""
-    bill = commands.add_parser("bill", help="check invoices by the receipts that this machine keeps")
+    bill = commands.add_parser("bill", help="check invoices by the receipts that this machine keeps", description=BILL)
     actions = bill.add_subparsers(title="commands", required=True, metavar="COMMAND")
     raw = argparse.RawDescriptionHelpFormatter
     verifying = actions.add_parser("verify", help="check an invoice", description=VERIFY, formatter_class=raw)
