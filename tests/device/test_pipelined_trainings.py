@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import fork_server
 import pytest
+from likeness import differs
 from pipelined_programs import PROGRAMS, STEPS
 from standalone import standalone_worker
 
@@ -31,12 +31,6 @@ def ran(folder: Path, devices: int, homes: str, *names: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
-
-
-def differs(one: float, other: float) -> bool:
-    if math.isnan(one) or math.isnan(other) or math.isinf(other):
-        return not (one == other or (math.isnan(one) and math.isnan(other)))
-    return not math.isclose(one, other, rel_tol=1e-10, abs_tol=1e-10)
 
 
 @pytest.fixture(scope="module")

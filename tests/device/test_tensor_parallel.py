@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import fork_server
 import pytest
+from likeness import differs
 from sharded_programs import PROGRAMS
 from standalone import standalone_worker
 
@@ -26,12 +26,6 @@ def ran(folder: Path, devices: int, *names: str, device_bytes: int = MEMORY_BYTE
         done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
-
-
-def differs(one: float, other: float) -> bool:
-    if math.isnan(one) or math.isnan(other) or math.isinf(other):
-        return not (one == other or (math.isnan(one) and math.isnan(other)))
-    return not math.isclose(one, other, rel_tol=1e-10, abs_tol=1e-10)
 
 
 def assert_alike(name: str, one: dict[str, Any]) -> None:

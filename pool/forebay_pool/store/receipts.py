@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
 
-from forebay_service.processes.leadership import reason
 from sqlalchemy import ColumnElement, insert, select
-from sqlalchemy.exc import SQLAlchemyError
 
-from forebay_pool.errors import StoreUnavailable
 from forebay_pool.model.types import GOES_ON
 from forebay_pool.store.database import Store
 from forebay_pool.store.tables import RECEIPT_KEY, SEGMENTS
+from forebay_pool.store.timeline import read_usage
 
 KEY_BYTES = 32
 
@@ -58,13 +55,13 @@ def closed_leases(
     own = (segment.tenant == tenant, segment.user == user, segment.parked_bytes.is_(None), segment.lease > after)
     within = (segment.started_at_unix_ns >= since_ns, segment.started_at_unix_ns < until_ns)
     held = select(segment.lease).where(*own, *within).distinct().order_by(segment.lease).limit(limit + 1)
-    names = [row.lease for row in _read(store, held)]
+    names = [row.lease for row in read_usage(store, held)]
     asked, more = names[:limit], len(names) > limit
     return list(_closed(store, segment.lease.in_(asked))), asked[-1] if more else None
 
 
 def _closed(store: Store, wanted: ColumnElement[bool]) -> Iterator[ClosedLease]:
-    rows = _read(store, select(SEGMENTS).where(wanted).order_by(SEGMENTS.c.lease, SEGMENTS.c.started_at_unix_ns))
+    rows = read_usage(store, select(SEGMENTS).where(wanted).order_by(SEGMENTS.c.lease, SEGMENTS.c.started_at_unix_ns))
     for name, found in groupby(rows, attrgetter("lease")):
         parts = list(found)
         endings = [one.close_reason for one in parts if one.close_reason != GOES_ON]
@@ -72,11 +69,3 @@ def _closed(store: Store, wanted: ColumnElement[bool]) -> Iterator[ClosedLease]:
             first, duration_ns = parts[0], sum(one.duration_ns for one in parts)
             facts = (first.session, first.tenant, first.user, first.flavor, first.device_model, first.devices, first.share_milli)
             yield ClosedLease(name, *facts, first.started_at_unix_ns, duration_ns, endings[-1])
-
-
-def _read(store: Store, wanted: Any) -> Sequence[Any]:
-    try:
-        with store.engine.connect() as connection:
-            return connection.execute(wanted).all()
-    except SQLAlchemyError as error:
-        raise StoreUnavailable(f"usage records cannot be read: {reason(error)}") from error

@@ -23,7 +23,7 @@ def holdings(store: Store, devices: Sequence[str], since_ns: int, until_ns: int)
     """Of the devices, as far as they touch the time; at most HOLDINGS_MAX. A segment lasts for an hour at most. Raises StoreUnavailable."""
     within = (HOLDINGS.c.ended_ns > since_ns, HOLDINGS.c.ended_ns < until_ns + NS_PER_HOUR, HOLDINGS.c.started_ns < until_ns)
     wanted = select(HOLDINGS).where(HOLDINGS.c.device.in_(devices), *within).order_by(HOLDINGS.c.ended_ns.desc()).limit(HOLDINGS_MAX)
-    return [_holding(row) for row in _read(store, wanted)]
+    return [_holding(row) for row in read_usage(store, wanted)]
 
 
 def segments(store: Store, names: Iterable[str]) -> dict[str, Any]:
@@ -31,11 +31,12 @@ def segments(store: Store, names: Iterable[str]) -> dict[str, Any]:
     known = list(names)
     found: dict[str, Any] = {}
     for start in range(0, len(known), _ASKED):
-        found.update((row.id, row) for row in _read(store, select(SEGMENTS).where(SEGMENTS.c.id.in_(known[start : start + _ASKED]))))
+        found.update((row.id, row) for row in read_usage(store, select(SEGMENTS).where(SEGMENTS.c.id.in_(known[start : start + _ASKED]))))
     return found
 
 
-def _read(store: Store, wanted: Any) -> Sequence[Any]:
+def read_usage(store: Store, wanted: Any) -> Sequence[Any]:
+    """The rows of a query for usage records. Raises StoreUnavailable."""
     try:
         with store.engine.connect() as connection:
             return connection.execute(wanted).all()

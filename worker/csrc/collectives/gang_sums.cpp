@@ -129,10 +129,11 @@ void GangSums::tell(const Pass& pass) {
 }
 
 void GangSums::carry_out(const Pass& pass, uint8_t* data) {
-  const auto other = static_cast<size_t>(pass.from == 0 ? pass.to : pass.from);
-  const std::vector<ProcessGroup::Parcel> parcel{{other, data, static_cast<size_t>(pass.bytes)}};
+  const bool sends = pass.from == 0;
+  const auto other = static_cast<size_t>(sends ? pass.to : pass.from);
+  const std::vector<ProcessGroup::Parcel> parcel{{other, data, static_cast<size_t>(pass.bytes)}}, none;
   try {
-    group_->exchange({wire::Collective::kMessage}, pass.from == 0 ? parcel : std::vector<ProcessGroup::Parcel>(), pass.from == 0 ? std::vector<ProcessGroup::Parcel>() : parcel);
+    group_->exchange({wire::Collective::kMessage}, sends ? parcel : none, sends ? none : parcel);
   } catch (const GroupEnded& error) {
     throw PassEnded(error.what());
   }

@@ -15,12 +15,6 @@ namespace {
 constexpr int64_t kPiecesMax = 512;    // that are copied one by one
 constexpr size_t kTasksMax = 100'000;  // of a segment
 
-wire::Words words_of(const wire::Step& step) {
-  wire::Words words;
-  for (const auto& slot : step.slots) words.push_back(slot.last);
-  return words;
-}
-
 // Puts storages in the places of a call's own.
 class Renaming {
  public:
@@ -72,6 +66,12 @@ uint64_t in_place(Gang& gang, const char* name, std::vector<wire::Argument> argu
 }
 
 }  // namespace
+
+wire::Words words_of(const wire::Step& step) {
+  wire::Words words;
+  for (const auto& slot : step.slots) words.push_back(slot.last);
+  return words;
+}
 
 MicroBatches::MicroBatches(const Path& path, const PipelineShape& shape, Gang& gang, Storages& storages, Templates& templates, const Batches& batches, Ways& ways)
     : path_(path), shape_(shape), gang_(gang), storages_(storages), templates_(templates), batches_(batches), ways_(ways), graph_(gang), is_left_(shape.end - shape.begin, false) {

@@ -30,6 +30,9 @@ struct NotPipelined : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// With which a step came last.
+wire::Words words_of(const wire::Step& step);
+
 struct PipelineShape {
   size_t begin = 0;   // of the segment's steps, those that are a pipeline
   size_t end = 0;

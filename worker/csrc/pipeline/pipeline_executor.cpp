@@ -11,7 +11,6 @@
 #include "call/call_storages.h"
 #include "parallel/call_seconds.h"
 #include "pipeline/task_runner.h"
-#include "sharding/call_tensors.h"
 #include "tier2/proof.h"
 
 namespace forebay::worker {
@@ -23,7 +22,7 @@ constexpr std::array<int64_t, 4> kPartsOfDevices{1, 2, 4, 8};  // parts of a bat
 constexpr double kMuchSlower = 1.2;                            // than tier 1, which has more to move between devices when it comes by turns
 constexpr int kSlowerMost = 3;                                 // times, of as many
 constexpr int64_t kSpareShare = 8;                             // of a device's memory
-constexpr int64_t kComparedBytes = int64_t{1} << 20;              // that are compared at a time
+constexpr int64_t kComparedBytes = int64_t{1} << 20;           // that are compared at a time
 const std::string kRunning = "a pipeline's calls";
 
 uint64_t template_of(const wire::Step& step) { return wire::key_value(step.key); }
@@ -165,8 +164,7 @@ Stages PipelineExecutor::followers_of(const Path& path, const PipelineShape& sha
     const uint64_t number = template_of(step);
     const Plan& plan = context_.templates.known(number);
     if (plan.mutated.empty()) continue;
-    wire::Words words;
-    for (const auto& slot : step.slots) words.push_back(slot.last);
+    const wire::Words words = words_of(step);
     if (gang().templates().length_of_items(number) == 0) {
       note(storages_of(plan, words));
     } else {
@@ -202,10 +200,10 @@ std::optional<MicroBatches> PipelineExecutor::computed(const Path& path, const P
   const Running::Call call(context_.caller.running(), kRunning);
   try {
     auto batches = built(path, pipeline.shape);
-    const auto order = order_of(batches.tasks(), gang().size(), batches.kept());
+    const auto kept = batches.kept();
+    const auto order = order_of(batches.tasks(), gang().size(), kept);
     demanded_room(pipeline, order);
     place(batches, pipeline);
-    const auto kept = batches.kept();
     const auto began = Clock::now();
     TaskRunner(batches.tasks(), order.order, kept, gang(), context_.device, context_.storages, context_.caller).run(context_.effects.next_call());
     took_s_ = std::chrono::duration<double>(Clock::now() - began).count();
