@@ -78,6 +78,11 @@ _configuration = tempfile.TemporaryDirectory(prefix="forebay-configuration-")
 os.environ["XDG_CONFIG_HOME"] = os.environ["XDG_STATE_HOME"] = _configuration.name
 """What the user of this machine keeps (``forebay device add``) is no part of a test; set before any test imports torch, which reads it."""
 
+_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+for _program in ("pip", "uv"):
+    os.environ.setdefault(f"{_program.upper()}_CACHE_DIR", str(_cache / _program))  # what was downloaded once stays where the user has it
+os.environ["XDG_CACHE_HOME"] = f"{_configuration.name}/cache"  # else libraries that other programs made would serve those of tests
+
 
 @pytest.hookimpl(trylast=True)  # after --hypothesis-profile
 def pytest_configure(config: pytest.Config) -> None:

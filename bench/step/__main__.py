@@ -6,7 +6,8 @@ Both run in one process by turns; the worker is a process of its own on the same
 With ``--compiled`` each model runs in another process, too, that asks for libraries (tier 2), and both are measured by turns when its step
 has one, or will have none. Bars: a geometric mean of at most 0.70 of native with one thread and 0.80 with two, at most 1.02 of tier 1's
 ratio, and 1.05 of its own step while the library is made. With ``--torch-compile`` the same is held against ``torch.compile`` of the model,
-natively; the optimizer is eager there. Bar: 1.0.
+natively; the optimizer is eager there. Bar: 1.0. Then each model runs in processes that ask for nothing: with those libraries, and with
+none. Bars: a geometric mean of at most 0.70 of native with libraries, and at most 1.02 of tier 1's ratio with none.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ PLAIN_MODELS = 5
 UNSETTLED = ("it came once or twice", "no library was made", "is being made", "held against tier 1", "is timed", "had been constant")
 """Of reasons why a tier is not higher: those that may change."""
 BEING_MADE = "is being made"
+COMPILE = "FOREBAY_COMPILE"
+STEPS_UNTIL_SERVED = 30
+"""Of a process that asks for nothing: a library that is there serves by then."""
 
 
 def block_ms(step: Step, count: int, synchronize: Callable[[], None]) -> float:
@@ -147,7 +151,12 @@ def answer(name: str, options: argparse.Namespace) -> None:
             steps.append((make("cpu", torch.compile), lambda: None))
         for step, synchronize in steps:
             block_ms(step, WARM_UP_STEPS, synchronize)
-        settled = {} if options.libraries is None else until_settled(steps[0][0], options.steps)
+        settled = {}
+        if options.libraries is not None and os.environ.get(COMPILE) == "1":
+            settled = until_settled(steps[0][0], options.steps)
+        elif options.libraries is not None:
+            block_ms(steps[0][0], STEPS_UNTIL_SERVED, torch.cuda.synchronize)
+            settled = {"tier": largest_segment()["tier"]}
         print(json.dumps({"threads": torch.get_num_threads(), "model": name} | settled), flush=True)
         for _ in sys.stdin:
             print(json.dumps([rested_block_ms(step, options.steps, synchronize) for step, synchronize in steps]), flush=True)
@@ -156,12 +165,14 @@ def answer(name: str, options: argparse.Namespace) -> None:
 class Runner:
     """A process of its own: the number of threads is fixed when a process and its worker begin."""
 
-    def __init__(self, name: str, threads: int, options: argparse.Namespace, libraries: str | None = None) -> None:
+    def __init__(self, name: str, threads: int, options: argparse.Namespace, libraries: str | None = None, compiles: str = "0") -> None:
+        """``compiles``: FOREBAY_COMPILE; empty: it is not set."""
         command = [sys.executable, "-m", "step", "--answer", "--steps", str(options.steps), name]
         command += [] if libraries is None else ["--libraries", libraries]
-        command += ["--torch-compile"] if options.torch_compile and libraries is not None else []
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(Path(__file__).parents[1])}
-        environment |= {} if libraries is None else {"FOREBAY_COMPILE": "1"}
+        command += ["--torch-compile"] if options.torch_compile and compiles == "1" else []
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": str(Path(__file__).parents[1]), COMPILE: compiles}
+        if not compiles:
+            del environment[COMPILE]
         self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._blocks: list[list[float]] = []
         self.standing: dict[str, Any] = self._hear()
@@ -190,9 +201,10 @@ class Runner:
 def row(name: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
     """One model's figures with this number of threads."""
     with tempfile.TemporaryDirectory(prefix="forebay-libraries-") as libraries:
-        runners = [Runner(name, threads, options)]
+        runners = [Runner(name, threads, options, compiles="0" if options.compiled else "")]
         if options.compiled:
-            runners.append(Runner(name, threads, options, libraries))
+            runners.append(Runner(name, threads, options, libraries, "1"))
+            runners += [Runner(name, threads, options, folder, "") for folder in (libraries, tempfile.mkdtemp(dir=libraries))]
         for _ in range(options.blocks):
             for runner in runners:
                 runner.block()
@@ -207,11 +219,12 @@ def row(name: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
 
 def compiled(name: str, threads: int, options: argparse.Namespace, runners: list[Runner], libraries: str) -> dict[str, Any]:
     """What a library, if there is one, does for the model: and what it costs, in seconds and in steps; from a folder that has it, too."""
-    tier_1, by_library = runners
-    again = Runner(name, threads, argparse.Namespace(**vars(options) | {"torch_compile": False}), libraries)
+    tier_1, by_library, warm, cold = runners
+    again = Runner(name, threads, argparse.Namespace(**vars(options) | {"torch_compile": False}), libraries, "1")
     again.close()
     found = {"compiled ms": by_library.ms()[0], "compiled ratio": by_library.ratio()} | by_library.standing
     found["cached s"] = again.standing["settled s"]
+    found |= {"by default, tier": warm.standing["tier"], "by default ratio": warm.ratio(), "with none ratio": cold.ratio()}
     gained_ms = tier_1.ms()[0] - by_library.ms()[0]
     found["pays after steps"] = found["made s"] * 1e3 / gained_ms if found["tier"] == 2 and gained_ms > 0 else math.inf
     if options.torch_compile:
@@ -231,6 +244,10 @@ def figures(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str
         found |= {f"compiled_geometric_mean_{threads}_threads": mean_of(rows, "compiled ratio", threads) for threads in options.threads}
         found |= {"bar_compiled_1_threads": 0.70, "bar_compiled_2_threads": 0.80}
         found |= {"largest_compiled_to_tier_1": max(one["compiled ratio"] / one["ratio"] for one in rows), "bar_compiled_to_tier_1": 1.02}
+        found |= {f"by_default_geometric_mean_{threads}_threads": mean_of(rows, "by default ratio", threads) for threads in options.threads}
+        found |= {f"with_none_geometric_mean_{threads}_threads": mean_of(rows, "with none ratio", threads) for threads in options.threads}
+        found |= {"largest_with_none_to_tier_1": max(one["with none ratio"] / one["ratio"] for one in rows)}
+        found["bar_with_none_to_tier_1"] = 1.02
         while_made = [one["while made"] for one in rows if not math.isnan(one["while made"])]
         found |= {"median_while_made": statistics.median(while_made) if while_made else math.nan, "bar_while_made": 1.05}
     if options.compiled and options.torch_compile:

@@ -23,7 +23,7 @@ from websockets.sync.client import ClientConnection
 from forebay.devices import Rank
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEnded
 from forebay.journal import Journal, Page
-from forebay.service import Service, forget_budget, pool_link, tell_loss, tell_wait
+from forebay.service import Service, forget_budget, has_runner, pool_link, tell_loss, tell_wait
 from forebay.service.receipts import Records
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
@@ -243,6 +243,8 @@ class Session:
             link, self._link = self._link, None
             if link is None:
                 return
+            if has_runner() and link.worker is not None and not self._stream.connected():  # the pool says whether the job may run again
+                self._changed.wait_for(lambda: link.over is not None, WORD_SECONDS_MAX)
             self._changed.wait_for(lambda: link.draining_epoch is None or link.over is not None, DRAIN_SECONDS_MAX)
             link.over = link.over or SessionEnded("The session was closed.")
         link.socket.close()
@@ -631,6 +633,8 @@ class Session:
     def _finish(self, link: _Link, error: ForebayError) -> None:
         with self._changed:
             first = link.over is None
+            if first:
+                tell_loss(error)
             link.over = link.over or error
             request, link.request = link.request, None
             if request is not None:
@@ -638,8 +642,6 @@ class Session:
             link.lease = None
             self._changed.notify_all()
         self._page.over()
-        if first:
-            tell_loss(error)
         if first and link.worker is not None:
             self._stream.lose(str(error))
         link.socket.close()

@@ -170,7 +170,7 @@ def test_jobs_run_side_by_side_and_one_that_loses_its_worker_runs_again(place: P
     assert shown == [["42\n"], ["3.0"]]
     assert not json.loads((place.home / "work" / "cells.ipynb").read_text())["cells"][0]["outputs"]
     row = place.over(train)
-    assert (row["state"], row["attempt"], row["label"]) == ("succeeded", 2, f"job {train}: nightly"), row
+    assert (row["state"], row["attempt"], row["label"]) == ("succeeded", 2, f"job {train}: nightly"), f"{row}\n{place.printed(train)}"
     assert "this run is lost" in place.printed(train, 1) and "attempt 2 8.0" in place.printed(train, 2)
     for job, name in ((train, "nightly"), (notebook, "cells.ipynb")):
         records = place.usage(f"job {job}: {name}")

@@ -13,6 +13,8 @@ from forebay_wire import stream
 from random_segments import CHANGING, Program, Sent
 
 COMPILED = 1 << 11
+DETERMINISTIC = 512
+"""Of SETTINGS: no library carries anything out."""
 UNSETTLED = ("it came once or twice", "no library was made", "is being made", "held against tier 1", "is timed", "had been constant")
 """Of reasons why a tier is not higher: those that may change."""
 RANDOM = stream.Random(7, 11)

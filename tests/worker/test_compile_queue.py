@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import time
 from collections.abc import AsyncIterator
@@ -12,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import fork_server
+import psutil
 import pytest
 from forebay_wire._stream import Writer
 from forebay_worker import compile_queue
-from forebay_worker.compile_queue import Compiling, OfferKind
+from forebay_worker.compile_queue import Compiling, Costs, OfferKind
+from forebay_worker.confinement import SpareProcessor
 from sized_compiler_standin import ALONE
 
 SHARED = "it is for sizes from 2 to 100, and was made of 12 and 20"
@@ -41,6 +44,8 @@ class Executor:
     offered: list[tuple[str, int, bytes]] = field(default_factory=list)
     told: list[tuple[int, str]] = field(default_factory=list)
     """For which sizes a segment's library is, why it is for its own alone, or why it has none."""
+    lacking: list[int] = field(default_factory=list)
+    """Segments of which it is told that there is no library, for now."""
     took: dict[int, float] = field(default_factory=dict)
     """Of tier 1's time, by segments whose library was quicker before."""
 
@@ -55,6 +60,9 @@ class Executor:
         assert is_shared == (sizes == SHARED)
         self.told.append((number, sizes))
         self.took |= {} if took is None else {number: took}
+
+    def lack_library(self, number: int) -> None:
+        self.lacking.append(number)
 
     def refuse_library(self, number: int, why: str) -> None:
         self.told.append((number, why))
@@ -149,6 +157,113 @@ def test_a_second_size_gets_a_library_that_further_ones_share_until_it_is_wrong_
     asyncio.run(run(again=False))
     asyncio.run(run(again=True))
     assert len(list((tmp_path / "libraries").glob("*.so"))) == 7, "all have one of their own now"
+
+
+# Of programs that ask for nothing
+
+
+async def until(holds: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+def costs(busy: float, period: float, gather: float) -> bytes:
+    return f"{busy} {period} {gather}".encode()
+
+
+async def offer_steadily(executor: Executor, spare: asyncio.Event) -> None:
+    """Of 10 to 40 rows, whose libraries take 10 to 40 ms."""
+    for number, rows in enumerate((10, 20, 30, 40), 1):
+        executor.say("steady", number, segment(rows, number))
+        await until(lambda number=number: number in executor.lacking)  # type: ignore[misc]
+    executor.say("due", 1, costs(0.02, 0.03, 0.005))
+    executor.say("due", 2, costs(0.022, 0.03, 0.005))
+    executor.say("due", 3, costs(0.1, 0.03, 0.005))
+    await asyncio.sleep(0.2)
+    assert executor.told == [], "the host has no processor to spare"
+    spare.set()
+    await until(lambda: {number for number, _ in executor.told} == {1, 2, 3})
+    assert executor.took == {1: 0.5}, "the second gains too little of the device's time, and the third nothing from end to end"
+
+
+async def offer_steadily_again(executor: Executor) -> None:
+    for number, rows in enumerate((10, 20, 30, 40), 1):
+        executor.say("steady", number, segment(rows, number))
+    assert [number for number, _ in executor.told] == [1, 2, 3], "at once, as its session waits"
+    assert executor.took == {1: 0.5}
+    await until(lambda: executor.lacking == [4])
+
+
+def test_what_a_program_did_not_ask_for_is_made_where_a_processor_is_to_spare_and_its_gain_is_foretold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_queue, "COMPILER", (fork_server.services(), str(Path(__file__).with_name("sized_compiler_standin.py"))))
+    spare = asyncio.Event()
+
+    async def never(_self: SpareProcessor, _session: int) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(SpareProcessor, "wait", lambda _self: spare.wait())
+    monkeypatch.setattr(SpareProcessor, "give_way", never)
+
+    async def run(again: bool) -> None:
+        async with executor_of(tmp_path / "libraries") as executor:
+            await (offer_steadily_again(executor) if again else offer_steadily(executor, spare))
+
+    asyncio.run(run(again=False))
+    asyncio.run(run(again=True))
+    assert len(list((tmp_path / "libraries").glob("*.so"))) == 3, "nobody was at the fourth for long"
+
+
+@pytest.mark.parametrize(
+    ("busy", "period", "gather", "library", "takes"),
+    [
+        (0.1, 0.2, 0.02, 0.05, 0.35),
+        (0.1, 0.1, 0.0, 0.09, 0.9),
+        (0.1, 0.1, 0.0, 0.091, None),  # the device is hardly less at work
+        (0.1, 0.1, 0.06, 0.05, None),  # steps are gathered first, and then take as long
+        (0.1, 0.2, 0.15, 0.05, None),  # the program is what takes so long
+        (0.1, float("inf"), 0.0, 0.05, None),  # it is not known
+    ],
+)
+def test_a_gain_is_foretold_without_anything_that_might_overlap(
+    busy: float, period: float, gather: float, library: float, takes: float | None
+) -> None:
+    assert Costs(busy, period, gather).takes(library) == (None if takes is None else pytest.approx(takes))
+
+
+def test_a_compiler_is_stopped_while_the_host_has_no_processor_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real process, of a host whose processors are told to be idle or not."""
+    idle = [2.0]
+    monkeypatch.setattr(SpareProcessor, "_idle", lambda _self: asyncio.sleep(0.01, idle[0]))
+
+    async def run() -> None:
+        spare = SpareProcessor()
+        await spare.wait()
+        process = await asyncio.create_subprocess_exec("sleep", "60", start_new_session=True)
+        seen = psutil.Process(process.pid)
+        giving_way = asyncio.create_task(spare.give_way(process.pid))
+        for left, state in ((0.0, psutil.STATUS_STOPPED), (1.0, psutil.STATUS_STOPPED), (1.5, psutil.STATUS_SLEEPING)):
+            idle[0] = left
+            await asyncio.sleep(0.3)
+            assert seen.status() == state, left
+        idle[0] = 0.0
+        await until(lambda: seen.status() == psutil.STATUS_STOPPED)
+        giving_way.cancel()
+        await until(lambda: seen.status() == psutil.STATUS_SLEEPING)
+        process.kill()
+        await process.wait()
+
+    asyncio.run(run())
+
+
+def test_idle_processors_are_counted_as_the_host_tells() -> None:
+    async def run() -> float:
+        return await SpareProcessor()._idle()
+
+    assert -0.1 <= asyncio.run(run()) <= len(os.sched_getaffinity(0)) * 1.2
 
 
 def test_the_executor_says_each_kind_of_offer_and_no_other() -> None:

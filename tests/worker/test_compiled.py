@@ -29,11 +29,11 @@ from forebay_worker import standalone
 from forebay_worker.libraries import Libraries
 from forebay_worker.link import WorkerLink
 from link_to_pool import Linked
+from segment_rounds import COMPILED, DETERMINISTIC
 from torch._inductor import aot_compile
 
 aten = torch.ops.aten
 STEPS = 24
-COMPILED = 1 << 11
 SECONDS_MAX = 240
 NEVER = "1e9"
 BEING_MADE = "library is being made"
@@ -52,7 +52,7 @@ class Loop:
 
     client: Any
     alpha: float
-    compiled: bool = True
+    settings: int | None = COMPILED
     rounds: int = 0
 
     def __post_init__(self) -> None:
@@ -67,8 +67,8 @@ class Loop:
         self.mul = self.client.template(Template(self.client.operator(aten.mul_.Tensor), (tensor, half), (same,)))
         self.add = self.client.template(Template(self.client.operator(aten.add_.Tensor), (tensor, tensor, number), (same,)))
         self.copy = self.client.template(Template(self.client.operator(aten.copy_.default), (tensor, tensor, Argument(Tag.BOOL)), (same,)))
-        if self.compiled:
-            self.client.send(stream.Settings(COMPILED))
+        if self.settings is not None:
+            self.client.send(stream.Settings(self.settings))
         assert isinstance(self.client.sync(), stream.Done)
 
     def calls(self) -> list[stream.Call]:
@@ -285,13 +285,13 @@ def loop_of(start_worker: StartWorker) -> Iterator[MakeLoop]:
     """Makes loops on workers that have such a folder of libraries."""
     clients: list[Any] = []
 
-    def make(
-        libraries: Path, alpha: float, after: str = "0", compiled: bool = True, kind: type[Loop] = Loop, rounds: int = 0, **options: Any
-    ) -> Loop:
+    def make(libraries: Path, alpha: float, after: str = "0", settings: int | None = COMPILED, **options: Any) -> Loop:
+        kind, rounds = options.pop("kind", Loop), options.pop("rounds", 0)
         options = {"program": (str(Path(__file__).with_name("hurried_compilers_worker.py")),)} | options
         clients.append(start_worker("--libraries", str(libraries), "--compile-after", after, **options).connect())
         clients[-1].hello()
-        return kind(clients[-1], alpha, compiled, rounds)
+        loop: Loop = kind(clients[-1], alpha, settings, rounds)
+        return loop
 
     yield make
     for client in clients:
@@ -521,8 +521,8 @@ def test_where_a_result_is_rounding_alone_a_wrong_library_is_told_by_other_input
     assert factor == 1 or loop.rounds <= 20, "it was barred as soon as it was tried"
 
 
-def test_nothing_is_described_compiled_or_looked_up_for_a_program_that_does_not_ask(loop_of: MakeLoop, tmp_path: Path) -> None:
-    loop = loop_of(tmp_path / "libraries", 0.25, compiled=False)
+def test_nothing_is_described_compiled_or_sought_for_a_program_that_wants_none(loop_of: MakeLoop, tmp_path: Path) -> None:
+    loop = loop_of(tmp_path / "libraries", 0.25, settings=DETERMINISTIC)
     for _ in range(80):
         loop.round()
     assert loop.standing() == (1, "")
@@ -530,12 +530,58 @@ def test_nothing_is_described_compiled_or_looked_up_for_a_program_that_does_not_
     assert not (tmp_path / "libraries").exists()
 
 
-def test_a_program_that_asks_no_longer_keeps_tier_1(loop_of: MakeLoop, kept: Path) -> None:
+def test_a_program_that_wants_none_any_longer_keeps_tier_1(loop_of: MakeLoop, kept: Path) -> None:
     loop = loop_of(kept, 0.25, after=once_made(kept))
     loop.run_until("tier 2")
-    loop.client.send(stream.Settings(0))
+    loop.client.send(stream.Settings(DETERMINISTIC))
     loop.check()
     assert loop.standing() == (1, "")
+
+
+# Programs that ask for nothing
+
+
+def tiers_of(loop: Loop, rounds: int) -> list[int]:
+    """After each round."""
+    found = []
+    for _ in range(rounds):
+        loop.round()
+        found.append(loop.standing()[0])
+    return found
+
+
+def judge(folder: Path, takes: float | None) -> None:
+    """Of all libraries there: what they take of tier 1's time."""
+    libraries = Libraries(folder)
+    for library in folder.glob("*.so"):
+        libraries.judge(library.stem, takes)
+
+
+def test_a_library_that_is_known_to_be_quicker_serves_from_the_same_coming_on_each_time(loop_of: MakeLoop, kept: Path) -> None:
+    loop_of(kept, 0.25, after=once_made(kept)).run_until("tier 2|takes")
+    judge(kept, 0.5)
+    loops = [loop_of(kept, 0.25, after=NEVER, settings=None) for _ in range(2)]
+    tiers = [tiers_of(loop, 8) for loop in loops]
+    assert tiers[0] == tiers[1] and tiers[0][-4:] == [2] * 4
+    loops[0].check()
+    judge(kept, None)
+    loop = loop_of(kept, 0.25, after=NEVER, settings=None)
+    assert tiers_of(loop, 8)[-1] == 1, "whether it is quicker is not known"
+
+
+def test_steps_stay_held_back_however_long_a_steady_program_pauses(loop_of: MakeLoop, kept: Path) -> None:
+    loop_of(kept, 0.25, after=once_made(kept)).run_until("tier 2|takes")
+    judge(kept, 0.5)
+    loop = loop_of(kept, 0.25, after=NEVER, settings=None)
+    assert tiers_of(loop, 8)[-1] == 2
+    for _ in range(STRAYS_MAX + 2):
+        loop.client.writer.add(stream.Follow(STEPS // 2))
+        loop.client.send()
+        time.sleep(2 * PAUSE_SECONDS)
+        loop.client.writer.add(stream.Follow(STEPS - STEPS // 2))
+        assert isinstance(loop.client.sync(), stream.Done)
+    assert loop.standing()[0] == 2
+    loop.check()
 
 
 def test_steps_that_are_held_back_are_carried_out_when_nothing_comes(loop_of: MakeLoop, kept: Path) -> None:

@@ -17,7 +17,7 @@ from forebay_worker import descriptions
 from forebay_worker.descriptions import Guard
 from hypothesis import HealthCheck, Phase, given, settings
 from random_segments import Program, programs, reading_and_writing_by_indices
-from segment_rounds import COMPILED, Rounds
+from segment_rounds import COMPILED, DETERMINISTIC, Rounds
 from test_graphs import LAST_BITS, check_graph
 
 aten = torch.ops.aten
@@ -255,7 +255,7 @@ def test_a_library_takes_batches_from_where_they_lie(session: Callable[..., Any]
     """At first they lie at the same place each time. A label that leads nowhere is left to tier 1."""
     program = reading_batches()
     plain, served = (Rounds(session(HURRIED), program) for _ in range(2))
-    plain.client.send(stream.Settings(0))
+    plain.client.send(stream.Settings(DETERMINISTIC))
     for _ in range(3):
         served.round()
     tier, why = served.settle(SECONDS_MAX, moves=False)
@@ -281,7 +281,7 @@ def test_indices_that_lead_nowhere_are_left_to_tier_1_which_says_so(session: Cal
     """A program whose indices were right as long as its library was made, and are not any more."""
     program = reading_and_writing_by_indices()
     plain, served = (Rounds(session(HURRIED), program) for _ in range(2))
-    plain.client.send(stream.Settings(0))
+    plain.client.send(stream.Settings(DETERMINISTIC))
     tier, why = served.settle(SECONDS_MAX)
     assert tier == 2, why
     (places,) = [number for number, whole in program.before.items() if whole.dtype == torch.int64]

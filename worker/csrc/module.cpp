@@ -75,12 +75,22 @@ py::list events_of(Server& server) {
   return result;
 }
 
+// In seconds, with spaces between.
+std::string costs_text(const SegmentCosts& costs) {
+  std::ostringstream text;
+  text << costs.busy_s << ' ' << costs.period_s << ' ' << costs.gather_s;
+  return text.str();
+}
+
 // An offer as Python has it: its kind, the number of a segment or kernel, and what there is to say.
 struct AsTuple {
   static py::tuple tuple(const char* kind, uint64_t number, const std::string& text = "") { return py::make_tuple(kind, number, py::bytes(text)); }
 
-  py::tuple operator()(const SegmentDescribed& offer) const { return tuple("segment", offer.segment, offer.description); }
-  py::tuple operator()(const SegmentDue& offer) const { return tuple("due", offer.segment); }
+  py::tuple operator()(const SegmentDescribed& offer) const {
+    if (offer.is_steady) return tuple("steady", offer.segment, offer.description);
+    return tuple("segment", offer.segment, offer.description);
+  }
+  py::tuple operator()(const SegmentDue& offer) const { return tuple("due", offer.segment, offer.costs ? costs_text(*offer.costs) : ""); }
   py::tuple operator()(const LibraryRejected& offer) const { return tuple("rejected", offer.segment, offer.why); }
   py::tuple operator()(const LibraryDeclined& offer) const { return tuple("declined", offer.segment, offer.why); }
   py::tuple operator()(const LibraryTimed& offer) const { return tuple("timed", offer.segment, offer.ratio ? std::to_string(*offer.ratio) : ""); }
@@ -268,6 +278,7 @@ PYBIND11_MODULE(_executor, module) {
       .def("give_library", &give_library, py::arg("number"), py::arg("path"), py::arg("note"), py::arg("is_shared"), py::arg("took"))
       .def("refuse_library", [](Server& self, uint64_t number, const std::string& why) { self.mailbox().order(orders::RefuseLibrary{number, why}); },
            py::arg("number"), py::arg("why"))
+      .def("lack_library", [](Server& self, uint64_t number) { self.mailbox().order(orders::LackLibrary{number}); }, py::arg("number"))
       .def("widen_segment", [](Server& self, uint64_t number, const WordPlaces& changing) { self.mailbox().order(orders::WidenSegment{number, changing}); },
            py::arg("number"), py::arg("changing"))
       .def("take_along", [](Server& self, const py::bytes& libraries) { self.mailbox().order(orders::ExportLibraries{libraries}); }, py::arg("libraries"))

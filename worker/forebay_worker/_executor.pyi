@@ -84,6 +84,8 @@ class Server:
         """``note``: what is said of it; ``is_shared``: it is for several sizes; ``took``: of tier 1's time, where it was quicker in a
         session before."""
     def refuse_library(self, number: int, why: str) -> None: ...
+    def lack_library(self, number: int) -> None:
+        """None is known of it, for now."""
     def widen_segment(self, number: int, changing: set[tuple[int, int]]) -> None:
         """Has it described anew as one in which these numbers change: of which call, and which of its words."""
     def copy(self, session: str, checkpoint: int, images: str, images_fill_max: float) -> None:

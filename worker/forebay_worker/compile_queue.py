@@ -1,4 +1,7 @@
-"""Libraries for segments that come again and again: found on disk, or made by a process of its own, one at a time."""
+"""Libraries for segments that come again and again: found on disk, or made by a process of its own, one at a time.
+
+Where a program has asked for libraries, they are made while it goes on, and timed by turns. Elsewhere segments are *steady*: what carries
+them out never depends on times. Their libraries are made where the host has a processor to spare, and what they gain is foretold."""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -19,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay_worker import compiler
-from forebay_worker.confinement import Watch
+from forebay_worker.confinement import SpareProcessor, Watch
 from forebay_worker.libraries import MAKING, Found, Libraries, OwnFolder, Sizes, key_of, processor
 
 if TYPE_CHECKING:
@@ -31,6 +35,10 @@ SWITCH, AFTER = "FOREBAY_COMPILE", "FOREBAY_COMPILE_AFTER"
 """Environment variables: 0 makes no libraries at all; the seconds after which one is made."""
 AFTER_SECONDS = 60.0
 """Device seconds a segment must have used before compiling it is worthwhile."""
+LIGHTER = 0.9
+"""Of the device's time that a steady segment takes, a library may take so much at most."""
+SLOWER = 0.98
+"""Of its time from end to end."""
 COMPILE_SECONDS_MAX = 4 * 3600.0
 """For one that sleeps. One that computes may take so long of a processor as ``confinement.py`` says: it waits for a busy host."""
 COMPILER = (sys.executable, "-m", compiler.__name__)
@@ -51,7 +59,10 @@ class OfferKind(StrEnum):
 
     SEGMENT = "segment"
     """Its description."""
+    STEADY = "steady"
+    """As ``SEGMENT``. Its session waits until it is known whether there is a library."""
     DUE = "due"
+    """With what it costs, of a steady one."""
     REJECTED = "rejected"
     """Its library is wrong, or failed; with the reason."""
     DECLINED = "declined"
@@ -64,6 +75,24 @@ class OfferKind(StrEnum):
     LEAVING = "leaving"
     IMPORTED = "imported"
     """The libraries that came with the session."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of a segment that tier 1 carries out: the least that was seen, in seconds."""
+
+    busy: float
+    """Of the device."""
+    period: float
+    """From one end to the next."""
+    gather: float
+    """Until all its steps have come."""
+
+    def takes(self, library_seconds: float) -> float | None:
+        """What a library would take of the period; None where it is not known to be quicker. The library begins when all steps
+        have come, and nothing is counted on to go on beside that."""
+        takes = (self.gather + library_seconds) / self.period
+        return takes if math.isfinite(self.period) and library_seconds <= LIGHTER * self.busy and takes <= SLOWER else None
 
 
 @dataclass
@@ -87,6 +116,10 @@ class Offered:
     """The numbers that change in it."""
     was_widened: bool = False
     """It was described anew, with numbers that changed in other sessions."""
+    is_due: bool = False
+    is_steady: bool = False
+    costs: Costs | None = None
+    """Of a steady one that is due."""
 
 
 class Compiling:
@@ -101,10 +134,10 @@ class Compiling:
         self._told: Path | None = None
         self._own: OwnFolder | None = None
         self._segments: dict[int, Offered] = {}
-        self._new: list[int] = []
-        self._due: list[int] = []
-        self._has_work = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
+        self._new: asyncio.LifoQueue[int] = asyncio.LifoQueue()
+        self._to_make: asyncio.LifoQueue[int] = asyncio.LifoQueue()
+        self._processes: set[asyncio.subprocess.Process] = set()
+        self._spare = SpareProcessor()
 
     @cached_property
     def _libraries(self) -> Libraries:
@@ -127,11 +160,13 @@ class Compiling:
         """To be called whenever the executor rings."""
         for kind, number, body in self._executor.take_offers():
             match OfferKind(kind):
-                case OfferKind.SEGMENT:
-                    self._know(number, body)
+                case OfferKind.SEGMENT | OfferKind.STEADY:
+                    self._know(number, body, is_steady=kind == OfferKind.STEADY)
                 case OfferKind.DUE if number in self._segments:
-                    self._due.append(number)
-                    self._has_work.set()
+                    if body:
+                        self._segments[number].costs = Costs(*map(float, body.split()))
+                    self._segments[number].is_due = True
+                    self._to_make.put_nowait(number)
                 case OfferKind.REJECTED if number in self._segments:
                     self._reject(self._segments[number], body.decode())
                 case OfferKind.DECLINED if number in self._segments:
@@ -144,8 +179,6 @@ class Compiling:
                     self._unpack(body)
                 case OfferKind.FORGOTTEN:
                     self._segments.pop(number, None)
-                    self._new = [one for one in self._new if one != number]
-                    self._due = [one for one in self._due if one != number]
 
     def _pack(self) -> None:
         """Has the session take along what its next worker needs, if that does not have this folder."""
@@ -178,13 +211,13 @@ class Compiling:
         self._libraries.forget(segment.key)
         LOG.info("segment %s: %s", segment.key, reason, extra={"action": "library_declined"})
 
-    def _know(self, number: int, body: bytes) -> None:
+    def _know(self, number: int, body: bytes, is_steady: bool) -> None:
         before = self._segments.get(number)
-        self._segments[number] = Offered(key_of(body, *self._circumstances), body, was_widened=before is not None and before.was_widened)
+        was_widened = before is not None and before.was_widened
+        self._segments[number] = Offered(key_of(body, *self._circumstances), body, was_widened=was_widened, is_steady=is_steady)
         try:
             if not self._look_up(number):
-                self._new.append(number)
-                self._has_work.set()
+                self._new.put_nowait(number)
         except OSError as error:
             del self._segments[number]
             self._executor.refuse_library(number, f"libraries cannot be kept: {error.strerror or error}")
@@ -230,23 +263,62 @@ class Compiling:
     async def run(self) -> None:
         """Makes libraries until it is cancelled: first that of the segment which was due last, as a program may have left the others.
         Before that new ones are given what was made of those that differ from them in a size."""
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self._greet, self._make_next):
+                tasks.create_task(self._go_on(work))
+
+    async def _go_on(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
-            await self._has_work.wait()
-            is_new = bool(self._new)
-            if not is_new and not self._due:
-                self._has_work.clear()
-                continue
-            number = self._new.pop() if is_new else self._due.pop()
-            segment = self._segments.get(number)
-            try:
-                if segment is None or segment.has_own or segment.shares:
-                    continue  # it was due when it was given one
-                if is_new and await self._widen(number, segment):
-                    continue
-                if not await self._share(number, segment) and not is_new and not self._look_up(number):
-                    await self._make(number, segment)
-            except OSError as error:
-                self._executor.refuse_library(number, f"its library cannot be kept: {error.strerror or error}")
+            await work()
+
+    async def _greet(self) -> None:
+        """Of the next segment that is new: whether it is to be described anew."""
+        number = await self._new.get()
+        segment = self._segments.get(number)
+        if segment is None:
+            return
+        with self._keeping(number):
+            if await self._widen(number, segment):
+                return
+            self._executor.lack_library(number)
+            self._to_make.put_nowait(number)
+
+    async def _make_next(self) -> None:
+        """Of the next segment without a library: one that is for several sizes, or, where it is due, one that is made."""
+        number = await self._to_make.get()
+        segment = self._segments.get(number)
+        if segment is not None and segment.is_steady:
+            await self._spare.wait()
+        if segment is None or not self._is_there(number, segment):
+            return
+        with self._keeping(number):
+            if segment.has_own or segment.shares:  # since it was due
+                return await self._foretell(number, segment)
+            if not await self._share(number, segment) and segment.is_due and not self._look_up(number):
+                await self._make(number, segment)
+            await self._foretell(number, segment)
+
+    @contextlib.contextmanager
+    def _keeping(self, number: int) -> Iterator[None]:
+        """The segment stays as it is where nothing can be kept."""
+        try:
+            yield
+        except OSError as error:
+            self._executor.refuse_library(number, f"its library cannot be kept: {error.strerror or error}")
+
+    async def _foretell(self, number: int, segment: Offered) -> None:
+        """What the library of a steady segment takes of its time, where that is not known. Then the executor has it."""
+        key = segment.shares or segment.key
+        found = self._libraries.find(segment.key)
+        if segment.costs is None or found is None or found.library is None or found.is_judged or not self._is_there(number, segment):
+            return
+        with self._folder_for_making() as folder:
+            said = await self._ask(compiler.TIME, segment.body, (), folder, {compiler.LIBRARY: str(found.library)})
+        takes = segment.costs.takes(float(said["seconds"])) if "seconds" in said else None
+        self._judge(segment.key, takes)
+        LOG.info("segment %s: its library takes %s of its time", key, takes, extra={"action": "library_foretold"})
+        if self._is_there(number, segment):
+            self._look_up(number)
 
     def _is_there(self, number: int, segment: Offered) -> bool:
         """Whether the executor still has it, as it was."""
@@ -331,7 +403,7 @@ class Compiling:
                 self._libraries.keep(segment.key, made, seconds, alone=str(said.get("alone", segment.alone)))
             if refused is None and segment.bare_form:
                 self._libraries.note_changing(segment.bare_form, segment.changing)
-            if refused is None and self._is_there(number, segment):
+            if refused is None and self._is_there(number, segment) and not segment.is_steady:
                 self._look_up(number)
             LOG.info("segment %s: %s", segment.key, refused or "its library is made", extra={"action": "library_made"})
 
@@ -340,15 +412,18 @@ class Compiling:
         with tempfile.TemporaryDirectory(prefix=MAKING, dir=self._libraries.workshop, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
-    async def _ask(self, what: str, body: bytes, alike: Sequence[bytes], folder: Path) -> dict[str, Any]:
+    async def _ask(
+        self, what: str, body: bytes, alike: Sequence[bytes], folder: Path, more: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         """What a compiling process says, ``refused`` where it says nothing. Nothing of this process's environment but what compilers need
-        goes along."""
+        goes along, and ``more``."""
         files = [folder / f"alike_{number}" for number in range(len(alike))]
         for file, one in zip(files, alike, strict=True):
             file.write_bytes(one)
         environ = {name: os.environ[name] for name in INHERITED if name in os.environ}
         environ |= {"TORCHINDUCTOR_CACHE_DIR": str(self._libraries.compiler_folder), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         environ |= {"HOME": str(folder), "OMP_NUM_THREADS": str(self._threads), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+        environ |= more or {}
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *COMPILER,
@@ -361,8 +436,9 @@ class Compiling:
             cwd=folder,
             start_new_session=True,
         )
-        self._process = process
+        self._processes.add(process)
         watch = asyncio.create_task(Watch(process.pid, folder).run())
+        giving_way = asyncio.create_task(self._spare.give_way(process.pid)) if self._gives_way() else None
         try:
             async with asyncio.timeout(COMPILE_SECONDS_MAX):
                 said, _ = await process.communicate(body)
@@ -371,7 +447,10 @@ class Compiling:
         finally:
             ended_for = watch.result() if watch.done() else ""
             watch.cancel()
-            self._stop()
+            if giving_way is not None:
+                giving_way.cancel()
+            self._stop(process)
+            await process.wait()
         if ended_for:
             return {"refused": ended_for}
         try:
@@ -379,18 +458,19 @@ class Compiling:
         except (ValueError, TypeError):
             return {"refused": f"its compiler ended with status {process.returncode}"}
 
-    def _stop(self) -> None:
+    def _gives_way(self) -> bool:
+        """Whether no program has asked for libraries."""
+        return all(segment.is_steady for segment in self._segments.values())
+
+    def _stop(self, process: asyncio.subprocess.Process) -> None:
         """Ends the compiler with what it has started."""
-        if self._process is None:
-            return
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self._process = None
+        self._processes.discard(process)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Nothing of it runs any more, and its own folder is gone."""
-        self._stop()
+        for process in tuple(self._processes):
+            self._stop(process)
         if self._own is not None:
             self._own.close()

@@ -2,6 +2,7 @@
 
 Where a description in one of the files ALIKE differs from it in a size, and in what follows from that, the library is for other sizes, too.
 ``--size ONE OTHER`` makes none, and tells the size of the segment, which differs in it from these two.
+``--time`` makes none, and tells how many seconds the segment's library takes, which ``TIMED_LIBRARY`` names.
 Says on standard output, in a line of JSON, what came of it. The description is a tenant's: this process has neither a token nor a
 network, and takes operators of a list alone (``pure_operators.py``).
 """
@@ -13,6 +14,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
 DESCRIPTION_BYTES_MAX = 64 << 20
 SIZE = "--size"
+TIME = "--time"
+LIBRARY = "TIMED_LIBRARY"
+"""Environment variable: the library to be timed."""
+TIMED_RUNS = 9
 VERSION = 10
 """Of what this makes of a description; libraries of another one are not found."""
 
@@ -152,6 +158,33 @@ def size_of(body: bytes, alike: Sequence[bytes]) -> dict[str, Any]:
         return {"refused": str(error)}
 
 
+def seconds_of(library: Path, body: bytes) -> dict[str, Any]:
+    """``seconds``: the least of some runs of the segment's library, of contents that are made up. Where it fails ``refused``, with the
+    reason."""
+    import torch
+    from forebay_wire._stream import WireError
+
+    from forebay_worker import descriptions, graphs
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    torch.manual_seed(0)
+    try:
+        description = descriptions.read(body)
+        with default_dtype_of(description):
+            inputs = graphs.build(description).inputs
+        runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
+        for given in inputs:
+            given.uniform_(0, 1) if given.is_floating_point() else given.zero_()
+        runs = []
+        for _ in range(TIMED_RUNS):
+            begin = time.perf_counter()
+            runner.run(inputs)
+            runs.append(time.perf_counter() - begin)
+    except (graphs.Unsupported, WireError, RuntimeError) as error:
+        return {"refused": str(error)}
+    return {"seconds": min(runs)}
+
+
 def _pair(one: Description, other: Description) -> Alike:
     """Raises Unsupported."""
     from forebay_worker import graphs
@@ -192,6 +225,8 @@ def _cpp_compiler(folder: Path) -> Path:
 def _answer(what: str, body: bytes, alike: Sequence[bytes]) -> dict[str, Any]:
     if what == SIZE:
         return size_of(body, alike)
+    if what == TIME:
+        return seconds_of(Path(os.environ[LIBRARY]), body)
     made = compile_sized(Path(what), body, alike) if alike else {}
     if "sizes" in made:
         return made

@@ -33,6 +33,13 @@ MOST_PROCESSES = 1 << 22
 """That a kernel knows."""
 MEMORY_BYTES_MAX = 16 << 30
 FOLDER_BYTES_MAX, FOLDER_FILES_MAX = 4 << 30, 20_000
+IDLE_NEEDED = 1.25
+"""Idle processors, on the mean, for a compiler to begin or go on: it takes one, and a session that begins is not held up."""
+IDLE_LEFT = 0.25
+"""Beside a compiler that is at work. Below that it is stopped."""
+SAMPLE_SECONDS = 0.25
+SAMPLES = 4
+"""So many samples in a row must find a processor to spare before a compiler begins or goes on."""
 WATCH_SECONDS = 0.5
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
@@ -221,6 +228,43 @@ def _check_of(checked: Checked) -> list[Rule]:
     return [*rules, (RETURN, 0, 0, REFUSE if checked.only else ALLOW)]
 
 
+class SpareProcessor:
+    """A processor of this host that nobody needs, of those that this process may use: what a compiler may take while sessions compute
+    (``/proc/stat``)."""
+
+    def __init__(self) -> None:
+        self._names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        self._tick_seconds = 1 / os.sysconf("SC_CLK_TCK")
+
+    async def wait(self) -> None:
+        """Until there is one to spare."""
+        found = 0
+        while found < SAMPLES:
+            found = found + 1 if await self._idle() >= IDLE_NEEDED else 0
+
+    async def give_way(self, session: int) -> None:
+        """Stops the processes of this process group while the host has none to spare, until it is cancelled."""
+        while True:
+            if await self._idle() >= IDLE_LEFT:
+                continue
+            _signal(session, signal.SIGSTOP)
+            try:
+                await self.wait()
+            finally:
+                _signal(session, signal.SIGCONT)
+
+    async def _idle(self) -> float:
+        """How many were idle, on the mean, in the seconds that this takes."""
+        loop = asyncio.get_running_loop()
+        begin, idle = loop.time(), self._idle_seconds()
+        await asyncio.sleep(SAMPLE_SECONDS)
+        return (self._idle_seconds() - idle) / (loop.time() - begin)
+
+    def _idle_seconds(self) -> float:
+        lines = (line.split() for line in Path("/proc/stat").read_text().splitlines())
+        return sum(int(words[4]) for words in lines if words and words[0] in self._names) * self._tick_seconds
+
+
 class Watch:
     """Ends a confined session that takes too much together: what the kernel bounds, it bounds for each process. Nobody leaves such a
     session, since its filter allows neither ``setsid`` nor ``setpgid``."""
@@ -259,6 +303,11 @@ class Watch:
             return os.getsid(process) == self._session
         except OSError:
             return False
+
+
+def _signal(session: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(session, number)
 
 
 def _resident_bytes(process: int) -> int:

@@ -76,6 +76,8 @@ class Found:
     """How long its compiler took."""
     takes: float | None = None
     """Of tier 1's time, in a session before, where it was quicker."""
+    is_judged: bool = False
+    """Whether it is known if it is."""
 
     @property
     def note(self) -> str:
@@ -141,7 +143,7 @@ class Libraries:
     def find(self, key: str) -> Found | None:
         """None where nothing is known."""
         noted = self._noted(key)
-        takes = noted.get("takes")
+        takes, is_judged = noted.get("takes"), "takes" in noted
         if "shared" in noted:
             key = noted["shared"]
             noted = self._noted(key)
@@ -153,7 +155,7 @@ class Libraries:
         if not self._is_library(library) or _hash(library) != noted.get("hash"):
             return None
         os.utime(library)
-        return Found(library, "", _sizes(noted), str(noted.get("alone", "")), float(noted.get("seconds", 0)), takes)
+        return Found(library, "", _sizes(noted), str(noted.get("alone", "")), float(noted.get("seconds", 0)), takes, is_judged)
 
     def keep(self, key: str, made: Path, seconds: float, sizes: Sizes | None = None, alone: str = "") -> Path:
         """Moves the library, which took so long to make, into the folder; those not used for longest make room for it. Which operators of

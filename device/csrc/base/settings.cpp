@@ -11,34 +11,45 @@ namespace forebay {
 
 namespace {
 
-bool is_set(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr && std::string_view(value) == "1";
+constexpr const char* kCompile = "FOREBAY_COMPILE";
+
+bool is(const char* name, std::string_view value) {
+  const char* given = std::getenv(name);
+  return given != nullptr && given == value;
 }
 
-bool wants_libraries() { return asks_for_libraries() && !at::globalContext().deterministicAlgorithms(); }
-
 // Of workers, not of PyTorch.
-uint64_t wishes() { return (wants_libraries() ? wire::kCompiled : 0) | (asks_for_recomputation() ? wire::kRecomputed : 0); }
+uint64_t wishes() {
+  const bool at_once = compiles_at_once() && !at::globalContext().deterministicAlgorithms();
+  return (at_once ? wire::kCompiled : 0) | (asks_for_recomputation() ? wire::kRecomputed : 0);
+}
 
 }  // namespace
 
-bool asks_for_libraries() {
-  static const bool asks = is_set("FOREBAY_COMPILE");
-  return asks;
+bool uses_libraries() {
+  static const bool uses = !is(kCompile, "0");
+  return uses;
+}
+
+bool compiles_at_once() {
+  static const bool compiles = is(kCompile, "1");
+  return compiles;
 }
 
 bool asks_for_recomputation() {
-  static const bool asks = is_set("FOREBAY_RECOMPUTE");
+  static const bool asks = is("FOREBAY_RECOMPUTE", "1");
   return asks;
 }
 
 bool waits_for_each_call() {
-  static const bool waits = is_set("FOREBAY_LAUNCH_BLOCKING");
+  static const bool waits = is("FOREBAY_LAUNCH_BLOCKING", "1");
   return waits;
 }
 
-uint64_t host_settings() { return wire::kSettingsDefault | wishes(); }
+uint64_t host_settings() {
+  const bool steady = !uses_libraries() || at::globalContext().deterministicAlgorithms();
+  return wire::kSettingsDefault | wishes() | (steady ? wire::kDeterministic : 0);
+}
 
 uint64_t program_settings() {
   const auto& context = at::globalContext();

@@ -9,8 +9,10 @@ namespace forebay {
 uint64_t program_settings();
 // Whether FOREBAY_LAUNCH_BLOCKING has each call wait for its worker.
 bool waits_for_each_call();
-// Whether workers may make libraries of what repeats: FOREBAY_COMPILE=1. Then hosts' devices are told settings too.
-bool asks_for_libraries();
+// Whether libraries of what repeats may carry it out: unless FOREBAY_COMPILE=0.
+bool uses_libraries();
+// Whether they are made and timed while the program goes on: FOREBAY_COMPILE=1. When they begin to serve is then a matter of their times.
+bool compiles_at_once();
 // Whether workers may let go of what calls made and compute it again where memory is short: FOREBAY_RECOMPUTE=1.
 bool asks_for_recomputation();
 // The bits that a host's device is told: those that it heeds, the others as in the beginning.

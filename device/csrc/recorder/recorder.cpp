@@ -560,7 +560,7 @@ void Recorder::put_operator(const OperatorInfo& info) {
 
 bool Recorder::heeds_settings(const OperatorInfo& info) const {
   if (asks_for_recomputation()) return true;
-  return stream_.worker().is_cpu ? asks_for_libraries() : info.heeds_settings;
+  return stream_.worker().is_cpu || info.heeds_settings;
 }
 
 // Between two steps of a trace, so that a program that sets nothing has them as before.

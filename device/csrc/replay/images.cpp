@@ -76,7 +76,7 @@ bool Images::is_needed(const Journal& journal, Duration worked, bool between) co
   const bool is_urgent = !journal.is_whole() || journal.bytes() > full / 4 * 3;
   if (work < least_ && (!is_urgent || !journal.is_whole())) return false;
   const bool is_due = is_urgent || journal.bytes() > full / 4 || (journal.bytes() > 0 && work >= std::max(interval, least_));
-  return is_due && (between || is_urgent || journal.bytes() > full / 2 || work >= 2 * std::max(interval, least_));
+  return is_due && (between || is_urgent || journal.bytes() > full / 2 || work >= std::max({kWorkMax, 2 * interval, 2 * least_}));
 }
 
 uint64_t Images::ask(const Journal& journal, Duration worked, bool together) {

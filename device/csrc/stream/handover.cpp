@@ -47,7 +47,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
     stream_.contents_.clear();
     stream_.shared_.unmap();
     stream_.commands_.meetings().clear();
-    stream_.journal_.begin(asks_for_libraries() ? 0 : stream_.journal_bytes_max_.load());  // which of them run is a matter of their times
+    stream_.journal_.begin(compiles_at_once() ? 0 : stream_.journal_bytes_max_.load());  // a worker that did the same again would not round as this one
     stream_.images_.begin_session();
     stream_.receiver_.begin(stream_.generation(), stream_.journal_.is_whole());
   }
@@ -259,17 +259,17 @@ void Handover::settle() {
   stream_.receiver_.set_answered(answered_);
 }
 
-// With all that was recorded and not sent: nobody waits, so no answer ends the segment.
+// With all that was recorded and not sent. What is asked does not end the segment: a library may carry it out, once the rest of it has come.
 void Handover::settle_recorded() {
   const uint64_t request = stream_.new_request();
   std::vector<uint8_t> last;
   {
     const std::lock_guard lock(stream_.commands_.mutex());
-    auto& out = stream_.commands_.cut();
+    auto& out = stream_.commands_.command();
     const size_t begin = stream_.commands_.place();
-    out.command(Command::kSync);
+    out.command(Command::kTellGang);
     out.varint(request);
-    stream_.commands_.note_question(begin, request);
+    stream_.commands_.note_question(begin, request, AskedCommand::Kind::kAside);
     stream_.commands_.take(last, stream_.journal_);
   }
   send(last);

@@ -182,7 +182,7 @@ void Tracer::came(wire::Step* step) {
 // At a cut: what lies between two may be rounds of a loop that were too few to be known on the way, as of a program that waits every few steps. For
 // libraries, of which each is made of one round.
 void Tracer::find_rounds() {
-  if (!asks_for_libraries() || path_.empty() || path_.back() == nullptr || path_.back()->came > kSearchesMax) return;
+  if (!uses_libraries() || path_.empty() || path_.back() == nullptr || path_.back()->came > kSearchesMax) return;
   if (const auto found = course_.rounds()) end_at_first_round(*found);
 }
 
@@ -212,7 +212,7 @@ bool Tracer::ends_round(wire::Step* step) {
 // Whether a round of a loop, which is known from now on, ends with this step.
 bool Tracer::finds_loop(const wire::Step* step) {
   const size_t length = course_.size();
-  const auto sought = evidence_sought(length, asks_for_libraries());
+  const auto sought = evidence_sought(length, uses_libraries());
   const bool searches = sought && (step == nullptr || step->came <= kSearchesMax);
   if (!searches && !is_long()) return false;
   const auto found = course_.repetition(!is_long(), sought.value_or(Evidence{}));

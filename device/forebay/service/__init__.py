@@ -298,6 +298,11 @@ def tell_loss(error: ForebayError) -> None:
         tell_runner(str(error))
 
 
+def has_runner() -> bool:
+    """Whether this is a job, or an agent's kernel, whose runner is told what stops it."""
+    return bool(os.environ.get(LOSS_VARIABLE))
+
+
 def tell_runner(what: str) -> None:
     """What stops this job's program, after a line BUDGET where it is that."""
     file = os.environ.get(LOSS_VARIABLE)

@@ -32,6 +32,7 @@ void Images::keep(wire::Reader& frame) {
     if (session_.gang().is_on() && session_.storages().parked()) throw std::runtime_error("a session of several devices is parked");
     if (session_.collectives().has_joined() && !together) throw std::runtime_error("its session is in a process group");
     bytes = write(number, base);
+    if (!together) session_.segments().adopt_arrived();  // what is done again from this image begins with them, too
   } catch (const RankLost&) {
     throw;
   } catch (const std::exception& error) {

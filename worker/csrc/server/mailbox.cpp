@@ -7,12 +7,27 @@
 
 namespace forebay::worker {
 
+namespace {
+
+// Which one the order tells whether it has a library; none if it does not.
+std::optional<uint64_t> segment_of(const Order& order) {
+  return std::visit(
+      [](const auto& one) -> std::optional<uint64_t> {
+        if constexpr (requires { one.segment; }) return one.segment;
+        return std::nullopt;
+      },
+      order);
+}
+
+}  // namespace
+
 void Mailbox::order(Order order) {
   if (std::holds_alternative<orders::End>(order)) end_bell_.ring();
   {
     const std::lock_guard guard(mutex_);
     orders_.push_back(std::move(order));
     ordered_.store(true, std::memory_order_release);
+    ordered_signal_.notify_all();
   }
   orders_bell_.ring();
 }
@@ -22,6 +37,19 @@ std::vector<Order> Mailbox::take_orders() {
   const std::lock_guard guard(mutex_);
   ordered_.store(false, std::memory_order_release);
   return std::exchange(orders_, {});
+}
+
+std::optional<Order> Mailbox::wait_for_answer(uint64_t segment, std::chrono::nanoseconds patience) {
+  std::unique_lock lock(mutex_);
+  auto found = orders_.end();
+  ordered_signal_.wait_for(lock, patience, [&] {
+    found = std::find_if(orders_.begin(), orders_.end(), [&](const Order& order) { return segment_of(order) == segment || std::holds_alternative<orders::End>(order); });
+    return found != orders_.end();
+  });
+  if (found == orders_.end() || std::holds_alternative<orders::End>(*found)) return std::nullopt;
+  Order answer = std::move(*found);
+  orders_.erase(found);
+  return answer;
 }
 
 std::vector<Event> Mailbox::take_events() {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,8 @@ class Mailbox {
   bool wait_for_end(double seconds);
 
   // From the serving thread alone.
+  // What is ordered of this segment, taken out of all other orders; none if nothing is within that time, or the worker is to end.
+  std::optional<Order> wait_for_answer(uint64_t segment, std::chrono::nanoseconds patience);
   bool has_orders() const { return ordered_.load(std::memory_order_acquire); }
   std::vector<Order> take_orders();
   // Becomes readable when there are orders; and, for good, once the worker is to end.
@@ -53,6 +57,7 @@ class Mailbox {
   std::vector<Offer> offers_;
   bool ended_ = false;
   std::condition_variable ended_signal_;
+  std::condition_variable ordered_signal_;
   std::atomic<bool> ordered_{false};
   Bell orders_bell_;
   Bell end_bell_;  // rings for good once the worker is to end

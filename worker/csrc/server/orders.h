@@ -51,6 +51,10 @@ struct RefuseLibrary {
   uint64_t segment;
   std::string why;
 };
+// No library is known of the segment, for now.
+struct LackLibrary {
+  uint64_t segment;
+};
 struct WidenSegment {
   uint64_t segment;
   WordPlaces changing;
@@ -73,7 +77,7 @@ struct RefuseKernel {
 
 }  // namespace orders
 
-using Order = std::variant<orders::OpenLease, orders::CloseLease, orders::Park, orders::Restore, orders::Copy, orders::End, orders::TakeLibrary, orders::RefuseLibrary, orders::WidenSegment,
+using Order = std::variant<orders::OpenLease, orders::CloseLease, orders::Park, orders::Restore, orders::Copy, orders::End, orders::TakeLibrary, orders::RefuseLibrary, orders::LackLibrary, orders::WidenSegment,
                            orders::ExportLibraries, orders::TakeKernel, orders::RefuseKernel>;
 
 }  // namespace forebay::worker

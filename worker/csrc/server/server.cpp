@@ -27,6 +27,7 @@ constexpr size_t kWriteHeaderBytesMax = 1 + 3 * 10;
 constexpr auto kGoesOn = std::chrono::milliseconds(1);  // so soon after an answer its client says what comes next
 constexpr auto kLinger = std::chrono::seconds(2);
 const std::string kBetweenDevices = "copying between devices";  // where an operator would be told
+constexpr auto kLibraryPatience = std::chrono::seconds(2);  // of a session whose steps wait until it is known whether a segment has a library
 constexpr auto kForGood = std::chrono::hours(24 * 365);
 constexpr auto kOutside = std::chrono::milliseconds(wire::kGraceMsMax);  // the pool ends the session of a client that is away for longer than it waits
 
@@ -350,8 +351,6 @@ void Server::linger() {
   }
 }
 
-void Server::compile(double due_seconds) { session_.segments().compile(static_cast<uint64_t>(std::max(0.0, due_seconds) * 1e9)); }
-
 void Server::hand_over_offers() {
   if (session_.segments().has_offers()) mailbox_.offer(session_.segments().take_offers());
 }
@@ -368,7 +367,7 @@ struct Server::Obey {
   }
   void operator()(const orders::CloseLease& order) const {
     const auto idle = server.lease_.idle_for();
-    if (server.lease_.is_open()) server.session_.settle();
+    if (server.lease_.is_open() && !server.session_.segments().is_deferring_steadily()) server.session_.settle();
     server.lease_.close(order.epoch, idle);
   }
   void operator()(const orders::Park& order) const {
@@ -388,6 +387,7 @@ struct Server::Obey {
     server.session_.segments().take_library(order.segment, order.library, order.note, order.is_shared, order.took);
   }
   void operator()(const orders::RefuseLibrary& order) const { server.session_.segments().refuse_library(order.segment, order.why); }
+  void operator()(const orders::LackLibrary&) const {}  // the segment stays as it is
   void operator()(const orders::WidenSegment& order) const { server.session_.segments().widen(order.segment, order.changing); }
   void operator()(const orders::ExportLibraries& order) const { server.session_.image().set_libraries(order.libraries); }
   void operator()(const orders::TakeKernel& order) const {
@@ -398,6 +398,13 @@ struct Server::Obey {
   }
   [[noreturn]] void operator()(const orders::End&) const { throw Ended(); }
 };
+
+void Server::compile(double due_seconds) {
+  session_.segments().compile(static_cast<uint64_t>(std::max(0.0, due_seconds) * 1e9), [this](uint64_t segment) {
+    hand_over_offers();
+    if (const auto answer = mailbox_.wait_for_answer(segment, kLibraryPatience)) std::visit(Obey{*this}, *answer);
+  });
+}
 
 void Server::obey() {
   for (const auto& order : mailbox_.take_orders()) std::visit(Obey{*this}, order);

@@ -92,6 +92,14 @@ void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string
   }
 }
 
+wire::Writer segment_states(const std::vector<wire::ImageSegment>& segments) {
+  wire::Writer out;
+  out.reply(wire::Reply::kSegmentStates);
+  out.varint(segments.size());
+  for (const auto& segment : segments) wire::put_image_segment(out, segment);
+  return out;
+}
+
 // Receiving.
 
 std::string ImageReceiver::refusal() {
@@ -108,6 +116,11 @@ void ImageReceiver::take(wire::Reader& frame) {
       libraries_.append(reinterpret_cast<const char*>(frame.raw(bytes)), bytes);
       return;
     }
+    case wire::Reply::kSegmentStates:
+      if (arrival_ || !segments_.empty()) throw wire::WireError("states of segments behind an image");
+      for (size_t left = frame.count(wire::kStepsMax, "the number of segments"); left > 0; --left) segments_.push_back(wire::get_image_segment(frame));
+      if (!frame.done()) throw wire::WireError("something after states of segments");
+      return;
     case wire::Reply::kImage:
       if (arrival_) throw wire::WireError("a second image");
       arrival_ = std::make_unique<Arrival>();

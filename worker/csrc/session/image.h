@@ -29,6 +29,9 @@ void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string
 // And then those bytes, which `hand_over` gives in the snapshot's order.
 void send_bytes(const std::function<void(const Storages::TakeBytes&)>& hand_over, const SendImage& send);
 
+// How its segments are carried out, which comes before all else.
+wire::Writer segment_states(const std::vector<wire::ImageSegment>& segments);
+
 class ImageReceiver {
  public:
   ImageReceiver(const Device& device, Storages& storages, const GangCaller& gang, GangImage& gang_image, Effects& effects, RecomputedCalls& recomputed)
@@ -65,6 +68,8 @@ class ImageReceiver {
 
   // Libraries of the session's segments, packed: those that came with it, or that are to leave with it.
   const std::string& libraries() const { return libraries_; }
+  // How the worker of the image carried its segments out.
+  const std::vector<wire::ImageSegment>& segments() const { return segments_; }
   void set_libraries(std::string libraries) { libraries_ = std::move(libraries); }
 
  private:
@@ -94,6 +99,7 @@ class ImageReceiver {
   RecomputedCalls& recomputed_;
   std::unique_ptr<Arrival> arrival_;
   std::string libraries_;
+  std::vector<wire::ImageSegment> segments_;
   std::function<c10::Storage(int64_t)> memory_;  // null: the bytes come
   bool stays_parked_ = false;
 };

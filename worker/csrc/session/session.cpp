@@ -95,8 +95,8 @@ const Session::Command& Session::command_of(uint8_t opcode) {
     set(kReadShared, kEndsSegment, true, [](Session& session, In& in) { session.transfers_.read_shared(in); });
     set(kTime, kBetween, false, [](Session& session, In& in) { session.timing_.begin(in.bounded(wire::kTimesMax, "the number of calls to time")); });
     set(kTellTimes, kBetween, false, [](Session& session, In& in) { report_times(session.timing_, session.replies_, in); });
-    set(kTellSegments, kBetween, false, [](Session& session, In& in) { session.report_segments(in); });
-    set(kTellGang, kBetween, false, [](Session& session, In& in) { report_gang(session.gang_, session.replies_, in); });
+    set(kTellSegments, kAmongSteps, false, [](Session& session, In& in) { session.report_segments(in); });
+    set(kTellGang, kAmongSteps, false, [](Session& session, In& in) { report_gang(session.gang_, session.replies_, in); });
     set(kSettings, kEndsSegment, false, [](Session& session, In& in) { session.settings(in); });
     set(kLimit, kBetween, false, [](Session& session, In& in) {  // as the first worker of a gang says
       session.hold_to(static_cast<int64_t>(std::min(in.varint(), static_cast<uint64_t>(session.given_bytes_))));
@@ -401,7 +401,9 @@ void Session::settings(wire::Reader& in) {
   const uint64_t bits = in.bounded(wire::kSettingsMax, "the settings");
   const uint64_t of_device = bits & ~static_cast<uint64_t>(wire::kCompiled | wire::kRecomputed);
   const bool recomputes = bits & wire::kRecomputed && !gang_.is_on() && device_.computes();
-  segments_.settle_wish(bits & wire::kCompiled && !recomputes, device_.is_host() && !gang_.is_on() && replies_.can_share());
+  auto use = bits & wire::kCompiled ? LibraryUse::kAtOnce : bits & wire::kDeterministic ? LibraryUse::kNone : LibraryUse::kMade;
+  if (recomputes) use = LibraryUse::kNone;
+  segments_.settle_wish(use, device_.is_host() && !gang_.is_on() && replies_.can_share());
   if (gang_.is_on()) gang_.gang().settings(of_device);
   if (recomputes) checkpoints_.yield_to_recomputation();
   recomputed_.heed(recomputes);
@@ -444,6 +446,8 @@ void Session::restore() {
 void Session::send_image(const SendImage& send) {
   const bool is_divided = gang_image_.is_on();
   const Snapshot now{effects_.next_call(), effects_.failures(), is_divided ? gang_image_.items() : storages_.items()};
+  const auto segments = segments_.resumable(traces_);
+  if (!segments.empty()) send(segment_states(segments), nullptr, 0);
   send_head(now, effects_.stopped(), image_.libraries(), send);
   send_bytes([&](const Storages::TakeBytes& take) { is_divided ? gang_image_.hand_over(now.items, take) : storages_.hand_over(now.items, take); }, send);
   if (is_divided) gang_image_.send(send);

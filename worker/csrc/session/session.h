@@ -125,7 +125,7 @@ class Session final : private StepRunner {
   wire::Words freed_;                  // since the last step
   bool freed_all_ = false;             // an empty FREE said that no more come before the next step
   std::vector<wire::Change> changes_;  // of the present step
-  TracesReceiver arriving_traces_;
+  TracesReceiver arriving_traces_{segments_, image_};
   uint64_t following_ = 0;             // steps that a FOLLOW announced, and that are still to come
   int64_t given_bytes_ = 0;            // by the pool
 };

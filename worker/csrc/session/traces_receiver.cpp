@@ -28,6 +28,7 @@ void TracesReceiver::take(wire::Reader& in, Templates& templates, wire::Traces& 
     return number < templates.plans().size() ? &templates.known(number).words : nullptr;
   });
   if (!tree.done()) throw wire::WireError("something behind a tree");
+  segments_.resume(image_.segments(), traces);
 }
 
 }  // namespace forebay::worker

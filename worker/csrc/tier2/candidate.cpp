@@ -9,6 +9,10 @@ namespace forebay::worker {
 namespace {
 
 constexpr const char* kBeforeTiming = "tier 1 is timed with all threads and with one less, before its library is";
+constexpr const char* kBeforeImage = "its library is there, and waits for the session's next image";
+
+// Of one whose library is compared with tier 1.
+uint64_t times_left(int left) { return static_cast<uint64_t>(std::max(left, 1)); }
 
 }  // namespace
 
@@ -28,19 +32,23 @@ void Candidate::widen(WordPlaces changing) {
 
 bool Candidate::is_due(uint64_t took_ns, uint64_t due_ns) {
   took_ns_ += took_ns;
+  if (state_ == State::kAwaiting) note_work(took_ns);
   if (due_ || state_ != State::kAwaiting || took_ns_ < due_ns) return false;
-  why_ = "its library is being made";
+  why_ = is_steady() ? "its library is made when its host has a processor to spare" : "its library is being made";
   return due_ = true;
 }
 
 void Candidate::take(std::shared_ptr<Library> library, std::string note, bool is_shared, std::optional<double> took) {
   if (state_ != State::kAwaiting) return;
+  const bool served_before = resumed_ && resumed_->course != wire::SegmentCourse::kTier1;
+  if (served_before && library->name() != resumed_->library) return;
+  if (is_steady() && !took && !served_before) return;  // whether it is quicker is not known
   library_ = std::move(library);
   note_ = std::move(note);
   is_shared_ = is_shared;
-  gain_ = took ? std::optional(Gain{*took, /*is_from_before=*/true}) : std::nullopt;
+  gain_ = took || served_before ? std::optional(Gain{took.value_or(1), /*is_from_before=*/true}) : std::nullopt;
   move(SegmentEvent::kLibraryArrived);
-  why_ = kBeforeTiming;
+  why_ = is_steady() ? kBeforeImage : kBeforeTiming;
 }
 
 void Candidate::verify(bool with_fewer) {
@@ -48,6 +56,33 @@ void Candidate::verify(bool with_fewer) {
   move(SegmentEvent::kThreadsKnown);
   verifications_left_ = kVerifications;
   why_ = "its library is being held against tier 1";
+}
+
+void Candidate::adopt() {
+  const auto resumed = std::exchange(resumed_, std::nullopt);
+  verify(/*with_fewer=*/false);
+  if (!resumed) return;
+  if (resumed->course == wire::SegmentCourse::kVerified) verifications_left_ = static_cast<int>(std::min<uint64_t>(resumed->left, kVerifications));
+  if (resumed->course == wire::SegmentCourse::kLibrary) serve(SegmentEvent::kVerifiedKnown);
+}
+
+wire::ImageSegment Candidate::resumable(uint64_t end) const {
+  using Course = wire::SegmentCourse;
+  if (resumed_) return {end, resumed_->course, resumed_->left, resumed_->library};
+  const std::string library = library_ ? library_->name() : "";
+  switch (state_) {
+    case State::kDescribing:
+      return {end, Course::kUndescribed, 0, ""};
+    case State::kArrived:  // it is adopted as soon as the image is there
+      return {end, Course::kVerified, kVerifications, library};
+    case State::kVerifying:
+      if (served_ == 0) return {end, Course::kVerified, times_left(verifications_left_), library};
+      return {end, Course::kLibrary, 0, library};
+    case State::kServing:
+      return {end, Course::kLibrary, 0, library};
+    default:
+      return {end, Course::kTier1, 0, ""};
+  }
 }
 
 void Candidate::await_own(const std::string& fault) {
@@ -124,8 +159,9 @@ void Candidate::ended(Clock::time_point now, std::optional<Clock::time_point> ot
   auto before = std::exchange(ended_, now);
   if (before && others) before = std::max(*before, *others);
   if (std::exchange(is_whole_, false) && as_planned) mismatches_ = 0;
+  if (state_ == State::kAwaiting && before) note_period(now - *before);
   if (state_ == State::kServing && ++served_ % kVerifyEvery == 0) {
-    if (gain_->is_from_before) {
+    if (gain_->is_from_before && !is_steady()) {
       gain_.reset();
       move(SegmentEvent::kReconsider);
       why_ = kBeforeTiming;
@@ -139,7 +175,7 @@ void Candidate::ended(Clock::time_point now, std::optional<Clock::time_point> ot
 }
 
 void Candidate::gathered(Clock::duration took) {
-  gathering_.note(took);
+  note_gathering(took);
   is_whole_ = true;
 }
 
@@ -150,7 +186,7 @@ void Candidate::took(double seconds) {
 void Candidate::mismatched() {
   ended_.reset();
   is_whole_ = false;
-  if (++mismatches_ > kMismatchesMax && state_ != State::kStaying) stay("its program pauses within it, leaves it, or computes indices that lead nowhere, too often");
+  if (++mismatches_ > kMismatchesMax && !is_steady() && state_ != State::kStaying) stay("its program pauses within it, leaves it, or computes indices that lead nowhere, too often");
 }
 
 void Candidate::decide() {

@@ -1,7 +1,6 @@
 // A segment that repeats, on its way to a library that serves it, or to graphs on an accelerator (docs/reference/compiled.md).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -10,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include <forebay/image.h>
 #include <forebay/traces.h>
 
 #include "base/clock.h"
 #include "tier2/library.h"
+#include "tier2/repeated_segment.h"
 #include "tier2/specialization.h"
 #include "tier2/partition.h"
 #include "tier2/segment_state.h"
@@ -39,29 +40,20 @@ struct Graphs {
   }
 };
 
-// How long the steps of a segment take to come, in the last runs.
-class Gathering {
- public:
-  void note(Clock::duration took) { took_ = {took, took_[0]}; }
-  // How long that probably takes, at least; nothing if it is not worth a look.
-  Clock::duration expected() const {
-    const auto shorter = std::min(took_[0], took_[1]);
-    return shorter < kMin ? Clock::duration{} : shorter;
-  }
-
- private:
-  static constexpr auto kMin = std::chrono::microseconds(200);
-  std::array<Clock::duration, 2> took_{};
-};
-
-class Candidate {
+class Candidate final : public RepeatedSegment {
  public:
   using State = SegmentState;
 
-  Candidate(uint64_t number, std::vector<wire::Step*> path) : number_(number), path_(std::move(path)) {}
+  // How the worker before this one carried the segment out, by the session's image.
+  struct Resumed {
+    wire::SegmentCourse course;
+    uint64_t left;        // times that its library is still to be compared
+    std::string library;  // its name
+  };
 
-  uint64_t number() const { return number_; }
-  const std::vector<wire::Step*>& path() const { return path_; }
+  Candidate(uint64_t number, std::vector<wire::Step*> path, bool is_steady, std::optional<Resumed> resumed = std::nullopt)
+      : RepeatedSegment(number, std::move(path), is_steady), resumed_(std::move(resumed)) {}
+
   State state() const { return state_; }
   // Why it is not carried out by tier 2, or what is known of that; for whoever profiles.
   const std::string& why() const { return why_; }
@@ -70,12 +62,7 @@ class Candidate {
   // It awaits a library, or had one.
   bool is_described() const { return specialization_.has_value(); }
   Graphs& graphs() { return graphs_; }
-  const Gathering& gathering() const { return gathering_; }
   const TurnTimer& timer() const { return timer_; }
-
-  // Of all ends of segments in its session, which one was its last.
-  uint64_t last_end() const { return last_end_; }
-  void ended_at(uint64_t end) { last_end_ = end; }
 
   // Whether its steps are to be deferred until the last one, in the next run.
   bool is_deferred() const { return state_ == State::kDescribing || state_ == State::kVerifying || state_ == State::kWeighing || by_tier_2(); }
@@ -100,6 +87,16 @@ class Candidate {
   // Its library has arrived, and tier 1 is carried out by as many threads as it is quicker with, if that can be known. The library is timed with all
   // threads, and `with_fewer` with one less, too.
   void verify(bool with_fewer);
+  // As verify, of one that is steady. Where another worker of the session had it serve, it serves at once.
+  void adopt();
+  // Whether it may be adopted as soon as it has arrived: it was described just now, and no other worker of the session had carried it out without.
+  bool is_adopted_at_once() const { return is_steady() && (!resumed_ || resumed_->course != wire::SegmentCourse::kTier1); }
+  // It is known whether there is a library. What another worker had is of no matter any more.
+  void sought() { resumed_.reset(); }
+  // For an image of its session: how it is carried out when it comes next. `end`: the number of its last step.
+  wire::ImageSegment resumable(uint64_t end) const;
+  // While it is compared: the library's results stay, as they would have if it were not.
+  bool keeps_library_results() const { return is_steady() && served_ > 0; }
   bool is_shared() const { return is_shared_; }
   // Its library, which is for several sizes, has a fault: it awaits one of its own.
   void await_own(const std::string& fault);
@@ -151,8 +148,7 @@ class Candidate {
   void serve(SegmentEvent event);
   void decide();
 
-  const uint64_t number_;
-  const std::vector<wire::Step*> path_;
+  std::optional<Resumed> resumed_;    // until it has been described, and its library has been looked for
   State state_ = State::kDescribing;
   std::string why_ = "it came once or twice";
   std::optional<Specialization> specialization_;    // from kAwaiting on, and while tier 2 has been given up; never of graphs
@@ -172,9 +168,7 @@ class Candidate {
   std::optional<Decision> decision_;
   int mismatches_ = 0;                // in a row
   bool is_whole_ = false;             // its steps were deferred this time until all were there
-  Gathering gathering_;
   uint64_t served_ = 0;               // runs since it was verified
-  uint64_t last_end_ = 0;
   std::optional<Clock::time_point> ended_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <unordered_set>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -31,7 +32,7 @@ void make_apart(std::vector<at::Tensor>& results) {
 
 }  // namespace
 
-Library::Library(const std::string& path) : runner_(std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(path, 1)) { keep_freed_memory(); }
+Library::Library(const std::string& path) : name_(std::filesystem::path(path).stem()), runner_(std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(path, 1)) { keep_freed_memory(); }
 
 Library::~Library() = default;
 

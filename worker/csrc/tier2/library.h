@@ -18,10 +18,13 @@ class Library {
   // Throws std::exception where the file cannot be loaded.
   explicit Library(const std::string& path);
   ~Library();
+  // Of its file, without what says that it is one.
+  const std::string& name() const { return name_; }
   // Results with memory of their own each. Throws std::exception where the library fails; nothing that was there has changed then.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
 
  private:
+  std::string name_;
   std::unique_ptr<torch::inductor::AOTIModelContainerRunner> runner_;
 };
 

@@ -79,6 +79,29 @@ bool are_results(const Candidate& candidate, const std::vector<at::Tensor>& resu
 }  // namespace
 
 void LibraryExecutor::prepare(Candidate& candidate, const Candidates& all) {
+  describe(candidate, all);
+  if (candidate.is_steady()) settle(candidate, all);
+  switch (candidate.state()) {
+    case Candidate::State::kVerifying:
+      return verify(candidate);
+    case Candidate::State::kServing:
+      return static_cast<void>(run(candidate));
+    default:
+      replay(candidate);
+  }
+}
+
+// It may be found that numbers change which did not so far: then it is described anew, once.
+void LibraryExecutor::settle(Candidate& candidate, const Candidates& all) {
+  if (candidate.is_described()) find_library_(candidate.number());
+  if (candidate.state() == Candidate::State::kDescribing) {
+    describe(candidate, all);
+    if (candidate.is_described()) find_library_(candidate.number());
+  }
+  candidate.sought();
+}
+
+void LibraryExecutor::describe(Candidate& candidate, const Candidates& all) {
   const auto& plans = context_.templates.plans();
   std::vector<const Specialization*> alike;
   for (const auto& other : all) {
@@ -88,11 +111,10 @@ void LibraryExecutor::prepare(Candidate& candidate, const Candidates& all) {
     Specialization specialization(candidate.path(), plans, context_.storages, context_.templates.layouts(), alike, candidate.changing());
     auto description = specialization.description(candidate.path(), plans);
     candidate.describe(std::move(specialization));
-    offers_.push_back(SegmentDescribed{candidate.number(), std::string(description.begin(), description.end())});
+    offers_.push_back(SegmentDescribed{candidate.number(), std::string(description.begin(), description.end()), candidate.is_steady()});
   } catch (const NotCompiled& reason) {
     candidate.stay(reason.what());
   }
-  replay(candidate);
 }
 
 bool LibraryExecutor::run(Candidate& candidate) {
@@ -234,15 +256,24 @@ void LibraryExecutor::settle_layouts(const Candidate& candidate, Tensors& result
 void LibraryExecutor::take_results(const Candidate& candidate, const Binding& binding, const Tensors& results) {
   Storages& storages = context_.storages;
   const auto& places = candidate.specialization().places();
-  auto result = results.begin();
   for (size_t number = 0; number < places.size(); ++number) {
     const auto& place = places[number];
     const uint64_t id = binding.ids[number];
     if (place.is_freed && !place.is_made) storages.free(id);
     if (place.is_freed) continue;
     if (place.is_made) storages.insert(id, place.bytes);
-    if (!place.is_output()) continue;
-    Entry& entry = storages.at(id);
+  }
+  put_results(candidate, binding, results);
+  context_.effects.commit_together(candidate.specialization().calls());
+}
+
+void LibraryExecutor::put_results(const Candidate& candidate, const Binding& binding, const Tensors& results) {
+  Storages& storages = context_.storages;
+  const auto& places = candidate.specialization().places();
+  auto result = results.begin();
+  for (size_t number = 0; number < places.size(); ++number) {
+    if (!places[number].is_output()) continue;
+    Entry& entry = storages.at(binding.ids[number]);
     if (entry.watch() != nullptr) entry.watch()->before_overwrite();
     entry.replace(c10::Storage(nullptr));
     entry.adopt(*result++, 0);
@@ -254,7 +285,6 @@ void LibraryExecutor::take_results(const Candidate& candidate, const Binding& bi
     storages.at(binding.ids[windows[window].place]).touch(context_.device);
     window_of(candidate, binding, window).copy_(*result++);
   }
-  context_.effects.commit_together(candidate.specialization().calls());
 }
 
 std::string LibraryExecutor::fault_of(const Candidate& candidate, const Tensors& inputs, const Tensors& copies, const Tensors& first, const Tensors& second) {
@@ -295,6 +325,10 @@ void LibraryExecutor::verify(Candidate& candidate) {
   if (context_.effects.stopped()) return;
   if (wrong.empty()) wrong = difference(candidate, binding, copies, {first, second});
   if (!wrong.empty()) return reject(candidate, "its library is wrong: " + wrong);
+  if (candidate.keeps_library_results()) {
+    settle_layouts(candidate, first);
+    put_results(candidate, binding, first);
+  }
   candidate.verified();
 }
 

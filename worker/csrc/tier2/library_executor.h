@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,11 +19,12 @@ namespace forebay::worker {
 
 class LibraryExecutor final : public Executor {
  public:
-  // `threads`: how many kernels take, if that is chosen for each segment.
-  LibraryExecutor(const ExecutorContext& context, const std::optional<Threads>& threads, std::vector<Offer>& offers)
-      : context_(context), threads_(threads), offers_(offers) {}
+  // `threads`: how many kernels take, if that is chosen for each segment. `find_library` returns once it is known whether there is a library of the
+  // segment of this number, and it has that.
+  LibraryExecutor(const ExecutorContext& context, const std::optional<Threads>& threads, std::vector<Offer>& offers, std::function<void(uint64_t)> find_library)
+      : context_(context), threads_(threads), offers_(offers), find_library_(std::move(find_library)) {}
 
-  // Describes the segment for the compiling process.
+  // Describes the segment for the compiling process. One that is steady has its library at once, if there is one.
   void prepare(Candidate& candidate, const Candidates& all) override;
   // The library computes from copies, twice, and then tier 1 carries the segment out, as ever.
   void verify(Candidate& candidate) override;
@@ -31,6 +33,9 @@ class LibraryExecutor final : public Executor {
  private:
   using Tensors = std::vector<at::Tensor>;
 
+  void describe(Candidate& candidate, const Candidates& all);
+  // Finds whether there is a library of a steady one.
+  void settle(Candidate& candidate, const Candidates& all);
   // Whether the library may compute from what is there, as far as can be seen. If not, tier 1 says what is wrong, if anything is.
   bool fits(Candidate& candidate, Binding& binding);
   // False if tier 1 has to carry it out: then nothing has changed.
@@ -47,6 +52,8 @@ class LibraryExecutor final : public Executor {
   void settle_layouts(const Candidate& candidate, Tensors& results);
   // Puts the results into the session's storages. From here on nothing fails.
   void take_results(const Candidate& candidate, const Binding& binding, const Tensors& results);
+  // As take_results, of storages that are there.
+  void put_results(const Candidate& candidate, const Binding& binding, const Tensors& results);
   // How results differ from what tier 1 has made of the inputs; empty if they do not.
   std::string difference(Candidate& candidate, const Binding& binding, const Tensors& inputs, const std::vector<Tensors>& found);
   void replay(const Candidate& candidate) { context_.tier1.run(candidate.path()); }
@@ -54,6 +61,7 @@ class LibraryExecutor final : public Executor {
   const ExecutorContext context_;
   const std::optional<Threads>& threads_;
   std::vector<Offer>& offers_;
+  const std::function<void(uint64_t)> find_library_;
 };
 
 }  // namespace forebay::worker

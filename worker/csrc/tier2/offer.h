@@ -7,6 +7,7 @@
 #include <string>
 #include <variant>
 
+#include "tier2/candidate.h"
 #include "tier2/library.h"
 
 namespace forebay::worker {
@@ -15,10 +16,12 @@ namespace forebay::worker {
 struct SegmentDescribed {
   uint64_t segment;
   std::string description;
+  bool is_steady;  // its session waits until it is known whether it has a library
 };
 // The device has worked on the segment long enough for a library to be worthwhile.
 struct SegmentDue {
   uint64_t segment;
+  std::optional<SegmentCosts> costs;  // of one that has no turns, so what a library takes of its time is foretold
 };
 // The segment's library is wrong, or failed.
 struct LibraryRejected {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include <ATen/Parallel.h>
+#include <forebay/traces_as_bytes.h>
 
 #include "base/settings.h"
 #include "tier2/graph_executor.h"
@@ -29,33 +30,43 @@ SegmentTracker::SegmentTracker(const ExecutorContext& context, Replies& replies,
   if (context_.device.has_graphs()) executor_ = std::make_unique<GraphExecutor>(context_);
 }
 
-void SegmentTracker::compile(uint64_t due_ns) {
+void SegmentTracker::compile(uint64_t due_ns, std::function<void(uint64_t)> find_library) {
   if (has_several_devices_ || !context_.device.is_host() || !context_.device.computes()) return;
   due_ns_ = due_ns;
-  executor_ = std::make_unique<LibraryExecutor>(context_, threads_, offers_);
+  executor_ = std::make_unique<LibraryExecutor>(context_, threads_, offers_, [this, find_library = std::move(find_library)](uint64_t number) {
+    sought_ = number;
+    find_library(number);
+    sought_.reset();
+  });
 }
 
 void SegmentTracker::leave_to_devices(std::unique_ptr<Executor> executor) {
   has_several_devices_ = true;
+  due_ns_.reset();
   executor_ = std::move(executor);
 }
 
-void SegmentTracker::settle_wish(bool wants, bool shares_processors) {
-  wants_ = wants;
+void SegmentTracker::settle_wish(LibraryUse use, bool shares_processors) {
+  if (use_ != use) forget_candidates();
+  use_ = use;
   if (threads_) at::set_num_threads(threads_->most());
   threads_.reset();
   const int threads = at::get_num_threads();
-  if (wants_ && shares_processors && takes_all_processors(threads)) threads_.emplace(threads);
+  if (use_ == LibraryUse::kAtOnce && shares_processors && takes_all_processors(threads)) threads_.emplace(threads);
 }
 
 void SegmentTracker::report_forgotten(Candidate& candidate) {
   offer_if_compiling(SegmentForgotten{candidate.number(), candidate.library()});
 }
 
-void SegmentTracker::forget() {
+void SegmentTracker::forget_candidates() {
   for (const auto& candidate : candidates_) report_forgotten(*candidate);
   candidates_.clear();
   by_end_.clear();
+}
+
+void SegmentTracker::forget() {
+  forget_candidates();
   if (executor_) executor_->forget();
   if (threads_) threads_->forget();
   path_.clear();
@@ -105,13 +116,18 @@ bool SegmentTracker::note_step(wire::Step* step, bool is_deferred) {
   if (step == nullptr) path_known_ = false;
   if (path_.empty()) began_ns_ = replies_.busy_ns();
   if (path_known_) path_.push_back(step);
+  if (is_deferred && deferring_->is_steady()) {
+    // It may be how a longer one begins. A worker that goes on from an image describes the longer one anew, and this one has its library all the same.
+    const auto found = by_end_.find(step);
+    if (found != by_end_.end() && found->second->is_deferred()) deferring_ = found->second;
+  }
   if (is_deferred && path_.size() == deferring_->path().size()) complete();
   return is_deferred;
 }
 
 // A program pauses from when it is asked first how long to wait for its next step.
 std::optional<Clock::time_point> SegmentTracker::deferred_until() {
-  if (deferring_ == nullptr) return std::nullopt;
+  if (deferring_ == nullptr || deferring_->is_steady()) return std::nullopt;
   if (paused_before_ != path_.size()) {
     paused_before_ = path_.size();
     paused_since_ = Clock::now();
@@ -179,14 +195,19 @@ void SegmentTracker::note_end() {
   const auto found = by_end_.find(end);
   if (found != by_end_.end()) return note_candidate_end(*found->second);
   if (end->ended + 1 < kRunsMin || calls_in(path_) < kCallsMin || !make_room_for_candidate()) return;
-  candidates_.push_back(std::make_unique<Candidate>(++last_number_, path_));
-  by_end_.emplace(end, candidates_.back().get());
-  candidates_.back()->ended_at(ends_);
+  add_candidate(std::make_unique<Candidate>(++last_number_, path_, /*is_steady=*/use_ == LibraryUse::kMade)).ended_at(ends_);
+}
+
+Candidate& SegmentTracker::add_candidate(std::unique_ptr<Candidate> candidate) {
+  by_end_.emplace(candidate->path().back(), candidate.get());
+  return *candidates_.emplace_back(std::move(candidate));
 }
 
 void SegmentTracker::note_candidate_end(Candidate& candidate) {
   candidate.ended_at(ends_);
-  if (due_ns_ && candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) offers_.push_back(SegmentDue{candidate.number()});
+  if (due_ns_ && candidate.is_due(replies_.busy_ns() - began_ns_, *due_ns_)) {
+    offers_.push_back(SegmentDue{candidate.number(), candidate.is_steady() ? std::optional(candidate.costs()) : std::nullopt});
+  }
   if (candidate.state() == Candidate::State::kTiming && candidate.timer().is_bound()) context_.tier1.settle();  // or a turn's time would not be that of its work
   const auto now = Clock::now();
   const auto before = std::exchange(candidate_ended_, now);
@@ -200,6 +221,10 @@ void SegmentTracker::note_candidate_end(Candidate& candidate) {
 
 void SegmentTracker::verify_arrived(Candidate& candidate) {
   if (candidate.state() != Candidate::State::kArrived) return;
+  if (candidate.is_steady()) {
+    if (sought_ == candidate.number() && candidate.is_adopted_at_once()) candidate.adopt();
+    return;
+  }
   if (threads_ && !candidate.gained_before() && !threads_->is_settled(*candidate.path().back())) return;
   candidate.verify(threads_.has_value());
 }
@@ -220,6 +245,44 @@ void SegmentTracker::choose_threads() {
   int threads = threads_->ended(end, by, Clock::now(), worked);
   if (candidate != nullptr && candidate->threads_less() && threads_->expects(end)) threads = threads_->most() - *candidate->threads_less();
   set_kernel_threads(threads);
+}
+
+// Images.
+
+std::vector<wire::ImageSegment> SegmentTracker::resumable(wire::Traces& traces) const {
+  std::vector<std::pair<uint64_t, wire::ImageSegment>> found;
+  if (!compiles() || use_ != LibraryUse::kMade) return {};
+  wire::TracesAsBytes::walk(traces, [&](uint64_t number, const Path& path) {
+    const auto candidate = by_end_.find(path.back());
+    if (candidate != by_end_.end()) found.emplace_back(candidate->second->last_end(), candidate->second->resumable(number));
+  });
+  std::sort(found.begin(), found.end(), [](const auto& one, const auto& other) { return one.first < other.first; });
+  std::vector<wire::ImageSegment> segments;
+  for (auto& [last_end, segment] : found) segments.push_back(std::move(segment));
+  return segments;
+}
+
+void SegmentTracker::resume(const std::vector<wire::ImageSegment>& segments, wire::Traces& traces) {
+  std::unordered_map<uint64_t, size_t> by_number;
+  for (size_t index = 0; index < segments.size(); ++index) by_number.emplace(segments[index].end, index);
+  std::vector<Path> paths(segments.size());
+  wire::TracesAsBytes::walk(traces, [&](uint64_t number, const Path& path) {
+    const auto segment = by_number.find(number);
+    if (segment != by_number.end()) paths[segment->second] = path;
+  });
+  for (size_t index = 0; index < segments.size() && candidates_.size() < kCandidatesMax; ++index) {
+    if (paths[index].empty() || by_end_.contains(paths[index].back())) throw wire::WireError("an image of segments that did not come");
+    const auto& segment = segments[index];
+    std::optional<Candidate::Resumed> resumed;
+    if (segment.course != wire::SegmentCourse::kUndescribed) resumed = Candidate::Resumed{segment.course, segment.left, segment.library};
+    add_candidate(std::make_unique<Candidate>(++last_number_, std::move(paths[index]), /*is_steady=*/true, std::move(resumed))).ended_at(++ends_);
+  }
+}
+
+void SegmentTracker::adopt_arrived() {
+  for (const auto& candidate : candidates_) {
+    if (candidate->is_steady() && candidate->state() == Candidate::State::kArrived) candidate->adopt();
+  }
 }
 
 // What compiling processes answer.
@@ -249,7 +312,13 @@ wire::Standing SegmentTracker::standing_of(const wire::Step& end, uint64_t calls
   wire::Standing standing;
   standing.tier = end.ended > 1 ? 1 : 0;
   const auto found = by_end_.find(&end);
-  if (!wants_) return standing;
+  if (use_ == LibraryUse::kNone) return standing;
+  if (use_ == LibraryUse::kMade) {  // the program did not ask: it is told of what is there
+    const bool has_library = found != by_end_.end() && found->second->library() != nullptr;
+    if (has_library && found->second->state() == Candidate::State::kServing) standing.tier = 2;
+    if (has_library) standing.why = found->second->why();
+    return standing;
+  }
   if (executor_ == nullptr) {
     standing.why = has_several_devices_ ? "no libraries are made for several devices" : "its worker makes no libraries";
   } else if (found != by_end_.end()) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include <forebay/image.h>
 #include <forebay/segments.h>
 #include <forebay/traces.h>
 #include <forebay/wire.h>
@@ -28,24 +30,34 @@
 
 namespace forebay::worker {
 
+// What a program wants of libraries.
+enum class LibraryUse {
+  kNone,
+  kMade,    // those that are there serve, and when they begin to depends on what came alone; others are made where a processor is to spare
+  kAtOnce,  // they are made while the program goes on, timed by turns, and serve where they are quicker
+};
+
 class SegmentTracker {
  public:
   SegmentTracker(const ExecutorContext& context, Replies& replies, const Timing& timing);
 
   // Segments may get libraries, once the device has worked so long on one; of a session that has done nothing yet.
-  void compile(uint64_t due_ns);
+  // `find_library` returns once it is known what becomes of the segment of this number, which was offered, and it has been told.
+  void compile(uint64_t due_ns, std::function<void(uint64_t)> find_library);
   // Whether templates are to be kept as they came, for descriptions.
   bool describes() const { return due_ns_.has_value(); }
   // The session has several devices, and nothing is recorded as a graph or compiled: this carries segments out in place of that; null: tier 1 alone does.
   void leave_to_devices(std::unique_ptr<Executor> executor);
-  // Whether the program wants segments compiled. `shares_processors`: it runs on the host whose processors compute.
-  void settle_wish(bool wants, bool shares_processors);
+  // What the program wants. `shares_processors`: it runs on the host whose processors compute.
+  void settle_wish(LibraryUse use, bool shares_processors);
 
   // The next step is coming; `freed`: what was freed since the step before. True if it is to be deferred.
   bool defers(const wire::Step& step, const wire::Words& freed);
   // The step has come, if it is known. True if it need not be carried out now.
   bool note_step(wire::Step* step, bool is_deferred);
   bool is_deferring() const { return deferring_ != nullptr; }
+  // Steps stay deferred however long the program pauses.
+  bool is_deferring_steadily() const { return deferring_ != nullptr && deferring_->is_steady(); }
   // Steps of this segment came.
   bool has_begun() const { return !path_.empty(); }
   // Carries out the deferred steps, call by call, and frees what was freed since.
@@ -67,6 +79,12 @@ class SegmentTracker {
   // All steps are forgotten, and all segments with them.
   void forget();
   void drop_graphs();
+  // For an image of the session, between two segments: how those of `traces` are carried out when they come next.
+  std::vector<wire::ImageSegment> resumable(wire::Traces& traces) const;
+  // Of a session that goes on from an image, with its steps: as the worker before this one carried them out.
+  void resume(const std::vector<wire::ImageSegment>& segments, wire::Traces& traces);
+  // An image is there that says what serves from here on: libraries that have arrived do, once they are verified.
+  void adopt_arrived();
   // How the segment that ends with the step is carried out, and if the program wants it compiled, why not better.
   wire::Standing standing_of(const wire::Step& end, uint64_t calls) const;
 
@@ -79,7 +97,7 @@ class SegmentTracker {
   bool has_offers() const { return !offers_.empty(); }
 
  private:
-  bool compiles() const { return wants_ && executor_ != nullptr; }
+  bool compiles() const { return executor_ != nullptr && (use_ == LibraryUse::kAtOnce || (use_ == LibraryUse::kMade && due_ns_)); }
   Candidate* find(uint64_t number) const;
   // Of the candidates that have the step next, the one that came last. `deferred_only`: of those whose steps are deferred.
   Candidate* continuation(const wire::Step& step, bool deferred_only) const;
@@ -88,17 +106,19 @@ class SegmentTracker {
   void note_candidate_end(Candidate& candidate);
   // False if all candidates ended lately; else the one that ended longest ago is forgotten if there are too many.
   bool make_room_for_candidate();
+  Candidate& add_candidate(std::unique_ptr<Candidate> candidate);
   // Verifies a library once tier 1 has as many threads as it is quicker with; one that gained in a session before, at once.
   void verify_arrived(Candidate& candidate);
   void choose_threads();
   void report_forgotten(Candidate& candidate);
+  void forget_candidates();
 
   const ExecutorContext context_;
   Replies& replies_;
   const Timing& timing_;
   std::unique_ptr<Executor> executor_;  // none where nothing can be compiled
   std::optional<uint64_t> due_ns_;      // where libraries are compiled: the device time that makes one worthwhile
-  bool wants_ = false;                  // the program wants segments compiled
+  LibraryUse use_ = LibraryUse::kMade;
   bool has_several_devices_ = false;
   std::optional<Threads> threads_;      // where kernels take all processors of the host that the program is on, too
   std::vector<Offer> offers_;
@@ -118,6 +138,7 @@ class SegmentTracker {
   std::optional<Clock::time_point> candidate_ended_;          // the last one that came
   uint64_t ends_ = 0;                                         // of segments, candidates or not
   uint64_t last_number_ = 0;                                  // of a candidate
+  std::optional<uint64_t> sought_;                         // the candidate whose library is looked for at this moment
 };
 
 }  // namespace forebay::worker

@@ -36,6 +36,39 @@ struct ImageStorage {
   bool has_bytes = false;  // its bytes follow; else it reads as zeros
 };
 
+// By what a segment that repeats is carried out when it comes next.
+enum class SegmentCourse : uint8_t {
+  kUndescribed = 0,  // by tier 1, while it is found whether there is a library
+  kTier1 = 1,
+  kVerified = 2,     // by tier 1, and its library is compared with that
+  kLibrary = 3,
+};
+
+struct ImageSegment {
+  uint64_t end = 0;    // the number of its last step, in the order of TRACES, from 0
+  SegmentCourse course = SegmentCourse::kTier1;
+  uint64_t left = 0;   // kVerified: how many times more its library is compared
+  std::string library; // its name; empty: none
+};
+
+inline void put_image_segment(Writer& out, const ImageSegment& segment) {
+  out.varint(segment.end);
+  out.u8(static_cast<uint8_t>(segment.course));
+  out.varint(segment.left);
+  out.string(segment.library);
+}
+
+inline ImageSegment get_image_segment(Reader& in) {
+  ImageSegment segment;
+  segment.end = in.bounded(kStepsMax, "the number of a step");
+  const uint8_t course = in.u8();
+  if (course > static_cast<uint8_t>(SegmentCourse::kLibrary)) throw WireError("a segment that is carried out by nothing known");
+  segment.course = static_cast<SegmentCourse>(course);
+  segment.left = in.varint();
+  segment.library = in.string();
+  return segment;
+}
+
 inline void put_image_head(Writer& out, const ImageHead& head) {
   out.reply(Reply::kImage);
   out.varint(head.sequence);

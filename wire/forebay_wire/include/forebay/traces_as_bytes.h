@@ -12,6 +12,29 @@ namespace forebay::wire {
 constexpr size_t kTracesBytesMax = size_t{64} << 20;  // more than a full tree takes
 
 struct TracesAsBytes {
+  // The paths from the root to each step, in the order in which steps are written, to be taken one by one: `take(number, path)`.
+  template <typename Take>
+  static void walk(Traces& traces, const Take& take) {
+    struct Left {
+      Step* step;
+      size_t depth;
+    };
+    std::vector<Left> left;
+    std::vector<Step*> path;
+    const auto add = [&](const Step& step, size_t depth) {
+      for (auto next = step.next.rbegin(); next != step.next.rend(); ++next) left.push_back({*next, depth});
+    };
+    add(traces.root_, 0);
+    for (uint64_t number = 0; !left.empty(); ++number) {
+      const auto [step, depth] = left.back();
+      left.pop_back();
+      path.resize(depth);
+      path.push_back(step);
+      take(number, path);
+      add(*step, depth + 1);
+    }
+  }
+
   // Between two segments. Steps are written before those that follow them.
   static void put(Writer& out, const Traces& traces) {
     out.varint(traces.next_storage_);
