@@ -163,6 +163,11 @@ class Session:
         return self._link is not None and self._link.worker is not None
 
     @property
+    def devices(self) -> int:
+        """How many devices the session's worker computes on; 0 before it has one."""
+        return 0 if self._link is None else self._link.devices
+
+    @property
     def flavor_name(self) -> str:
         """As it was last told; opens nothing."""
         link = self._link

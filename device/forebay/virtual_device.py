@@ -182,6 +182,15 @@ class VirtualDevices:
         _C.tell_flavor(device_name(flavor), flavor.memory_bytes, index)
         return flavor
 
+    def devices_behind(self, index: int) -> int:
+        """How many devices the device's session computes on. Asks for a lease where the flavor may be served by several. Raises ForebayError."""
+        name, session = self.flavor(index).name, self.session(index)
+        ways = [way for row in self._service().get("api/flavors") if row["name"] == name for way in row["equivalents"]]
+        if ways and all(way["count"] == 1 for way in ways):
+            return 1
+        _C.is_processor(index)  # returns once a lease is open
+        return session.devices
+
     def choose_flavor(self, index: int, name: str) -> Flavor:
         """Another size for the device, from its next lease on: what is recorded comes first, and is waited for. Raises ForebayError."""
         session = self.session(index)

@@ -10,6 +10,11 @@ Buffer::Buffer(Device* on, wire::ProgramArray what, Storage where) : device(on),
   for (auto dim = static_cast<int64_t>(array.sizes.size()); dim > 0; --dim) minor_to_major.push_back(dim - 1);
 }
 
+Storage owned(DeviceStorage* storage, const Device& device, int64_t bytes) {
+  device.held_bytes->fetch_add(bytes);
+  return Storage(storage, DropStorage{device.client->table, device.held_bytes, bytes});
+}
+
 DeviceStorage* Buffer::get() const {
   if (!storage) throw Refusal{Code::kInvalidArgument, "Array has been deleted."};
   return storage.get();
@@ -70,9 +75,9 @@ void pack(const wire::ProgramArray& array, const int64_t* strides, size_t dim, c
 
 Storage new_storage(Device* device, int64_t bytes) {
   DeviceStorage* storage = nullptr;
-  const auto* table = device->client->table;
-  check(table->make(device->description.id, bytes, &storage));
-  return Storage(storage, DropStorage{table});
+  device->check_room(bytes);
+  check(device->client->table->make(device->session, bytes, &storage));
+  return owned(storage, *device, bytes);
 }
 
 Device* place_of(Device* device, const Memory* memory) { return memory != nullptr ? memory->device : device; }
@@ -127,8 +132,9 @@ void read_part(RawToHost& arguments) {
 
 Buffer* copy_to(const Buffer& buffer, Device* device) {
   DeviceStorage* storage = nullptr;
-  check(buffer.table().copy(buffer.get(), buffer.bytes(), device->description.id, &storage));
-  return new Buffer(device, buffer.array, Storage(storage, DropStorage{&buffer.table()}));
+  device->check_room(buffer.bytes());
+  check(buffer.table().copy(buffer.get(), buffer.bytes(), device->session, &storage));
+  return new Buffer(device, buffer.array, owned(storage, *device, buffer.bytes()));
 }
 void copy_to_device(CopyTo<Device>& arguments) { arguments.copy = copy_to(*arguments.buffer, arguments.place); }
 void copy_to_memory(CopyTo<Memory>& arguments) { arguments.copy = copy_to(*arguments.buffer, arguments.place->device); }
@@ -150,7 +156,7 @@ void tell_layout(Property<Buffer, Layout>& arguments) {
   layout.tiled.minor_to_major = arguments.owner->minor_to_major.data();
   layout.tiled.minor_to_major_size = arguments.owner->minor_to_major.size();
 }
-void tell_ready_event(Property<Buffer, Event*>& arguments) { arguments.value = new Event{&arguments.owner->table(), arguments.owner->device->description.id}; }
+void tell_ready_event(Property<Buffer, Event*>& arguments) { arguments.value = new Event{&arguments.owner->table(), arguments.owner->device->session}; }
 
 }  // namespace
 

@@ -4,13 +4,19 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace forebay::pjrt {
 
 struct CompileOptions {
-  int64_t replicas = 1;
-  int64_t partitions = 1;
-  int device = 0;              // of the first replica
+  uint64_t replicas = 1;
+  uint64_t partitions = 1;
+  std::vector<int> devices;  // of each replica its partitions', one replica after the other; none: the first ones
+  bool by_partitioner = false;
+  bool by_shardy = false;
+  bool has_automatic_partitioning = false;
+  std::vector<uint8_t> free_inputs;  // as wire::ProgramPlacement has them
+  std::vector<uint8_t> free_outputs;
   bool has_overrides = false;  // the program's own flags of the compiler
 };
 

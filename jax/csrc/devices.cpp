@@ -15,9 +15,13 @@ const NamedValue* find_option(const ClientCreate& arguments, const std::string& 
   return nullptr;
 }
 
-std::unique_ptr<Device> new_device(Client* client, int id, const std::string& kind) {
+// Of a session that has so many.
+std::unique_ptr<Device> new_device(Client* client, int id, const std::string& kind, int session, int64_t place, int64_t places) {
   auto device = std::make_unique<Device>();
   device->client = client;
+  device->session = session;
+  device->place = static_cast<uint64_t>(place);
+  device->places = places;
   const auto number = std::to_string(id);
   device->description = {id, kind, "cuda:" + number, "CudaDevice(id=" + number + ")"};
   device->memory.device = device.get();
@@ -26,7 +30,17 @@ std::unique_ptr<Device> new_device(Client* client, int id, const std::string& ki
   return device;
 }
 
-// The options are the address of the table, and what kind of device each is.
+void add_session(Client* client, int session, const std::string& kind, int64_t places) {
+  for (int64_t place = 0; place < places; ++place) {
+    client->owned.push_back(new_device(client, static_cast<int>(client->owned.size()), kind, session, place, places));
+    auto* device = client->owned.back().get();
+    client->devices.push_back(device);
+    client->memories.push_back(&device->memory);
+    client->topology.descriptions.push_back(&device->description);
+  }
+}
+
+// The options are the address of the table; and of each session what kind of device it has, and how many.
 void create_client(ClientCreate& arguments) {
   const auto* address = find_option(arguments, "table");
   if (address == nullptr || address->type != ValueType::kInt64) throw Refusal{Code::kInvalidArgument, "the plug-in of the virtual device is loaded by forebay_jax alone"};
@@ -34,13 +48,10 @@ void create_client(ClientCreate& arguments) {
   if (table->version != kDeviceTableVersion) throw Refusal{Code::kFailedPrecondition, "forebay and forebay-jax are of different releases; install the same one of both"};
   auto client = std::make_unique<Client>();
   client->table = table;
-  for (int id = 0; id < table->devices(); ++id) {
-    const auto* kind = find_option(arguments, "kind_" + std::to_string(id));
-    client->owned.push_back(new_device(client.get(), id, kind == nullptr ? "virtual device" : std::string(kind->string, kind->size)));
-    auto* device = client->owned.back().get();
-    client->devices.push_back(device);
-    client->memories.push_back(&device->memory);
-    client->topology.descriptions.push_back(&device->description);
+  for (int session = 0; session < table->devices(); ++session) {
+    const auto* kind = find_option(arguments, "kind_" + std::to_string(session));
+    const auto* places = find_option(arguments, "places_" + std::to_string(session));
+    add_session(client.get(), session, kind == nullptr ? "virtual device" : std::string(kind->string, kind->size), places == nullptr ? 1 : places->integer);
   }
   arguments.client = client.release();
 }
@@ -85,11 +96,10 @@ void tell_hardware_id(Property<Device, int>& arguments) { arguments.value = argu
 void tell_memories_of(Property<Device, List<Memory>>& arguments) { arguments.value = {arguments.owner->memories, 1}; }
 void tell_default_memory(Property<Device, Memory*>& arguments) { arguments.value = &arguments.owner->memory; }
 void tell_statistics(MemoryStatistics& arguments) {
-  DeviceMemory memory{};
-  arguments.device->client->table->memory(arguments.device->description.id, &memory);
+  const auto memory = arguments.device->use();
   arguments.bytes_in_use = memory.used;
-  arguments.peak_bytes_in_use = {memory.peak, true};
-  arguments.allocations = {memory.allocations, true};
+  arguments.peak_bytes_in_use = {memory.peak, arguments.device->places == 1};
+  arguments.allocations = {memory.allocations, arguments.device->places == 1};
   arguments.bytes_limit = {memory.limit, memory.limit > 0};
   for (auto* unknown : {&arguments.largest_allocation, &arguments.bytes_reserved, &arguments.peak_bytes_reserved, &arguments.bytes_reservable, &arguments.largest_free_block,
                         &arguments.pool_bytes, &arguments.peak_pool_bytes}) {
@@ -111,6 +121,21 @@ void tell_descriptions(Property<const Topology, List<DeviceDescription>>& argume
 void tell_topology_attributes(Property<Topology, NamedValues>& arguments) { arguments.value = {nullptr, 0}; }
 
 }  // namespace
+
+DeviceMemory Device::use() const {
+  DeviceMemory memory{};
+  client->table->memory(session, &memory);
+  if (places == 1) return memory;
+  return {held_bytes->load(), 0, memory.limit / places, 0};
+}
+
+void Device::check_room(int64_t bytes) const {
+  if (places == 1) return;  // the session says so itself
+  const auto memory = use();
+  if (memory.limit == 0 || bytes <= memory.limit - memory.used) return;
+  throw Refusal{Code::kResourceExhausted, description.name + " is out of memory: " + std::to_string(bytes) + " bytes are asked for, and " + std::to_string(memory.used) + " of " +
+                                              std::to_string(memory.limit) + " are in use, a part of what the session's " + std::to_string(places) + " devices have"};
+}
 
 void enter_devices(Functions& functions) {
   PJRT_SET(functions, Plugin_Initialize, initialize);

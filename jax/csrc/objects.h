@@ -1,6 +1,7 @@
 // What the plug-in's handles are: devices, buffers, programs and events, over the table that forebay._C hands out.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -47,8 +48,16 @@ struct Memory {
 struct Device {
   Client* client;
   DeviceDescription description;
+  int session;     // the number of the session's virtual device in PyTorch
+  uint64_t place;  // among the devices of that session
+  int64_t places;  // how many those are
   Memory memory;
   Memory* memories[1];
+  std::shared_ptr<std::atomic<int64_t>> held_bytes = std::make_shared<std::atomic<int64_t>>(0);  // by arrays
+
+  DeviceMemory use() const;
+  // Throws Refusal where the session has several devices, and this one's part of their memory has no room.
+  void check_room(int64_t bytes) const;
 };
 
 struct Topology {
@@ -76,9 +85,15 @@ struct Event {
 // A storage of a device; given back with its owner.
 struct DropStorage {
   const DeviceTable* table = nullptr;
-  void operator()(DeviceStorage* storage) const { table->drop(storage); }
+  std::shared_ptr<std::atomic<int64_t>> held_bytes{};
+  int64_t bytes = 0;
+  void operator()(DeviceStorage* storage) const {
+    held_bytes->fetch_sub(bytes);
+    table->drop(storage);
+  }
 };
 using Storage = std::unique_ptr<DeviceStorage, DropStorage>;
+Storage owned(DeviceStorage* storage, const Device& device, int64_t bytes);
 
 // An array of a device: dense, the last dimension fastest.
 struct Buffer {
@@ -94,11 +109,15 @@ struct Buffer {
   DeviceStorage* get() const;
 };
 
-// A program that a device's worker has compiled.
+// A program that a session's worker has compiled.
 struct Compiled {
-  Device* device;
+  std::vector<Device*> devices;  // of each replica its partitions', one replica after the other; of one session
+  uint64_t replicas = 1;
+  uint64_t partitions = 1;
   uint64_t number;
   std::string module;
+  std::vector<uint8_t> placement;  // as wire::put_placement writes it
+  std::string divided;             // the module as XLA compiled it (HloModuleProtoWithConfig), of several devices
   wire::ProgramSignature signature;
   std::vector<Type> output_types;
   std::vector<int64_t> output_sizes;  // of all outputs
@@ -107,7 +126,8 @@ struct Compiled {
   std::vector<const char*> memory_kinds;
   std::vector<size_t> memory_kind_sizes;
 
-  DeviceProgram program() const { return {number, module.data(), module.size(), signature.calls_back}; }
+  int session() const { return devices.front()->session; }
+  DeviceProgram program() const { return {number, module.data(), module.size(), placement.data(), placement.size(), signature.calls_back}; }
 };
 
 struct Executable {

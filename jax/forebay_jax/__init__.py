@@ -1,4 +1,6 @@
-"""JAX on the virtual devices: ``jax.devices()`` are ``cuda:0``, ``cuda:1`` … of the same session that PyTorch uses.
+"""JAX on the virtual devices: ``jax.devices()`` are those of the same session that PyTorch uses.
+
+Where a flavor is served by several devices, PyTorch has them together as one ``cuda:0``, and JAX has each: ``cuda:0``, ``cuda:1`` …
 
 JAX finds this package by the entry point group ``jax_plugins`` and calls :func:`initialize`. The plug-in is a library in C++ behind the
 PJRT C API. What it does on a device it has from ``forebay._C``, so both frameworks of a process share one session and one lease.
@@ -35,18 +37,22 @@ def initialize() -> None:
 
 
 def options() -> dict[str, Any]:
-    """What the plug-in is made with: where its functions are, and the kind of each device. Raises NoVirtualDevice, ForebayError."""
+    """What the plug-in is made with: where its functions are; and of each session the kind of its devices, and how many they are. Raises
+    NoVirtualDevice, ForebayError."""
     table = device_table()
     import torch
-    from forebay import _C
+    from forebay import _C, process
 
     from forebay_jax import callbacks, lowering
 
     lowering.follow_device(PLATFORM, _C.is_processor)
     callbacks.follow_device(PLATFORM)
     _C.answer_callbacks(callbacks.answer)
-    kinds = {f"kind_{index}": torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())}
-    return {"table": table, **kinds}
+    told: dict[str, Any] = {"table": table}
+    for index in range(torch.cuda.device_count()):
+        told[f"kind_{index}"] = torch.cuda.get_device_name(index)
+        told[f"places_{index}"] = process.installed.devices_behind(index) if process.installed is not None else 1
+    return told
 
 
 def device_table() -> int:

@@ -10,38 +10,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-sys.path.insert(0, str(Path(__file__).parent))  # for operator_cases
+sys.path.insert(0, str(Path(__file__).parent))  # for the next two
 
+from comparisons import arrays_of, check_same
 from operator_cases import CASES
 
 SEED = 3
 BRIEF = {"sums", "casts", "ties", "sizes_by_values", "gathered", "gradients", "lists", "control_flow"}
 """Cases that every run tries."""
-TOLERANCES = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-5, "complex64": 2e-5, "float64": 1e-12, "complex128": 1e-12}
-"""Of values, relative, and absolute below 1: sums are added in another order. All other types are equal."""
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_computed_beforehand() -> None:
     """TensorFlow computes what is constant in a function on the processor."""
     tf.config.optimizer.set_experimental_options({"constant_folding": False})
-
-
-def arrays_of(made: Any) -> list[np.ndarray]:
-    return [np.asarray(tensor) for tensor in tf.nest.flatten(made, expand_composites=True)]
-
-
-def check_same(ours: list[np.ndarray], theirs: list[np.ndarray]) -> None:
-    for one, other in zip(ours, theirs, strict=True):
-        assert (one.dtype, one.shape) == (other.dtype, other.shape)
-        tolerance = TOLERANCES.get(one.dtype.name)
-        if tolerance is None:
-            np.testing.assert_array_equal(one, other)
-        else:
-            wide = np.complex128 if one.dtype.kind == "c" else np.float64
-            if one.dtype.kind == "c":  # which part of infinity is no number is nobody's promise
-                one, other = (np.where(np.isfinite(other), array, 0) for array in (one, other))
-            np.testing.assert_allclose(one.astype(wide), other.astype(wide), rtol=tolerance, atol=tolerance)
 
 
 def on(device: str, case: Any) -> list[np.ndarray]:

@@ -78,7 +78,7 @@ void damage(std::vector<uint8_t>& bytes, std::mt19937_64& chance) {
 void read_all(const std::vector<uint8_t>& bytes, std::mt19937_64& chance) {
   Reader in(bytes.data(), bytes.size());
   while (!in.done()) {
-    switch (chance() % 11) {
+    switch (chance() % 12) {
       case 0: in.u8(); break;
       case 1: in.varint(); break;
       case 2: in.zigzag(); break;
@@ -89,6 +89,7 @@ void read_all(const std::vector<uint8_t>& bytes, std::mt19937_64& chance) {
       case 7: in.count(kStoragesMax, "a count"); break;
       case 8: span_of(get_geometry(in)); break;
       case 9: get_signature(in); break;
+      case 10: get_placement(in); break;
       default: get_template(in);
     }
   }

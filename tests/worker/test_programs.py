@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from forebay_wire import messages, stream
-from forebay_wire.programs import Callback, Compiled, Execute, ExecuteCalling, Program, ProgramArray, Returned
+from forebay_wire.programs import Callback, Compiled, Execute, ExecuteCalling, Placement, Program, ProgramArray, Returned
 from forebay_wire.stream import FailureCode
 from forebay_worker.user_code import programs
 
@@ -46,12 +46,33 @@ ASKS = (
 } }"""
 )
 """Calls back twice."""
+ALONE, BOTH = Placement(), Placement(1, 2, (1, 0), True, True, (False,), (True,))
+DIVIDED = """module @jit_step attributes {mhlo.num_partitions = 2 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["x"=2]>
+  func.func public @main(%x: tensor<4x3xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}, %y: tensor<f32> {tf.aliasing_output = 1 : i32})
+      -> (tensor<4x3xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}, tensor<f32> {sdy.sharding = #sdy.sharding<@mesh, []>}) {
+    %zero = stablehlo.constant dense<0.0> : tensor<f32>
+    %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0, 1] : (tensor<4x3xf32>, tensor<f32>) -> tensor<f32>
+    %all = stablehlo.add %sum, %y : tensor<f32>
+    %wide = stablehlo.broadcast_in_dim %all, dims = [] : (tensor<f32>) -> tensor<4x3xf32>
+    %made = stablehlo.add %x, %wide : tensor<4x3xf32>
+    return %made, %all : tensor<4x3xf32>, tensor<f32>
+  }
+}"""
+"""The sum of all of x and y, and x with that added; of x each device has two rows."""
+REPLICATED = """module @pmap attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 2 : i32} {
+  func.func public @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+    %0 = "stablehlo.all_reduce"(%x) ({ ^bb0(%a: tensor<f32>, %b: tensor<f32>): %s = stablehlo.add %a, %b : tensor<f32>
+      stablehlo.return %s : tensor<f32> }) {replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>} : (tensor<3xf32>) -> tensor<3xf32>
+    return %0 : tensor<3xf32>
+  }
+}"""
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed: pip install jax (90 MB)")
 
 
-def compiled(client: Any, module: str | bytes, number: int = 1) -> stream.Reply:
-    client.send(Program(client.request(), number, module.encode() if isinstance(module, str) else module))
+def compiled(client: Any, module: str | bytes, number: int = 1, placement: Placement = ALONE) -> stream.Reply:
+    client.send(Program(client.request(), number, module.encode() if isinstance(module, str) else module, placement))
     return client.reply()  # type: ignore[no-any-return]
 
 
@@ -103,7 +124,6 @@ REFUSED = {
     "another dialect": (MAIN + "() -> () { %c = arith.constant 1 : i32 return } }", "arith.constant is not served"),
     "four bits": (MAIN + "(%x: tensor<2xi4>) -> (tensor<2xi4>) { return %x : tensor<2xi4> } }", "arrays of i4 are not served"),
     "sizes that are not known": (MAIN + "(%x: tensor<?xf32>) -> (tensor<?xf32>) { return %x : tensor<?xf32> } }", "is not served"),
-    "several devices": (STEP.replace("num_partitions = 1", "num_partitions = 2"), "for several devices"),
 }
 
 
@@ -169,6 +189,90 @@ def test_what_is_not_the_protocol_ends_the_session_alone(client: Any, case: str)
     }
     client.send(wrong[case])
     assert isinstance(client.reply(), stream.Refused)
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+@pytest.mark.parametrize(
+    "placement",
+    [Placement(0, 1, ()), Placement(1, 300, tuple(range(300))), Placement(17, 16, tuple(range(272))), Placement(1, 2, (0, 0)), Placement(1, 1, (256,))],
+)
+def test_a_placement_that_cannot_be_ends_the_session_alone(client: Any, placement: Placement) -> None:
+    assert isinstance(compiled(client, STEP, placement=placement), stream.Refused)
+
+
+ELSEWHERE = {
+    "other partitions": (DIVIDED, ALONE, FailureCode.VALUE, "the program is for 2 partitions, and is to be compiled for 1"),
+    "other replicas": (STEP, Placement(2, 1, (0, 1)), FailureCode.VALUE, "the program is for 1 replicas, and is to be compiled for 2"),
+    "a device that there is not": (STEP, Placement(1, 1, (2,)), FailureCode.UNSUPPORTED, "is for device 2, and this session has 2 devices now"),
+    "callbacks": (ASKS.replace("num_partitions = 1", "num_partitions = 2"), BOTH, FailureCode.UNSUPPORTED, "callbacks in a program over several devices"),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu:0,cpu:0"])
+@pytest.mark.parametrize("case", list(ELSEWHERE))
+def test_a_program_for_other_devices_is_refused_in_words(client: Any, case: str) -> None:
+    module, placement, code, words = ELSEWHERE[case]
+    told = compiled(client, module, placement=placement)
+    assert isinstance(told, stream.Failure)
+    assert (told.code, told.number) == (code, 0) and words in told.message, told
+    assert isinstance(compiled(client, STEP, number=2), Compiled), "the session goes on"
+
+
+@pytest.mark.parametrize("device", ["cpu:0"])
+def test_a_session_of_one_device_takes_no_program_for_two(client: Any) -> None:
+    told = compiled(client, DIVIDED, placement=BOTH)
+    assert isinstance(told, stream.Failure) and "is for device 1, and this session has 1 device now" in told.message
+
+
+@pytest.mark.parametrize("device", ["cpu:0,cpu:0"])
+@pytest.mark.parametrize("homes", ["data-parallel", "scatter"])
+def test_a_program_runs_on_two_devices(start_worker: Callable[..., Any], homes: str) -> None:
+    """Wherever storages lie, and beside calls of PyTorch's. Inputs and outputs are of one device after the other, here 1 and 0."""
+    client = start_worker("--homes", homes).connect()
+    with client.socket:
+        client.hello()
+        array, scalar = ProgramArray(F32, (2, 3)), ProgramArray(F32, ())
+        told = compiled(client, DIVIDED, placement=BOTH)
+        assert isinstance(told, Compiled) and told.compiled
+        assert (told.devices, told.inputs, told.outputs, told.donated) == (2, (array, scalar), (array, scalar), (1,))
+        assert isinstance(compiled(client, STEP, 2, Placement(1, 1, (1,))), Compiled)
+        x, more = torch.arange(12.0), torch.tensor([0.25])
+        (first, last), each = (client.upload(part) for part in (x[:6], x[6:])), [client.upload(more) for _ in range(2)]
+        (_, theirs) = client.run(torch.ops.aten.add.Tensor, torch.ones(2), torch.ones(2))
+        made = [client.storage() for _ in range(4)]
+        client.send(Execute(1, (first, each[0], last, each[1]), tuple(made)), stream.Free((first,)))
+        all_of_it = float(x.sum()) + 0.25
+        for storage, expected in zip(made, (x[:6] + all_of_it, torch.tensor([all_of_it]), x[6:] + all_of_it, torch.tensor([all_of_it])), strict=True):
+            assert torch.equal(floats(client, storage, expected.numel()), expected)
+        after = client.storage(), client.storage()
+        client.send(Execute(2, (made[0], last), after))
+        assert torch.equal(floats(client, after[0], 6), x[:6] + all_of_it + x[6:])
+        assert torch.equal(theirs[0], torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize("device", ["cpu:0,cpu:0"])
+def test_replicas_sum_what_each_has(client: Any) -> None:
+    told = compiled(client, REPLICATED, placement=Placement(2, 1, (0, 1)))
+    assert isinstance(told, Compiled) and told.devices == 2
+    given, made = tuple(client.upload(torch.full((3,), value)) for value in (1.5, float("inf"))), (client.storage(), client.storage())
+    client.send(Execute(1, given, made))
+    for storage in made:
+        assert torch.equal(floats(client, storage, 3), torch.full((3,), float("inf")))
+
+
+@pytest.mark.parametrize("device", ["cpu:0,cpu:0"])
+def test_memory_of_all_devices_is_the_limit_of_what_they_make(client: Any) -> None:
+    """Both have 256 MiB together, and each execution takes 64 on each."""
+    fill = FILL.replace("num_replicas = 1", "num_replicas = 2")
+    assert isinstance(compiled(client, fill, placement=Placement(2, 1, (0, 1))), Compiled)
+    made = [(client.storage(), client.storage()) for _ in range(3)]
+    for storages in made:
+        client.writer.add(Execute(1, (), storages))
+    client.send()
+    told = client.sync()
+    assert isinstance(told, stream.Failure) and told.code == FailureCode.OUT_OF_MEMORY
+    client.send(stream.Heard(told.number), stream.Free(made[0]), Execute(1, (), (client.storage(), client.storage())))
+    assert isinstance(client.sync(), stream.Done), "what was freed is there again"
 
 
 def calls(client: Any, x: int) -> tuple[int, Callback]:

@@ -201,6 +201,7 @@ void bind_limits(py::module_& module) {
   module.attr("KERNEL_BYTES_MAX") = wire::kKernelBytesMax;
   module.attr("PROGRAM_BYTES_MAX") = wire::kProgramBytesMax;
   module.attr("PROGRAM_ARRAYS_MAX") = wire::kProgramArraysMax;
+  module.attr("PROGRAM_DEVICES_MAX") = wire::kProgramDevicesMax;
   module.attr("CALLBACK_BYTES_MAX") = wire::kCallbackBytesMax;
   module.attr("DIMS_MAX") = wire::kDimsMax;
   module.attr("PATIENCE_MS_MAX") = wire::kPatienceMsMax;

@@ -19,6 +19,21 @@ ITEM_BYTES = {
 
 
 @dataclass(frozen=True)
+class Placement:
+    """The devices of a session that a program runs on, and how XLA divides it among them."""
+
+    replicas: int = 1
+    partitions: int = 1
+    devices: tuple[int, ...] = (0,)
+    """Those of a replica's partitions, one replica after the other."""
+    by_partitioner: bool = False
+    by_shardy: bool = False
+    free_inputs: tuple[bool, ...] = (False,)
+    """Whether XLA may choose how an array is divided: one for all, or one for each."""
+    free_outputs: tuple[bool, ...] = (False,)
+
+
+@dataclass(frozen=True)
 class Program:
     """To be compiled under this number."""
 
@@ -26,6 +41,7 @@ class Program:
     program: int
     module: bytes
     """StableHLO, as a portable artifact or as MLIR bytecode."""
+    placement: Placement = Placement()
 
 
 @dataclass(frozen=True)
@@ -88,6 +104,10 @@ class Compiled:
     """Of the device's memory, while it runs."""
     calls_back: bool = False
     """Functions of its client."""
+    devices: int = 1
+    """It takes inputs, and makes outputs, of each."""
+    compiled: bytes = b""
+    """Of several devices: the module as XLA has divided and compiled it."""
 
 
 ProgramCommand = Program | Execute | ExecuteCalling | Returned
@@ -98,8 +118,10 @@ def put_program_command(out: Writer, command: ProgramCommand) -> None:
     match command:
         case Program():
             out.u8(45)
-            for number in (command.request, command.program, len(command.module)):
+            for number in (command.request, command.program):
                 out.varint(number)
+            _put_placement(out, command.placement)
+            out.varint(len(command.module))
             out.raw(command.module)
         case Execute():
             out.u8(46)
@@ -117,6 +139,31 @@ def put_program_command(out: Writer, command: ProgramCommand) -> None:
                 out.string(command.failure)
 
 
+def _put_placement(out: Writer, placement: Placement) -> None:
+    for number in (placement.replicas, placement.partitions, *placement.devices):
+        out.varint(number)
+    out.u8(placement.by_partitioner)
+    out.u8(placement.by_shardy)
+    for flags in (placement.free_inputs, placement.free_outputs):
+        out.varint(len(flags))
+        out.raw(bytes(flags))
+
+
+def _get_placement(reader: Reader) -> Placement:
+    replicas, partitions = (reader.bounded(_stream.PROGRAM_DEVICES_MAX, f"the number of a program's {what}") for what in ("replicas", "partitions"))
+    count = replicas * partitions
+    if not 0 < count <= _stream.PROGRAM_DEVICES_MAX:
+        raise WireError(f"a program for {count} devices")
+    devices = tuple(reader.bounded(_stream.PROGRAM_DEVICES_MAX - 1, "the number of a program's device") for _ in range(count))
+    if len(set(devices)) < count:
+        raise WireError("a program has a device twice")
+    return Placement(replicas, partitions, devices, bool(reader.u8()), bool(reader.u8()), _flags(reader), _flags(reader))
+
+
+def _flags(reader: Reader) -> tuple[bool, ...]:
+    return tuple(map(bool, reader.raw(reader.count(_stream.PROGRAM_ARRAYS_MAX, "the number of a program's arrays"))))
+
+
 def _put_execution(out: Writer, command: Execute | ExecuteCalling) -> None:
     for number in (command.program, len(command.inputs), *command.inputs, len(command.outputs), *command.outputs):
         out.varint(number)
@@ -132,8 +179,8 @@ def _put_bytes(out: Writer, arrays: tuple[bytes, ...]) -> None:
 def get_program_command(reader: Reader, opcode: int) -> ProgramCommand:
     """Reads what comes after the opcode. Raises WireError."""
     if opcode == 45:
-        request, program = reader.varint(), reader.varint()
-        return Program(request, program, reader.raw(reader.count(_stream.PROGRAM_BYTES_MAX, "the size of a program")))
+        request, program, placement = reader.varint(), reader.varint(), _get_placement(reader)
+        return Program(request, program, reader.raw(reader.count(_stream.PROGRAM_BYTES_MAX, "the size of a program")), placement)
     if opcode == 46:
         return Execute(reader.varint(), _numbers(reader), _numbers(reader))
     if opcode == 47:
@@ -161,6 +208,7 @@ def put_compiled(out: Writer, reply: Compiled) -> None:
     out.u8(88)
     out.varint(reply.request)
     out.string(reply.name)
+    out.varint(reply.devices)
     for arrays in (reply.inputs, reply.outputs):
         out.varint(len(arrays))
         for array in arrays:
@@ -170,15 +218,20 @@ def put_compiled(out: Writer, reply: Compiled) -> None:
     for number in (len(reply.donated), *reply.donated, reply.temporary_bytes):
         out.varint(number)
     out.u8(reply.calls_back)
+    out.varint(len(reply.compiled))
+    out.raw(reply.compiled)
 
 
 def get_compiled(reader: Reader) -> Compiled:
     """Reads what comes after the opcode. Raises WireError."""
     request, name = reader.varint(), reader.string().decode(errors="replace")
+    devices = reader.bounded(_stream.PROGRAM_DEVICES_MAX, "the number of a program's devices")
     inputs, outputs, donated = _arrays(reader), _arrays(reader), _numbers(reader)
     if any(number >= len(inputs) for number in donated):
         raise WireError("a program gives up an input that it does not take")
-    return Compiled(request, name, inputs, outputs, donated, reader.varint(), bool(reader.u8()))
+    temporary, calls_back = reader.varint(), bool(reader.u8())
+    compiled = reader.raw(reader.count(_stream.PROGRAM_BYTES_MAX, "the size of a compiled program"))
+    return Compiled(request, name, inputs, outputs, donated, temporary, calls_back, devices, compiled)
 
 
 def _get_bytes(reader: Reader) -> tuple[bytes, ...]:

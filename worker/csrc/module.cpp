@@ -181,7 +181,9 @@ void take_kernels(Server& server, std::string refused, int64_t bytes_min, std::s
 
 void take_programs(Server& server, std::string refused, const py::object& compile) {
   const auto kept = kept_for_threads(compile);
-  const auto compiled = [kept](const std::string& module, CallbackHost& callbacks) { return compile_by_python(*kept, module, callbacks); };
+  const auto compiled = [kept](const std::string& module, const wire::ProgramPlacement& placement, CallbackHost& callbacks) {
+    return compile_by_python(*kept, module, placement, callbacks);
+  };
   server.user_code().programs.accept_by({std::move(refused), compiled});
 }
 

@@ -116,12 +116,24 @@ py::object callable_for_python(CallbackHost& callbacks) {
   });
 }
 
+// The fields of forebay_worker.user_code.program_placements.Placement.
+py::tuple placement_for_python(const wire::ProgramPlacement& placement) {
+  const auto booleans = [](const std::vector<uint8_t>& flags) { return std::vector<bool>(flags.begin(), flags.end()); };
+  return py::make_tuple(placement.replicas, placement.partitions, placement.devices, placement.by_partitioner, placement.by_shardy, booleans(placement.free_inputs),
+                        booleans(placement.free_outputs));
+}
+
 class PythonExecutable final : public Executable {
  public:
   explicit PythonExecutable(py::object executable) : executable_(std::move(executable)) {
-    signature_ = {executable_.attr("name").cast<std::string>(), arrays_of(executable_, "inputs"), arrays_of(executable_, "outputs"),
-                  executable_.attr("donated").cast<std::vector<uint64_t>>(), executable_.attr("temporary_bytes").cast<uint64_t>(),
-                  executable_.attr("calls_back").cast<bool>()};
+    signature_ = {executable_.attr("name").cast<std::string>(),
+                  executable_.attr("devices").cast<uint64_t>(),
+                  arrays_of(executable_, "inputs"),
+                  arrays_of(executable_, "outputs"),
+                  executable_.attr("donated").cast<std::vector<uint64_t>>(),
+                  executable_.attr("temporary_bytes").cast<uint64_t>(),
+                  executable_.attr("calls_back").cast<bool>(),
+                  executable_.attr("compiled").cast<std::string>()};
   }
   ~PythonExecutable() override {
     const py::gil_scoped_acquire lock;
@@ -132,14 +144,17 @@ class PythonExecutable final : public Executable {
 
   const wire::ProgramSignature& signature() const override { return signature_; }
 
-  std::vector<c10::Storage> run(const std::vector<c10::Storage>& inputs) override {
+  std::vector<c10::Storage> run(const std::vector<c10::Storage>& inputs, bool is_counted) override {
     const py::gil_scoped_acquire lock;
     try {
       py::list arrays;
-      for (size_t index = 0; index < inputs.size(); ++index) arrays.append(lent(inputs[index], signature_.inputs[index]));
+      for (size_t index = 0; index < inputs.size(); ++index) arrays.append(lent(inputs[index], signature_.inputs[index % signature_.inputs.size()]));
+      const py::list made = executable_.attr("run")(std::move(arrays));
+      if (made.size() != signature_.devices * signature_.outputs.size()) throw CommandError(wire::FailureCode::kGeometry, "the program made other arrays than it was compiled for");
       std::vector<c10::Storage> outputs;
-      for (const auto& made : executable_.attr("run")(std::move(arrays))) outputs.push_back(taken(py::reinterpret_borrow<py::object>(made), signature_.outputs.at(outputs.size())));
-      if (outputs.size() != signature_.outputs.size()) throw CommandError(wire::FailureCode::kGeometry, "the program made other arrays than it was compiled for");
+      for (const auto& one : made) {
+        outputs.push_back(taken(py::reinterpret_borrow<py::object>(one), signature_.outputs[outputs.size() % signature_.outputs.size()], is_counted));
+      }
       return outputs;
     } catch (py::error_already_set& error) {
       throw error_for_client(error);
@@ -148,7 +163,7 @@ class PythonExecutable final : public Executable {
 
  private:
   // The memory of an array that the runtime made, which is kept as long as the storage: (array, address, bytes).
-  static c10::Storage taken(const py::object& made, const wire::ProgramArray& expected) {
+  static c10::Storage taken(const py::object& made, const wire::ProgramArray& expected, bool is_counted) {
     auto [array, address, bytes] = made.cast<std::tuple<py::object, uintptr_t, int64_t>>();
     if (bytes != *expected.bytes()) throw CommandError(wire::FailureCode::kGeometry, "the program made an array of another size than it was compiled for");
     auto* kept = new py::object(std::move(array));
@@ -156,7 +171,8 @@ class PythonExecutable final : public Executable {
       const py::gil_scoped_acquire lock;
       delete kept;
     };
-    return {c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes), count_on_host(reinterpret_cast<void*>(address), bytes, release), nullptr, /*resizable=*/false};
+    return {c10::Storage::use_byte_size_t(), static_cast<size_t>(bytes), adopt_on_host(reinterpret_cast<void*>(address), bytes, release, is_counted), nullptr,
+            /*resizable=*/false};
   }
 
   py::object executable_;
@@ -165,10 +181,10 @@ class PythonExecutable final : public Executable {
 
 }  // namespace
 
-std::unique_ptr<Executable> compile_by_python(const py::object& compile, const std::string& module, CallbackHost& callbacks) {
+std::unique_ptr<Executable> compile_by_python(const py::object& compile, const std::string& module, const wire::ProgramPlacement& placement, CallbackHost& callbacks) {
   const py::gil_scoped_acquire lock;
   try {
-    return std::make_unique<PythonExecutable>(compile(py::bytes(module), callable_for_python(callbacks)));
+    return std::make_unique<PythonExecutable>(compile(py::bytes(module), placement_for_python(placement), callable_for_python(callbacks)));
   } catch (py::error_already_set& error) {
     throw error_for_client(error);
   } catch (const py::cast_error& error) {

@@ -10,7 +10,7 @@
 
 namespace forebay::worker {
 
-// Calls `compile` with the program, and what it calls back by. Throws CommandError.
-std::unique_ptr<Executable> compile_by_python(const pybind11::object& compile, const std::string& module, CallbackHost& callbacks);
+// Calls `compile` with the program, where it runs, and what it calls back by. Throws CommandError.
+std::unique_ptr<Executable> compile_by_python(const pybind11::object& compile, const std::string& module, const wire::ProgramPlacement& placement, CallbackHost& callbacks);
 
 }  // namespace forebay::worker

@@ -128,7 +128,7 @@ def run(options: argparse.Namespace) -> None:
             gang.start()
         server = server_of(devices[0], [*([] if gang is None else gang.others), *elsewhere], options)
         stack.callback(remove_socket, server.address)
-        programs.accept(server, devices[0], options.threads)
+        programs.accept(server, devices, bool(elsewhere), options.threads)
         if (library := device_library.library_of(devices[0], options.listen or options.standalone)) is not None:
             server.collect_by(library)
         compiling = compiling_of(server, devices[0], gang is None and not elsewhere, options)

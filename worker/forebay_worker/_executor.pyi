@@ -96,9 +96,9 @@ class Server:
         self, refused: str, bytes_min: int, too_little: str, launch: Callable[[int, tuple[int, int, int], bytes], None] | None
     ) -> None:
         """``refused``: why no kernels of programs are taken; empty: they are, of sessions that have so many bytes of the device."""
-    def take_programs(self, refused: str, compile: Callable[[bytes, CallBack], Executable] | None) -> None:
-        """``refused``: why no whole programs are taken; empty: they are. ``compile`` is called on the serving thread, with what the program
-        calls functions of its client by."""
+    def take_programs(self, refused: str, compile: Callable[[bytes, tuple[Any, ...], CallBack], Executable] | None) -> None:
+        """``refused``: why no whole programs are taken; empty: they are. ``compile`` is called on the serving thread, with the fields of
+        the program's Placement, and what the program calls functions of its client by."""
     def collect_by(self, library: DeviceLibrary) -> None:
         """Before ``assign``."""
 

@@ -113,7 +113,9 @@ uint64_t new_program() {
   return ++last;
 }
 
-WholeProgram program_of(const DeviceProgram& program) { return {program.number, {program.module, program.bytes}, program.calls_back}; }
+WholeProgram program_of(const DeviceProgram& program) {
+  return {program.number, {program.module, program.bytes}, {program.placement, program.placement_bytes}, program.calls_back};
+}
 
 Outcome compile(int32_t device, const DeviceProgram* program, void (*take)(void* context, const uint8_t* signature, size_t bytes), void* context) {
   return carried_out([&] {

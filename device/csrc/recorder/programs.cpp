@@ -82,6 +82,7 @@ void compile_program(CommandStream& stream, const WholeProgram& program, const s
         definition.command(Command::kProgram);
         definition.varint(asked = request);
         definition.varint(program.number);
+        definition.raw(program.placement.data(), program.placement.size());
         definition.varint(program.module.size());
         definition.raw(program.module.data(), program.module.size());
         out.raw(definition.bytes().data(), definition.size());

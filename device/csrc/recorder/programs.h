@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace forebay {
 
 struct WholeProgram {
   uint64_t number;          // of this process
-  std::string_view module;  // StableHLO; the caller's
+  std::string_view module;  // StableHLO; the caller's, as the next one is
+  std::span<const uint8_t> placement;  // as wire::put_placement writes it
   bool calls_back = false;  // functions of this process
 };
 

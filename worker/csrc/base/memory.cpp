@@ -149,9 +149,10 @@ c10::DataPtr allocate_zeroed_on_host(int64_t bytes) { return allocate_on_host(st
 
 c10::DataPtr allocate_uncounted_on_host(int64_t bytes) { return allocate_on_host(static_cast<size_t>(bytes), &reserve, /*counted=*/false); }
 
-c10::DataPtr count_on_host(void* data, int64_t bytes, std::function<void()> release) {
+c10::DataPtr adopt_on_host(void* data, int64_t bytes, std::function<void()> release, bool is_counted) {
   auto counted = std::make_unique<Counted>(Counted{0, std::move(release)});
   c10::DataPtr result(data, counted.release(), &release_counted, c10::Device(c10::kCPU));
+  if (!is_counted) return result;
   take(bytes);
   static_cast<Counted*>(result.get_context())->bytes = bytes;
   return result;

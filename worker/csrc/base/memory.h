@@ -22,8 +22,8 @@ c10::DataPtr allocate_zeroed_on_host(int64_t bytes);
 // Memory for what a session holds off its device, which is under the device's limit already.
 c10::DataPtr allocate_uncounted_on_host(int64_t bytes);
 
-// Memory that a library of this process has allocated, under the same limit until `release` gives it back.
-c10::DataPtr count_on_host(void* data, int64_t bytes, std::function<void()> release);
+// Memory that a library of this process has allocated, under the same limit (unless it is not to be counted) until `release` gives it back.
+c10::DataPtr adopt_on_host(void* data, int64_t bytes, std::function<void()> release, bool is_counted);
 
 // Bounds what operators take from the host without asking PyTorch's allocator: the process's own memory now, the limit, and some room.
 void fence_process(int64_t limit_bytes);

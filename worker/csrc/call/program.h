@@ -23,9 +23,10 @@ class Executable {
   Executable& operator=(const Executable&) = delete;
 
   virtual const wire::ProgramSignature& signature() const = 0;
-  // Carries the program out, and returns when that is done. Each input has at least as many bytes as the signature says, and is not written to.
-  // Throws CommandError, c10::OutOfMemoryError.
-  virtual std::vector<c10::Storage> run(const std::vector<c10::Storage>& inputs) = 0;
+  // Carries the program out, and returns when that is done. Inputs and outputs are those of each of its devices, one device after the other. Each input
+  // has at least as many bytes as the signature says, and is not written to. `is_counted`: outputs are under the limit of base/memory.h; else the
+  // caller has found room for them. Throws CommandError, c10::OutOfMemoryError.
+  virtual std::vector<c10::Storage> run(const std::vector<c10::Storage>& inputs, bool is_counted) = 0;
 };
 
 // Calls functions of the client for a program that is being carried out.
@@ -47,7 +48,7 @@ class CallbackHost {
 struct ProgramHost {
   std::string refused = "this worker takes no programs of JAX; its operator installs forebay-worker[xla]";  // empty: it does
   // Throws CommandError.
-  std::function<std::unique_ptr<Executable>(const std::string& module, CallbackHost& callbacks)> compile{};
+  std::function<std::unique_ptr<Executable>(const std::string& module, const wire::ProgramPlacement& placement, CallbackHost& callbacks)> compile{};
 };
 
 }  // namespace forebay::worker

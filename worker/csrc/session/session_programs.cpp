@@ -1,5 +1,6 @@
 #include "session/session_programs.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 
@@ -19,15 +20,24 @@ void get_program_storages(wire::Reader& in, size_t count, wire::Words& words, co
   }
 }
 
-}  // namespace
+// Of what a program takes, or makes, on all its devices.
+size_t count_of(const wire::ProgramSignature& signature, const std::vector<wire::ProgramArray>& arrays) { return signature.devices * arrays.size(); }
 
-const std::string& SessionPrograms::refusal() const {
-  static const std::string several = "a session of several devices takes no programs of JAX; choose a flavor of one device";
-  return gang_.is_on() ? several : host_.refused;
+// What a program needs beside its inputs on all its devices; wire::kStorageBytesMax if that is more.
+int64_t needed_bytes(const wire::ProgramSignature& signature) {
+  auto left = static_cast<uint64_t>(wire::kStorageBytesMax) / signature.devices;
+  const auto take = [&left](uint64_t bytes) { left -= std::min(left, bytes); };
+  const uint64_t all = left;
+  take(signature.temporary_bytes);
+  for (const auto& output : signature.outputs) take(static_cast<uint64_t>(*output.bytes()));
+  return left == 0 ? wire::kStorageBytesMax : static_cast<int64_t>((all - left) * signature.devices);
 }
+
+}  // namespace
 
 void SessionPrograms::define(wire::Reader& in) {
   const uint64_t request = in.varint(), number = in.varint();
+  const auto placement = wire::get_placement(in);
   const size_t bytes = in.count(wire::kProgramBytesMax, "the size of a program");
   const std::string module(reinterpret_cast<const char*>(in.raw(bytes)), bytes);
   if (executables_.count(number) != 0) throw wire::WireError("program " + std::to_string(number) + " is defined already");
@@ -35,10 +45,11 @@ void SessionPrograms::define(wire::Reader& in) {
   const auto refuse = [&](wire::FailureCode code, const std::string& why) {
     effects_.report(request, {0, code, effects_.next_call(), kXla, told_text(why, wire::kMessageBytesMax), ""});
   };
-  if (!refusal().empty()) return refuse(wire::FailureCode::kUnsupported, refusal());
+  if (!host_.refused.empty()) return refuse(wire::FailureCode::kUnsupported, host_.refused);
   try {
     const Running::Call running(caller_.running(), kWholeProgram);
-    auto executable = host_.compile(module, *callbacks_);
+    auto executable = host_.compile(module, placement, *callbacks_);
+    check_size(executable->signature());
     wire::Writer told;
     told.reply(wire::Reply::kCompiled);
     told.varint(request);
@@ -47,6 +58,18 @@ void SessionPrograms::define(wire::Reader& in) {
     replies_.send(told, nullptr, 0);
   } catch (const CommandError& error) {
     refuse(error.code, error.what());
+  }
+}
+
+void SessionPrograms::check_size(const wire::ProgramSignature& signature) {
+  const size_t arrays = std::max(count_of(signature, signature.inputs), count_of(signature, signature.outputs));
+  if (arrays > wire::kProgramArraysMax) {
+    throw CommandError(wire::FailureCode::kUnsupported, "a program of " + std::to_string(arrays) + " arrays on " + std::to_string(signature.devices) +
+                                                            " devices is not served on the virtual device; at most " + std::to_string(wire::kProgramArraysMax));
+  }
+  if (signature.compiled.size() > wire::kProgramBytesMax) {
+    throw CommandError(wire::FailureCode::kUnsupported, "the compiled program has " + std::to_string(signature.compiled.size()) + " bytes, and at most " +
+                                                            std::to_string(wire::kProgramBytesMax) + " go to a client");
   }
 }
 
@@ -65,18 +88,21 @@ void SessionPrograms::execute(wire::Reader& in, bool calling) {
   const auto& signature = found->second->signature();
   if (signature.calls_back != calling) throw wire::WireError("program " + std::to_string(number) + " is executed as one that " + (calling ? "calls" : "never calls") + " back");
   wire::Words words;
-  get_program_storages(in, signature.inputs.size(), words, [this](uint64_t id) { storages_.at(id); });
-  get_program_storages(in, signature.outputs.size(), words, [this](uint64_t id) { storages_.check_new(id); });
-  std::vector<wire::Word> kinds(signature.inputs.size(), wire::Word::kStorage);
-  kinds.insert(kinds.end(), signature.outputs.size(), wire::Word::kNew);
+  const size_t inputs = count_of(signature, signature.inputs), outputs = count_of(signature, signature.outputs);
+  get_program_storages(in, inputs, words, [this](uint64_t id) { storages_.at(id); });
+  get_program_storages(in, outputs, words, [this](uint64_t id) { storages_.check_new(id); });
+  std::vector<wire::Word> kinds(inputs, wire::Word::kStorage);
+  kinds.insert(kinds.end(), outputs, wire::Word::kNew);
   const uint64_t sequence = effects_.begin_call();
   effects_.commit({sequence, kinds, words, carry_out(*found->second, words, sequence)});
 }
 
 Cause SessionPrograms::carry_out(Executable& executable, const wire::Words& words, uint64_t sequence) {
+  gang_.settle();
   if (effects_.stopped()) return effects_.stopped();
   Cause before = effects_.lost();
-  for (size_t index = 0; index < executable.signature().inputs.size() && !before; ++index) before = storages_.at(words[index]).cause();
+  const size_t inputs = count_of(executable.signature(), executable.signature().inputs);
+  for (size_t index = 0; index < inputs && !before; ++index) before = storages_.at(words[index]).cause();
   if (before) return effects_.announced(effects_.stop_after(*before));
   const std::string name = kXla + "::" + executable.signature().name;
   try {
@@ -94,23 +120,33 @@ Cause SessionPrograms::carry_out(Executable& executable, const wire::Words& word
 // Nothing is inserted before all is made.
 void SessionPrograms::run(Executable& executable, const wire::Words& words) {
   const auto& signature = executable.signature();
-  auto bytes = static_cast<int64_t>(signature.temporary_bytes);
-  for (const auto& output : signature.outputs) bytes += *output.bytes();
-  storages_.check_room(bytes);
-  auto made = executable.run(memory_of(signature, words));
-  for (size_t index = 0; index < signature.outputs.size(); ++index) {
-    storages_.insert(words[signature.inputs.size() + index], *signature.outputs[index].bytes()).replace(std::move(made[index]));
+  storages_.check_room(needed_bytes(signature));
+  const auto first_output = words.begin() + static_cast<std::ptrdiff_t>(count_of(signature, signature.inputs));
+  auto made = executable.run(memory_of(signature, {words.begin(), first_output}), /*is_counted=*/!gang_.is_on());
+  for (size_t index = 0; index < made.size(); ++index) {
+    const uint64_t id = first_output[static_cast<std::ptrdiff_t>(index)];
+    Entry& entry = storages_.insert(id, *signature.outputs[index % signature.outputs.size()].bytes());
+    if (gang_.is_on()) gang_.gang().homes().keep_on_host(id, std::move(made[index]), /*period=*/0);
+    else entry.replace(std::move(made[index]));
   }
 }
 
-std::vector<c10::Storage> SessionPrograms::memory_of(const wire::ProgramSignature& signature, const wire::Words& words) {
+std::vector<c10::Storage> SessionPrograms::memory_of(const wire::ProgramSignature& signature, const wire::Words& inputs) {
   std::vector<c10::Storage> memory;
-  for (size_t index = 0; index < signature.inputs.size(); ++index) {
-    Entry& entry = storages_.at(words[index]);
-    entry.check_range(0, static_cast<size_t>(*signature.inputs[index].bytes()), "a program's input");
-    memory.push_back(entry.read(device_));
+  for (size_t index = 0; index < inputs.size(); ++index) {
+    Entry& entry = storages_.at(inputs[index]);
+    entry.check_range(0, static_cast<size_t>(*signature.inputs[index % signature.inputs.size()].bytes()), "a program's input");
+    if (gang_.is_on()) bring(inputs[index]);
+    memory.push_back(entry.home() == kOnHost ? entry.on_host()->memory() : entry.read(device_));
   }
   return memory;
+}
+
+void SessionPrograms::bring(uint64_t id) {
+  gang_.make_whole({id}, /*only_read=*/true);
+  const Entry& entry = storages_.at(id);
+  const bool is_here = entry.holds_anything() && (entry.home() == 0 || entry.home() == kOnHost);
+  if (!is_here) gang_.gang().homes().bring(id, kOnHost);
 }
 
 }  // namespace forebay::worker

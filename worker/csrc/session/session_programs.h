@@ -23,7 +23,7 @@ namespace forebay::worker {
 
 class SessionPrograms {
  public:
-  SessionPrograms(const Device& device, Storages& storages, const GangCaller& gang, Caller& caller, Effects& effects, Timing& timing, Replies& replies)
+  SessionPrograms(const Device& device, Storages& storages, GangCaller& gang, Caller& caller, Effects& effects, Timing& timing, Replies& replies)
       : device_(device), storages_(storages), gang_(gang), caller_(caller), effects_(effects), timing_(timing), replies_(replies) {}
 
   // Of a session that has done nothing yet.
@@ -37,17 +37,20 @@ class SessionPrograms {
   void execute_calling(wire::Reader& in, uint64_t request);
 
  private:
-  const std::string& refusal() const;
+  // Throws CommandError where a client cannot be told of the program, or cannot execute it.
+  static void check_size(const wire::ProgramSignature& signature);
   // `calling`: whether the program may call back; throws unless it is of that kind.
   void execute(wire::Reader& in, bool calling);
   // Returns why it makes nothing, or null.
   Cause carry_out(Executable& executable, const wire::Words& words, uint64_t sequence);
   void run(Executable& executable, const wire::Words& words);
-  std::vector<c10::Storage> memory_of(const wire::ProgramSignature& signature, const wire::Words& words);
+  std::vector<c10::Storage> memory_of(const wire::ProgramSignature& signature, const wire::Words& inputs);
+  // Of a session of several devices: an input is in this process's memory afterwards. All must be settled.
+  void bring(uint64_t id);
 
   const Device& device_;
   Storages& storages_;
-  const GangCaller& gang_;
+  GangCaller& gang_;
   Caller& caller_;
   Effects& effects_;
   Timing& timing_;

@@ -104,7 +104,7 @@ class Places {
 };
 
 c10::Storage storage_in(const std::shared_ptr<const Mapping>& mapping, int64_t place, int64_t bytes) {
-  auto memory = count_on_host(mapping->at(place, bytes), bytes, [mapping] {});
+  auto memory = adopt_on_host(mapping->at(place, bytes), bytes, [mapping] {}, /*is_counted=*/true);
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), c10::SymInt(bytes), std::move(memory), c10::GetAllocator(c10::kCPU),
                                                             /*resizable=*/false));
 }

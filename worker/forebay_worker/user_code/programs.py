@@ -1,6 +1,6 @@
 """Whole programs, of JAX and TensorFlow: parsed, compiled and carried out by XLA in this process, as jaxlib has it.
 
-A program comes as StableHLO, of TensorFlow as HLO, of which StableHLO is made. Before XLA sees it, its operations are held against what
+A session of several devices has them here too: each is a device of the same client of XLA. A program comes as StableHLO, of TensorFlow as HLO, of which StableHLO is made. Before XLA sees it, its operations are held against what
 is served: a custom call could name any function that is linked into this process. XLA's own client of the host's processor reads inputs
 where the session has them, and what it makes becomes storages of the session, both without a copy.
 """
@@ -12,6 +12,8 @@ import os
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
+
+from forebay_worker.user_code.program_placements import Placement, Shards, shard_sizes
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Server
@@ -45,43 +47,61 @@ ALIASES = "mhlo.input_output_alias"
 HLO = b"\n"
 """What a module in HLO begins with: its first field, the name, in the wire format of protocol buffers. MLIR begins with no such byte."""
 NAME_LETTERS_MAX = 200
+PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
+"""How long a device waits for the others in a collective before XLA ends the process, which takes 40 s for too long. The pool ends calls
+that hang (``call_seconds_max``)."""
+CALLBACKS_OF_SEVERAL = "callbacks in a program over several devices are not served on the virtual device yet"
 MISSING = "this worker takes no programs of JAX; its operator installs forebay-worker[xla]"
 NOT_YET = "programs of JAX are carried out on the host's processor alone so far; choose a flavor of one"
+OTHER_HOSTS = "a session of devices on several hosts takes no programs of JAX; choose a flavor that one host serves"
 
 
 class Executable(Protocol):
-    """What the executor asks of a compiled program."""
+    """What the executor asks of a compiled program. What it takes and makes is that of one of its devices."""
 
     name: str
+    devices: int
     inputs: Sequence[Array]
     outputs: Sequence[Array]
     donated: Sequence[int]
     temporary_bytes: int
     calls_back: bool
+    compiled: bytes
+    """Of several devices: the module as XLA has divided and compiled it."""
 
     def run(self, arrays: Sequence[Capsule]) -> Sequence[Made]:
-        """Carries it out, and waits for it. Raises what XLA raises."""
+        """Carries it out, and waits for it. Arrays are those of each device, one device after the other. Raises what XLA raises."""
 
 
-def accept(server: Server, device: SeenDevice, threads: int | None) -> None:
+def accept(server: Server, devices: Sequence[SeenDevice], has_other_hosts: bool, threads: int | None) -> None:
     """Has the executor take programs, or say why it does not. Nothing of XLA is loaded before the first one comes."""
-    refused = NOT_YET if device.kind != "cpu" else MISSING if find_spec("jax") is None else ""
-    server.take_programs(refused, None if refused else lambda module, call_back: runtime(threads).compile(module, call_back))
+    refused = _why_not(devices, has_other_hosts)
+    server.take_programs(
+        refused, None if refused else lambda module, placement, call_back: runtime(threads, len(devices)).compile(module, placement, call_back)
+    )
+
+
+def _why_not(devices: Sequence[SeenDevice], has_other_hosts: bool) -> str:
+    if any(device.kind != "cpu" for device in devices):
+        return NOT_YET
+    return OTHER_HOSTS if has_other_hosts else MISSING if find_spec("jax") is None else ""
 
 
 @functools.cache
-def runtime(threads: int | None) -> Runtime:
+def runtime(threads: int | None, devices: int) -> Runtime:
     """This process's."""
-    return Runtime(threads)
+    return Runtime(threads, devices)
 
 
 class Runtime:
-    """XLA for the host's processor."""
+    """XLA for the host's processor, which is so many devices."""
 
-    def __init__(self, threads: int | None) -> None:
+    def __init__(self, threads: int | None, devices: int) -> None:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         if threads is not None:
-            os.environ.setdefault("NPROC", str(threads))  # of XLA's pool
+            os.environ.setdefault("NPROC", str(threads * devices))  # of XLA's pool
+        if devices > 1:
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {PATIENCE}"
         from jaxlib import _jax, lapack, xla_client
         from jaxlib.cpu import _lapack
         from jaxlib.mlir import ir
@@ -103,14 +123,14 @@ class Runtime:
         for dialect in (chlo, sdy, stablehlo):
             dialect.register_dialect(self.context)
         mhlo.register_mhlo_dialect(self.context)
-        self.client = xla_client.make_cpu_client(asynchronous=False)
-        self.device = self.client.local_devices()[0]
-        self.devices = xla_client.DeviceList((self.device,))
+        self.client = xla_client.make_cpu_client(asynchronous=False, num_devices=devices)
+        self.devices = self.client.local_devices()
+        self.list_of = xla_client.DeviceList
         self.options = xla_client.CompileOptions
         self.take_over = _jax.dlpack_managed_tensor_to_buffer
         self.wait_for = _jax.batched_block_until_ready
 
-    def compile(self, module: bytes, call_back: CallBack) -> HostExecutable:
+    def compile(self, module: bytes, told: tuple[Any, ...], call_back: CallBack) -> HostExecutable:
         """Raises NotImplementedError for what is not served, ValueError for what is no program, and what XLA raises."""
         from jaxlib.mlir.dialects import stablehlo
 
@@ -128,7 +148,7 @@ class Runtime:
             for operation in list(operations(parsed.operation)):
                 if check(operation, self.allowed) == CALLBACK:
                     callbacks.take(operation)
-            return HostExecutable(self, parsed, callbacks, donates=not of_tensorflow)
+            return HostExecutable(self, parsed, Placement(*told), callbacks, donates=not of_tensorflow)
 
     @staticmethod
     def _translated(module: bytes) -> bytes:
@@ -211,10 +231,13 @@ class HostExecutable:
     """A program that XLA has compiled for the host's processor. What its caller gives up is kept while it runs: that costs memory, and
     changes no result. TensorFlow gives nothing up: several of its variables may have one buffer."""
 
-    def __init__(self, runtime: Runtime, module: Any, callbacks: Callbacks, *, donates: bool) -> None:
+    def __init__(self, runtime: Runtime, module: Any, placement: Placement, callbacks: Callbacks, *, donates: bool) -> None:
         self._runtime, self._callbacks = runtime, callbacks
         self.name = str(module.operation.attributes["sym_name"].value)[:NAME_LETTERS_MAX]
-        self._check_single(module.operation.attributes)
+        placement.check(module.operation.attributes, len(runtime.devices))
+        self.devices, self.calls_back = len(placement.devices), bool(callbacks.functions)
+        if self.devices > 1 and self.calls_back:
+            raise NotImplementedError(CALLBACKS_OF_SEVERAL)
         main = self._main(module)
         take_tokens(main)
         self.inputs: Sequence[Array] = [array_of(kind) for kind in main.type.inputs]
@@ -223,27 +246,35 @@ class HostExecutable:
         self.donated: Sequence[int] = donated if donates else []
         if ALIASES in module.operation.attributes:
             del module.operation.attributes[ALIASES]
-        options = runtime.options()
-        options.num_replicas = options.num_partitions = 1
-        self._loaded = runtime.client.compile_and_load(module, runtime.devices, options, callbacks.functions)
-        self.calls_back = bool(callbacks.functions)
+        self._places = [runtime.devices[place] for place in placement.devices]
+        places, options = runtime.list_of(tuple(self._places)), runtime.options()
+        placement.settle(options)
+        self._loaded = runtime.client.compile_and_load(module, places, options, callbacks.functions)
+        self.compiled = b""
+        if self.devices > 1:
+            self._shards = Shards(places)
+            self._take_shards()
         self._check_layouts()
         self.temporary_bytes = int(self._loaded.get_compiled_memory_stats().temp_size_in_bytes)
 
     def run(self, arrays: Sequence[Capsule]) -> Sequence[Made]:
         """As Executable."""
-        runtime = self._runtime
-        given = [runtime.take_over(array, runtime.device, None) for array in arrays]
+        runtime, takes = self._runtime, len(self.inputs)
+        given = [runtime.take_over(array, self._places[index // takes], None) for index, array in enumerate(arrays)]
+        if self.devices > 1:
+            given = [self._shards.joined(given[index::takes]) for index in range(takes)]
         with self._callbacks.explained():
-            made = [array for (array,) in self._loaded.execute_sharded(given).disassemble_into_single_device_arrays()]
+            outputs = self._loaded.execute_sharded(given).disassemble_into_single_device_arrays()
+            made = [output[place] for place in range(self.devices) for output in outputs]
             runtime.wait_for(made)
         return [(array, array.unsafe_buffer_pointer(), array.on_device_size_in_bytes()) for array in made]
 
-    @staticmethod
-    def _check_single(attributes: Any) -> None:
-        for name in ("mhlo.num_partitions", "mhlo.num_replicas"):
-            if name in attributes and attributes[name].value != 1:
-                raise NotImplementedError("a program for several devices is not served on the virtual device yet")
+    def _take_shards(self) -> None:
+        (module,) = self._loaded.hlo_modules()
+        self.compiled = module.as_serialized_hlo_module_proto()
+        taken, made = shard_sizes(self.compiled)
+        self.inputs = [(kind, sizes) for (kind, _), sizes in zip(self.inputs, taken, strict=True)]
+        self.outputs = [(kind, sizes) for (kind, _), sizes in zip(self.outputs, made, strict=True)]
 
     @staticmethod
     def _main(module: Any) -> Any:

@@ -9,7 +9,7 @@
 
 namespace forebay {
 
-constexpr uint32_t kDeviceTableVersion = 2;
+constexpr uint32_t kDeviceTableVersion = 3;
 constexpr const char* kDeviceTableName = "forebay.device_table";  // of the capsule
 
 enum class Fault : int32_t { kNone = 0, kOutOfMemory = 1, kUnsupported = 2, kInvalid = 3, kInterrupted = 4, kFailed = 5 };
@@ -35,6 +35,8 @@ struct DeviceProgram {
   uint64_t number;
   const char* module;
   size_t bytes;
+  const uint8_t* placement;  // as wire::put_placement writes it
+  size_t placement_bytes;
   bool calls_back;  // as its signature says, once it is compiled
 };
 
@@ -55,7 +57,7 @@ struct DeviceTable {
 
   // `take` gets what the program takes and makes, as wire::put_signature writes it, unless the call fails.
   Outcome (*compile)(int32_t device, const DeviceProgram* program, void (*take)(void* context, const uint8_t* signature, size_t bytes), void* context);
-  // Is not waited for, unless it calls back.
+  // Is not waited for, unless it calls back. Inputs and outputs are those of the program's devices, one device after the other.
   Outcome (*execute)(int32_t device, const DeviceProgram* program, DeviceStorage* const* inputs, size_t input_count, const int64_t* output_bytes, size_t output_count,
                      DeviceStorage** outputs);
 

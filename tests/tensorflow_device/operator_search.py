@@ -1,0 +1,218 @@
+"""Looks for operators that have another value on the device than on the processor, or a value where the processor raises an error.
+
+Every operator that TensorFlow places on the device is tried, as its definition says: types, attributes and inputs are drawn until the
+processor takes some; then the device is given the same, and the same with hard values. Run as ``operator_search.py SEED TRIES [OPERATOR…]``:
+prints a JSON object with what was tried, and each difference.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.framework import dtypes, kernels, op_def_registry
+
+sys.path.insert(0, str(Path(__file__).parent))  # for comparisons
+
+from comparisons import arrays_of, check_same
+
+KINDS = ("float32", "float64", "int32", "int64", "bfloat16", "bool", "uint8", "complex64")
+HARD = [np.nan, np.inf, -np.inf, -0.0, 0.0, 3e38, -1e-38, 0.5, 1.0, 1.0, -2.5, 7.0]
+SOFT = [0.5, 1.0, 1.5, 2.0, 0.25, 3.0, 1.0, 0.75, 2.5, 0.5, 4.0, 1.25]
+WHOLE = [1, 0, 2, 1, 3, 0, 1, 2]
+FAR = [99, -99, 2**31 - 1, -(2**31), -1, 3]
+SIZES = ((), (1,), (4,), (2, 3), (3, 3), (0, 3), (2, 3, 3), (1, 4, 4, 2), (2, 4, 4, 3), (1, 3, 4, 4, 2))
+PLACES = (
+    "axis axes dim dims dimension reduction_indices indices index concat_dim split_dim perm shape size sizes begin end strides segment_ids num_segments "
+    "multiples paddings padding block_shape crops depth k num start limit delta diagonal ksize input_sizes filter_sizes num_lower num_upper shift roll "
+    "seq_lengths labels updates_shape output_shape orig_input_shape orig_output_shape input_shape tensor_shape new_shape s0 s1 split size_splits offset "
+    "num_rows num_cols batch_dims element_shape out_shape sequence_length bins lower_bound upper_bound fft_length dims"
+).split()
+STARTS_MAX = 80
+"""Draws for an operator and a type until the processor takes some."""
+TAKEN_MAX = 4
+NOT_TRIED = {"Empty", "Erf"}
+"""Of no value that somebody promised; and no number in TensorFlow for infinity in float64 on a processor."""
+
+
+class Trial(NamedTuple):
+    """A call of an operator."""
+
+    operator: str
+    inputs: dict[str, Any]
+    attributes: dict[str, Any]
+
+    def on(self, device: str) -> list[np.ndarray[Any, Any]]:
+        with tf.device(device):
+            return arrays_of(getattr(tf.raw_ops, self.operator)(**self.inputs, **self.attributes))
+
+    def told(self) -> str:
+        def short(value: Any) -> str:
+            if isinstance(value, list):
+                return "[" + ", ".join(map(short, value)) + "]"
+            if isinstance(value, tf.Tensor):
+                return f"{value.dtype.name}{list(value.shape)} {np.asarray(value).ravel()[:12].tolist()}"
+            return str(value)
+
+        return ", ".join(f"{name}={short(value)}" for name, value in (self.inputs | self.attributes).items())
+
+
+def served() -> Iterator[tuple[Any, list[Any]]]:
+    """Definitions of operators that are computed on the device, with their kernels."""
+    found: dict[str, list[Any]] = {}
+    for kernel in kernels.get_all_registered_kernels().kernel:
+        if kernel.device_type == "FOREBAY" and kernel.priority == 1:
+            found.setdefault(kernel.op, []).append(kernel)
+    for name in sorted(found):
+        definition = op_def_registry.get(name)
+        if definition is not None and hasattr(tf.raw_ops, name) and name not in NOT_TRIED:
+            yield definition, found[name]
+
+
+class Drawing:
+    """Calls of one operator by chance."""
+
+    def __init__(self, definition: Any, kernels_of_it: Sequence[Any], chance: np.random.Generator) -> None:
+        self.definition, self.chance = definition, chance
+        self.allowed: dict[str, set[str]] = {}
+        for kernel in kernels_of_it:
+            for constraint in kernel.constraint:
+                names = {dtypes.as_dtype(kind).name for kind in constraint.allowed_values.list.type}
+                self.allowed.setdefault(constraint.name, set()).update(names)
+
+    def pick(self, items: Sequence[Any]) -> Any:
+        return items[int(self.chance.integers(len(items)))]
+
+    def trial(self, kind: str) -> Trial | None:
+        """One with this type wherever the operator takes it; None where it takes it nowhere."""
+        attributes = {one.name: self.attribute(one, kind) for one in self.definition.attr}
+        base = self.pick(SIZES)
+        inputs = {one.name: self.input(one, attributes, base) for one in self.definition.input_arg}
+        taken = {attributes[one.type_attr] for one in self.definition.input_arg if one.type_attr and not one.type_list_attr}
+        fixed = {dtypes.as_dtype(one.type).name for one in self.definition.input_arg if one.type}
+        if kind not in taken | fixed | {attributes.get("dtype")}:
+            return None
+        inferred = {name for one in self.definition.input_arg for name in (one.type_attr, one.number_attr, one.type_list_attr)}
+        given = {name: value for name, value in attributes.items() if name not in inferred and value is not None}
+        return Trial(self.definition.name, inputs, given)
+
+    def attribute(self, one: Any, kind: str) -> Any:
+        if one.type == "type":
+            allowed = self.allowed.get(one.name) or {dtypes.as_dtype(each).name for each in one.allowed_values.list.type} or set(KINDS)
+            index = [each for each in sorted(allowed) if each in ("int32", "int64")]
+            if kind in allowed and (len(allowed) > 2 or not index):
+                return kind
+            return self.pick(index or sorted(allowed))
+        if one.allowed_values.list.s:
+            return self.pick([each.decode() for each in one.allowed_values.list.s])
+        if one.HasField("default_value") and self.chance.random() < 0.6:
+            return None
+        return self.value_of(one)
+
+    def value_of(self, one: Any) -> Any:
+        drawn = {
+            "bool": lambda: bool(self.chance.integers(2)),
+            "int": lambda: max(int(self.chance.integers(0, 4)), one.minimum if one.has_minimum else 0),
+            "float": lambda: float(self.pick([0.5, 0.1, 1.0, 2.0])),
+            "string": lambda: self.pick(["SAME", "VALID", "NHWC", "half_to_even", "LEFT_RIGHT", "ij,jk->ik", "ij->ji", "i,i->"]),
+            "shape": lambda: self.pick([[2, 3], [4], []]),
+            "list(int)": lambda: self.pick([[1, 2, 2, 1], [1, 1, 1, 1], [0], [1], [1, 2, 2, 2, 1], [1, 1, 1, 1, 1], [-1], []]),
+        }.get(one.type)
+        return None if drawn is None else drawn()
+
+    def input(self, one: Any, attributes: dict[str, Any], base: tuple[int, ...]) -> Any:
+        if one.type_list_attr:
+            return [self.tensor("float32", base), self.tensor("int64", base)]
+        kind = attributes[one.type_attr] if one.type_attr else dtypes.as_dtype(one.type).name
+        if one.number_attr:
+            count = attributes.get(one.number_attr) or 2
+            attributes[one.number_attr] = count
+            return [self.part(one.name, kind, base) for _ in range(count)]
+        return self.part(one.name, kind, base)
+
+    def part(self, name: str, kind: str, base: tuple[int, ...]) -> tf.Tensor:
+        if name in PLACES and kind in ("int32", "int64"):
+            sizes = self.pick([(), (), (1,), (len(base),), (len(base), 2), (2,), base])
+            return tf.cast(self.chance.choice([*WHOLE, *([-1] if self.chance.random() < 0.2 else [])], sizes), kind)
+        sizes = base if self.chance.random() < 0.7 else self.pick([(), base[-1:], base[::-1], base[:1], (1, *base[1:]), (2, 2, base[-1] if base else 1, 3)])
+        return self.tensor(kind, sizes)
+
+    def tensor(self, kind: str, sizes: tuple[int, ...]) -> tf.Tensor:
+        whole = kind in ("int32", "int64", "uint8", "int8", "int16", "uint16", "uint32", "uint64", "bool")
+        return tf.cast(self.chance.choice(WHOLE if whole else SOFT, sizes), kind)
+
+
+def hard(trial: Trial, chance: np.random.Generator) -> Iterator[Trial]:
+    """The same call with extremes in place of one input's numbers, for each input."""
+    for name, value in trial.inputs.items():
+        if not isinstance(value, tf.Tensor):
+            continue
+        pool: Sequence[Any] = HARD if value.dtype.is_floating or value.dtype.is_complex else [0, 1, 0, 5] if value.dtype == tf.bool else FAR
+        if value.dtype.is_unsigned:
+            pool = [255, 0, 99, 1]
+        yield trial._replace(inputs=trial.inputs | {name: tf.cast(chance.choice(pool, value.shape), value.dtype)})
+
+
+def difference(trial: Trial) -> str | None:
+    """What the device does otherwise: nothing where both have the same values, or the device says that it has none."""
+    try:
+        expected = trial.on("/CPU:0")
+    except (tf.errors.OpError, TypeError, ValueError) as error:
+        expected, refused = None, str(error).splitlines()[0][:160]
+    try:
+        found = trial.on("/GPU:0")
+    except (tf.errors.OpError, TypeError, ValueError):
+        return None
+    if expected is None:
+        return f"a value, and on the processor: {refused}"
+    try:
+        check_same(found, expected)
+    except AssertionError:
+        return f"{[one.ravel()[:12].tolist() for one in found]} and on the processor {[one.ravel()[:12].tolist() for one in expected]}"
+    return None
+
+
+def search(seed: int, tries: int, only: Sequence[str]) -> dict[str, Any]:
+    tried: Counter[str] = Counter()
+    differences, never = [], []
+    for definition, of_it in served():
+        if only and definition.name not in only:
+            continue
+        for kind in KINDS:
+            chance = np.random.default_rng([seed, KINDS.index(kind), *definition.name.encode()])
+            drawing = Drawing(definition, of_it, chance)
+            for trial in taken(drawing, kind, tries):
+                for each in (trial, *hard(trial, chance)):
+                    tried[definition.name] += 1
+                    if told := difference(each):
+                        differences.append([definition.name, kind, each.told(), told])
+        if not tried[definition.name]:
+            never.append(definition.name)
+    return {"operators": len(tried), "calls": tried.total(), "never taken": never, "differences": differences}
+
+
+def taken(drawing: Drawing, kind: str, tries: int) -> Iterator[Trial]:
+    """Calls that the processor takes."""
+    found = 0
+    for _ in range(STARTS_MAX):
+        trial = drawing.trial(kind)
+        if trial is None:
+            return
+        try:
+            trial.on("/CPU:0")
+        except (tf.errors.OpError, TypeError, ValueError):
+            continue
+        found += 1
+        yield trial
+        if found == tries:
+            return
+
+
+if __name__ == "__main__":
+    print(json.dumps(search(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])))
