@@ -183,7 +183,7 @@ class VirtualDevices:
         return flavor
 
     def devices_behind(self, index: int) -> int:
-        """How many devices the device's session computes on. Asks for a lease where the flavor may be served by several. Raises ForebayError."""
+        """How many devices the session computes on. Asks for a lease where its flavor may be served by several. Raises ForebayError."""
         name, session = self.flavor(index).name, self.session(index)
         ways = [way for row in self._service().get("api/flavors") if row["name"] == name for way in row["equivalents"]]
         if ways and all(way["count"] == 1 for way in ways):

@@ -20,6 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 Program = Callable[[], Any]
 PROGRAMS: dict[str, Program] = {}
+ROWS = P("x")
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-38, 3e38, -1.5], np.float32)
 
 
@@ -57,8 +58,9 @@ def parts(array: jax.Array) -> list[Any]:
     return [np.array(places), [one.data for one in shards]]
 
 
-def mapped(function: Any, given: P = P("x"), made: P = P("x"), **settings: Any) -> Any:
-    return jax.jit(jax.shard_map(function, mesh=line(), in_specs=given, out_specs=made, **settings))
+def mapped(function: Any, made: Any = ROWS, **settings: Any) -> Any:
+    """Of arrays in rows."""
+    return jax.jit(jax.shard_map(function, mesh=line(), in_specs=ROWS, out_specs=made, **settings))
 
 
 # Arrays
@@ -108,8 +110,11 @@ def arrays_that_move() -> Any:
 def devices_in_another_order() -> Any:
     mesh = Mesh(np.array(jax.devices()[::-1]), ("x",))
     x = jax.device_put(jnp.arange(2.0 * count()), NamedSharding(mesh, P("x")))
-    total = jax.shard_map(lambda x: lax.cumsum(lax.all_gather(x, "x", tiled=True)) + lax.axis_index("x"), mesh=mesh, in_specs=P("x"), out_specs=P("x"))
-    return parts(x), parts(jax.jit(total)(x))
+
+    def each(x: jax.Array) -> jax.Array:
+        return lax.cumsum(lax.all_gather(x, "x", tiled=True)) + lax.axis_index("x")
+
+    return parts(x), parts(jax.jit(jax.shard_map(each, mesh=mesh, in_specs=ROWS, out_specs=ROWS))(x))
 
 
 @program
@@ -174,7 +179,8 @@ def two_axes() -> Any:
     mesh = Mesh(np.array(jax.devices()).reshape(2, -1), ("data", "model"))
     x = jax.device_put(numbers(4, 6), NamedSharding(mesh, P("data", None)))
     w = jax.device_put(numbers(6, 2 * count()), NamedSharding(mesh, P(None, "model")))
-    both = jax.shard_map(lambda x: lax.psum(x, "data") + lax.pmax(x, "model"), mesh=mesh, in_specs=P("data", "model"), out_specs=P("data", "model"))
+    spec = P("data", "model")
+    both = jax.shard_map(lambda x: lax.psum(x, "data") + lax.pmax(x, "model"), mesh=mesh, in_specs=spec, out_specs=spec)
     return parts(jax.jit(lambda x, w: jnp.tanh(x @ w))(x, w)), parts(jax.jit(both)(x @ w))
 
 
@@ -304,7 +310,7 @@ def collectives_in_loops() -> Any:
 @program
 def slopes_of_collectives() -> Any:
     total = jax.shard_map(lambda x: lax.psum((x**2).sum(), "x"), mesh=line(), in_specs=P("x"), out_specs=P())
-    gathered = jax.shard_map(lambda x: jnp.sin(lax.all_gather(x, "x", tiled=True)).sum()[None], mesh=line(), in_specs=P("x"), out_specs=P("x"))
+    gathered = mapped(lambda x: jnp.sin(lax.all_gather(x, "x", tiled=True)).sum()[None])
     return jax.grad(total)(rows()), jax.jit(jax.grad(lambda x: gathered(x).sum()))(rows())
 
 

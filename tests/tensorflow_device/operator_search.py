@@ -1,8 +1,9 @@
 """Looks for operators that have another value on the device than on the processor, or a value where the processor raises an error.
 
-Every operator that TensorFlow places on the device is tried, as its definition says: types, attributes and inputs are drawn until the
-processor takes some; then the device is given the same, and the same with hard values. Run as ``operator_search.py SEED TRIES [OPERATOR…]``:
-prints a JSON object with what was tried, and each difference.
+Every operator that TensorFlow places on the device is tried as its definition says. Types, attributes and inputs are drawn until the
+processor takes some. Then the device is given the same, and the same with hard values.
+
+Run as ``operator_search.py SEED TRIES [OPERATOR…]``: prints a JSON object with what was tried, and each difference.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ SOFT = [0.5, 1.0, 1.5, 2.0, 0.25, 3.0, 1.0, 0.75, 2.5, 0.5, 4.0, 1.25]
 WHOLE = [1, 0, 2, 1, 3, 0, 1, 2]
 FAR = [99, -99, 2**31 - 1, -(2**31), -1, 3]
 SIZES = ((), (1,), (4,), (2, 3), (3, 3), (0, 3), (2, 3, 3), (1, 4, 4, 2), (2, 4, 4, 3), (1, 3, 4, 4, 2))
-PLACES = (
-    "axis axes dim dims dimension reduction_indices indices index concat_dim split_dim perm shape size sizes begin end strides segment_ids num_segments "
-    "multiples paddings padding block_shape crops depth k num start limit delta diagonal ksize input_sizes filter_sizes num_lower num_upper shift roll "
-    "seq_lengths labels updates_shape output_shape orig_input_shape orig_output_shape input_shape tensor_shape new_shape s0 s1 split size_splits offset "
-    "num_rows num_cols batch_dims element_shape out_shape sequence_length bins lower_bound upper_bound fft_length dims"
+PLACES = (  # names of inputs that are whole numbers of few
+    "axis axes dim dims dimension reduction_indices indices index concat_dim split_dim perm shape size sizes begin end "
+    "strides segment_ids num_segments multiples paddings padding block_shape crops depth k num start limit delta diagonal "
+    "ksize input_sizes filter_sizes num_lower num_upper shift roll seq_lengths labels updates_shape output_shape "
+    "orig_input_shape orig_output_shape input_shape tensor_shape new_shape s0 s1 split size_splits offset num_rows num_cols "
+    "batch_dims element_shape out_shape sequence_length bins lower_bound upper_bound fft_length "
 ).split()
 STARTS_MAX = 80
 """Draws for an operator and a type until the processor takes some."""
@@ -140,7 +142,8 @@ class Drawing:
         if name in PLACES and kind in ("int32", "int64"):
             sizes = self.pick([(), (), (1,), (len(base),), (len(base), 2), (2,), base])
             return tf.cast(self.chance.choice([*WHOLE, *([-1] if self.chance.random() < 0.2 else [])], sizes), kind)
-        sizes = base if self.chance.random() < 0.7 else self.pick([(), base[-1:], base[::-1], base[:1], (1, *base[1:]), (2, 2, base[-1] if base else 1, 3)])
+        others = [(), base[-1:], base[::-1], base[:1], (1, *base[1:]), (2, 2, base[-1] if base else 1, 3)]
+        sizes = base if self.chance.random() < 0.7 else self.pick(others)
         return self.tensor(kind, sizes)
 
     def tensor(self, kind: str, sizes: tuple[int, ...]) -> tf.Tensor:

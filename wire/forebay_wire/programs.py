@@ -150,7 +150,8 @@ def _put_placement(out: Writer, placement: Placement) -> None:
 
 
 def _get_placement(reader: Reader) -> Placement:
-    replicas, partitions = (reader.bounded(_stream.PROGRAM_DEVICES_MAX, f"the number of a program's {what}") for what in ("replicas", "partitions"))
+    replicas = reader.bounded(_stream.PROGRAM_DEVICES_MAX, "the number of a program's replicas")
+    partitions = reader.bounded(_stream.PROGRAM_DEVICES_MAX, "the number of a program's partitions")
     count = replicas * partitions
     if not 0 < count <= _stream.PROGRAM_DEVICES_MAX:
         raise WireError(f"a program for {count} devices")

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from typing import Any
 
 from forebay_worker.device_graphs import DeviceGraph
 from forebay_worker.groups.device_library import DeviceLibrary

@@ -33,7 +33,8 @@ class Placement(NamedTuple):
                 raise ValueError(f"the program is for {said} {field}, and is to be compiled for {getattr(self, field)}")
         if max(self.devices) >= there_are:
             has = "1 device" if there_are == 1 else f"{there_are} devices"
-            raise NotImplementedError(f"the program is for device {max(self.devices)}, and this session has {has} now: choose another flavor")
+            wanted = f"the program is for device {max(self.devices)}"
+            raise NotImplementedError(f"{wanted}, and this session has {has} now: choose another flavor")
 
     def settle(self, options: Any) -> None:
         """Has XLA's options say so."""

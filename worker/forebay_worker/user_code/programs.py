@@ -1,8 +1,9 @@
 """Whole programs, of JAX and TensorFlow: parsed, compiled and carried out by XLA in this process, as jaxlib has it.
 
-A session of several devices has them here too: each is a device of the same client of XLA. A program comes as StableHLO, of TensorFlow as HLO, of which StableHLO is made. Before XLA sees it, its operations are held against what
-is served: a custom call could name any function that is linked into this process. XLA's own client of the host's processor reads inputs
-where the session has them, and what it makes becomes storages of the session, both without a copy.
+A session of several devices has them here too: each is a device of the same client of XLA. A program comes as StableHLO, of TensorFlow as
+HLO, of which StableHLO is made. Before XLA sees it, its operations are held against what is served: a custom call could name any function
+that is linked into this process. XLA's own client of the host's processor reads inputs where the session has them, and what it makes
+becomes storages of the session, both without a copy.
 """
 
 from __future__ import annotations
@@ -76,9 +77,8 @@ class Executable(Protocol):
 def accept(server: Server, devices: Sequence[SeenDevice], has_other_hosts: bool, threads: int | None) -> None:
     """Has the executor take programs, or say why it does not. Nothing of XLA is loaded before the first one comes."""
     refused = _why_not(devices, has_other_hosts)
-    server.take_programs(
-        refused, None if refused else lambda module, placement, call_back: runtime(threads, len(devices)).compile(module, placement, call_back)
-    )
+    compile_here = lambda *given: runtime(threads, len(devices)).compile(*given)  # noqa: E731
+    server.take_programs(refused, None if refused else compile_here)
 
 
 def _why_not(devices: Sequence[SeenDevice], has_other_hosts: bool) -> str:
