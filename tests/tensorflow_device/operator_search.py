@@ -3,14 +3,15 @@
 Every operator that TensorFlow places on the device is tried as its definition says. Types, attributes and inputs are drawn until the
 processor takes some. Then the device is given the same, and the same with hard values.
 
-Run as ``operator_search.py SEED TRIES [OPERATOR…]``: prints a JSON object with what was tried, and each difference.
+Run as ``operator_search.py SEED TRIES AFTER [OPERATOR…]``: of those that come after this name in the alphabet prints, for each operator, a line
+of JSON as it begins, and one with what was tried and each difference.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,9 +26,10 @@ from comparisons import arrays_of, check_same
 
 KINDS = ("float32", "float64", "int32", "int64", "bfloat16", "bool", "uint8", "complex64")
 HARD = [np.nan, np.inf, -np.inf, -0.0, 0.0, 3e38, -1e-38, 0.5, 1.0, 1.0, -2.5, 7.0]
-SOFT = [0.5, 1.0, 1.5, 2.0, 0.25, 3.0, 1.0, 0.75, 2.5, 0.5, 4.0, 1.25]
+SOFT = [0.5, 1.0, 1 / 3, 2.0, 0.25, np.pi, 1.0, 0.7, 2.5, 0.5, np.e, 1.25]
 WHOLE = [1, 0, 2, 1, 3, 0, 1, 2]
-FAR = [99, -99, 2**31 - 1, -(2**31), -1, 3]
+FAR, NEAR = [99, -99, 2**31 - 1, -(2**31), 2**53 + 1, -1, 3], [99, -99, -1, 3, 0]
+"""Whole numbers; and those that may be sizes, of which large ones take the host's memory."""
 SIZES = ((), (1,), (4,), (2, 3), (3, 3), (0, 3), (2, 3, 3), (1, 4, 4, 2), (2, 4, 4, 3), (1, 3, 4, 4, 2))
 PLACES = (  # names of inputs that are whole numbers of few
     "axis axes dim dims dimension reduction_indices indices index concat_dim split_dim perm shape size sizes begin end "
@@ -36,11 +38,26 @@ PLACES = (  # names of inputs that are whole numbers of few
     "orig_input_shape orig_output_shape input_shape tensor_shape new_shape s0 s1 split size_splits offset num_rows num_cols "
     "batch_dims element_shape out_shape sequence_length bins lower_bound upper_bound fft_length "
 ).split()
+INDICES = ("indices", "segment_ids", "labels", "seq_lengths", "axis", "dimension")
+"""Of these, what may be far off."""
 STARTS_MAX = 80
 """Draws for an operator and a type until the processor takes some."""
 TAKEN_MAX = 4
-NOT_TRIED = {"Empty", "Erf"}
-"""Of no value that somebody promised; and no number in TensorFlow for infinity in float64 on a processor."""
+NOT_TRIED = {"Empty", "Erf", "Complex"}
+"""Of no value that somebody promised; no number in TensorFlow for infinity in float64 on a processor; and what is of no type there."""
+
+
+def renamed(operator: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as the function in Python has them, which calls some otherwise than the definition."""
+    parameters = [name for name in inspect.signature(getattr(tf.raw_ops, operator)).parameters if name != "name"]
+    others = iter([name for name in parameters if name not in given])
+    return {name if name in parameters else next(others, name): value for name, value in given.items()}
+
+
+class Slot(NamedTuple):
+    """A variable that an operator is given, which begins with these values. What it holds afterwards is a result."""
+
+    values: tf.Tensor
 
 
 class Trial(NamedTuple):
@@ -51,15 +68,21 @@ class Trial(NamedTuple):
     attributes: dict[str, Any]
 
     def on(self, device: str) -> list[np.ndarray[Any, Any]]:
+        tf.config.set_soft_device_placement(device != "/CPU:0")  # or the device would be held against itself
         with tf.device(device):
-            return arrays_of(getattr(tf.raw_ops, self.operator)(**self.inputs, **self.attributes))
+            variables = {name: tf.Variable(value.values) for name, value in self.inputs.items() if isinstance(value, Slot)}
+            given = self.inputs | {name: variable.handle for name, variable in variables.items()}
+            made = getattr(tf.raw_ops, self.operator)(**renamed(self.operator, given | self.attributes))
+            return arrays_of([[] if made is None or isinstance(made, tf.Operation) else made, [one.read_value() for one in variables.values()]])
 
     def told(self) -> str:
         def short(value: Any) -> str:
             if isinstance(value, list):
                 return "[" + ", ".join(map(short, value)) + "]"
+            if isinstance(value, Slot):
+                return "variable " + short(value.values)
             if isinstance(value, tf.Tensor):
-                return f"{value.dtype.name}{list(value.shape)} {np.asarray(value).ravel()[:12].tolist()}"
+                return f"{value.dtype.name}{list(value.shape)} {value.numpy().ravel()[:12].tolist()}"
             return str(value)
 
         return ", ".join(f"{name}={short(value)}" for name, value in (self.inputs | self.attributes).items())
@@ -98,7 +121,7 @@ class Drawing:
         inputs = {one.name: self.input(one, attributes, base) for one in self.definition.input_arg}
         taken = {attributes[one.type_attr] for one in self.definition.input_arg if one.type_attr and not one.type_list_attr}
         fixed = {dtypes.as_dtype(one.type).name for one in self.definition.input_arg if one.type}
-        if kind not in taken | fixed | {attributes.get("dtype")}:
+        if kind not in taken | fixed | {attributes.get("dtype"), attributes.get("T")}:
             return None
         inferred = {name for one in self.definition.input_arg for name in (one.type_attr, one.number_attr, one.type_list_attr)}
         given = {name: value for name, value in attributes.items() if name not in inferred and value is not None}
@@ -132,6 +155,8 @@ class Drawing:
         if one.type_list_attr:
             return [self.tensor("float32", base), self.tensor("int64", base)]
         kind = attributes[one.type_attr] if one.type_attr else dtypes.as_dtype(one.type).name
+        if kind == "resource":
+            return Slot(self.tensor(attributes.get("T") or attributes.get("dtype") or "float32", base))
         if one.number_attr:
             count = attributes.get(one.number_attr) or 2
             attributes[one.number_attr] = count
@@ -156,21 +181,26 @@ def hard(trial: Trial, chance: np.random.Generator) -> Iterator[Trial]:
     for name, value in trial.inputs.items():
         if not isinstance(value, tf.Tensor):
             continue
-        pool: Sequence[Any] = HARD if value.dtype.is_floating or value.dtype.is_complex else [0, 1, 0, 5] if value.dtype == tf.bool else FAR
-        if value.dtype.is_unsigned:
+        pool: Sequence[Any] = HARD
+        if value.dtype == tf.bool or value.dtype.is_unsigned:
             pool = [255, 0, 99, 1]
-        yield trial._replace(inputs=trial.inputs | {name: tf.cast(chance.choice(pool, value.shape), value.dtype)})
+        elif value.dtype.is_integer:
+            pool = NEAR if name in PLACES and name not in INDICES else FAR
+        yield trial._replace(inputs=trial.inputs | {name: tf.cast(chance.choice(np.array(pool), value.shape), value.dtype)})
+
+
+ERRORS = (tf.errors.OpError, TypeError, ValueError)
 
 
 def difference(trial: Trial) -> str | None:
     """What the device does otherwise: nothing where both have the same values, or the device says that it has none."""
     try:
         expected = trial.on("/CPU:0")
-    except (tf.errors.OpError, TypeError, ValueError) as error:
+    except ERRORS as error:
         expected, refused = None, str(error).splitlines()[0][:160]
     try:
         found = trial.on("/GPU:0")
-    except (tf.errors.OpError, TypeError, ValueError):
+    except ERRORS:
         return None
     if expected is None:
         return f"a value, and on the processor: {refused}"
@@ -181,35 +211,29 @@ def difference(trial: Trial) -> str | None:
     return None
 
 
-def search(seed: int, tries: int, only: Sequence[str]) -> dict[str, Any]:
-    tried: Counter[str] = Counter()
-    differences, never = [], []
-    for definition, of_it in served():
-        if only and definition.name not in only:
-            continue
-        for kind in KINDS:
-            chance = np.random.default_rng([seed, KINDS.index(kind), *definition.name.encode()])
-            drawing = Drawing(definition, of_it, chance)
-            for trial in taken(drawing, kind, tries):
-                for each in (trial, *hard(trial, chance)):
-                    tried[definition.name] += 1
-                    if told := difference(each):
-                        differences.append([definition.name, kind, each.told(), told])
-        if not tried[definition.name]:
-            never.append(definition.name)
-    return {"operators": len(tried), "calls": tried.total(), "never taken": never, "differences": differences}
+def search(definition: Any, of_it: list[Any], seed: int, tries: int) -> dict[str, Any]:
+    """Of one operator: how many calls were tried, and what differs."""
+    calls, differences = 0, []
+    for place, kind in enumerate(KINDS):
+        chance = np.random.default_rng([seed, place, *definition.name.encode()])
+        for trial in taken(Drawing(definition, of_it, chance), kind, tries):
+            for each in (trial, *hard(trial, chance)):
+                calls += 1
+                if told := difference(each):
+                    differences.append([kind, each.told(), told])
+    return {"operator": definition.name, "calls": calls, "differences": differences}
 
 
 def taken(drawing: Drawing, kind: str, tries: int) -> Iterator[Trial]:
     """Calls that the processor takes."""
     found = 0
     for _ in range(STARTS_MAX):
-        trial = drawing.trial(kind)
-        if trial is None:
-            return
         try:
+            trial = drawing.trial(kind)
+            if trial is None:
+                return
             trial.on("/CPU:0")
-        except (tf.errors.OpError, TypeError, ValueError):
+        except ERRORS:
             continue
         found += 1
         yield trial
@@ -217,5 +241,12 @@ def taken(drawing: Drawing, kind: str, tries: int) -> Iterator[Trial]:
             return
 
 
+def main(seed: int, tries: int, first: str, only: Sequence[str]) -> None:
+    for definition, of_it in served():
+        if definition.name > first and (not only or definition.name in only):
+            print(json.dumps({"begins": definition.name}), flush=True)
+            print(json.dumps(search(definition, of_it, seed, tries)), flush=True)
+
+
 if __name__ == "__main__":
-    print(json.dumps(search(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4:])

@@ -30,12 +30,16 @@ const Names kPassedOn = {
     "VariableShape", "_Arg", "_ArrayToList", "_DeviceArg", "_DeviceRetval", "_EagerConst", "_ListToArray", "_ReadVariablesOp", "_Recv", "_Retval", "_Send", "_SwitchN"};
 
 // XLA would compute these, and the host does: results whose sizes depend on values; random numbers, which are TensorFlow's own bits there; what is an error for
-// some values, as of a matrix that cannot be inverted, or has another value there; and what is meant for other programs of XLA.
+// some values, as of a matrix that cannot be inverted or a number that is none, or has another value there, as of infinity; what ends the process where an
+// argument is out of its range; and what is meant for other programs of XLA.
 const Names kOnHost = {
-    "Cholesky", "ClipByValue", "CollectiveReduceV2", "DataFormatDimMap", "DynamicPartition", "ExtractImagePatches", "Igamma", "IgammaGradA", "Igammac", "LeftShift", "ListDiff", "MatrixInverse", "MatrixSolve", "MatrixTriangularSolve", "Multinomial", "Qr", "ParameterizedTruncatedNormal", "RandomGammaGrad", "RandomShuffle", "RandomStandardNormal", "RandomUniform",
-    "RandomUniformInt", "RemoteCall", "ResizeBilinear",
-    "ResizeBilinearGrad", "RightShift", "SelfAdjointEigV2", "SeluGrad", "SqrtGrad", "StochasticCastToInt", "Svd", "SymbolicGradient",
-    "TridiagonalSolve", "TruncatedNormal", "Unique", "UniqueV2", "Where", "Zeta"};
+    "AdjustContrastv2", "AdjustHue", "AdjustSaturation", "ApproximateEqual", "Betainc", "Bincount", "CheckNumerics", "CheckNumericsV2", "Cholesky",
+    "ClipByValue", "CollectiveReduceV2", "CumulativeLogsumexp", "DataFormatDimMap", "DenseBincount", "DynamicPartition", "EluGrad", "ExtractImagePatches",
+    "HSVToRGB", "Igamma", "IgammaGradA", "Igammac", "InTopK", "InTopKV2", "InvertPermutation", "LRNGrad", "LeftShift", "ListDiff", "LowerBound",
+    "MatrixDiagPartV2", "MatrixDiagPartV3", "MatrixInverse", "MatrixSetDiagV2", "MatrixSetDiagV3", "MatrixSolve", "MatrixTriangularSolve", "Multinomial",
+    "Ndtri", "ParameterizedTruncatedNormal", "Polygamma", "Qr", "RGBToHSV", "RandomGammaGrad", "RandomShuffle", "RandomStandardNormal", "RandomUniform",
+    "RandomUniformInt", "RemoteCall", "ResizeBilinear", "ResizeBilinearGrad", "ReverseSequence", "RightShift", "SelfAdjointEigV2", "SeluGrad", "SqrtGrad",
+    "StochasticCastToInt", "Svd", "SymbolicGradient", "TridiagonalSolve", "TruncatedNormal", "Unique", "UniqueV2", "UpperBound", "Where", "Zeta"};
 const char* const kFamiliesOnHost[] = {"FakeQuant", "QuantizeAndDequantize", "Stateful", "StatelessMultinomial", "StatelessParameterized", "StatelessRandom", "StatelessTruncated", "TensorArray", "TensorList", "Xla"};
 
 // Of these, they look at sizes alone.
@@ -59,10 +63,36 @@ const OpDef* find_operator(const std::string& name) {
 using Types = std::set<DataType>;
 
 // Of complex numbers on a branch cut, XLA's and TensorFlow's results lie on different sides, and its slopes are not conjugated; quotients in half precision are
-// rounded another way.
+// rounded another way, and those of whole numbers by zero are errors; what is no number is the largest one to XLA;
+// images are resized in single precision.
 const Types kComplex = {tensorflow::DT_COMPLEX64, tensorflow::DT_COMPLEX128}, kHalves = {tensorflow::DT_HALF, tensorflow::DT_BFLOAT16};
-const std::map<std::string, Types> kTypesOnHost = {{"Acos", kComplex}, {"Acosh", kComplex}, {"Asin", kComplex}, {"Asinh", kComplex}, {"FloorDiv", kHalves}, {"FloorMod", kHalves},
-                                                   {"ReciprocalGrad", kComplex}, {"Rsqrt", kComplex}, {"RsqrtGrad", kComplex}, {"Sqrt", kComplex}};
+const Types kFloats = {tensorflow::DT_HALF, tensorflow::DT_BFLOAT16, tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE};
+const Types kWhole = {tensorflow::DT_INT8,  tensorflow::DT_INT16,  tensorflow::DT_INT32,  tensorflow::DT_INT64,
+                      tensorflow::DT_UINT8, tensorflow::DT_UINT16, tensorflow::DT_UINT32, tensorflow::DT_UINT64};
+
+Types together(Types one, const Types& other) {
+  one.insert(other.begin(), other.end());
+  return one;
+}
+
+const std::map<std::string, Types> kTypesOnHost = {{"Acos", kComplex},
+                                                   {"Acosh", kComplex},
+                                                   {"ArgMax", kFloats},
+                                                   {"ArgMin", kFloats},
+                                                   {"Asin", kComplex},
+                                                   {"Asinh", kComplex},
+                                                   {"Div", kWhole},
+                                                   {"FloorDiv", together(kHalves, kWhole)},
+                                                   {"FloorMod", together(kHalves, kWhole)},
+                                                   {"Mod", kWhole},
+                                                   {"Pow", kWhole},
+                                                   {"ReciprocalGrad", kComplex},
+                                                   {"ResizeNearestNeighbor", together(kWhole, {tensorflow::DT_DOUBLE})},
+                                                   {"Rsqrt", kComplex},
+                                                   {"RsqrtGrad", kComplex},
+                                                   {"Sqrt", kComplex},
+                                                   {"TruncateDiv", kWhole},
+                                                   {"TruncateMod", kWhole}};
 
 // Whether other types are left.
 template <typename Left>
