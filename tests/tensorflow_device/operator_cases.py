@@ -443,3 +443,27 @@ def images() -> Any:
 def python_functions() -> Any:
     x = tf.constant(FLOATS)
     return tf.py_function(lambda given: given * 2, [x], tf.float32), tf.numpy_function(lambda given: given + 1, [x], tf.float32)
+
+
+@case
+def large_whole_numbers() -> Any:
+    """Those that no number of single precision is equal to."""
+    large = tf.constant([[[[2**24 + 1], [-(2**31) + 1]], [[2**53 + 1], [7]]]], tf.int64)
+    doubles = tf.constant([[[[1 / 3], [2**53 - 1]]]], tf.float64)
+    return [tf.raw_ops.ResizeNearestNeighbor(images=images, size=[3, 4]) for images in (large, doubles)], tf.reduce_max(large), large * 3
+
+
+@case
+def numbers_that_are_none() -> Any:
+    x = tf.constant([[np.nan, 1.0, np.inf], [-np.inf, np.nan, 0.0], [3e38, -0.0, -3e38]], tf.float32)
+    found = [(tf.argmax(x, place), tf.argmin(x, place), tf.argmax(tf.cast(x, tf.float64), place)) for place in (0, 1)]
+    searched = tf.searchsorted([[3.0, 1.0, 2.0]], [[np.nan, 2.0]])
+    images = tf.image.adjust_hue(x[None], 0.3), tf.image.adjust_saturation(x[None], 0.5), tf.image.rgb_to_hsv(x)
+    slopes = tf.raw_ops.EluGrad(gradients=tf.ones_like(x), outputs=x)
+    return found, searched, images, slopes, tf.math.in_top_k([0, 1, 2], x, 2), tf.math.cumulative_logsumexp(x)
+
+
+@case
+def counts() -> Any:
+    values = tf.constant([[3, 2, 1], [0, 0, 3]])
+    return tf.math.bincount(values), tf.math.bincount(values, axis=-1), tf.math.bincount(values, tf.ones((2, 3)), minlength=5, axis=None)

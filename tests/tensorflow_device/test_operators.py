@@ -16,7 +16,7 @@ from comparisons import arrays_of, check_same
 from operator_cases import CASES
 
 SEED = 3
-BRIEF = {"sums", "casts", "ties", "sizes_by_values", "gathered", "gradients", "lists", "control_flow"}
+BRIEF = {"sums", "casts", "ties", "sizes_by_values", "gathered", "gradients", "lists", "control_flow", "large_whole_numbers", "counts"}
 """Cases that every run tries."""
 
 
@@ -90,6 +90,25 @@ def test_every_operator_of_one_type_has_the_values_of_the_processor(kind: str) -
             except AssertionError as error:
                 raise AssertionError(f"{operator} of {kind}, sizes {sizes}: {error}") from None
     assert tried > 100 or kind == "bool"
+
+
+ERRORS = {
+    "a number that is none": lambda: tf.debugging.check_numerics(tf.constant([1.0, np.nan]) * 2, "words"),
+    "a quotient by zero": lambda: tf.constant([4, 5], tf.int64) // tf.constant([2, 0], tf.int64),
+    "a remainder by zero": lambda: tf.constant([4, 5], tf.int64) % tf.constant([2, 0], tf.int64),
+    "a power below zero": lambda: tf.constant([4, 5], tf.int64) ** tf.constant([2, -1], tf.int64),
+    "a count of less than nothing": lambda: tf.raw_ops.DenseBincount(input=[1, -1], size=4, weights=[1.0, 1.0]),
+    "no permutation": lambda: tf.math.invert_permutation(tf.constant([0, 7], tf.int64)),
+    "a length below zero": lambda: tf.reverse_sequence(tf.ones((2, 3)), [1, -1], seq_axis=1),
+    "a diagonal that there is not": lambda: tf.linalg.diag_part(tf.ones((3, 3)), k=-99),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_is_an_error_on_the_processor_is_one_here(name: str) -> None:
+    for device in ("/CPU:0", "/GPU:0"):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            on(device, ERRORS[name])
 
 
 def test_random_numbers_are_the_processors() -> None:
