@@ -9,7 +9,8 @@ from importlib.metadata import packages_distributions
 import pytest
 
 MISSING = {"tensorflow", "forebay_tensorflow"} - packages_distributions().keys()
-collect_ignore_glob = ["test_operators.py", "test_programs.py"] if MISSING or not os.environ.get("FOREBAY_URL") else []
+NEED_BOTH = ["test_operators.py", "test_operator_search.py", "test_programs.py"]
+collect_ignore_glob = NEED_BOTH if MISSING or not os.environ.get("FOREBAY_URL") else []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -3,8 +3,8 @@
 Every operator that TensorFlow places on the device is tried as its definition says. Types, attributes and inputs are drawn until the
 processor takes some. Then the device is given the same, and the same with hard values.
 
-Run as ``operator_search.py SEED TRIES AFTER [OPERATOR…]``: of those that come after this name in the alphabet prints, for each operator, a line
-of JSON as it begins, and one with what was tried and each difference.
+Run as ``operator_search.py SEED TRIES AFTER [OPERATOR…]``: of those that come after this name in the alphabet prints, for each operator, a
+line of JSON as it begins, and one with what was tried and each difference.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Trial(NamedTuple):
             variables = {name: tf.Variable(value.values) for name, value in self.inputs.items() if isinstance(value, Slot)}
             given = self.inputs | {name: variable.handle for name, variable in variables.items()}
             made = getattr(tf.raw_ops, self.operator)(**renamed(self.operator, given | self.attributes))
-            return arrays_of([[] if made is None or isinstance(made, tf.Operation) else made, [one.read_value() for one in variables.values()]])
+            values = [] if made is None or isinstance(made, tf.Operation) else made
+            return arrays_of([values, [one.read_value() for one in variables.values()]])
 
     def told(self) -> str:
         def short(value: Any) -> str:

@@ -34,13 +34,14 @@ const Names kPassedOn = {
 // argument is out of its range; and what is meant for other programs of XLA.
 const Names kOnHost = {
     "AdjustContrastv2", "AdjustHue", "AdjustSaturation", "ApproximateEqual", "Betainc", "Bincount", "CheckNumerics", "CheckNumericsV2", "Cholesky",
-    "ClipByValue", "CollectiveReduceV2", "CumulativeLogsumexp", "DataFormatDimMap", "DenseBincount", "DynamicPartition", "EluGrad", "ExtractImagePatches",
-    "HSVToRGB", "Igamma", "IgammaGradA", "Igammac", "InTopK", "InTopKV2", "InvertPermutation", "LRNGrad", "LeftShift", "ListDiff", "LowerBound",
-    "MatrixDiagPartV2", "MatrixDiagPartV3", "MatrixInverse", "MatrixSetDiagV2", "MatrixSetDiagV3", "MatrixSolve", "MatrixTriangularSolve", "Multinomial",
-    "Ndtri", "ParameterizedTruncatedNormal", "Polygamma", "Qr", "RGBToHSV", "RandomGammaGrad", "RandomShuffle", "RandomStandardNormal", "RandomUniform",
-    "RandomUniformInt", "RemoteCall", "ResizeBilinear", "ResizeBilinearGrad", "ReverseSequence", "RightShift", "SelfAdjointEigV2", "SeluGrad", "SqrtGrad",
-    "StochasticCastToInt", "Svd", "SymbolicGradient", "TridiagonalSolve", "TruncatedNormal", "Unique", "UniqueV2", "UpperBound", "Where", "Zeta"};
-const char* const kFamiliesOnHost[] = {"FakeQuant", "QuantizeAndDequantize", "Stateful", "StatelessMultinomial", "StatelessParameterized", "StatelessRandom", "StatelessTruncated", "TensorArray", "TensorList", "Xla"};
+    "ClipByValue", "CollectiveReduceV2", "Cross", "CumulativeLogsumexp", "DataFormatDimMap", "DenseBincount", "DynamicPartition", "EluGrad",
+    "ExtractImagePatches", "HSVToRGB", "Igamma", "IgammaGradA", "Igammac", "InTopK", "InTopKV2", "InvertPermutation", "LRN", "LRNGrad", "LeftShift",
+    "LinSpace", "ListDiff", "LowerBound", "MatrixDiagPartV2", "MatrixDiagPartV3", "MatrixInverse", "MatrixSetDiagV2", "MatrixSetDiagV3", "MatrixSolve",
+    "MatrixTriangularSolve", "Multinomial", "Ndtri", "ParameterizedTruncatedNormal", "Polygamma", "Qr", "RGBToHSV", "RandomGammaGrad", "RandomShuffle",
+    "RandomStandardNormal", "RandomUniform", "RandomUniformInt", "RemoteCall", "ResizeBilinear", "ResizeBilinearGrad", "ResizeNearestNeighbor",
+    "ResizeNearestNeighborGrad", "ReverseSequence", "RightShift", "SelfAdjointEigV2", "SeluGrad", "SparseToDense", "SqrtGrad", "StochasticCastToInt", "Svd",
+    "SymbolicGradient", "TridiagonalSolve", "TruncatedNormal", "Unique", "UniqueV2", "UpperBound", "Where", "Zeta"};
+const char* const kFamiliesOnHost[] = {"FakeQuant", "QuantizeAndDequantize", "Stateful", "StatelessMultinomial", "StatelessParameterized", "StatelessRandom", "StatelessTruncated", "TensorArray", "TensorList", "Uniform", "Xla"};
 
 // Of these, they look at sizes alone.
 const Names kMeasured = {"OnesLike", "ZerosLike"};
@@ -63,8 +64,8 @@ const OpDef* find_operator(const std::string& name) {
 using Types = std::set<DataType>;
 
 // Of complex numbers on a branch cut, XLA's and TensorFlow's results lie on different sides, and its slopes are not conjugated; quotients in half precision are
-// rounded another way, and those of whole numbers by zero are errors; what is no number is the largest one to XLA;
-// images are resized in single precision.
+// rounded another way, and those of whole numbers by zero are errors; what is no number is the largest one to XLA, and zero
+// is more than its negative.
 const Types kComplex = {tensorflow::DT_COMPLEX64, tensorflow::DT_COMPLEX128}, kHalves = {tensorflow::DT_HALF, tensorflow::DT_BFLOAT16};
 const Types kFloats = {tensorflow::DT_HALF, tensorflow::DT_BFLOAT16, tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE};
 const Types kWhole = {tensorflow::DT_INT8,  tensorflow::DT_INT16,  tensorflow::DT_INT32,  tensorflow::DT_INT64,
@@ -85,12 +86,13 @@ const std::map<std::string, Types> kTypesOnHost = {{"Acos", kComplex},
                                                    {"FloorDiv", together(kHalves, kWhole)},
                                                    {"FloorMod", together(kHalves, kWhole)},
                                                    {"Mod", kWhole},
-                                                   {"Pow", kWhole},
+                                                   {"Pow", together(kComplex, kWhole)},
                                                    {"ReciprocalGrad", kComplex},
-                                                   {"ResizeNearestNeighbor", together(kWhole, {tensorflow::DT_DOUBLE})},
                                                    {"Rsqrt", kComplex},
                                                    {"RsqrtGrad", kComplex},
                                                    {"Sqrt", kComplex},
+                                                   {"TopK", kFloats},
+                                                   {"TopKV2", kFloats},
                                                    {"TruncateDiv", kWhole},
                                                    {"TruncateMod", kWhole}};
 
