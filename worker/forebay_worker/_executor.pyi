@@ -73,7 +73,8 @@ class Server:
     def restore(self) -> None: ...
     def end(self) -> None: ...
     def take_rates(self, packed: bytes) -> None:
-        """Before ``assign``: several devices divide their work by these ``rates`` of another session's worker. Raises RuntimeError."""
+        """Before ``assign``: several devices divide their work by these ``rates`` of another session's worker. Raises RuntimeError, or a
+        WireError where that was imported."""
 
     @property
     def rates(self) -> bytes:

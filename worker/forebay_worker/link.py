@@ -417,7 +417,7 @@ class WorkerLink:
             self._keep_in(Path(order.libraries))
         source = None if order.source is None else source_of(order.source)
         if order.rates is not None:
-            with contextlib.suppress(RuntimeError):  # these are none: it measures
+            with contextlib.suppress(RuntimeError, ValueError):  # these are none: it measures
                 self._server.take_rates(bytes.fromhex(order.rates))
         images = (order.images or "", order.images_fill_max, order.image)
         seconds = order.idle_release_seconds

@@ -7,7 +7,7 @@
 
 namespace forebay::worker {
 
-// Measures the first device, which stands for all, and sums of all of them: some tens of milliseconds. The session has done nothing yet, and no lease
+// Measures what all devices do at the same time, by the first one's clock, and sums of all of them: some hundred milliseconds. The session has done nothing yet, and no lease
 // is open. Throws RankLost. Of devices that compute nothing: round numbers.
 DeviceRates measured_rates(Gang& gang, const Device& device);
 

@@ -49,9 +49,9 @@ void StepPlan::choose() {
   std::unordered_map<uint64_t, double> seconds;  // by template
   auto& templates = gang_.templates();
   CallRules rules{way_of_,
-                  [&](const StepRecord::Call& call) {
-                    const auto [known, is_new] = seconds.try_emplace(call.number);
-                    if (is_new) known->second = seconds_of(templates.template_of(call.number), templates.operator_of(call.number), gang_.rates());
+                  [&](uint64_t number) {
+                    const auto [known, is_new] = seconds.try_emplace(number);
+                    if (is_new) known->second = seconds_of(templates.template_of(number), templates.operator_of(number), gang_.rates());
                     return known->second;
                   },
                   [&](const StepRecord::Call& call) { return templates.length_of_items(call.number) > 1; }};

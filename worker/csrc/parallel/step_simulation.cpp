@@ -52,8 +52,36 @@ StepCost StepSimulation::cost(const StepPlacement& begin, bool returns_rows) {
   return std::move(cost_);
 }
 
+void StepSimulation::leave_to_owners(const StepRecord::Call& call) {
+  const auto leave = [&](uint64_t id) {
+    const auto known = held_.find(id);
+    const bool is_copy = known != held_.end() && known->second.placement && known->second.placement->sharing == Sharing::kCopies;
+    if (!is_copy || at_owners_.count(id) != 0) return;
+    bytes_ -= bytes_of(id, known->second);
+    at_owners_.insert(id);
+    bytes_ += bytes_of(id, known->second);
+  };
+  for (const uint64_t id : storages_of(*call.plan, call.words)) leave(id);
+  for_each_storage(*call.plan, call.words, wire::Word::kNew, [&](uint64_t id) {
+    at_owners_.insert(id);
+    hold(id, {kEverywhere, step_.storages().at(id).bytes, false, false});
+  });
+}
+
+void StepSimulation::take_from_owners(const std::vector<uint64_t>& ids) {
+  for (const uint64_t id : ids) {
+    const auto known = held_.find(id);
+    if (known == held_.end() || at_owners_.count(id) == 0) continue;
+    bytes_ -= bytes_of(id, known->second);
+    at_owners_.erase(id);
+    bytes_ += bytes_of(id, known->second);
+  }
+  cost_.bytes = std::max(cost_.bytes, bytes_);
+}
+
 void StepSimulation::begin() {
   held_.clear();
+  at_owners_.clear();
   bytes_ = 0;
   for (const auto& [id, found] : step_.storages()) {
     if (!found.was_there) continue;
@@ -82,7 +110,7 @@ Held StepSimulation::held(uint64_t id) const {
 
 int64_t StepSimulation::bytes_of(uint64_t id, const Held& held) const {
   const bool is_copy = held.placement && held.placement->sharing == Sharing::kCopies;
-  const bool returns = is_copy && (owned_.count(id) != 0 || (returns_rows_ && placement_->rows.count(id) != 0));
+  const bool returns = is_copy && (owned_.count(id) != 0 || at_owners_.count(id) != 0 || (returns_rows_ && placement_->rows.count(id) != 0));
   return held.placement && !returns ? held.placement->bytes_of(held.bytes, devices_) : held.bytes / devices_;
 }
 
@@ -133,7 +161,6 @@ void StepSimulation::carry_out(const StepRecord::Call& call) {
     hold(id, now);
   }
   merge_for(ids);
-  const double seconds = rules_.seconds_of(call), parts = static_cast<double>(devices_);
   const HeldLookup lookup = [this](uint64_t id) { return held(id); };
   const Way* way = nullptr;
   while (is_in_rows(ids)) {
@@ -143,10 +170,15 @@ void StepSimulation::carry_out(const StepRecord::Call& call) {
     way = nullptr;
   }
   if (way == nullptr) {
-    cost_.compute_s += rules_.has_owners(call) ? seconds / parts : seconds;
+    const bool has_owners = rules_.has_owners(call);
+    cost_.compute_s += rules_.seconds_of(call.number) / static_cast<double>(has_owners ? devices_ : 1);
+    if (has_owners) return leave_to_owners(call);
+    take_from_owners(ids);
     return place_results(call, Way());
   }
-  cost_.compute_s += way->whole ? seconds : seconds / parts;
+  take_from_owners(ids);
+  cost_.compute_s += seconds_of(call, *way);
+  if (!way->whole && way->composition) add_up_for(*way->composition);
   place_results(call, *way);
   for (const uint64_t id : ids) {  // copies that are not kept
     const auto rows = placement_->rows.find(id);
@@ -154,6 +186,23 @@ void StepSimulation::carry_out(const StepRecord::Call& call) {
     if (!returns_rows_ || rows == placement_->rows.end() || !now.placement || now.placement->sharing != Sharing::kCopies) continue;
     now.placement = Placement{Sharing::kRows, rows->second, 0};
     hold(id, now);
+  }
+}
+
+double StepSimulation::seconds_of(const StepRecord::Call& call, const Way& way) const {
+  if (way.whole || (way.starts.empty() && !way.composition)) return rules_.seconds_of(call.number);
+  if (!way.composition) return rules_.seconds_of(way.definition);
+  double seconds = 0;
+  for (const auto& step : way.composition->steps) seconds += rules_.seconds_of(step.definition);
+  return seconds;
+}
+
+// Before each step that wants sums, these are made together.
+void StepSimulation::add_up_for(const Composition& composition) {
+  for (const auto& step : composition.steps) {
+    double bytes = 0;
+    for (const size_t number : step.sums) bytes += bytes_of_sum(composition.made[number].bytes);
+    if (!step.sums.empty()) move(bytes);
   }
 }
 

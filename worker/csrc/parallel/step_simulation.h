@@ -36,8 +36,8 @@ struct StepCost {
 struct CallRules {
   // How one with such placements is carried out; a whole one stands for no rule.
   std::function<const Way&(const StepRecord::Call& call, const HeldLookup& held)> way_of;
-  // On one device that computes all of it.
-  std::function<double(const StepRecord::Call& call)> seconds_of;
+  // Of a template, on one device that computes all of it.
+  std::function<double(uint64_t number)> seconds_of;
   // Whether owners carry it out, each its own items (owners.h), where nothing lies in rows.
   std::function<bool(const StepRecord::Call& call)> has_owners;
 };
@@ -55,11 +55,17 @@ class StepSimulation {
   void carry_out(const StepRecord::Call& call);
   void merge_for(const std::vector<uint64_t>& ids);
   void copy_for(const StepRecord::Call& call, const Way& way);
+  // Until each device has done its part of it.
+  double seconds_of(const StepRecord::Call& call, const Way& way) const;
+  void add_up_for(const Composition& composition);
   void place_whole(const StepRecord::Call& call);
   void place_results(const StepRecord::Call& call, const Way& way);
   void hold(uint64_t id, Held held);
   void leave(uint64_t id);
   int64_t bytes_of(uint64_t id, const Held& held) const;
+  // Owners carry out a call: what it is given lies with one device each, as what it makes, until another call is given it.
+  void leave_to_owners(const StepRecord::Call& call);
+  void take_from_owners(const std::vector<uint64_t>& ids);
   void move(double bytes);
   // That leave a device.
   double bytes_of_sum(int64_t bytes) const { return 2.0 * static_cast<double>(bytes) * static_cast<double>(devices_ - 1) / static_cast<double>(devices_); }
@@ -78,6 +84,7 @@ class StepSimulation {
   const StepPlacement* placement_ = nullptr;
   bool returns_rows_ = false;
   std::unordered_map<uint64_t, Held> held_;
+  std::unordered_set<uint64_t> at_owners_;
   int64_t bytes_ = 0;
   StepCost cost_;
 };

@@ -150,7 +150,7 @@ void Server::join_others() {
   for (const auto& rank : ranks) rank->connect();
   session_.join(std::move(ranks), homes_, *this, rates);
   const auto& found = session_.gang().gang().rates();
-  if (!found.flops_per_s.empty()) rates = found;
+  if (found.are_measured()) rates = found;
 }
 
 bool Server::wait_for_other(int socket, short events) {
