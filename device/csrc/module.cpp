@@ -130,7 +130,7 @@ py::dict plan_of(const wire::GangPlan& plan) {
   }
   py::object pipeline = py::none();
   if (const auto& one = plan.pipeline) {
-    pipeline = py::dict("serves"_a = one->serves, "parts"_a = one->parts, "step_ns"_a = one->step_ns, "bytes"_a = one->bytes, "stages"_a = one->stages);
+    pipeline = py::dict("serves"_a = one->serves, "parts"_a = one->parts, "step_ns"_a = one->step_ns, "bytes"_a = one->bytes, "stages"_a = one->stages, "rows"_a = one->rows);
   }
   return py::dict("layout"_a = static_cast<int>(plan.layout), "room_bytes"_a = plan.room_bytes, "weights"_a = weights, "considered"_a = considered,
                   "steps"_a = plan.steps, "step_ns"_a = plan.step_ns, "bytes"_a = plan.bytes, "pipeline"_a = pipeline);

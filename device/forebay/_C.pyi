@@ -109,6 +109,7 @@ class Pipeline(TypedDict):
     step_ns: int
     bytes: int
     stages: list[int]
+    rows: int
 
 class GangPlan(TypedDict):
     layout: int

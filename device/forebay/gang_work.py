@@ -122,7 +122,9 @@ def _plan_of(told: _C.GangPlan | None) -> GangPlan | None:
     weights = tuple(Weights(one["operator"], tuple(one["sizes"]), one["count"], one["bytes"], one["rows_of"]) for one in told["weights"])
     considered = tuple(Considered(Layout(one["layout"]), one["step_ns"], one["bytes"]) for one in told["considered"])
     one = told["pipeline"]
-    pipeline = None if one is None else Pipeline(one["serves"], one["parts"], one["step_ns"], one["bytes"], tuple(one["stages"]))
+    pipeline = None if one is None else Pipeline(
+        one["serves"], one["parts"], one["step_ns"], one["bytes"], tuple(one["stages"]), one["rows"]
+    )
     return GangPlan(
         Layout(told["layout"]), told["room_bytes"], weights, considered, told["steps"], told["step_ns"], tuple(told["bytes"]), pipeline
     )

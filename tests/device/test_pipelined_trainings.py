@@ -18,7 +18,7 @@ from standalone import standalone_worker
 
 PROGRAM = Path(__file__).resolve().parent / "pipelined_programs.py"
 MEMORY_BYTES = 256 << 20
-Results = Callable[[int], dict[str, Any]]
+Results = Callable[[int, str], dict[str, Any]]
 
 
 def ran(folder: Path, devices: int, homes: str, *names: str) -> dict[str, Any]:
@@ -37,23 +37,39 @@ def ran(folder: Path, devices: int, homes: str, *names: str) -> dict[str, Any]:
 def in_stages(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Programs whose steps are carried out in stages wherever they can be, whatever that costs."""
     folder = tmp_path_factory.mktemp("stages")
-    return cache(lambda devices: ran(folder / f"{devices}", devices, "pipeline", *PROGRAMS))
+    return cache(lambda devices, homes: ran(folder / f"{homes}{devices}", devices, homes, *PROGRAMS))
+
+
+def assert_alike(one: dict[str, Any]) -> None:
+    wrong = [(ours, theirs) for ours, theirs in zip(one["ours"], one["theirs"], strict=True) if differs(ours, theirs)]
+    assert not wrong, wrong[:5]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("devices", [2, pytest.param(3, marks=pytest.mark.full_sweep), 4])
 def test_a_training_in_stages_gives_what_the_cpu_gives(in_stages: Results, devices: int, name: str) -> None:
-    one = in_stages(devices)[name]
-    wrong = [(ours, theirs) for ours, theirs in zip(one["ours"], one["theirs"], strict=True) if differs(ours, theirs)]
-    assert not wrong, wrong[:5]
+    one = in_stages(devices, "pipeline")[name]
+    assert_alike(one)
     assert one["staged"] > STEPS / 2
     assert len(one["plan"]["pipeline"]["stages"]) == devices
 
 
-def test_masks_of_dropouts_are_those_of_one_device(tmp_path: Path) -> None:
-    alone, two = (ran(tmp_path / f"{devices}", devices, "pipeline", "dropouts")["dropouts"] for devices in (1, 2))
-    assert two["staged"] > STEPS / 2
-    assert [differs(ours, theirs) for ours, theirs in zip(two["ours"], alone["ours"], strict=True)] == [False] * len(alone["ours"])
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("devices", [4, pytest.param(6, marks=pytest.mark.full_sweep)])
+def test_a_training_in_stages_of_several_devices_gives_what_the_cpu_gives(in_stages: Results, devices: int, name: str) -> None:
+    """Each takes a part of the batch in turn, and they add up their gradients."""
+    one = in_stages(devices, "mesh")[name]
+    assert_alike(one)
+    assert one["staged"] > STEPS / 2
+    pipeline = one["plan"]["pipeline"]
+    assert (len(pipeline["stages"]), pipeline["rows"]) == (2, devices // 2)
+
+
+@pytest.mark.parametrize(("devices", "homes"), [(2, "pipeline"), (4, "mesh")])
+def test_masks_of_dropouts_are_those_of_one_device(tmp_path: Path, devices: int, homes: str) -> None:
+    alone, several = (ran(tmp_path / f"{count}", count, homes, "dropouts")["dropouts"] for count in (1, devices))
+    assert several["staged"] > STEPS / 2
+    assert [differs(ours, theirs) for ours, theirs in zip(several["ours"], alone["ours"], strict=True)] == [False] * len(alone["ours"])
 
 
 def test_a_pipeline_is_held_against_the_calls_before_it_is_used(tmp_path: Path) -> None:

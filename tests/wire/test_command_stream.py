@@ -243,7 +243,7 @@ GANG_PLANS = st.builds(
     UNSIGNED,
     UNSIGNED,
     NUMBERS,
-    st.none() | st.builds(gang_work.Pipeline, st.booleans(), UNSIGNED, UNSIGNED, UNSIGNED, NUMBERS),
+    st.none() | st.builds(gang_work.Pipeline, st.booleans(), UNSIGNED, UNSIGNED, UNSIGNED, NUMBERS, UNSIGNED),
 )
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(

@@ -75,7 +75,7 @@ class Considered:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A step in stages, of which each device has one, as it was predicted."""
+    """A step in stages, of which each device has one or several devices one together, as it was predicted."""
 
     serves: bool
     """Whether steps are carried out so."""
@@ -86,6 +86,8 @@ class Pipeline:
     """Of one device, at most."""
     stages: tuple[int, ...]
     """Bytes of the weights of each."""
+    rows: int = 1
+    """Devices of each stage, which take the parts of a batch by turns."""
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ def _put_plan(out: Writer, plan: GangPlan) -> None:
         out.u8(plan.pipeline.serves)
         _put_numbers(out, plan.pipeline.parts, plan.pipeline.step_ns, plan.pipeline.bytes)
         _put_list(out, plan.pipeline.stages)
+        out.varint(plan.pipeline.rows)
 
 
 def _get_plan(reader: Reader) -> GangPlan:
@@ -196,7 +199,8 @@ def _get_plan(reader: Reader) -> GangPlan:
 
 
 def _pipeline(reader: Reader) -> Pipeline:
-    return Pipeline(bool(reader.u8()), reader.varint(), reader.varint(), reader.varint(), _numbers(reader))
+    serves, parts, step_ns, held = bool(reader.u8()), reader.varint(), reader.varint(), reader.varint()
+    return Pipeline(serves, parts, step_ns, held, _numbers(reader), 1 if reader.done() else reader.varint())
 
 
 def _weights(reader: Reader) -> Weights:

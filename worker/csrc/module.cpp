@@ -121,6 +121,7 @@ Homes homes_of(const std::string& name) {
   if (name == "scatter") return Homes::kScatter;
   if (name == "data-parallel") return Homes::kDataParallel;
   if (name == "pipeline") return Homes::kPipeline;
+  if (name == "mesh") return Homes::kMesh;
   throw std::invalid_argument("storages of several devices cannot be placed by " + name);
 }
 

@@ -80,8 +80,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--ticket", metavar="HEX", help="the ticket the client will show: 64 hex digits (with --standalone)")
     result.add_argument("--memory", metavar="BYTES", type=int, help="the memory limit (with --standalone; default: the devices' memory)")
     homes = "where storages of several devices lie: filling one after the other, and in parts where a batch of rows comes again and again; "
-    homes += "the first alone; or, for diagnosis, in turn, or in stages whatever that costs"
-    result.add_argument("--homes", choices=("fill", "data-parallel", "scatter", "pipeline"), default="data-parallel", help=homes)
+    homes += "the first alone; or, for diagnosis, in turn, or in stages whatever that costs, of one device or of several"
+    result.add_argument("--homes", choices=("fill", "data-parallel", "scatter", "pipeline", "mesh"), default="data-parallel", help=homes)
     result.add_argument(
         "--resume-seconds", metavar="S", type=float, default=0.0, help="live on for so long without a pool (default: 0, end with the pool)"
     )

@@ -28,6 +28,10 @@ void GangMemory::note_peaks() {
   for (size_t place = 0; place < peaks_.size(); ++place) peaks_[place] = std::max(peaks_[place], used(static_cast<int>(place)));
 }
 
+void GangMemory::note_peaks(const std::vector<int64_t>& bytes) {
+  for (size_t place = 0; place < peaks_.size(); ++place) peaks_[place] = std::max(peaks_[place], bytes[place]);
+}
+
 bool GangMemory::all_have_room(int64_t bytes) const {
   for (int place = 0; place < static_cast<int>(devices()); ++place) {
     if (bytes > room(place)) return false;

@@ -58,8 +58,9 @@ class GangMemory {
   };
   Load load_of(const std::vector<uint64_t>& ids, int64_t fresh_bytes) const;
 
-  // The most that each device held whenever that was noted, since it was forgotten.
+  // The most that each device held whenever that was noted, since it was forgotten: what is counted, or so many bytes.
   void note_peaks();
+  void note_peaks(const std::vector<int64_t>& bytes);
   void forget_peaks() { peaks_.assign(devices(), 0); }
   const std::vector<int64_t>& peaks() const { return peaks_; }
 

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "call/call_storages.h"
+#include "gang/own_calls.h"
+#include "pipeline/followers.h"
 #include "sharding/call_tensors.h"
 
 namespace forebay::worker {
@@ -40,41 +42,13 @@ class Renaming {
   wire::Words words_;
 };
 
-wire::Argument flat(c10::ScalarType dtype, int64_t bytes) {
-  wire::Argument argument;
-  argument.tag = wire::Tag::kTensor;
-  argument.geometry = {static_cast<uint8_t>(dtype), 0, {bytes / static_cast<int64_t>(c10::elementSize(dtype))}, {1}};
-  return argument;
-}
-
-wire::Argument number_of(wire::Tag tag) {
-  wire::Argument argument;
-  argument.tag = tag;
-  return argument;
-}
-
-// The template of a call that changes its first argument in place.
-uint64_t in_place(Gang& gang, const char* name, std::vector<wire::Argument> arguments) {
-  const auto op = gang.templates().own_operator(name);
-  wire::Template source;
-  source.op = op.number;
-  source.arguments = std::move(arguments);
-  wire::Output same;
-  same.tag = wire::OutputTag::kSame;
-  source.outputs.push_back(same);
-  return gang.templates().define_own(source, op.handle);
-}
+wire::Argument flat(c10::ScalarType dtype, int64_t bytes) { return dense(dtype, {bytes / static_cast<int64_t>(c10::elementSize(dtype))}); }
 
 }  // namespace
 
-wire::Words words_of(const wire::Step& step) {
-  wire::Words words;
-  for (const auto& slot : step.slots) words.push_back(slot.last);
-  return words;
-}
-
 MicroBatches::MicroBatches(const Path& path, const PipelineShape& shape, Gang& gang, Storages& storages, Templates& templates, const Batches& batches, Ways& ways)
     : path_(path), shape_(shape), gang_(gang), storages_(storages), templates_(templates), batches_(batches), ways_(ways), graph_(gang), is_left_(shape.end - shape.begin, false) {
+  if (shape.rows > 1) wanted_ = followers_of(path, shape.begin, shape.stages, gang, templates);
   note_left();
   note_frees();
   for (size_t index = shape_.begin; index < shape_.end; ++index) {
@@ -232,26 +206,32 @@ uint64_t MicroBatches::made_whole(Value& value, size_t step, uint64_t id) {
   return made.id;
 }
 
-void MicroBatches::merge(const std::vector<uint64_t>& parts, const Placement& placement, int64_t bytes, size_t step) {
+void MicroBatches::merge(const std::vector<uint64_t>& parts, size_t lead, const Placement& placement, int64_t bytes, size_t step) {
   if (placement.sharing == Sharing::kCopies || bytes == 0) return;
   if (placement.sharing != Sharing::kSum && placement.sharing != Sharing::kMean) throw NotPipelined("it looks for the largest or the least of a batch");
   const auto dtype = static_cast<c10::ScalarType>(placement.dtype);
   const bool is_whole_number = c10::isIntegralType(dtype, /*includeBool=*/true);
   const auto tag = is_whole_number ? wire::Tag::kScalarInt : wire::Tag::kScalarDouble;
   const uint64_t one = is_whole_number ? 1 : wire::bits_word(1);
-  const int place = graph_.place_of(parts.front());
-  const uint64_t sum = in_place(gang_, "add_.Tensor", {flat(dtype, bytes), flat(dtype, bytes), number_of(tag)});
-  for (size_t part = 1; part < parts.size(); ++part) {
+  const int place = graph_.place_of(parts[lead]);
+  const uint64_t sum = in_place(gang_.templates(), "add_.Tensor", {flat(dtype, bytes), flat(dtype, bytes), number_of(tag)});
+  const auto add = [&](uint64_t target, uint64_t summand, size_t part) {
     const TaskGraph::Position position{step, static_cast<int64_t>(part)};
-    const uint64_t other = graph_.at(parts[part], place, position);
-    graph_.call(position, place, sum, gang_.templates().own_plan(sum), {parts.front(), 0, other, 0, one}, {parts.front()});
+    const int where = graph_.place_of(target);
+    const uint64_t other = graph_.at(summand, where, position);
+    graph_.call(position, where, sum, gang_.templates().own_plan(sum), {target, 0, other, 0, one}, {target});
+  };
+  const auto rows = static_cast<size_t>(shape_.rows);
+  for (size_t part = rows; part < parts.size(); ++part) add(parts[part % rows], parts[part], part);
+  for (size_t first = 0; first < rows; ++first) {
+    if (first != lead) add(parts[lead], parts[first], parts.size() - 1);
   }
   if (placement.sharing != Sharing::kMean) return;
   wire::Argument count = number_of(wire::Tag::kScalarTensor);
   count.dtype = static_cast<uint8_t>(c10::ScalarType::Double);
   count.flag = true;
-  const uint64_t mean = in_place(gang_, "div_.Tensor", {flat(dtype, bytes), count});
-  graph_.call({step, shape_.parts}, place, mean, gang_.templates().own_plan(mean), {parts.front(), 0, wire::bits_word(static_cast<double>(shape_.parts))}, {parts.front()});
+  const uint64_t mean = in_place(gang_.templates(), "div_.Tensor", {flat(dtype, bytes), count});
+  graph_.call({step, shape_.parts}, place, mean, gang_.templates().own_plan(mean), {parts[lead], 0, wire::bits_word(static_cast<double>(shape_.parts))}, {parts[lead]});
 }
 
 // Calls.
@@ -263,8 +243,15 @@ Held MicroBatches::held(uint64_t id) {
   return {Placement{Sharing::kCopies, 0, 0}, one.bytes, false, false};
 }
 
-// Where the largest weight lies that belongs to a stage; else where the fewest bytes are missing, and what is the oldest, of what was made here.
-int MicroBatches::place_for(const Call& call) {
+int64_t MicroBatches::missing_bytes(const Value& value, int place) const {
+  if (value.parts.empty()) return value.whole ? graph_.missing_bytes(*value.whole, place) : 0;
+  int64_t bytes = 0;
+  for (const uint64_t part : value.parts) bytes += graph_.missing_bytes(part, place);
+  return bytes;
+}
+
+// That of the largest weight that belongs to one; else where the fewest bytes are missing, and what is the oldest, of what was made here.
+int MicroBatches::stage_for(const Call& call) {
   const Value* weight = nullptr;
   int stage = 0;
   std::vector<const Value*> here, batches, others;
@@ -274,33 +261,51 @@ int MicroBatches::place_for(const Call& call) {
     const auto found = shape_.stages.find(id);
     if (found != shape_.stages.end() && (weight == nullptr || one.bytes > weight->bytes)) {
       weight = &one;
-      stage = found->second;
+      stage = shape_.stage_of(found->second);
     }
     (one.is_batch ? batches : one.was_there ? others : here).push_back(&one);
   });
   if (weight != nullptr) return stage;
   const auto& among = !here.empty() ? here : !batches.empty() ? batches : others;
   if (among.empty()) return 0;
-  const auto missing = [&](const Value& one, int place) {
+  const auto missing = [&](const Value& one, int there) {
     int64_t bytes = 0;
-    for (const uint64_t part : one.parts) bytes += graph_.missing_bytes(part, place);
-    return one.parts.empty() ? graph_.missing_bytes(*one.whole, place) : bytes;
+    for (size_t part = 0; part < one.parts.size(); ++part) bytes += graph_.missing_bytes(one.parts[part], shape_.place_of(there, static_cast<int64_t>(part)));
+    if (!one.parts.empty()) return bytes;
+    bytes = one.bytes;
+    for (int row = 0; row < shape_.rows; ++row) bytes = std::min(bytes, graph_.missing_bytes(*one.whole, shape_.place_of(there, row)));
+    return bytes;
   };
   std::tuple<int64_t, int64_t, size_t, int> best{-1, 0, 0, 0};
   for (const Value* one : among) {
-    const int place = graph_.place_of(one->first());
+    const int there = shape_.stage_of(graph_.place_of(one->first()));
     int64_t bytes = 0;
-    for (const Value* other : among) bytes += missing(*other, place);
-    const std::tuple<int64_t, int64_t, size_t, int> rank{bytes, -one->bytes, one->since, place};
+    for (const Value* other : among) bytes += missing(*other, there);
+    const std::tuple<int64_t, int64_t, size_t, int> rank{bytes, -one->bytes, one->since, there};
     if (std::get<0>(best) < 0 || rank < best) best = rank;
   }
   return std::get<3>(best);
 }
 
+int MicroBatches::place_for(const Call& call) {
+  std::pair<int64_t, int> best{-1, 0};
+  for (int row = 0; row < shape_.rows; ++row) {
+    std::pair<int64_t, int> rank{0, shape_.place_of(call.stage, row)};
+    for_each_tensor(call.plan, call.words, [&](size_t, uint64_t id) { rank.first += missing_bytes(values_.at(id), rank.second); });
+    if (best.first < 0 || rank < best) best = rank;
+  }
+  return best.second;
+}
+
+size_t MicroBatches::lead_of(const Call& call, uint64_t id) const {
+  const auto wanted = wanted_.find(id);
+  return wanted == wanted_.end() || shape_.stage_of(wanted->second) != call.stage ? 0 : static_cast<size_t>(wanted->second % shape_.rows);
+}
+
 void MicroBatches::carry_out(Call call) {
   if (!call.plan.sparse.empty()) throw NotPipelined("it has sparse tensors");
   find_batch(call);
-  call.place = place_for(call);
+  call.stage = stage_for(call);
   bool has_parts = false;
   for_each_tensor(call.plan, call.words, [&](size_t, uint64_t id) { has_parts = has_parts || !value(id).parts.empty(); });
   if (!has_parts) return once(call);
@@ -332,10 +337,11 @@ bool MicroBatches::serves(const Way& way, const Call& call) {
 
 void MicroBatches::once(Call& call) {
   const TaskGraph::Position position{call.step, 0};
+  const int place = place_for(call);
   const wire::Words client = call.words;
   std::map<uint64_t, uint64_t> names;
   for_each_tensor(call.plan, client, [&](size_t, uint64_t id) {
-    if (names.count(id) == 0) names.emplace(id, graph_.at(made_whole(value(id), call.step, id), call.place, position));
+    if (names.count(id) == 0) names.emplace(id, graph_.at(made_whole(value(id), call.step, id), place, position));
   });
   std::vector<const OutputPlan*> outputs;
   flatten(call.plan.outputs, outputs);
@@ -343,7 +349,7 @@ void MicroBatches::once(Call& call) {
   for_each_made(call.plan, client, [&](size_t, uint64_t id) { made_ids.push_back(is_named(id) ? id : graph_.draft()); });
   auto words = Renaming(call.plan, client).given([&](uint64_t id) { return names.at(id); }).made([&](size_t number) { return made_ids[number]; }).words();
   const auto written = written_of(call.plan, words);
-  graph_.call(position, call.place, call.number, call.plan, std::move(words), written);
+  graph_.call(position, place, call.number, call.plan, std::move(words), written);
   for (const uint64_t id : written_of(call.plan, client)) {
     Value& one = value(id);
     one.whole = names.at(id);
@@ -371,7 +377,7 @@ void MicroBatches::place_untouched(const Way& way, const Call& call) {
       one.period = period;
       for (int64_t part = 0; part < shape_.parts; ++part) {
         one.parts.push_back(graph_.draft());
-        graph_.copy({call.step, part}, call.place, {one.parts.back(), bytes_of_part(one.bytes)}, {});
+        graph_.copy({call.step, part}, place_of(call, part), {one.parts.back(), bytes_of_part(one.bytes)}, {});
       }
     } else if (one.is_untouched) {
       made_whole(one, call.step, id);
@@ -385,7 +391,7 @@ wire::Words MicroBatches::words_of_part(const Way& way, Call& call, int64_t part
   return Renaming(call.plan, local_words(way, call.plan, call.words, static_cast<int>(part), shape_.parts).value())
       .given([&](uint64_t id) {
         const Value& one = value(id);
-        return graph_.at(one.parts.empty() ? *one.whole : one.parts[static_cast<size_t>(part)], call.place, {call.step, part});
+        return graph_.at(one.parts.empty() ? *one.whole : one.parts[static_cast<size_t>(part)], place_of(call, part), {call.step, part});
       })
       .words();
 }
@@ -408,16 +414,18 @@ void MicroBatches::divided(const Way& way, Call& call) {
   std::vector<uint64_t> ids;
   for_each_made(call.plan, call.words, [&](size_t, uint64_t id) { ids.push_back(id); });
   std::vector<std::vector<uint64_t>> made_ids(ids.size());
+  std::vector<size_t> leads;
+  for (const uint64_t id : ids) leads.push_back(lead_of(call, id));
   std::vector<wire::Words> all;
   for (int64_t part = 0; part < shape_.parts; ++part) {
     for (size_t number = 0; number < ids.size(); ++number) {
-      const bool takes_name = part == 0 && way.made[number].placement.sharing != Sharing::kRows && is_named(ids[number]);
+      const bool is_lead = static_cast<size_t>(part) == leads[number], takes_name = is_lead && way.made[number].placement.sharing != Sharing::kRows && is_named(ids[number]);
       made_ids[number].push_back(takes_name ? ids[number] : graph_.draft());
     }
     auto words = Renaming(local, words_of_part(way, call, part)).made([&](size_t number) { return made_ids[number].back(); }).words();
     all.push_back(words);
     const auto written = written_of(local, words);
-    graph_.call({call.step, part}, call.place, way.definition, local, std::move(words), written);
+    graph_.call({call.step, part}, place_of(call, part), way.definition, local, std::move(words), written);
   }
   note_written(call, all);
   std::vector<const OutputPlan*> outputs;
@@ -430,8 +438,8 @@ void MicroBatches::divided(const Way& way, Call& call) {
       one.period = placement.period;
       continue;
     }
-    one.whole = made_ids[number].front();
-    merge(made_ids[number], placement, bytes, call.step);
+    one.whole = made_ids[number][leads[number]];
+    merge(made_ids[number], leads[number], placement, bytes, call.step);
   }
 }
 
@@ -442,12 +450,15 @@ void MicroBatches::composed(const Way& way, Call& call) {
   for_each_made(call.plan, call.words, [&](size_t, uint64_t id) { results.push_back(id); });
   std::vector<wire::Words> words;
   std::vector<std::vector<uint64_t>> ids(static_cast<size_t>(shape_.parts));  // of what is made, by part
+  std::vector<size_t> leads;
+  for (const auto& made : composition.made) leads.push_back(made.result ? lead_of(call, results[*made.result]) : 0);
   for (int64_t part = 0; part < shape_.parts; ++part) {
     words.push_back(words_of_part(way, call, part));
-    for (const auto& made : composition.made) {
-      const bool takes_name = part == 0 && made.result && made.placement.sharing != Sharing::kRows && is_named(results[*made.result]);
+    for (size_t number = 0; number < composition.made.size(); ++number) {
+      const auto& made = composition.made[number];
+      const bool is_lead = static_cast<size_t>(part) == leads[number], takes_name = is_lead && made.result && made.placement.sharing != Sharing::kRows && is_named(results[*made.result]);
       ids[static_cast<size_t>(part)].push_back(takes_name ? results[*made.result] : graph_.draft());
-      if (made.from_zeros) graph_.copy({call.step, part}, call.place, {ids[static_cast<size_t>(part)].back(), made.placement.bytes_of(made.bytes, shape_.parts)}, {});
+      if (made.from_zeros) graph_.copy({call.step, part}, place_of(call, part), {ids[static_cast<size_t>(part)].back(), made.placement.bytes_of(made.bytes, shape_.parts)}, {});
     }
   }
   std::vector<bool> is_merged(composition.made.size(), false);
@@ -456,17 +467,24 @@ void MicroBatches::composed(const Way& way, Call& call) {
     is_merged[number] = true;
     std::vector<uint64_t> parts;
     for (const auto& of_part : ids) parts.push_back(of_part[number]);
-    merge(parts, composition.made[number].placement, composition.made[number].bytes, call.step);
-    for (auto& of_part : ids) of_part[number] = parts.front();
+    const uint64_t merged_id = parts[leads[number]];
+    merge(parts, leads[number], composition.made[number].placement, composition.made[number].bytes, call.step);
+    for (auto& of_part : ids) of_part[number] = merged_id;
   };
   for (const auto& step : composition.steps) {
-    for (const size_t number : step.sums) merged(number);
+    for (const size_t number : step.sums) {
+      merged(number);
+      for (int64_t part = 0; part < shape_.parts; ++part) {
+        auto& sum = ids[static_cast<size_t>(part)][number];
+        sum = graph_.at(sum, place_of(call, part), {call.step, part});
+      }
+    }
     Plan& plan = gang_.templates().own_plan(step.definition);
     for (int64_t part = 0; part < shape_.parts; ++part) {
       const auto place = static_cast<size_t>(part);
       auto of_step = composition.words_of(step, {words[place], ids[place], static_cast<int>(part)});
       const auto written = written_of(plan, of_step);
-      graph_.call({call.step, part}, call.place, step.definition, plan, std::move(of_step), written);
+      graph_.call({call.step, part}, place_of(call, part), step.definition, plan, std::move(of_step), written);
     }
   }
   note_written(call, words);
@@ -482,7 +500,7 @@ void MicroBatches::composed(const Way& way, Call& call) {
       continue;
     }
     merged(number);
-    value.whole = ids.front()[number];
+    value.whole = ids[leads[number]][number];
   }
 }
 

@@ -1,5 +1,6 @@
 // A segment's calls as tasks of a pipeline (task.h): the batch in equal parts, each call at the stage whose weights it is given.
 //
+// Of a stage with several devices each takes a part in turn: what the parts make together is added up on each device, and then once over the stage's.
 // What becomes of each part follows from the same rules by which calls are divided among devices (sharding/sharding.h). Sums over the parts are made where
 // the parts are. A call that no rule divides is carried out once, on all of the batch. The tasks write to nothing that was there before the
 // segment: steps that do, as an optimizer's, and those that lean on them, are left for later. So what fails can be done again from the beginning.
@@ -30,14 +31,16 @@ struct NotPipelined : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// With which a step came last.
-wire::Words words_of(const wire::Step& step);
-
 struct PipelineShape {
   size_t begin = 0;   // of the segment's steps, those that are a pipeline
   size_t end = 0;
   int64_t parts = 0;  // of a batch
+  int rows = 1;       // devices of a stage, which follow each other
   Stages stages;
+
+  int stage_of(int place) const { return place / rows; }
+  // The device that carries out such a part of a stage.
+  int place_of(int stage, int64_t part) const { return stage * rows + static_cast<int>(part % rows); }
 };
 
 class MicroBatches {
@@ -89,7 +92,7 @@ class MicroBatches {
     uint64_t number;
     Plan& plan;
     wire::Words words;
-    int place = 0;
+    int stage = 0;
   };
   using Position = TaskGraph::Position;
 
@@ -101,7 +104,13 @@ class MicroBatches {
   Value& value(uint64_t id);
   Value& made(uint64_t id, int64_t bytes, c10::ScalarType dtype, size_t step);
   void find_batch(const Call& call);
+  int stage_for(const Call& call);
+  // Of the stage's devices, the one that has most of what a call is given that is carried out once.
   int place_for(const Call& call);
+  int place_of(const Call& call, int64_t part) const { return shape_.place_of(call.stage, part); }
+  int64_t missing_bytes(const Value& value, int place) const;
+  // The first part on the device where what the parts of a call make together is wanted.
+  size_t lead_of(const Call& call, uint64_t id) const;
   Held held(uint64_t id);
   void allocate(const wire::Step& step, size_t index);
   void carry_out(Call call);
@@ -115,8 +124,8 @@ class MicroBatches {
   void note_written(const Call& call, const std::vector<wire::Words>& words);
   uint64_t made_whole(Value& value, size_t step, uint64_t id);
   void cut(Value& value, int64_t period, size_t step);
-  // Has the first of the parts be what they make together.
-  void merge(const std::vector<uint64_t>& parts, const Placement& placement, int64_t bytes, size_t step);
+  // Has this one of the parts be what they make together. Each first part on a device has those of all that are there.
+  void merge(const std::vector<uint64_t>& parts, size_t lead, const Placement& placement, int64_t bytes, size_t step);
   void finish();
   int64_t bytes_of_part(int64_t bytes) const { return bytes / shape_.parts; }
 
@@ -136,6 +145,7 @@ class MicroBatches {
   std::unordered_set<uint64_t> kept_for_left_;   // that steps are given which are left
   std::unordered_set<uint64_t> rewritten_;       // that steps write to
   std::vector<Result> results_;
+  Stages wanted_;                                // where what the tasks make is used afterwards
   std::unordered_map<uint64_t, int> given_;
   std::vector<uint64_t> taken_;
   size_t divided_end_ = 0;

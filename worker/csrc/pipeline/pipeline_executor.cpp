@@ -10,7 +10,9 @@
 
 #include "call/call_storages.h"
 #include "parallel/call_seconds.h"
+#include "pipeline/followers.h"
 #include "pipeline/task_runner.h"
+#include "sharding/call_tensors.h"
 #include "tier2/proof.h"
 
 namespace forebay::worker {
@@ -19,6 +21,7 @@ namespace {
 
 constexpr int kTrials = 24;                                    // of other divisions into stages
 constexpr std::array<int64_t, 4> kPartsOfDevices{1, 2, 4, 8};  // parts of a batch, for each device
+constexpr double kWorthIt = 0.995;                             // of the time before
 constexpr double kMuchSlower = 1.2;                            // than tier 1, which has more to move between devices when it comes by turns
 constexpr int kSlowerMost = 3;                                 // times, of as many
 constexpr int64_t kSpareShare = 8;                             // of a device's memory
@@ -52,36 +55,53 @@ void PipelineExecutor::prepare(Candidate& candidate, const Candidates&) {
   try {
     auto pipeline = chosen(path, first);
     pipelines_.insert_or_assign(candidate.number(), std::move(pipeline));
-    candidate.recorded("pipeline", /*serves=*/always_);
+    candidate.recorded("pipeline", /*serves=*/always());
   } catch (const NotPipelined& reason) {
     candidate.stay(std::string("it is no pipeline: ") + reason.what());
   }
   context_.tier1.run(path, first, path.size());
 }
 
+std::vector<int> PipelineExecutor::rows_of_stages() const {
+  const auto devices = static_cast<int>(gang_.gang().size());
+  std::vector<int> rows{1};
+  for (int each = 2; homes_ != Homes::kPipeline && each <= devices / 2; ++each) {
+    if (devices % each == 0) rows.push_back(each);
+  }
+  if (homes_ == Homes::kMesh) rows.erase(rows.begin(), rows.end() - 1);
+  return rows;
+}
+
+// Stages whose layers cost as much; and of the best, then with one layer more or less.
 PipelineExecutor::Pipeline PipelineExecutor::chosen(const Path& path, size_t first) {
   const Layers layers(path, first, gang(), context_.storages, [this](uint64_t number) -> const Plan& { return context_.templates.known(number); });
-  if (layers.count() < gang().size()) throw NotPipelined("it has fewer layers than there are devices");
+  const auto devices = static_cast<int64_t>(gang().size());
   std::optional<Pipeline> best;
-  std::string why;
-  const auto cuts = layers.balanced(gang().size());
-  for (const int64_t times : kPartsOfDevices) {
-    try {
-      auto pipeline = with_parts(path, layers, {first, path.size(), times * static_cast<int64_t>(gang().size()), {}}, cuts);
-      const bool is_few = always_ && best && best->shape.parts == static_cast<int64_t>(gang().size());
-      if (!best || is_few || pipeline.seconds < best->seconds) best = std::move(pipeline);
-    } catch (const NotPipelined& reason) {
-      if (why.empty()) why = reason.what();
-    } catch (const wire::WireError& reason) {  // of a template that its contract does not allow; nothing was sent yet
-      if (why.empty()) why = reason.what();
+  std::string why = "it has fewer layers than there are stages";
+  bool is_tried = false;
+  for (const int rows : rows_of_stages()) {
+    const size_t stages = gang().size() / static_cast<size_t>(rows);
+    if (layers.count() < stages) continue;
+    const auto cuts = layers.balanced(stages);
+    for (const int64_t times : kPartsOfDevices) {
+      try {
+        auto pipeline = pipeline_of(path, layers, {first, path.size(), times * devices, rows, {}}, cuts);
+        const bool is_few = always() && best && best->shape.parts == devices;
+        if (!best || is_few || pipeline.seconds < best->seconds) best = std::move(pipeline);
+      } catch (const NotPipelined& reason) {
+        if (!std::exchange(is_tried, true)) why = reason.what();
+      } catch (const wire::WireError& reason) {  // of a template that its contract does not allow; nothing was sent yet
+        if (!std::exchange(is_tried, true)) why = reason.what();
+      }
     }
   }
   if (!best) throw NotPipelined(why);
+  best = improved(path, layers, std::move(*best));
   const auto plan = steps().reported();
   const double otherwise = plan && !plan->considered.empty() ? static_cast<double>(plan->considered.front().step_ns) / 1e9 : 0;
   const double taken = best->seconds + seconds_left(path, *best);
   note(*best, taken);
-  if (!always_ && otherwise > 0 && taken >= otherwise) {
+  if (!always() && otherwise > 0 && taken >= otherwise) {
     char text[120];
     std::snprintf(text, sizeof(text), "it would take %.1f ms a step, and takes %.1f as it is planned", taken * 1e3, otherwise * 1e3);
     throw NotPipelined(text);
@@ -94,46 +114,57 @@ void PipelineExecutor::note(const Pipeline& pipeline, double seconds) {
   told.parts = static_cast<uint64_t>(pipeline.shape.parts);
   told.step_ns = static_cast<uint64_t>(seconds * 1e9);
   told.bytes = static_cast<uint64_t>(pipeline.bytes);
-  told.stages.resize(gang().size());
-  for (const auto& [id, place] : pipeline.shape.stages) told.stages[static_cast<size_t>(place)] += static_cast<uint64_t>(context_.storages.at(id).bytes());
+  told.rows = static_cast<uint64_t>(pipeline.shape.rows);
+  told.stages.resize(gang().size() / told.rows);
+  for (const auto& [id, place] : pipeline.shape.stages) told.stages[static_cast<size_t>(pipeline.shape.stage_of(place))] += static_cast<uint64_t>(context_.storages.at(id).bytes());
   steps().note_pipeline(std::move(told));
 }
 
-// Stages whose layers cost as much, and then with one layer more or less, as long as that takes time off.
-PipelineExecutor::Pipeline PipelineExecutor::with_parts(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts) {
-  const auto tried = [&](const std::vector<size_t>& at) {
-    Pipeline pipeline{shape, {}, 0, 0};
-    pipeline.shape.stages = layers.divided(at);
-    pipeline.shape.end = path.size();
-    pipeline.shape.end = built(path, pipeline.shape).divided_end();
-    if (pipeline.shape.end <= pipeline.shape.begin) throw NotPipelined("no rule divides its calls");
-    const auto batches = built(path, pipeline.shape);
-    const auto order = order_of(batches.tasks(), gang().size(), batches.kept());
-    pipeline.followers = followers_of(path, pipeline.shape);
-    pipeline.bytes = demanded_room(pipeline, order);
-    pipeline.seconds = order.seconds;
-    return pipeline;
-  };
-  auto at = cuts;
-  Pipeline best = tried(at);
+PipelineExecutor::Pipeline PipelineExecutor::pipeline_of(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts) {
+  Pipeline pipeline{std::move(shape), cuts, {}, 0, 0};
+  pipeline.shape.stages = layers.divided(cuts, pipeline.shape.rows);
+  pipeline.shape.end = path.size();
+  pipeline.shape.end = built(path, pipeline.shape).divided_end();
+  if (pipeline.shape.end <= pipeline.shape.begin) throw NotPipelined("no rule divides its calls");
+  const auto batches = built(path, pipeline.shape);
+  const auto order = order_of(batches.tasks(), gang().size(), batches.kept());
+  pipeline.followers = followers_of(path, pipeline.shape.begin, pipeline.shape.stages, gang(), context_.templates);
+  std::erase_if(pipeline.followers, [&](const auto& follower) { return !context_.storages.has(follower.first); });
+  auto bytes = order.bytes;
+  const auto afterwards = bytes_afterwards(path, batches, pipeline.shape);
+  for (size_t place = 0; place < bytes.size(); ++place) bytes[place] = std::max(bytes[place], afterwards[place]);
+  pipeline.bytes = demanded_room(pipeline, std::move(bytes));
+  pipeline.seconds = order.seconds;
+  return pipeline;
+}
+
+std::optional<PipelineExecutor::Pipeline> PipelineExecutor::quicker(const Path& path, const Layers& layers, const Pipeline& than, const std::vector<size_t>& cuts) try {
+  auto other = pipeline_of(path, layers, than.shape, cuts);
+  if (other.seconds >= than.seconds * kWorthIt) return std::nullopt;
+  return other;
+} catch (const NotPipelined&) {
+  return std::nullopt;
+}
+
+// As long as that takes time off.
+PipelineExecutor::Pipeline PipelineExecutor::improved(const Path& path, const Layers& layers, Pipeline from) {
   int trials = 0;
   for (bool is_better = true; is_better && trials < kTrials;) {
     is_better = false;
-    for (size_t cut = 0; cut < at.size() && !is_better; ++cut) {
+    for (size_t cut = 0; cut < from.cuts.size() && !is_better; ++cut) {
       for (const int by : {-1, 1}) {
-        auto moved = at;
+        auto moved = from.cuts;
         moved[cut] += static_cast<size_t>(by);
         if (moved[cut] == 0 || moved[cut] >= layers.count() || !std::is_sorted(moved.begin(), moved.end()) || ++trials > kTrials) continue;
-        Pipeline other = tried(moved);
-        if (other.seconds >= best.seconds * 0.995) continue;
-        best = std::move(other);
-        at = moved;
+        auto other = quicker(path, layers, from, moved);
+        if (!other) continue;
+        from = std::move(*other);
         is_better = true;
         break;
       }
     }
   }
-  return best;
+  return from;
 }
 
 // Of the steps that are none of the pipeline's, by all devices together.
@@ -147,35 +178,34 @@ double PipelineExecutor::seconds_left(const Path& path, const Pipeline& pipeline
   return seconds / static_cast<double>(gang().size());
 }
 
-Stages PipelineExecutor::followers_of(const Path& path, const PipelineShape& shape) {
-  Stages followers;
-  const auto note = [&](const std::vector<uint64_t>& ids) {
-    std::optional<int> stage;
-    for (const uint64_t id : ids) {
-      if (const auto found = shape.stages.find(id); found != shape.stages.end() && !stage) stage = found->second;
+// What the tasks leave, and what the steps afterwards make: each device its part of that, as owners do.
+std::vector<int64_t> PipelineExecutor::bytes_afterwards(const Path& path, const MicroBatches& batches, const PipelineShape& shape) {
+  std::vector<int64_t> bytes(gang().size(), 0);
+  for (const auto& result : batches.results()) bytes[static_cast<size_t>(result.place)] += result.bytes;
+  std::unordered_map<uint64_t, int64_t> made;
+  int64_t now = 0, most = 0;
+  const auto follow = [&](const wire::Step& step) {
+    for (const auto& slot : step.freed) {
+      const auto found = made.find(slot.last);
+      if (found == made.end()) continue;
+      now -= found->second;
+      made.erase(found);
     }
-    for (const uint64_t id : ids) {
-      if (stage && context_.storages.has(id)) followers.emplace(id, *stage);
-    }
+    if (wire::is_allocation(step.key)) return;
+    const Plan& plan = context_.templates.known(template_of(step));
+    std::vector<const OutputPlan*> outputs;
+    flatten(plan.outputs, outputs);
+    for_each_made(plan, words_of(step), [&](size_t number, uint64_t id) { made[id] = outputs[number]->storage_bytes; });
+    now += plan.new_bytes;
+    most = std::max(most, now);
   };
-  for (size_t index = shape.begin; index < path.size(); ++index) {
-    const wire::Step& step = *path[index];
-    if (wire::is_allocation(step.key)) continue;
-    const uint64_t number = template_of(step);
-    const Plan& plan = context_.templates.known(number);
-    if (plan.mutated.empty()) continue;
-    const wire::Words words = words_of(step);
-    if (gang().templates().length_of_items(number) == 0) {
-      note(storages_of(plan, words));
-    } else {
-      for (const auto& item : gang().templates().items_of(number, words)) note(item);
-    }
-  }
-  return followers;
+  for (const size_t index : batches.left()) follow(*path[index]);
+  for (size_t index = shape.end; index < path.size(); ++index) follow(*path[index]);
+  for (auto& at_device : bytes) at_device += most / static_cast<int64_t>(bytes.size());
+  return bytes;
 }
 
-int64_t PipelineExecutor::demanded_room(const Pipeline& pipeline, const TaskOrder& order) {
-  auto bytes = order.bytes;
+int64_t PipelineExecutor::demanded_room(const Pipeline& pipeline, std::vector<int64_t> bytes) {
   auto kept = pipeline.shape.stages;
   kept.insert(pipeline.followers.begin(), pipeline.followers.end());
   for (const auto& [id, place] : kept) {
@@ -202,13 +232,16 @@ std::optional<MicroBatches> PipelineExecutor::computed(const Path& path, const P
     auto batches = built(path, pipeline.shape);
     const auto kept = batches.kept();
     const auto order = order_of(batches.tasks(), gang().size(), kept);
-    demanded_room(pipeline, order);
+    demanded_room(pipeline, order.bytes);
     place(batches, pipeline);
     const auto began = Clock::now();
-    TaskRunner(batches.tasks(), order.order, kept, gang(), context_.device, context_.storages, context_.caller).run(context_.effects.next_call());
+    TaskRunner runner(batches.tasks(), order.order, kept, gang(), context_.device, context_.storages, context_.caller);
+    auto held = gang().memory().used();
+    runner.run(context_.effects.next_call());
     took_s_ = std::chrono::duration<double>(Clock::now() - began).count();
     gang_.work().book(gang_.work().divided(), since_ns);
-    gang().memory().note_peaks();
+    for (size_t place = 0; place < held.size(); ++place) held[place] += runner.peaks()[place];
+    gang().memory().note_peaks(held);
     return batches;
   } catch (const wire::WireError&) {
     throw;
@@ -271,7 +304,7 @@ void PipelineExecutor::verify(Candidate& candidate) {
   Pipeline& pipeline = pipelines_.at(candidate.number());
   std::string why;
   steps().begin_step(/*by_pipeline=*/true);
-  if (always_) {
+  if (always()) {
     if (carried_out(candidate)) candidate.verified();
     return;
   }

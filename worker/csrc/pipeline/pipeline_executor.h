@@ -1,4 +1,5 @@
-// Carries out segments on several devices as a pipeline: each device has some of the layers, and works on one part of the batch while the next has the one before.
+// Carries out segments on several devices as a pipeline: each device, or as many devices together, have some of the layers, and work on one part of the batch
+// while the next have the one before.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,9 @@ namespace forebay::worker {
 
 class PipelineExecutor final : public Executor {
  public:
-  // `gang`: whose calls are divided by what was found of them. `always`: what can be a pipeline is one, of two parts for each device or more where there may be, and is not
-  // compared with tier 1.
-  PipelineExecutor(const ExecutorContext& context, GangCaller& gang, bool always) : context_(context), gang_(gang), always_(always) {}
+  // `gang`: whose calls are divided by what was found of them. `homes`: of kPipeline and kMesh what can be a pipeline is one, of two parts for each device or more where there may
+  // be, and is not compared with tier 1; of stages with one device, or with as many as can be.
+  PipelineExecutor(const ExecutorContext& context, GangCaller& gang, Homes homes) : context_(context), gang_(gang), homes_(homes) {}
 
   void prepare(Candidate& candidate, const Candidates& all) override;
   // The pipeline's results are compared with tier 1's, which stay.
@@ -34,6 +35,7 @@ class PipelineExecutor final : public Executor {
  private:
   struct Pipeline {
     PipelineShape shape;
+    std::vector<size_t> cuts;
     Stages followers;    // what the steps after it use together with weights, as an optimizer's states
     double seconds = 0;  // as it is predicted, as the next
     int64_t bytes = 0;   // of a device, at most
@@ -41,13 +43,18 @@ class PipelineExecutor final : public Executor {
   };
   using Results = std::vector<MicroBatches::Result>;
 
-  // Throws NotPipelined.
+  // Throw NotPipelined.
   Pipeline chosen(const Path& path, size_t first);
-  Pipeline with_parts(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts);
+  Pipeline pipeline_of(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts);
+  std::optional<Pipeline> quicker(const Path& path, const Layers& layers, const Pipeline& than, const std::vector<size_t>& cuts);
+  Pipeline improved(const Path& path, const Layers& layers, Pipeline from);
+  // How many devices a stage may have.
+  std::vector<int> rows_of_stages() const;
+  bool always() const { return homes_ == Homes::kPipeline || homes_ == Homes::kMesh; }
   double seconds_left(const Path& path, const Pipeline& pipeline);
-  Stages followers_of(const Path& path, const PipelineShape& shape);
-  // The most that a device holds. Throws NotPipelined where it cannot.
-  int64_t demanded_room(const Pipeline& pipeline, const TaskOrder& order);
+  // The most that a device holds, of which so many bytes are made in the step. Throws NotPipelined where it cannot.
+  int64_t demanded_room(const Pipeline& pipeline, std::vector<int64_t> bytes);
+  std::vector<int64_t> bytes_afterwards(const Path& path, const MicroBatches& batches, const PipelineShape& shape);
   void note(const Pipeline& pipeline, double seconds);
   MicroBatches built(const Path& path, const PipelineShape& shape);
   // What the pipeline makes; none where it could not be carried out: then nothing has changed but where storages lie.
@@ -73,7 +80,7 @@ class PipelineExecutor final : public Executor {
 
   const ExecutorContext context_;
   GangCaller& gang_;
-  const bool always_;
+  const Homes homes_;
   double took_s_ = 0;  // the tasks, the last time
   std::map<int64_t, std::unique_ptr<Ways>> ways_;     // by the number of parts
   std::unordered_map<uint64_t, Pipeline> pipelines_;  // by candidate

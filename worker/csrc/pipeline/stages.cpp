@@ -52,13 +52,13 @@ Layers::Layers(const Path& path, size_t begin, Gang& gang, Storages& storages, c
     const auto next = firsts.upper_bound(first);
     if (next != firsts.end() && last >= next->first) continue;
     numbers_.emplace(weight, layers_.size());
-    layers_.push_back({weight});
+    layers_.push_back({weight, storages.at(weight).bytes()});
   }
-  find_companions(uses);
+  find_companions(uses, storages);
   add_up(path, begin, gang, plan_of, uses);
 }
 
-void Layers::find_companions(const std::vector<Use>& uses) {
+void Layers::find_companions(const std::vector<Use>& uses, Storages& storages) {
   std::unordered_set<uint64_t> shared;
   std::optional<size_t> layer;
   for (auto use = uses.begin(); use != uses.end(); ++use) {
@@ -72,6 +72,7 @@ void Layers::find_companions(const std::vector<Use>& uses) {
     if (!is_new && known->second != *layer) shared.insert(use->weight);
   }
   for (const uint64_t weight : shared) companions_.erase(weight);
+  for (const auto& [weight, of_layer] : companions_) layers_[of_layer].bytes += storages.at(weight).bytes();
 }
 
 void Layers::add_up(const Path& path, size_t begin, Gang& gang, const PlanOf& plan_of, const std::vector<Use>& uses) {
@@ -102,10 +103,14 @@ std::vector<size_t> Layers::balanced(size_t stages) const {
   return cuts;
 }
 
-Stages Layers::divided(const std::vector<size_t>& cuts) const {
+Stages Layers::divided(const std::vector<size_t>& cuts, int devices) const {
   Stages stages;
+  std::vector<int64_t> kept((cuts.size() + 1) * static_cast<size_t>(devices), 0);
   for (size_t layer = 0; layer < layers_.size(); ++layer) {
-    stages.emplace(layers_[layer].weight, static_cast<int>(std::upper_bound(cuts.begin(), cuts.end(), layer) - cuts.begin()));
+    const auto first = kept.begin() + devices * (std::upper_bound(cuts.begin(), cuts.end(), layer) - cuts.begin());
+    const auto least = std::min_element(first, first + devices);
+    *least += layers_[layer].bytes;
+    stages.emplace(layers_[layer].weight, static_cast<int>(least - kept.begin()));
   }
   for (const auto& [weight, layer] : companions_) stages.emplace(weight, stages.at(layers_[layer].weight));
   return stages;

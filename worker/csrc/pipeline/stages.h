@@ -1,4 +1,5 @@
-// Which device of a gang keeps which weights, where a segment is carried out as a pipeline: stages of layers, in the order in which it uses them.
+// Which device of a gang keeps which weights, where a segment is carried out as a pipeline: stages of layers, in the order in which it uses them. Where
+// stages have several devices, each weight is kept by one of them, and the others are sent it.
 #pragma once
 
 #include <cstddef>
@@ -27,11 +28,13 @@ class Layers {
   size_t count() const { return layers_.size(); }
   // For so many devices: the number of the first layer of each stage but the first. Each stage costs as much, as far as can be.
   std::vector<size_t> balanced(size_t stages) const;
-  Stages divided(const std::vector<size_t>& cuts) const;
+  // Of so many devices each, which keep as many bytes, as far as can be.
+  Stages divided(const std::vector<size_t>& cuts, int devices) const;
 
  private:
   struct Layer {
     uint64_t weight;
+    int64_t bytes = 0;   // with those of its companions
     double seconds = 0;  // of the calls from its first use to that of the next one, and of their derivatives
   };
   struct Use {
@@ -41,7 +44,7 @@ class Layers {
   // The weights that each step is given, the largest first.
   static std::vector<Use> uses_of(const Path& path, size_t begin, Storages& storages, const PlanOf& plan_of);
   // Weights that come with those of one layer alone, as biases.
-  void find_companions(const std::vector<Use>& uses);
+  void find_companions(const std::vector<Use>& uses, Storages& storages);
   void add_up(const Path& path, size_t begin, Gang& gang, const PlanOf& plan_of, const std::vector<Use>& uses);
 
   std::vector<Layer> layers_;

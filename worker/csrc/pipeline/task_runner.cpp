@@ -17,7 +17,7 @@ DeviceSums::Pass pass_of(const Task& task) { return {task.place, task.to, task.u
 
 TaskRunner::TaskRunner(const std::vector<Task>& tasks, const std::vector<size_t>& order, const std::vector<uint64_t>& kept, Gang& gang, const Device& device, Storages& storages,
                        Caller& caller)
-    : tasks_(tasks), order_(order), kept_(kept), gang_(gang), device_(device), storages_(storages), caller_(caller) {
+    : tasks_(tasks), order_(order), kept_(kept), gang_(gang), device_(device), storages_(storages), caller_(caller), bytes_(gang.size(), 0), peaks_(gang.size(), 0) {
   for (const Task& task : tasks_) {
     for (const auto& made : task.makes) uses_.emplace(made.id, 0);
   }
@@ -30,19 +30,36 @@ TaskRunner::TaskRunner(const std::vector<Task>& tasks, const std::vector<size_t>
 
 bool TaskRunner::is_kept(uint64_t id) const { return std::binary_search(kept_.begin(), kept_.end(), id); }
 
-void TaskRunner::note_done(const Task& task, const auto& free) {
-  const auto leave = [&](uint64_t id) {
-    const auto uses = uses_.find(id);
-    if (uses == uses_.end() || uses->second > 0 || is_kept(id)) return;
-    free(id);
-    made_.erase(id);
-  };
-  for (const auto& made : task.makes) leave(made.id);
+void TaskRunner::take(uint64_t id, int place, int64_t bytes) {
+  made_[id] = {place, bytes};
+  int64_t& now = bytes_[static_cast<size_t>(place)];
+  now += bytes;
+  peaks_[static_cast<size_t>(place)] = std::max(peaks_[static_cast<size_t>(place)], now);
+}
+
+int TaskRunner::leave(uint64_t id) {
+  const auto made = made_.find(id);
+  const auto [place, bytes] = made->second;
+  bytes_[static_cast<size_t>(place)] -= bytes;
+  made_.erase(made);
+  return place;
+}
+
+void TaskRunner::leave_unused(uint64_t id, const auto& free) {
+  const auto uses = uses_.find(id);
+  if (uses != uses_.end() && uses->second == 0 && !is_kept(id)) free(id, leave(id));
+}
+
+void TaskRunner::end_makes(const Task& task, const auto& free) {
+  for (const auto& made : task.makes) leave_unused(made.id, free);
+}
+
+void TaskRunner::end_uses(const Task& task, const auto& free) {
   for (const uint64_t id : task.uses) {
     const auto uses = uses_.find(id);
     if (uses == uses_.end()) continue;
     --uses->second;
-    leave(id);
+    leave_unused(id, free);
   }
 }
 
@@ -83,34 +100,40 @@ void TaskRunner::send(const Task& task, uint64_t sequence) {
     const auto pass = pass_of(task);
     if (task.to != 0) {
       gang_.rank(task.to).allocate(pass.target, pass.bytes);
-      made_[pass.target] = task.to;
+      take(pass.target, task.to, pass.bytes);
     }
     gang_.sums().tell(pass);
-    if (task.place != 0) note_done(task, [&](uint64_t id) { gang_.rank(made_.at(id)).free(id); });
+    const auto free = [&](uint64_t id, int place) { gang_.rank(place).free(id); };
+    if (task.to != 0) end_makes(task, free);
+    if (task.place != 0) end_uses(task, free);
     return;
   }
   if (task.place == 0) return;
   Rank& rank = gang_.rank(task.place);
-  for (const auto& made : task.makes) made_[made.id] = task.place;
+  for (const auto& made : task.makes) take(made.id, task.place, made.bytes);
   if (task.kind == Task::Kind::kCall) {
     gang_.send(task.place, task.definition, *task.plan, task.words, sequence);
   } else {
     rank.allocate(task.makes.front().id, task.makes.front().bytes);
     for (const auto& range : task.ranges) rank.copy(range.target, range.target_offset, range.source, range.source_offset, range.bytes);
   }
-  note_done(task, [&](uint64_t id) { rank.free(id); });
+  const auto free = [&](uint64_t id, int) { rank.free(id); };
+  end_makes(task, free);
+  end_uses(task, free);
 }
 
 void TaskRunner::carry_out(const Task& task) {
-  if (task.kind == Task::Kind::kPass && (task.place == 0 || task.to == 0)) pass(task);
-  if (task.place != 0) return;
-  if (task.kind == Task::Kind::kCall) call(task);
-  if (task.kind == Task::Kind::kCopy) copy(task);
-  note_done(task, [&](uint64_t id) { storages_.withdraw(id); });
+  const bool is_pass = task.kind == Task::Kind::kPass;
+  if (is_pass && (task.place == 0 || task.to == 0)) pass(task);
+  if (task.place == 0 && task.kind == Task::Kind::kCall) call(task);
+  if (task.place == 0 && task.kind == Task::Kind::kCopy) copy(task);
+  const auto free = [&](uint64_t id, int) { storages_.withdraw(id); };
+  if ((is_pass ? task.to : task.place) == 0) end_makes(task, free);
+  if (task.place == 0) end_uses(task, free);
 }
 
 void TaskRunner::call(const Task& task) {
-  for (const auto& made : task.makes) made_[made.id] = 0;
+  for (const auto& made : task.makes) take(made.id, 0, made.bytes);
   caller_.bind(*task.plan, task.words);
   if (const Cause& cause = caller_.unusable()) throw CommandError(cause->code, cause->message);
   caller_.run(*task.plan);
@@ -118,7 +141,7 @@ void TaskRunner::call(const Task& task) {
 
 void TaskRunner::copy(const Task& task) {
   const auto& made = task.makes.front();
-  made_[made.id] = 0;
+  take(made.id, 0, made.bytes);
   storages_.check_room(made.bytes);
   Entry& target = storages_.insert(made.id, made.bytes);
   for (const auto& range : task.ranges) {
@@ -130,7 +153,7 @@ void TaskRunner::pass(const Task& task) {
   const auto pass = pass_of(task);
   const bool is_sent = task.place == 0;
   if (!is_sent) {
-    made_[pass.target] = 0;
+    take(pass.target, 0, pass.bytes);
     storages_.check_room(pass.bytes);
     storages_.insert(pass.target, pass.bytes);
   }
@@ -154,9 +177,9 @@ void TaskRunner::withdraw() {
   gang_.sums().end_passes("it stopped in the middle of a step");
   gang_.settle_each();
   gang_.sums().part();
-  for (const auto& [id, place] : made_) {
-    if (place == 0) storages_.withdraw(id);
-    else gang_.rank(place).free(id);
+  for (const auto& [id, made] : made_) {
+    if (made.place == 0) storages_.withdraw(id);
+    else gang_.rank(made.place).free(id);
   }
   made_.clear();
 }

@@ -24,10 +24,22 @@ class TaskRunner {
 
   // Returns when all is done. Throws CommandError, PassEnded, what an operator throws; then nothing that the tasks made is left. `sequence`: the number of the first call.
   void run(uint64_t sequence);
+  // The most that each device held of what was made.
+  const std::vector<int64_t>& peaks() const { return peaks_; }
 
  private:
-  // Frees what no task uses any more.
-  void note_done(const Task& task, const auto& free);
+  // Memory on a device, or that it was told to make.
+  struct Made {
+    int place;
+    int64_t bytes;
+  };
+  void take(uint64_t id, int place, int64_t bytes);
+  // Returns the device that had it.
+  int leave(uint64_t id);
+  // Free what no task uses any more, of what a task makes and uses. The devices of a pass each have their side of that, at their time.
+  void end_makes(const Task& task, const auto& free);
+  void end_uses(const Task& task, const auto& free);
+  void leave_unused(uint64_t id, const auto& free);
   // Of the commands that tell other devices of it, at most.
   int64_t bytes_of(const Task& task) const;
   void send(const Task& task, uint64_t sequence);
@@ -46,7 +58,8 @@ class TaskRunner {
   Storages& storages_;
   Caller& caller_;
   std::unordered_map<uint64_t, size_t> uses_;        // of what was made, that are still to come
-  std::unordered_map<uint64_t, int> made_;           // by id: the device that has it, or was told to make it
+  std::unordered_map<uint64_t, Made> made_;          // by id
+  std::vector<int64_t> bytes_, peaks_;               // by device, of what was made
 };
 
 }  // namespace forebay::worker

@@ -14,6 +14,13 @@ namespace forebay::worker {
 // The steps of a segment, from its first one on.
 using Path = std::vector<wire::Step*>;
 
+// With which a step came last.
+inline wire::Words words_of(const wire::Step& step) {
+  wire::Words words;
+  for (const auto& slot : step.slots) words.push_back(slot.last);
+  return words;
+}
+
 // Carries out single steps.
 class StepRunner {
  public:

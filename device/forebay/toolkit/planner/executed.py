@@ -57,7 +57,8 @@ def verdict(one: Considered, plan: GangPlan) -> str:
 
 def _staged(one: Pipeline) -> str:
     held = ", ".join(_mebibytes(count) for count in one.stages)
-    return f"layers in {len(one.stages)} stages (pipeline parallelism), batches in {one.parts} parts, weights of {held}"
+    each = f" of {one.rows} devices each (data and pipeline parallelism)" if one.rows > 1 else " (pipeline parallelism)"
+    return f"layers in {len(one.stages)} stages{each}, batches in {one.parts} parts, weights of {held}"
 
 
 def _weights(one: Weights) -> list[str]:

@@ -32,13 +32,14 @@ struct GangPlan {
     uint64_t step_ns = 0;
     uint64_t bytes = 0;  // of one device, at most
   };
-  // The step in stages, of which each device has one.
+  // The step in stages, of which each device has one, or as many devices each.
   struct Pipeline {
     bool serves = false;           // steps are carried out so
     uint64_t parts = 0;            // of a batch
     uint64_t step_ns = 0;          // as Considered, as the next
     uint64_t bytes = 0;
     std::vector<uint64_t> stages;  // bytes of the weights of each
+    uint64_t rows = 1;             // devices of each stage, which take the parts of a batch by turns
   };
   Layout layout = Layout::kWhole;
   uint64_t room_bytes = 0;  // of one device, that a plan may use
@@ -91,6 +92,7 @@ inline void put_gang_plan(Writer& out, const GangPlan& plan) {
   out.u8(plan.pipeline->serves);
   for (const uint64_t number : {plan.pipeline->parts, plan.pipeline->step_ns, plan.pipeline->bytes}) out.varint(number);
   put_numbers(out, plan.pipeline->stages);
+  out.varint(plan.pipeline->rows);
 }
 
 inline GangPlan get_gang_plan(Reader& in) {
@@ -121,6 +123,7 @@ inline GangPlan get_gang_plan(Reader& in) {
   pipeline.step_ns = in.varint();
   pipeline.bytes = in.varint();
   pipeline.stages = get_numbers(in);
+  if (!in.done()) pipeline.rows = in.varint();  // older workers have one device a stage
   return plan;
 }
 
