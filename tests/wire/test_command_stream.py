@@ -251,6 +251,7 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(images.Checkpoints, UNSIGNED, st.lists(st.tuples(UNSIGNED, st.booleans()), max_size=4).map(tuple), TEXT),
     st.builds(images.WentBack, UNSIGNED, UNSIGNED, IDS, UNSIGNED),
     st.builds(images.Kept, UNSIGNED, UNSIGNED, UNSIGNED, TEXT),
+    st.builds(images.ImageVersions, st.binary(max_size=50)),
     st.builds(Resumed, UNSIGNED),
     st.builds(stream.Refused, TEXT, st.booleans()),
     st.builds(stream.Data, UNSIGNED, UNSIGNED, st.binary(max_size=50)),

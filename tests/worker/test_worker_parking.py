@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from forebay_wire import messages, stream, vocabulary
+from forebay_wire.images import ImageVersions
 from forebay_worker import _executor
 from group_member import OTHER, header, meet, opened, path_of
 from link_to_pool import LIMIT_BYTES, WAIT_SECONDS_MAX, Linked, Pool
@@ -385,7 +386,7 @@ def heard(pool: Pool) -> list[Any]:
     return said
 
 
-HEAD = stream.ImageHead(0, 0, 0, 0, 1, 8)
+HEAD, EMPTY = stream.ImageHead(0, 0, 0, 0, 1, 8), stream.ImageHead(0, 0, 0, 0, 0, 0)
 HOSTILE = {
     "an unknown answer": ([b"\x07"], "what is not part of an image"),
     "a refusal": ([stream.Refused("no")], "the other worker refused: no"),
@@ -411,6 +412,20 @@ HOSTILE = {
         "a storage that was never made, with bytes",
     ),
     "an end too soon": ([HEAD], "ended the connection"),
+    "versions too late": ([HEAD, ImageVersions(b"")], "versions behind an image"),
+    "versions that end early": ([ImageVersions(b"\x01\x00\x00"), EMPTY], "frame"),
+    "versions and more": ([ImageVersions(b"\x01\x00\x00\x00\x00\x00\x00\x01"), EMPTY], "something after the versions"),
+    "versions that do not ascend": ([ImageVersions(b"\x01\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x00"), EMPTY], "do not ascend"),
+    "what does not come": ([ImageVersions(b"\x01\x00\x00\x00\x00\x01\x01\x00\x00\x01\x05\x01\x00\x00"), EMPTY], "does not come"),
+    "what no storage held": (
+        [ImageVersions(b"\x01\x00\x00\x00\x01\x08\x00\x01\x01\x00\x00\x01\x05\x01\x00\x00"), EMPTY],
+        "what no storage held",
+    ),
+    "a storage that is not there": ([ImageVersions(b"\x01\x00\x00\x00\x00\x00\x01\x05\x00\x00\x00"), EMPTY], "storage 5 does not exist"),
+    "a failure that is not there": (
+        [ImageVersions(b"\x01\x00\x00\x00\x00\x01\x01\x00\x01\x00\x00\x01\x05\x00\x03\x00\x00\x00\x00"), EMPTY],
+        "a failure that the image does not have",
+    ),
 }
 
 

@@ -108,6 +108,13 @@ class ImageSummand:
     data: bytes
 
 
+@dataclass(frozen=True)
+class ImageVersions:
+    """A part of which checkpoints go along, and what each keeps; all parts come before the head."""
+
+    data: bytes
+
+
 CHECKPOINTS_MAX = 1024
 """Of a session."""
 
@@ -165,8 +172,9 @@ CheckpointCommand = Checkpoint | TellCheckpoints | GoBack | DropCheckpoint
 ImageCommand = Keep | Restore | TracesPart | CheckpointCommand
 COMMAND_OPCODES = (42, 43, 44, 49, 50, 51, 52)
 CheckpointReply = Checkpoints | WentBack
-ImageReply = ImageLibraries | ImageHead | ImageCause | ImageStorages | ImageBytes | Kept | ImageHoldings | ImageSummand | CheckpointReply
-OPCODES = (72, 73, 74, 75, 82, 85, 86, 87, 90, 91)
+ImagePart = ImageLibraries | ImageVersions | ImageHead | ImageCause | ImageStorages | ImageBytes | ImageHoldings | ImageSummand
+ImageReply = ImagePart | Kept | CheckpointReply
+OPCODES = (72, 73, 74, 75, 82, 85, 86, 87, 90, 91, 92)
 
 
 def put_image_command(out: Writer, command: ImageCommand) -> None:
@@ -244,11 +252,8 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
         case ImageBytes():
             out.u8(75)
             out.raw(reply.data)
-        case ImageLibraries():
-            out.u8(82)
-            out.raw(reply.data)
-        case ImageHoldings():
-            out.u8(86)
+        case ImageLibraries() | ImageHoldings() | ImageVersions():
+            out.u8({ImageLibraries: 82, ImageHoldings: 86, ImageVersions: 92}[type(reply)])
             out.raw(reply.data)
         case ImageSummand():
             out.u8(87)
@@ -306,6 +311,8 @@ def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
             return ImageLibraries(reader.raw(reader.left()))
         case 86:
             return ImageHoldings(reader.raw(reader.left()))
+        case 92:
+            return ImageVersions(reader.raw(reader.left()))
         case 87:
             return ImageSummand(reader.varint(), reader.varint(), reader.raw(reader.left()))
         case 90:

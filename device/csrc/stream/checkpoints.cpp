@@ -33,8 +33,8 @@ wire::Checkpoints Checkpoints::reported(uint64_t held) {
   return told;
 }
 
-// The worker that goes on from an image has no checkpoint that was taken before that image. Until there is one that was kept behind this command,
-// no worker can take the session over.
+// Where images have no checkpoints, the worker that goes on from one lacks those that were taken before. Until there is an image that was kept behind
+// this command, no worker can take the session over then.
 wire::WentBack Checkpoints::go_back(uint64_t number) {
   const WithoutGil free;
   stream_.contents_.clear();
@@ -66,7 +66,8 @@ wire::WentBack Checkpoints::go_back(uint64_t number) {
   }
   stream_.contents_.clear();
   const std::lock_guard lock(stream_.sender_.mutex());
-  if (stream_.journal_.image() != 0 || stream_.journal_.awaits_image()) stream_.journal_.drop();
+  const bool begins_with_image = stream_.journal_.image() != 0 || stream_.journal_.awaits_image();
+  if (begins_with_image && !stream_.worker_.carries_checkpoints) stream_.journal_.drop();
   return went;
 }
 

@@ -59,6 +59,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
   stream_.worker_.kind = kind;
   stream_.worker_.keeps_checkpoints = welcome.keeps_checkpoints;
   stream_.worker_.copies_checkpoints = welcome.copies_checkpoints;
+  stream_.worker_.carries_checkpoints = welcome.carries_checkpoints;
   if (address.rfind("unix:", 0) != 0 || !share_memory(stream_.sender_, stream_.receiver_, stream_.connection_, stream_.shared_, stream_.new_request())) {
     if (stream_.session_.broken && stream_.downloads_.in_progress()) give_up("the worker is gone, and another host has no memory for the downloads that were under way");
     stream_.shared_.unmap();
@@ -71,6 +72,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
   {
     const std::lock_guard recording(stream_.commands_.mutex());
     stream_.worker_.no_kernels = welcome.no_kernels;
+    if (stream_.session_.broken) stream_.last_fork_ = {};  // it is in no image
     stream_.session_.away = stream_.session_.broken = false;
   }
   stream_.ticker_.start();
@@ -96,6 +98,7 @@ Welcome Handover::greet(const std::string& address, const std::string& ticket, c
         const uint8_t checkpoints = body.done() ? 0 : body.u8();
         welcome.keeps_checkpoints = checkpoints >= wire::kKeepsCheckpoints;
         welcome.copies_checkpoints = checkpoints >= wire::kCopiesCheckpoints;
+        welcome.carries_checkpoints = checkpoints >= wire::kCarriesCheckpoints;
       });
       stream_.connection_.greeted(ticket, grace);
       return welcome;

@@ -41,7 +41,8 @@ struct Welcome {
   std::string no_kernels;  // why it takes no kernels of programs; empty if it does
   bool keeps_images;       // that outlive it
   bool keeps_checkpoints;
-  bool copies_checkpoints;  // as images of other sessions
+  bool copies_checkpoints;   // as images of other sessions
+  bool carries_checkpoints;  // in images and moves
 };
 
 // The last fork.
@@ -57,6 +58,7 @@ struct WorkerTraits {
   std::atomic<bool> is_gpu{false};
   std::atomic<bool> keeps_checkpoints{false};
   std::atomic<bool> copies_checkpoints{false};
+  std::atomic<bool> carries_checkpoints{false};
   std::atomic<uint64_t> kind{0};  // a hash of the kind of device and its PyTorch
   std::string no_kernels;         // as in Welcome; guarded by the lock of the commands
 };

@@ -34,16 +34,18 @@ void VersionedStorage::before_overwrite() { versions_.before_write(*this, Versio
 
 void Versions::take(uint64_t number, bool is_named) {
   if (number <= newest_) throw wire::WireError("checkpoint " + std::to_string(number) + " after checkpoint " + std::to_string(newest_));
-  if (versions_.empty()) {
-    storages_.make_room_by([this](int64_t bytes) { give_up(bytes); });
-    reclaim_on_host_by([this](int64_t bytes) { give_up(bytes); });
-  }
+  if (versions_.empty()) follow();
   storages_.for_each([before = newest_, this](uint64_t id, Entry& entry) {
     if (entry.watch() == nullptr && entry.bytes() > 0) entry.watch_by(std::make_unique<VersionedStorage>(*this, id, entry, before));
   });
   if (versions_.size() >= wire::kCheckpointsMax) drop_one(kTooMany);
   newest_ = number;
   versions_[number].is_named = is_named;
+}
+
+void Versions::follow() {
+  storages_.make_room_by([this](int64_t bytes) { give_up(bytes); });
+  reclaim_on_host_by([this](int64_t bytes) { give_up(bytes); });
 }
 
 void Versions::take_for_forks(uint64_t number, Snapshot snapshot) {
@@ -211,16 +213,15 @@ void Versions::hand_over(uint64_t number, const Storages::TakeBytes& take) {
     if (!item.has_bytes || item.bytes == 0) continue;
     const auto freed = version.freed.find(item.id), changed = kept.find(item.id);
     const Preimage* held = freed != version.freed.end() ? freed->second.get() : changed != kept.end() ? changed->second.get() : nullptr;
-    if (held == nullptr) {
-      storages_.hand_over({item}, take);
-    } else if (held->memory().device().is_cpu()) {
-      take(static_cast<const uint8_t*>(held->memory().data()), held->bytes());
-    } else {
-      BulkCopy copy(device_, storages_.staging(), held->bytes());
-      copy.fetch(held->memory(), [&take](int64_t, const uint8_t* data, int64_t bytes) { take(data, bytes); });
-      copy.finish();
-    }
+    held == nullptr ? storages_.hand_over({item}, take) : give(*held, take);
   }
+}
+
+void Versions::give(const Preimage& preimage, const Storages::TakeBytes& take) const {
+  if (preimage.memory().device().is_cpu()) return take(static_cast<const uint8_t*>(preimage.memory().data()), preimage.bytes());
+  BulkCopy copy(device_, storages_.staging(), preimage.bytes());
+  copy.fetch(preimage.memory(), [&take](int64_t, const uint8_t* data, int64_t bytes) { take(data, bytes); });
+  copy.finish();
 }
 
 void Versions::discard(uint64_t number) {

@@ -110,6 +110,9 @@ class Versions {
   bool is_present(uint64_t number) const;
   // Puts back what the storages held. The versions stay. Throws wire::WireError for one that is not there.
   Return go_back(uint64_t number);
+  // One with which other sessions may begin comes, whether it can be taken or not; whether it has come, or a later one.
+  void note_fork(uint64_t number) { last_for_forks_ = number; }
+  bool has_come(uint64_t number) const { return number <= last_for_forks_; }
   // Of one with which other sessions may begin; null: it is not there.
   const Snapshot* snapshot(uint64_t number) const;
   // The bytes of that one's items that have some, in their order, wherever they lie.
@@ -134,6 +137,8 @@ class Versions {
   void end(const std::string& why);
 
  private:
+  friend class ArrivingVersions;
+  friend class PackedVersions;
   friend class VersionedStorage;
   using Preimages = std::unordered_map<uint64_t, std::shared_ptr<Preimage>>;  // by storage
   struct Version {
@@ -146,6 +151,9 @@ class Versions {
   enum class Write : uint8_t { kPart, kAll, kReturn };
   using Place = std::map<uint64_t, Version>::iterator;
 
+  // Lets go of versions where the storages, or this host, need the room.
+  void follow();
+  void give(const Preimage& preimage, const Storages::TakeBytes& take) const;
   uint64_t last() const { return versions_.empty() ? 0 : versions_.rbegin()->first; }
   Preimages kept_for(uint64_t number) const;
   void before_write(VersionedStorage& storage, Write write);
@@ -172,6 +180,7 @@ class Versions {
   std::map<uint64_t, Version> versions_;
   uint64_t newest_ = 0;  // that was taken, whether it is still there or not
   uint64_t held_ = 0;
+  uint64_t last_for_forks_ = 0;
   std::string why_dropped_;
   std::string why_no_forks_;
   bool is_dropped_ = false;

@@ -91,15 +91,25 @@ uint64_t Images::keep_last() {
   }
 }
 
+// Checkpoints go along if there is room for them.
 int64_t Images::write(uint64_t number, uint64_t base, Clock::time_point until) {
   const std::string why = folder_.is_set() ? session_.image().refusal() : "this worker keeps none";
   if (!why.empty()) throw std::runtime_error(why);
-  return folder_.write(number, base, session_.storages().used_bytes(), [&](const SendImage& send) {
-    session_.send_image([&](const wire::Writer& head, const uint8_t* payload, size_t bytes) {
-      if (Clock::now() > until) throw std::runtime_error("it takes too long");
-      send(head, payload, bytes);
+  const auto write_with = [&](Packing packing, int64_t kept_bytes) {
+    return folder_.write(number, base, session_.storages().used_bytes() + kept_bytes, [&](const SendImage& send) {
+      session_.send_image(packing, [&](const wire::Writer& head, const uint8_t* payload, size_t bytes) {
+        if (Clock::now() > until) throw std::runtime_error("it takes too long");
+        send(head, payload, bytes);
+      });
     });
-  });
+  };
+  const int64_t kept_bytes = session_.storages().kept_bytes();
+  try {
+    return write_with(Packing::kWithoutForks, kept_bytes);
+  } catch (const std::runtime_error&) {
+    if (kept_bytes == 0) throw;
+  }
+  return write_with(Packing::kNone, 0);
 }
 
 // Copies.

@@ -96,7 +96,7 @@ void Server::hold() {
   const uint64_t image = images_.keep_last();
   const Ticket ticket = fresh_ticket();
   Listener listener(any_port_of(door_address_));
-  const auto held = static_cast<uint64_t>(session_.storages().used_bytes());
+  const auto held = static_cast<uint64_t>(session_.storages().used_bytes() + session_.storages().kept_bytes());
   session_.segments().offer_if_compiling(SessionLeaves{});
   hand_over_offers();  // before it is told where the session is
   mailbox_.report({Event::Kind::kLeft, image, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket) + " " + certificate()});
@@ -104,7 +104,7 @@ void Server::hold() {
     Door door(listener, ticket, wire::Command::kFetch, encryption_);
     connection_.take(hear(door));
     try {
-      session_.send_image([this](const wire::Writer& head, const uint8_t* payload, size_t bytes) { connection_.send(head, payload, bytes); });
+      session_.send_image(Packing::kAll, [this](const wire::Writer& head, const uint8_t* payload, size_t bytes) { connection_.send(head, payload, bytes); });
       mailbox_.report({Event::Kind::kFetched});
       while (true) wait(0);  // until the other has it all: what is unread would go with the connection
     } catch (const ClientLost&) {

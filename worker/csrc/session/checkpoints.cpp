@@ -43,7 +43,7 @@ void Checkpoints::take(wire::Reader& in) {
 }
 
 void Checkpoints::take_for_forks(uint64_t number) {
-  last_for_forks_ = number;
+  versions_.note_fork(number);
   if (!are_possible()) return versions_.refuse_forks(kImpossible);
   const std::string why = storages_.falls_short() ? kFailedBefore : refusal();
   if (!why.empty()) return versions_.refuse_forks(why);
@@ -54,6 +54,12 @@ std::string Checkpoints::refusal() const {
   if (recomputed_.was_wanted()) return kRecomputes;
   if (collectives_.has_joined()) return kInGroup;
   return effects_.goes_on() ? "" : kFailedBefore;
+}
+
+std::unique_ptr<ArrivingVersions> Checkpoints::arriving() {
+  auto versions = std::make_unique<ArrivingVersions>(device_, versions_, storages_);
+  if (!are_possible()) versions->refuse(kImpossible);
+  return versions;
 }
 
 void Checkpoints::tell(wire::Reader& in) {

@@ -1,6 +1,7 @@
 // The checkpoints of a session on one device: the commands that take them and go back to them, and what calls have to do with them.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include <forebay/traces.h>
@@ -12,6 +13,7 @@
 #include "call/plan.h"
 #include "collectives/collectives.h"
 #include "device/device.h"
+#include "device/packed_versions.h"
 #include "device/storage.h"
 #include "device/versions.h"
 #include "parallel/gang_caller.h"
@@ -35,11 +37,15 @@ class Checkpoints {
   void drop(wire::Reader& in) { versions_.discard(in.varint()); }
 
   // One with which other sessions may begin. Whether it, or a later one, has come, whether or not it was taken.
-  bool has_come(uint64_t number) const { return number <= last_for_forks_; }
+  bool has_come(uint64_t number) const { return versions_.has_come(number); }
   const Snapshot* snapshot(uint64_t number) const { return versions_.snapshot(number); }
   // Why it is not there, or not any more.
   const std::string& why_no_forks() const { return versions_.why_no_forks(); }
   void hand_over(uint64_t number, const Storages::TakeBytes& take) { versions_.hand_over(number, take); }
+
+  // On their way to another worker.
+  PackedVersions packed(Packing packing) const { return PackedVersions(versions_, storages_, packing); }
+  std::unique_ptr<ArrivingVersions> arriving();
 
   // Has the client know that some were dropped, or not taken, unasked.
   void report_dropped();
@@ -76,7 +82,6 @@ class Checkpoints {
   const Collectives& collectives_;
   Replies& replies_;
   Versions versions_;
-  uint64_t last_for_forks_ = 0;  // that has come
 };
 
 }  // namespace forebay::worker

@@ -10,6 +10,7 @@ namespace {
 constexpr size_t kStoragesPerFrame = 4096;
 constexpr size_t kSmallBytes = size_t{256} << 10;  // smaller storages are sent together
 constexpr int64_t kStagingBytes = int64_t{16} << 20;
+constexpr size_t kVersionsBytesMax = size_t{1} << 30;
 constexpr size_t kCausesBytesMax = size_t{1} << 30;  // more than a session can have failures (effects.cpp)
 
 // Each failure once, numbered from 1.
@@ -55,7 +56,15 @@ void send_bytes(const std::function<void(const Storages::TakeBytes&)>& hand_over
   send_together();
 }
 
-void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string& libraries, const SendImage& send) {
+namespace {
+
+void send_parts(wire::Reply reply, const uint8_t* data, size_t bytes, const SendImage& send) {
+  for (size_t done = 0; done < bytes; done += wire::kChunkBytesMax) send(opcode(reply), data + done, std::min(wire::kChunkBytesMax, bytes - done));
+}
+
+}  // namespace
+
+void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string& libraries, PackedVersions* versions, const SendImage& send) {
   const auto& items = snapshot.items;
   Causes causes;
   wire::ImageHead head;
@@ -67,12 +76,12 @@ void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string
     causes.number_of(item.cause);
     if (item.has_bytes) head.bytes += item.bytes;
   }
-  head.causes = causes.list().size();
-  for (size_t done = 0; done < libraries.size(); done += wire::kChunkBytesMax) {
-    const auto* part = reinterpret_cast<const uint8_t*>(libraries.data()) + done;
-    send(opcode(wire::Reply::kLibraries), part, std::min(wire::kChunkBytesMax, libraries.size() - done));
-  }
   wire::Writer out;
+  if (versions != nullptr) versions->put(out, [&causes](const Cause& cause) { return causes.number_of(cause); });
+  head.causes = causes.list().size();
+  send_parts(wire::Reply::kLibraries, reinterpret_cast<const uint8_t*>(libraries.data()), libraries.size(), send);
+  send_parts(wire::Reply::kVersions, out.bytes().data(), out.size(), send);
+  out.clear();
   wire::put_image_head(out, head);
   send(out, nullptr, 0);
   for (const auto& cause : causes.list()) {
@@ -121,6 +130,13 @@ void ImageReceiver::take(wire::Reader& frame) {
       for (size_t left = frame.count(wire::kStepsMax, "the number of segments"); left > 0; --left) segments_.push_back(wire::get_image_segment(frame));
       if (!frame.done()) throw wire::WireError("something after states of segments");
       return;
+    case wire::Reply::kVersions: {
+      const size_t bytes = frame.left();
+      if (arrival_ || bytes > kVersionsBytesMax - versions_.size()) throw wire::WireError("versions behind an image, or too many");
+      const uint8_t* part = frame.raw(bytes);
+      versions_.insert(versions_.end(), part, part + bytes);
+      return;
+    }
     case wire::Reply::kImage:
       if (arrival_) throw wire::WireError("a second image");
       arrival_ = std::make_unique<Arrival>();
@@ -152,7 +168,7 @@ void ImageReceiver::take(wire::Reader& frame) {
       throw wire::WireError("what is not part of an image");
   }
   if (!frame.done()) throw wire::WireError("something after a part of an image");
-  if (arrival_->is_announced()) next_storage();
+  if (arrival_->is_announced()) make_places();
 }
 
 void ImageReceiver::admit(const wire::ImageStorage& announced) {
@@ -167,16 +183,39 @@ void ImageReceiver::admit(const wire::ImageStorage& announced) {
   arrival_->storages.push_back(announced);
 }
 
-// Skips those without bytes; at the end the session goes on where it was.
-void ImageReceiver::next_storage() {
+void ImageReceiver::make_places() {
   auto& image = *arrival_;
-  if (image.next == 0 && image.filled == 0 && image.bytes != image.head.bytes) {
+  if (image.bytes != image.head.bytes) {
     throw wire::WireError("storages of " + std::to_string(image.bytes) + " bytes in an image of " + std::to_string(image.head.bytes));
   }
-  while (image.next < image.storages.size() && (memory_ || !image.storages[image.next].has_bytes || image.storages[image.next].bytes == 0)) ++image.next;
-  if (image.next < image.storages.size()) return;
+  for (const auto& storage : image.storages) {
+    if (!memory_ && storage.has_bytes && storage.bytes > 0) image.places.push_back({storages_.at(storage.id).memory(), storage.bytes});
+  }
+  if (!versions_.empty()) get_versions();
+  finish_if_whole();
+}
+
+void ImageReceiver::get_versions() {
+  auto& image = *arrival_;
+  image.versions = checkpoints_.arriving();
+  wire::Reader in(versions_.data(), versions_.size());
+  const auto cause_of = [&](uint64_t number) {
+    if (number > image.causes.size()) throw wire::WireError("a failure that the image does not have");
+    return number == 0 ? Cause() : image.causes[number - 1];
+  };
+  image.versions->get(in, cause_of, is_off_device());
+  for (const auto& place : image.versions->places()) image.places.push_back(place);
+}
+
+void ImageReceiver::finish_if_whole() {
+  auto& image = *arrival_;
+  if (image.next < image.places.size()) return;
   if (!device_.is_host()) device_.synchronize();
   image.staging = c10::Storage(nullptr);
+  image.places.clear();  // the storages alone hold their memory
+  image.next = 0;
+  if (image.versions) std::exchange(image.versions, nullptr)->settle();
+  versions_ = {};
   effects_.resume(image.head.sequence, image.head.failures, image.head.unheard == 0 ? nullptr : image.causes[image.head.unheard - 1]);
 }
 
@@ -189,16 +228,17 @@ std::vector<int64_t> ImageReceiver::sizes() const {
   return sizes;
 }
 
+// What has no place is read over.
 ImageReceiver::Room ImageReceiver::room() {
   if (!arrival_ || !arrival_->is_announced() || is_whole()) return {};
   auto& image = *arrival_;
-  const auto& storage = image.storages[image.next];
-  const int64_t left = storage.bytes - image.filled;
-  if (device_.is_host() || is_off_device()) {  // it is kept beside the devices until it is restored
-    auto* data = static_cast<uint8_t*>(storages_.at(storage.id).memory().mutable_data());
+  const auto& place = image.places[image.next];
+  const int64_t left = place.bytes - image.filled;
+  if (place.memory && !is_staged()) {  // it is kept beside the devices until it is restored
+    auto* data = static_cast<uint8_t*>(place.memory.mutable_data());
     return {data + image.filled, static_cast<size_t>(left)};
   }
-  if (!image.staging) image.staging = device_.allocate_staging(kStagingBytes);
+  if (!image.staging) image.staging = is_staged() ? device_.allocate_staging(kStagingBytes) : device_.allocate_parked(kStagingBytes);
   auto* data = static_cast<uint8_t*>(image.staging.mutable_data());
   return {data + image.staged, static_cast<size_t>(std::min(left, kStagingBytes - image.staged))};
 }
@@ -206,9 +246,9 @@ ImageReceiver::Room ImageReceiver::room() {
 void ImageReceiver::received(size_t count) {
   auto& image = *arrival_;
   const auto bytes = static_cast<int64_t>(count);
-  const auto& storage = image.storages[image.next];
-  if (!device_.is_host() && !is_off_device()) {
-    device_.copy(storages_.at(storage.id).memory(), image.filled, image.staging, image.staged, bytes);
+  const auto& place = image.places[image.next];
+  if (place.memory && is_staged()) {
+    device_.copy(place.memory, image.filled, image.staging, image.staged, bytes);
     image.staged += bytes;
     if (image.staged == kStagingBytes) {  // it is written again from its beginning
       device_.synchronize();
@@ -216,10 +256,10 @@ void ImageReceiver::received(size_t count) {
     }
   }
   image.filled += bytes;
-  if (image.filled < storage.bytes) return;
+  if (image.filled < place.bytes) return;
   image.filled = 0;
   ++image.next;
-  next_storage();
+  finish_if_whole();
 }
 
 }  // namespace forebay::worker

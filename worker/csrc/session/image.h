@@ -17,16 +17,17 @@
 #include "call/effects.h"
 #include "device/device.h"
 #include "device/storage.h"
-#include "device/versions.h"
+#include "device/packed_versions.h"
+#include "session/checkpoints.h"
 #include "session/gang_image.h"
 #include "session/recomputed_calls.h"
 
 namespace forebay::worker {
 
 // Sends what a session is between two commands, but for the bytes of its storages. `unheard`: the last failure, if its client has not heard of it.
-// `libraries`: those of its segments, packed.
-void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string& libraries, const SendImage& send);
-// And then those bytes, which `hand_over` gives in the snapshot's order.
+// `libraries`: those of its segments, packed. `versions`: those of its storages; null: there are none.
+void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string& libraries, PackedVersions* versions, const SendImage& send);
+// And then those bytes, which `hand_over` gives in the snapshot's order, and those of versions behind them.
 void send_bytes(const std::function<void(const Storages::TakeBytes&)>& hand_over, const SendImage& send);
 
 // How its segments are carried out, which comes before all else.
@@ -34,8 +35,9 @@ wire::Writer segment_states(const std::vector<wire::ImageSegment>& segments);
 
 class ImageReceiver {
  public:
-  ImageReceiver(const Device& device, Storages& storages, const GangCaller& gang, GangImage& gang_image, Effects& effects, RecomputedCalls& recomputed)
-      : device_(device), storages_(storages), gang_(gang), gang_image_(gang_image), effects_(effects), recomputed_(recomputed) {}
+  ImageReceiver(const Device& device, Storages& storages, const GangCaller& gang, GangImage& gang_image, Effects& effects, RecomputedCalls& recomputed,
+                Checkpoints& checkpoints)
+      : device_(device), storages_(storages), gang_(gang), gang_image_(gang_image), effects_(effects), recomputed_(recomputed), checkpoints_(checkpoints) {}
 
   // The image that comes is kept off the device.
   void stay_parked() { stays_parked_ = true; }
@@ -64,7 +66,7 @@ class ImageReceiver {
   void leave() { recomputed_.settle(/*may_compute=*/false); }
   // Whether the session has done nothing yet.
   bool is_fresh() const { return storages_.size() == 0 && effects_.next_call() == 0; }
-  bool is_whole() const { return arrival_ && arrival_->is_announced() && arrival_->next == arrival_->storages.size(); }
+  bool is_whole() const { return arrival_ && arrival_->is_announced() && arrival_->next == arrival_->places.size(); }
 
   // Libraries of the session's segments, packed: those that came with it, or that are to leave with it.
   const std::string& libraries() const { return libraries_; }
@@ -80,7 +82,9 @@ class ImageReceiver {
     std::vector<wire::ImageStorage> storages;  // as they came; those with bytes get them in this order
     int64_t bytes = 0;       // of those with bytes
     size_t cause_bytes = 0;
-    size_t next = 0;         // storage to be filled
+    std::unique_ptr<ArrivingVersions> versions;  // null: none come
+    std::vector<ArrivingVersions::Place> places;  // where bytes belong: of storages, and then of versions
+    size_t next = 0;         // place to be filled
     int64_t filled = 0;      // of it
     c10::Storage staging{nullptr};
     int64_t staged = 0;
@@ -89,7 +93,13 @@ class ImageReceiver {
   };
   bool is_off_device() const { return stays_parked_ || gang_.is_on(); }
   void admit(const wire::ImageStorage& announced);
-  void next_storage();
+  // All but the bytes has come.
+  void make_places();
+  void get_versions();
+  // If all bytes have come, the session goes on where it was.
+  void finish_if_whole();
+  // Whether bytes of the next place go there by way of this host's memory.
+  bool is_staged() const { return !device_.is_host() && !is_off_device(); }
 
   const Device& device_;
   Storages& storages_;
@@ -97,9 +107,11 @@ class ImageReceiver {
   GangImage& gang_image_;
   Effects& effects_;
   RecomputedCalls& recomputed_;
+  Checkpoints& checkpoints_;
   std::unique_ptr<Arrival> arrival_;
   std::string libraries_;
   std::vector<wire::ImageSegment> segments_;
+  std::vector<uint8_t> versions_;  // as packed
   std::function<c10::Storage(int64_t)> memory_;  // null: the bytes come
   bool stays_parked_ = false;
 };

@@ -148,7 +148,7 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
       user_code_{{device, storages_, gang_, caller_, effects_, timing_, segments_, replies}, {device, storages_, gang_, caller_, effects_, timing_, replies}},
       checkpoints_(device, storages_, gang_, caller_, effects_, recomputed_, collectives_, replies),
       gang_image_(device, storages_, gang_),
-      image_(device, storages_, gang_, gang_image_, effects_, recomputed_) {}
+      image_(device, storages_, gang_, gang_image_, effects_, recomputed_, checkpoints_) {}
 
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host, const std::optional<DeviceRates>& rates) {
   gang_.join(std::move(others), homes, templates_.layouts());
@@ -443,13 +443,18 @@ void Session::restore() {
   storages_.restore();
 }
 
-void Session::send_image(const SendImage& send) {
+void Session::send_image(Packing packing, const SendImage& send) {
   const bool is_divided = gang_image_.is_on();
   const Snapshot now{effects_.next_call(), effects_.failures(), is_divided ? gang_image_.items() : storages_.items()};
   const auto segments = segments_.resumable(traces_);
   if (!segments.empty()) send(segment_states(segments), nullptr, 0);
-  send_head(now, effects_.stopped(), image_.libraries(), send);
-  send_bytes([&](const Storages::TakeBytes& take) { is_divided ? gang_image_.hand_over(now.items, take) : storages_.hand_over(now.items, take); }, send);
+  PackedVersions versions = checkpoints_.packed(packing);
+  send_head(now, effects_.stopped(), image_.libraries(), versions.are_known() ? &versions : nullptr, send);
+  const auto hand_over = [&](const Storages::TakeBytes& take) {
+    is_divided ? gang_image_.hand_over(now.items, take) : storages_.hand_over(now.items, take);
+    versions.hand_over(take);
+  };
+  send_bytes(hand_over, send);
   if (is_divided) gang_image_.send(send);
 }
 

@@ -70,8 +70,8 @@ class Session final : private StepRunner {
   void settle() override;
   int64_t park(const ParkingSpace& space, const std::string& spill_directory);
   void restore();
-  // The session as it is now.
-  void send_image(const SendImage& send);
+  // The session as it is now. `packing`: of its checkpoints.
+  void send_image(Packing packing, const SendImage& send);
 
  private:
   // How a command is carried out, and what it does to the steps before it.

@@ -53,7 +53,7 @@ void write_at(int file, const uint8_t* data, int64_t bytes, int64_t place) {
 
 std::vector<uint8_t> head_of(const Snapshot& snapshot) {
   std::vector<uint8_t> frames(sizeof(uint64_t));
-  send_head(snapshot, nullptr, "", [&](const wire::Writer& head, const uint8_t*, size_t) {
+  send_head(snapshot, nullptr, "", nullptr, [&](const wire::Writer& head, const uint8_t*, size_t) {
     const auto& body = head.bytes();
     const SharedFrame frame{body.size(), digest_of(body.data(), body.size())};
     const auto* begin = reinterpret_cast<const uint8_t*>(&frame);

@@ -17,7 +17,8 @@ constexpr uint8_t kForForks = 2;  // sessions of forked processes may begin with
 
 // Of a WELCOME.
 constexpr uint8_t kKeepsCheckpoints = 1;
-constexpr uint8_t kCopiesCheckpoints = 2;  // as images of other sessions
+constexpr uint8_t kCopiesCheckpoints = 2;   // as images of other sessions
+constexpr uint8_t kCarriesCheckpoints = 3;  // likewise; and they are in images, and go along where the session moves
 
 // CHECKPOINTS.
 struct Checkpoints {
