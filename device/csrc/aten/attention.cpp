@@ -15,6 +15,7 @@
 
 #include "aten/kernel_table.h"
 #include "aten/registration.h"
+#include "base/leaf_mutex.h"
 #include "stream/stream.h"
 
 namespace forebay {
@@ -104,12 +105,12 @@ class Choices {
     for (const Tensor* tensor : {&query, &key, &value}) note(*tensor, call);
     if (mask) note(*mask, call);
     {
-      const std::lock_guard<std::mutex> guard(mutex_);
+      const std::lock_guard guard(mutex_);
       if (const auto found = known_.find(call); found != known_.end()) return found->second;
     }
     const at::AutoDispatchBelowADInplaceOrView below;
     const auto taken = static_cast<Choice>(at::_fused_sdp_choice(query, key, value, mask, dropout, causal, scale, enable_gqa));
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const std::lock_guard guard(mutex_);
     if (known_.size() >= kChoicesMax) known_.clear();
     return known_[call] = taken;
   }
@@ -122,7 +123,7 @@ class Choices {
     call.insert(call.end(), tensor.strides().begin(), tensor.strides().end());
   }
 
-  std::mutex mutex_;
+  LeafMutex mutex_;
   std::map<std::vector<int64_t>, Choice> known_;
 };
 

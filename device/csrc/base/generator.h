@@ -8,6 +8,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/leaf_mutex.h"
+
 namespace forebay {
 
 class RandomState {
@@ -28,7 +30,7 @@ class RandomState {
   void take_back(Place place);
 
  private:
-  mutable std::mutex mutex_;
+  mutable LeafMutex mutex_;
   Place place_;
 };
 

@@ -12,7 +12,6 @@
 #include <array>
 #include <atomic>
 #include <mutex>
-#include <shared_mutex>
 #include <string_view>
 #include <unordered_map>
 
@@ -20,6 +19,7 @@
 
 #include "base/autograd_threads.h"
 #include "base/devices.h"
+#include "base/leaf_mutex.h"
 
 namespace forebay {
 namespace {
@@ -95,7 +95,7 @@ class CodeTable {
  private:
   bool look_up(PyCodeObject* code) {
     {
-      const std::shared_lock lock(mutex_);
+      const std::lock_guard lock(mutex_);
       const auto found = user_.find(code);
       if (found != user_.end()) return found->second;
     }
@@ -103,11 +103,11 @@ class CodeTable {
     Py_INCREF(code);
     const bool user = !is_library(code);
     PyGILState_Release(gil);
-    const std::unique_lock lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return user_.emplace(code, user).first->second;
   }
 
-  std::shared_mutex mutex_;
+  LeafMutex mutex_;
   std::unordered_map<PyCodeObject*, bool> user_;
 };
 

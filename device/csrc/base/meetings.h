@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/leaf_mutex.h"
 #include "forebay/wire.h"
 
 namespace forebay {
@@ -68,7 +69,7 @@ class Meetings {
 
   void add(uint64_t group, std::shared_ptr<MeetingPlace> place) {
     const std::lock_guard lock(mutex_);
-    places_[group] = std::move(place);
+    places_[group].swap(place);
   }
   // Null for a group that there never was.
   std::shared_ptr<MeetingPlace> place_of(uint64_t group) {
@@ -77,14 +78,15 @@ class Meetings {
     return found == places_.end() ? nullptr : found->second;
   }
   void clear() {
+    decltype(places_) places;  // they end, as the images do, when the lock is free again
+    keep_images(nullptr);
     const std::lock_guard lock(mutex_);
-    places_.clear();
-    images_ = nullptr;
+    places.swap(places_);
   }
 
   void keep_images(std::shared_ptr<CommonImages> images) {
     const std::lock_guard lock(mutex_);
-    images_ = std::move(images);
+    images_.swap(images);
   }
   // Null where there are none.
   std::shared_ptr<CommonImages> images() {
@@ -95,7 +97,7 @@ class Meetings {
  private:
   std::atomic<bool> known_{false};
   std::atomic<uint64_t> number_{0};
-  std::mutex mutex_;
+  LeafMutex mutex_;
   std::unordered_map<uint64_t, std::shared_ptr<MeetingPlace>> places_;  // by the number of the group
   std::shared_ptr<CommonImages> images_;
 };

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/devices.h"
+#include "base/leaf_mutex.h"
 #include "base/locations.h"
 
 namespace forebay {
@@ -23,7 +24,7 @@ struct Sum {
 
 using Key = std::tuple<c10::DeviceIndex, Activity, const OperatorInfo*, Place>;
 
-std::mutex sums_mutex;
+LeafMutex sums_mutex;
 std::map<Key, Sum>& sums() {
   static auto* all = new std::map<Key, Sum>;  // a thread may book as the process ends
   return *all;

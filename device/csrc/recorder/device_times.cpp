@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/devices.h"
+#include "base/leaf_mutex.h"
 #include "base/waiting.h"
 #include "stream/stream.h"
 
@@ -27,7 +28,7 @@ struct Launch {
 
 using Launches = std::unordered_map<uint64_t, Launch>;  // by sequence
 
-std::mutex launches_mutex;
+LeafMutex launches_mutex;
 std::array<Launches, kDevicesMax>& launches() {
   static auto* all = new std::array<Launches, kDevicesMax>;
   return *all;

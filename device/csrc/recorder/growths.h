@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/leaf_mutex.h"
 #include "recorder/inference.h"
 
 namespace forebay {
@@ -19,7 +20,7 @@ class Growths {
   void clear();
 
  private:
-  std::mutex mutex_;
+  LeafMutex mutex_;
   std::map<std::vector<uint64_t>, Growth> known_;
 };
 

@@ -21,6 +21,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/leaf_mutex.h"
 #include "recorder/sparse.h"
 #include "recorder/structured.h"
 #include "runtime/storage.h"
@@ -75,7 +76,7 @@ class Distrusted {
   }
 
  private:
-  std::mutex mutex_;
+  LeafMutex mutex_;
   std::unordered_set<std::string> names_;
   std::atomic<bool> any_{false};
 };
@@ -150,7 +151,7 @@ class Combinations {
   }
 
  private:
-  std::mutex mutex_;
+  LeafMutex mutex_;
   std::set<std::vector<int64_t>> known_;
 };
 

@@ -143,9 +143,7 @@ void KnownCalls::add(uint64_t kind) {
   if (kinds_.size() < kKindsMax && kinds_.insert(kind).second) unsaved_.push_back(kind);
 }
 
-void KnownCalls::forked() {
-  new (&mutex_) std::mutex;
-  unsaved_.clear();  // the parent saves them
-}
+// The parent saves them.
+void KnownCalls::forked() { unsaved_.clear(); }
 
 }  // namespace forebay

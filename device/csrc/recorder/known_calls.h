@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/leaf_mutex.h"
 #include "base/operator_info.h"
 
 namespace forebay {
@@ -36,7 +37,7 @@ class KnownCalls {
   KnownCalls();
   void forked();
 
-  std::mutex mutex_;
+  LeafMutex mutex_;
   std::string path_;
   std::unordered_set<uint64_t> kinds_;
   std::vector<uint64_t> unsaved_;

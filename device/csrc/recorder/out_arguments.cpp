@@ -8,6 +8,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "base/leaf_mutex.h"
+
 namespace forebay {
 namespace {
 
@@ -31,7 +33,7 @@ bool is_functional_of(const c10::FunctionSchema& one, const c10::FunctionSchema&
 // The operator of the same name that makes its results itself, if the virtual device has it.
 std::optional<c10::OperatorHandle> functional_of(const OperatorInfo& info) {
   static auto* found = new std::unordered_map<const OperatorInfo*, std::optional<c10::OperatorHandle>>;
-  static auto* mutex = new std::mutex;
+  static auto* mutex = new LeafMutex;
   const std::lock_guard lock(*mutex);
   if (const auto known = found->find(&info); known != found->end()) return known->second;
   auto& dispatcher = c10::Dispatcher::singleton();

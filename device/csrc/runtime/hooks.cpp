@@ -11,6 +11,7 @@
 
 #include "base/devices.h"
 #include "base/generator.h"
+#include "base/leaf_mutex.h"
 #include "runtime/storage.h"
 #include "stream/stream.h"
 
@@ -71,7 +72,7 @@ class PinnedAllocator final : public c10::Allocator {
     delete block;
   }
 
-  std::mutex mutex_;
+  LeafMutex mutex_;
   std::map<uintptr_t, size_t> ranges_;
 };
 

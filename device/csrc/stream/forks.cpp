@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/devices.h"
+#include "base/leaf_mutex.h"
 #include "base/publication.h"
 #include "base/python.h"
 #include "forebay/checkpoints.h"
@@ -33,9 +34,14 @@ void Forks::follow() {
           stream.commands_.mutex().lock();
           Forks(stream).prepare();
         });
+        LeafMutex::lock_all();
       },
-      [] { each([](CommandStream& stream) { stream.commands_.mutex().unlock(); }); },
       [] {
+        LeafMutex::unlock_all();
+        each([](CommandStream& stream) { stream.commands_.mutex().unlock(); });
+      },
+      [] {
+        LeafMutex::unlock_all();
         each([](CommandStream& stream) {
           stream.commands_.mutex().unlock();
           Forks(stream).begin_child();
