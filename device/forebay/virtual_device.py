@@ -245,12 +245,20 @@ class VirtualDevices:
             for index, session in list(self._sessions.items()):
                 session.close()
                 _C.lease_closed(index)
+            self._show_last_line()
         finally:
             _C.withdraw_publication()
             if self._embedded is not None:
                 self._embedded.stop()
         if any(thread.daemon and not thread.name.startswith("forebay") for thread in threading.enumerate()):
             time.sleep(SETTLE_SECONDS)
+
+    def _show_last_line(self) -> None:
+        """Of a program; cells have theirs."""
+        if self._sessions and self.spans.follower is None and running_shell() is None:
+            from forebay.notebook import last_line
+
+            last_line.show(self.journal, self.spans.current().id)
 
     def _service(self) -> Service:
         with self._making:
