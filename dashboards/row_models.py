@@ -71,8 +71,8 @@ HIDDEN = {
     "Job": ("folder", "kind", "not_before_ns", "schedule"),
     "JobCost": ("cost_exact", "open_nano"),
     "Schedule": (
-        "arguments", "created_at_ns", "environment", "file", "flavor", "folder", "kind", "notify", "retries_max", "tenant",
-        "time_limit_seconds", "user",
+        "arguments", "created_at_ns", "environment", "file", "flavor", "folder", "kind", "label", "notify", "retries_max",
+        "tenant", "time_limit_seconds", "user",
     ),
     "NoticeChannel": ("set_at_ns",),
     "OutboxRow": ("first_tried_at_ns", "next_at_ns", "settled_at_ns"),

@@ -168,15 +168,18 @@ def test_jobs_are_submitted_followed_and_cancelled(owner: Client) -> None:
     terms: dict[str, Any] = {"kind": "script", "folder": "work", "name": "nightly", "flavor": "dev.1gb"}
     bounds: dict[str, Any] = {"retries_max": 1, "time_limit_seconds": 60, "notify": "all", "environment": "work"}
     job = owner.submit("work/train.py", ["--epochs", "3"], **terms, **bounds)
+    named = owner.submit("work/train.py", label="experiment first")
+    assert named.label == "experiment first" and owner.cancel_job(named.id).label == named.label
     assert (job.name, job.arguments, job.retries_max, job.label) == ("nightly", ["--epochs", "3"], 1, f"job {job.id}: nightly")
     assert (job.notify, job.environment) == ("all", "work")
-    assert owner.jobs(limit=1, before=job.id + 1, everybody=True)[0].id == owner.job(job.id).id == job.id
+    assert owner.jobs(limit=1, before=named.id, everybody=True)[0].id == owner.job(job.id).id == job.id
     assert owner.job_output(job.id, attempt=1, after=0, wait_seconds=0).pieces == []
     assert owner.cancel_job(job.id).sentence == "Its user cancelled it."
     with pytest.raises(Conflict, match=f"Job {job.id} is cancelled already"):
         owner.cancel_job(job.id)
     assert "".join(owner.follow_job(job.id)) == ""
-    made = owner.schedule("30 2 * * 1-5", "work/train.py", [], zone="Asia/Seoul", **terms, **bounds)
+    made = owner.schedule("30 2 * * 1-5", "work/train.py", [], zone="Asia/Seoul", label="experiment first", **terms, **bounds)
+    assert made.label == "experiment first"
     assert made in owner.schedules(everybody=True) and made.next_at_ns > ns(START)
     owner.remove_schedule(made.id)
     assert owner.schedules() == []

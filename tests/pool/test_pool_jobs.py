@@ -109,12 +109,13 @@ def test_a_user_is_told_of_ends_failures_budgets_and_repeated_runs_and_not_of_wh
 # The database
 
 
-@pytest.mark.parametrize("environment", [None, "work"])
-def test_a_job_is_kept_as_it_was_given(jobs: JobStore, environment: str | None) -> None:
-    program = replace(PROGRAM, environment=environment)
+@pytest.mark.parametrize(("environment", "label"), [(None, None), ("work", "experiment first")])
+def test_a_job_is_kept_as_it_was_given(jobs: JobStore, environment: str | None, label: str | None) -> None:
+    program = replace(PROGRAM, environment=environment, label=label)
     made = jobs.add("acme", "ada", program, NOW)
     assert made == Job(made.id, "acme", "ada", program, NOW, not_before_ns=NOW, since_ns=NOW)
     assert jobs.job(made.id) == made
+    assert made.label == (label or f"job {made.id}: train.py")
     assert jobs.jobs("acme", "ada", 10, None) == [made]
     assert jobs.jobs("globex", "ada", 10, None) == []
 

@@ -233,7 +233,7 @@ class Job(JobBase):
 
 
 class Schedule(Row):
-    """``skipped_at_ns``: when it last came due while its job before was not over."""
+    """``skipped_at_ns``: when it last came due while its job before was not over. ``label``: as it was given."""
 
     id: Count
     name: str

@@ -29,14 +29,14 @@ class JobCalls(Calls):
     def submit(
         self, file: str, arguments: Sequence[str] = (), *, kind: Kind = "script", folder: str = "", name: str | None = None,
         flavor: str | None = None, retries_max: int | None = None, time_limit_seconds: int | None = None, notify: Notify | None = None,
-        environment: str | None = None,
+        environment: str | None = None, label: str | None = None,
     ) -> JobRow:  # fmt: skip
         """Has a program run once. ``file`` is a script or notebook, and ``folder`` where it runs, both relative to the user's home; of a
         module ``file`` is its name. ``environment`` is one of the user's own; without it that of a notebook's kernel, else the one in use
         there. After a loss it is run again, at most ``retries_max`` times (3). ``notify``: of what the user's channels are told; None as
-        they prefer."""
+        they prefer. ``label``: what usage calls its work, for which budgets of that label hold; None: its number and name."""
         bounds = {"retries_max": retries_max, "time_limit_seconds": time_limit_seconds, "notify": notify, "environment": environment}
-        body = _program(file, arguments, kind=kind, folder=folder, name=name, flavor=flavor, **bounds)
+        body = _program(file, arguments, kind=kind, folder=folder, name=name, flavor=flavor, label=label, **bounds)
         return self._change(JobRow, self._pool, "POST", "api/jobs", body)
 
     def cancel_job(self, job: int) -> JobRow:
@@ -64,12 +64,12 @@ class JobCalls(Calls):
     def schedule(
         self, cron: str, file: str, arguments: Sequence[str] = (), *, zone: str = "UTC", kind: Kind = "script", folder: str = "",
         name: str | None = None, flavor: str | None = None, retries_max: int | None = None, time_limit_seconds: int | None = None,
-        notify: Notify | None = None, environment: str | None = None,
+        notify: Notify | None = None, environment: str | None = None, label: str | None = None,
     ) -> ScheduleRow:  # fmt: skip
         """Has a program run at the times of ``cron`` (minute, hour, day of month, month, weekday) in the time zone ``zone``; the rest as
         for :meth:`submit`."""
         bounds = {"retries_max": retries_max, "time_limit_seconds": time_limit_seconds, "notify": notify, "environment": environment}
-        body = _program(file, arguments, kind=kind, folder=folder, name=name, flavor=flavor, **bounds)
+        body = _program(file, arguments, kind=kind, folder=folder, name=name, flavor=flavor, label=label, **bounds)
         return self._change(ScheduleRow, self._pool, "POST", "api/schedules", {**body, "cron": cron, "zone": zone})
 
     def remove_schedule(self, schedule: int) -> None:

@@ -46,7 +46,8 @@ log = logging.getLogger(__name__)
 class JobBody(BaseModel):
     """What ``POST api/jobs`` takes. ``folder`` is where it runs, ``file`` what: both from the user's home on, a module by its name.
 
-    ``notify`` is of what the user is told: nothing, failures and budgets, or all; without it as the user prefers.
+    ``notify`` is of what the user is told: nothing, failures and budgets, or all; without it as the user prefers. ``label`` is what usage
+    calls its work, so that budgets for that label hold for it too; without it the job's number and name.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -61,6 +62,7 @@ class JobBody(BaseModel):
     time_limit_seconds: Annotated[int, Field(ge=1, le=TIME_LIMIT_SECONDS_MAX)] | None = None
     notify: Notify | None = None
     environment: _Environment | None = None
+    label: Name | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -76,7 +78,7 @@ class JobBody(BaseModel):
     @property
     def program(self) -> Program:
         name = self.name or (PurePosixPath(self.file).name or self.file)[:NAME_CHARS_MAX]
-        bounds = (self.flavor, self.retries_max, self.time_limit_seconds, self.notify, self.environment)
+        bounds = (self.flavor, self.retries_max, self.time_limit_seconds, self.notify, self.environment, self.label)
         return Program(self.kind, self.file, self.arguments, self.folder, name, *bounds)
 
 

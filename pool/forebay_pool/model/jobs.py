@@ -55,6 +55,8 @@ class Program:
     """None: as the user prefers."""
     environment: str | None = None
     """Whose packages it has, of those in the user's home; None: of a notebook that of its kernel, else the one in use there."""
+    label: str | None = None
+    """What usage calls its work; None: the job, by its number and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Job:
     @property
     def label(self) -> str:
         """What usage calls it."""
-        return f"job {self.id}: {self.program.name}"
+        return self.program.label or f"job {self.id}: {self.program.name}"
 
     @property
     def over(self) -> bool:

@@ -230,7 +230,7 @@ def _program_row(program: Program) -> dict[str, Any]:
 
 
 def _program(row: Any) -> Program:
-    bounds = (row.flavor, row.retries_max, row.time_limit_seconds, row.notify, row.environment)
+    bounds = (row.flavor, row.retries_max, row.time_limit_seconds, row.notify, row.environment, row.label)
     return Program(row.kind, row.file, tuple(json.loads(row.arguments)), row.folder, row.name, *bounds)
 
 

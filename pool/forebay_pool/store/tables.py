@@ -220,6 +220,7 @@ def _program() -> tuple[Column[Any], ...]:
         Column("time_limit_seconds", Integer, nullable=True),
         Column("notify", String(16), nullable=True, comment="none, failures or all; null: as the user prefers"),
         Column("environment", String(32), nullable=True, comment="null: the one in use, or a notebook's"),
+        Column("label", String(128), nullable=True, comment="What usage calls its work; null: the job's number and name"),
         Column("created_ns", BigInteger, nullable=False),
     )
 

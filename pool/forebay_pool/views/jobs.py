@@ -63,8 +63,9 @@ class JobRow(ProgramRow):
 
 
 class ScheduleRow(ProgramRow):
-    """``skipped_at_ns``: when it last came due while its job before was not over."""
+    """``skipped_at_ns``: when it last came due while its job before was not over. ``label``: as it was given."""
 
+    label: str | None
     cron: str
     zone: str
     next_at_ns: int
@@ -132,6 +133,7 @@ def job_row(job: Job) -> JobRow:
 def schedule_row(schedule: Schedule) -> ScheduleRow:
     return {
         **_program_row(schedule),
+        "label": schedule.program.label,
         "cron": schedule.cron,
         "zone": schedule.zone,
         "next_at_ns": schedule.next_ns,

@@ -126,7 +126,7 @@ class QuotaRow(Row):
 
 
 class ScheduleRow(Row):
-    """``skipped_at_ns``: when it last came due while its job before was not over."""
+    """``skipped_at_ns``: when it last came due while its job before was not over. ``label``: as it was given."""
 
     id: int
     tenant: str
@@ -142,6 +142,7 @@ class ScheduleRow(Row):
     notify: Literal["none", "failures", "all"] | None
     environment: str | None
     created_at_ns: int
+    label: str | None
     cron: str
     zone: str
     next_at_ns: int
