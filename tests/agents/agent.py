@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import httpx2
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 TICK_SECONDS = 1.0
 """How often the pool tells billing what runs, and hears what budgets do."""
@@ -78,3 +81,30 @@ def serving(variables: dict[str, str]) -> Iterator[Agent]:
     server = StdioServerParameters(command=sys.executable, args=["-m", "forebay", "mcp"], env=variables, cwd=variables["HOME"])
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(Client(server)) as client:
         yield Agent(portal, client)
+
+
+@contextmanager
+def web_server(variables: dict[str, str], address: str = "0") -> Iterator[str]:
+    """A server over HTTP: its URL."""
+    command = [sys.executable, "-m", "forebay", "mcp", "--http", address]
+    with subprocess.Popen(command, env=variables, cwd=variables["HOME"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            yield server.stdout.readline().strip()
+        finally:
+            server.terminate()
+    assert server.returncode == 0, "it ends in order"
+
+
+@contextmanager
+def reaching(url: str, token: str) -> Iterator[Agent]:
+    """A client of a server over HTTP."""
+
+    @asynccontextmanager
+    async def client() -> AsyncIterator[Client]:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(headers=headers, timeout=60) as http, Client(streamable_http_client(url, http_client=http)) as made:
+            yield made
+
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(client()) as found:
+        yield Agent(portal, found)

@@ -51,7 +51,7 @@ def test_where_the_extra_is_not_installed_the_command_says_what_brings_it(monkey
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jupyter_client", None)
     with pytest.raises(ForebayError, match=r"jupyter_client is not here; `pip install 'forebay\[mcp\]'`"):
-        perform(argparse.Namespace())
+        perform(argparse.Namespace(http=None))
 
 
 def test_flavors_have_prices_and_tell_why_they_cannot_be_had(agent: Agent) -> None:
