@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import random
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -100,21 +103,40 @@ def test_two_kernels_and_a_flood_of_short_runs_share_one_budget(agent: Agent) ->
     assert runs and spent(agent, "flood") <= most(TINY)
 
 
-TRIALS = 200
+TRIALS, LONG_TRIALS = 4, 1000
 SHORT = "for _ in range(20): y = x @ x\ny.sum().item()"
+FORKING = f"""
+import os, signal
+children = []
+for _ in range(2):
+    pid = os.fork()
+    if pid == 0:
+        try:
+            {ENDLESS.replace(chr(10), chr(10) + 12 * " ")}
+        finally:
+            os._exit(0)
+    children.append(pid)
+try:
+    {ENDLESS.replace(chr(10), chr(10) + 4 * " ")}
+finally:
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+"""
+"""Processes with sessions of their own compute for the same run."""
 
 
-@pytest.mark.full_sweep
-def test_no_trial_spends_more_than_its_budget_and_a_tick(agent: Agent) -> None:
-    chance = random.Random(50)
+@pytest.mark.timeout(6 * 3600)
+def test_no_trial_spends_more_than_its_budget_and_a_tick(agent: Agent, full_sweep: bool) -> None:
+    chance, trials = random.Random(50), LONG_TRIALS if full_sweep else TRIALS
     for kernel in ("trial-0", "trial-1"):
         agent.run(TORCH, "setting-up", kernel=kernel)
     above = []
-    for trial in range(TRIALS):
+    for trial in range(trials):
         name, budget = f"trial-{trial}", f"{chance.choice((0, 1, chance.randrange(100), chance.randrange(20_000))) / 1e9:.9f}"
         kernels = ["trial-0", "trial-1"][: chance.choice((1, 1, 2))]
         agent.budget(name, budget)
-        stopped = spend_all(agent, name, kernels, chance.choice((ENDLESS, SHORT)))
+        stopped = spend_all(agent, name, kernels, chance.choice((ENDLESS, ENDLESS, SHORT, SHORT, FORKING)))
         agent.budget(name, "1")
         for kernel in kernels:
             after = agent.run("x.sum().item()", name, kernel=kernel)
@@ -125,7 +147,45 @@ def test_no_trial_spends_more_than_its_budget_and_a_tick(agent: Agent) -> None:
         above.append((cost - Decimal(budget)) / (PRICE * len(kernels)))
         agent.call("end_experiment", experiment=name)
     most_seconds, median_seconds = max(above), statistics.median(above)
-    print(f"{TRIALS} trials: above the budget at most {most_seconds:.3f} s of a kernel's price, {median_seconds:.3f} s by the median")
+    print(f"{trials} trials: above the budget at most {most_seconds:.3f} s of a kernel's price, {median_seconds:.3f} s by the median")
+
+
+@pytest.mark.timeout(300)
+def test_a_job_of_an_experiment_waits_where_its_budget_is_used_up_and_goes_on_once_it_is_raised(
+    agent: Agent, variables: dict[str, str]
+) -> None:
+    script, over = Path(variables["HOME"]) / "steps.py", Path(variables["HOME"]) / "over"
+    loop = ENDLESS.replace("while True", f"while not __import__('os').path.exists({str(over)!r})")
+    script.write_text(f"{TORCH}\n{loop}\nprint(x.sum().item())\n", encoding="utf-8")
+    with pytest.raises(Refusal, match="has no budget"):
+        agent.call("submit_job", file=str(script), experiment="of-jobs")
+    agent.budget("of-jobs", TINY)
+    job = agent.call("submit_job", file=str(script), experiment="of-jobs")
+    assert job["experiment"] == "of-jobs"
+    with running_job(agent, variables, job["job"]):
+        until(lambda: [row for row in agent.call("list_sessions") if row["experiment"] == "of-jobs" and row["why_it_waits"]], "it goes on")
+        assert 0 < spent(agent, "of-jobs") <= most(TINY)
+        with pytest.raises(Refusal, match="The budget of the experiment of-jobs is used up"):
+            agent.call("submit_job", file=str(script), experiment="of-jobs")
+        agent.budget("of-jobs", "1")
+        over.touch()
+        ended = until(lambda: (row := agent.call("show_job", job=job["job"]))["ended"] and row, "it does not end")
+    assert ended["state"] == "succeeded" and "90000.0" in agent.call("follow_job", job=job["job"])["text"]
+    cost = until(lambda: Decimal(agent.call("show_job", job=job["job"])["cost"]["USD"]), "it is not billed")
+    assert abs(cost - spent(agent, "of-jobs")) < Decimal("1e-15") < cost, "both are exact to their last digit"
+
+
+@contextlib.contextmanager
+def running_job(agent: Agent, variables: dict[str, str], job: int) -> Iterator[None]:
+    """With the runner that the hub would start."""
+    until(lambda: agent.call("show_job", job=job)["state"] == "starting", "it is not to be started")
+    told = {**variables, "JUPYTERHUB_SERVER_NAME": f"job-{job}", "JUPYTERHUB_USER": "acme-member"}
+    with subprocess.Popen([sys.executable, "-m", "forebay.toolkit.jobs"], env=told, cwd=variables["HOME"]) as runner:
+        try:
+            yield
+            assert runner.wait(60) == 0
+        finally:
+            runner.terminate()
 
 
 def spend_all(agent: Agent, name: str, kernels: Sequence[str], code: str) -> set[str]:

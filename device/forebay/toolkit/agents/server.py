@@ -42,7 +42,7 @@ def server_of(client: Client) -> MCPServer[None]:
             await registry.end_all()
 
     server = MCPServer[None]("forebay", instructions=INSTRUCTIONS, version=version("forebay"), lifespan=life, log_level="WARNING")
-    for group in (KernelTools(registry, experiments), MoneyTools(client, experiments, registry), ServiceTools(client)):
+    for group in (KernelTools(registry, experiments), MoneyTools(client, experiments, registry), ServiceTools(client, experiments)):
         for tool in group.tools:
             server.add_tool(reporting(tool))
     return server

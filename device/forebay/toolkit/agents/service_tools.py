@@ -17,7 +17,7 @@ from pydantic import Field
 from forebay.client import Client
 from forebay.client.models.pool import JobRow, OutputRow
 from forebay.errors import ForebayError
-from forebay.toolkit.agents.experiments import is_label, money, name_of
+from forebay.toolkit.agents.experiments import Experiments, is_label, label_of, money, name_of
 from forebay.toolkit.agents.kernel_tools import OUTPUT_CHARS_MAX
 from forebay.toolkit.jobs.costs import amount
 from forebay.toolkit.jobs.submit import in_home
@@ -66,6 +66,8 @@ class JobInfo:
 
     job: int
     name: str
+    experiment: str | None
+    """The one that pays."""
     state: str
     explanation: str | None
     run: int
@@ -115,8 +117,9 @@ class _Pieces:
 class ServiceTools:
     """Each method is a tool; its docstring tells agents what it does."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, experiments: Experiments) -> None:
         self._client = client
+        self._experiments = experiments
 
     @property
     def tools(self) -> list[Callable[..., Any]]:
@@ -162,11 +165,15 @@ class ServiceTools:
         flavor: Annotated[str | None, Field(description="Size of its virtual GPU; see list_flavors.")] = None,
         time_limit_seconds: Annotated[int | None, Field(description="Longest that a run may take.", ge=1)] = None,
         retries_max: Annotated[int | None, Field(description="How often it is run again after a loss (3).", ge=0)] = None,
+        experiment: Annotated[str | None, Field(description="The one that pays; without it the user's own budgets hold alone.")] = None,
     ) -> JobInfo:
         """Have a program run as a job: in a server of its own, which goes on when this one ends.
 
-        Budgets of experiments do not hold for jobs; those of the user and the tenant do.
+        The budget of its experiment holds for it as for runs of code. Where that is used up,
+        the job waits with its tensors until it is raised, and then goes on.
         """
+        if experiment is not None:
+            self._experiments.check(experiment)
         if not Path(file).expanduser().is_file():
             raise ForebayError(f"There is no file {file}; give a script's or notebook's path.")
         path = in_home(Path(file).expanduser())
@@ -180,6 +187,7 @@ class ServiceTools:
             flavor=flavor,
             time_limit_seconds=time_limit_seconds,
             retries_max=retries_max,
+            label=None if experiment is None else label_of(experiment),
         )
         return _job(row)
 
@@ -226,6 +234,7 @@ def _job(row: JobRow, cost: dict[str, str] | None = None) -> JobInfo:
     return JobInfo(
         job=row.id,
         name=row.name,
+        experiment=name_of(row.label) if is_label(row.label) else None,
         state=row.state,
         explanation=row.sentence,
         run=row.attempt,
