@@ -87,11 +87,11 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 		many_deaths.py processes_that_are_killed.py processes_that_stand_still.py starting_and_stopping.py training_and_the_bill.py unattended_runs.py upgrade.py upgrade_of_hosts.py walks_by_role.py)
 	$(PYTEST) --full-sweep tests/billing tests/hub/test_culling.py tests/hub/test_databases.py
 	FOREBAY_URL=local $(PYTEST) --full-sweep $(addprefix tests/frameworks/test_,compiled_regions.py processes.py reference_models.py)
-	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,edge.py pool_autoscaling.py pool_databases.py pool_evacuation.py pool_floods.py pool_forks.py pool_groups_progress.py pool_jobs.py pool_moving.py pool_on_ray.py pool_on_ray_head.py pool_openapi.py pool_processes.py pool_releases.py pool_resized_trainings.py pool_restart.py \
+	$(PYTEST) --full-sweep $(addprefix tests/pool/test_,edge.py pool_autoscaling.py pool_databases.py pool_evacuation.py pool_floods.py pool_forking_libraries.py pool_forks.py pool_groups_progress.py pool_jobs.py pool_moving.py pool_on_ray.py pool_on_ray_head.py pool_openapi.py pool_processes.py pool_releases.py pool_resized_trainings.py pool_restart.py \
 		pool_work.py pool_state_machine_properties.py queue_properties.py)
 	$(PYTEST) --full-sweep $(addprefix tests/dashboards/test_,charts_in_browser.py console_accessibility.py console_live.py dashboards_browser.py dashboards_tables.py jobs_page.py languages_in_browser.py \
 		owners_in_browser.py plan_in_browser.py)
-	$(PYTEST) --full-sweep $(addprefix tests/lab/test_,closed_tab.py cut_connections.py gallery.py kernel_messages.py notebook_in_browser.py)
+	$(PYTEST) --full-sweep $(addprefix tests/lab/test_,closed_tab.py cut_connections.py front_ends.py gallery.py kernel_messages.py notebook_in_browser.py)
 	$(PYTEST) --full-sweep --search-seeds tests/simulation
 	$(PYTEST) --full-sweep tests/wire
 	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000

@@ -263,7 +263,7 @@ STARTS = {
     "dashboards": 5,
     "device": 18,
     "frameworks": 2,
-    "pool": 15,
+    "pool": 17,
     "virtual_device": 0,
     "worker": 26,
 }

@@ -107,7 +107,7 @@ void PackedVersions::put_storages(wire::Writer& out) const {
 
 void PackedVersions::hand_over(const Storages::TakeBytes& take) const {
   for (const auto& preimage : preimages_) {
-    if (has_bytes(*preimage)) versions_.give(*preimage, take);
+    if (has_bytes(*preimage)) preimage->hand_over(device_, take);
   }
 }
 

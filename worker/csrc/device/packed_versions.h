@@ -31,7 +31,8 @@ class PackedVersions {
  public:
   using NumberOf = std::function<uint64_t(const Cause& cause)>;
 
-  PackedVersions(const Versions& versions, Storages& storages, Packing packing) : versions_(versions), storages_(storages), packing_(packing) {}
+  PackedVersions(const Device& device, const Versions& versions, Storages& storages, Packing packing)
+      : device_(device), versions_(versions), storages_(storages), packing_(packing) {}
 
   // Whether there is anything to be told of them.
   bool are_known() const { return versions_.newest_ != 0 || versions_.last_for_forks_ != 0; }
@@ -49,6 +50,7 @@ class PackedVersions {
   void put_snapshot(wire::Writer& out, const Snapshot& snapshot, const NumberOf& number_of) const;
   void put_storages(wire::Writer& out) const;
 
+  const Device& device_;
   const Versions& versions_;
   Storages& storages_;
   const Packing packing_;

@@ -24,6 +24,13 @@ bool shares_memory_with(const Entry& entry, const Preimage& preimage) {
 
 const std::string Versions::kForMemory = "memory was short";
 
+void Preimage::hand_over(const Device& device, const Storages::TakeBytes& take) const {
+  if (memory_.device().is_cpu()) return take(static_cast<const uint8_t*>(memory_.data()), bytes_);
+  BulkCopy copy(device, storages_.staging(), bytes_);
+  copy.fetch(memory_, [&take](int64_t, const uint8_t* data, int64_t bytes) { take(data, bytes); });
+  copy.finish();
+}
+
 VersionedStorage::~VersionedStorage() { versions_.forget(*this); }
 
 void VersionedStorage::before_write() { versions_.before_write(*this, Versions::Write::kPart); }
@@ -49,6 +56,7 @@ void Versions::follow() {
 }
 
 void Versions::take_for_forks(uint64_t number, Snapshot snapshot) {
+  last_for_forks_ = number;
   take(number, /*is_named=*/true);
   versions_[number].snapshot = std::make_unique<const Snapshot>(std::move(snapshot));
 }
@@ -213,15 +221,8 @@ void Versions::hand_over(uint64_t number, const Storages::TakeBytes& take) {
     if (!item.has_bytes || item.bytes == 0) continue;
     const auto freed = version.freed.find(item.id), changed = kept.find(item.id);
     const Preimage* held = freed != version.freed.end() ? freed->second.get() : changed != kept.end() ? changed->second.get() : nullptr;
-    held == nullptr ? storages_.hand_over({item}, take) : give(*held, take);
+    held == nullptr ? storages_.hand_over({item}, take) : held->hand_over(device_, take);
   }
-}
-
-void Versions::give(const Preimage& preimage, const Storages::TakeBytes& take) const {
-  if (preimage.memory().device().is_cpu()) return take(static_cast<const uint8_t*>(preimage.memory().data()), preimage.bytes());
-  BulkCopy copy(device_, storages_.staging(), preimage.bytes());
-  copy.fetch(preimage.memory(), [&take](int64_t, const uint8_t* data, int64_t bytes) { take(data, bytes); });
-  copy.finish();
 }
 
 void Versions::discard(uint64_t number) {

@@ -6,6 +6,7 @@
 // A version with which other sessions may begin has a *snapshot*, and keeps what its storages held when they are freed, too.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -33,6 +34,8 @@ class Preimage {
 
   const c10::Storage& memory() const { return memory_; }
   int64_t bytes() const { return bytes_; }
+  // Of one that has memory: its bytes, wherever they lie.
+  void hand_over(const Device& device, const Storages::TakeBytes& take) const;
   // Its bytes lie there now.
   void relocate(c10::Storage memory) { memory_ = std::move(memory); }
   // Whether it counts as memory of the session: not while a storage has the same memory.
@@ -110,8 +113,7 @@ class Versions {
   bool is_present(uint64_t number) const;
   // Puts back what the storages held. The versions stay. Throws wire::WireError for one that is not there.
   Return go_back(uint64_t number);
-  // One with which other sessions may begin comes, whether it can be taken or not; whether it has come, or a later one.
-  void note_fork(uint64_t number) { last_for_forks_ = number; }
+  // Whether this one with which other sessions may begin has come, or a later one, whether or not it was taken.
   bool has_come(uint64_t number) const { return number <= last_for_forks_; }
   // Of one with which other sessions may begin; null: it is not there.
   const Snapshot* snapshot(uint64_t number) const;
@@ -125,8 +127,11 @@ class Versions {
     why_dropped_ = why;
     is_dropped_ = true;
   }
-  // As refuse, of those with which other sessions may begin; and why the last one of them is not there.
-  void refuse_forks(const std::string& why) { why_no_forks_ = why; }
+  // As refuse, of those with which other sessions may begin; and why the last one of them is not there. `number`: of one that comes, and is not taken.
+  void refuse_forks(const std::string& why, uint64_t number = 0) {
+    why_no_forks_ = why;
+    last_for_forks_ = std::max(last_for_forks_, number);
+  }
   const std::string& why_no_forks() const { return why_no_forks_; }
   // Drops versions until so many bytes are free, if that is possible.
   void make_room(int64_t bytes);
@@ -153,7 +158,6 @@ class Versions {
 
   // Lets go of versions where the storages, or this host, need the room.
   void follow();
-  void give(const Preimage& preimage, const Storages::TakeBytes& take) const;
   uint64_t last() const { return versions_.empty() ? 0 : versions_.rbegin()->first; }
   Preimages kept_for(uint64_t number) const;
   void before_write(VersionedStorage& storage, Write write);

@@ -43,10 +43,9 @@ void Checkpoints::take(wire::Reader& in) {
 }
 
 void Checkpoints::take_for_forks(uint64_t number) {
-  versions_.note_fork(number);
-  if (!are_possible()) return versions_.refuse_forks(kImpossible);
+  if (!are_possible()) return versions_.refuse_forks(kImpossible, number);
   const std::string why = storages_.falls_short() ? kFailedBefore : refusal();
-  if (!why.empty()) return versions_.refuse_forks(why);
+  if (!why.empty()) return versions_.refuse_forks(why, number);
   versions_.take_for_forks(number, {effects_.next_call(), effects_.failures(), storages_.items()});
 }
 

@@ -44,7 +44,7 @@ class Checkpoints {
   void hand_over(uint64_t number, const Storages::TakeBytes& take) { versions_.hand_over(number, take); }
 
   // On their way to another worker.
-  PackedVersions packed(Packing packing) const { return PackedVersions(versions_, storages_, packing); }
+  PackedVersions packed(Packing packing) const { return PackedVersions(device_, versions_, storages_, packing); }
   std::unique_ptr<ArrivingVersions> arriving();
 
   // Has the client know that some were dropped, or not taken, unasked.
