@@ -40,7 +40,8 @@ RESUME_SECONDS_MAX = 5.0
 OUTSIDE_SECONDS_MAX = 86_400.0
 """How long a client outside looks for the pool, which decides how long it waits: a network may be away for hours."""
 RETRY_SECONDS = 0.2
-"""Between attempts to make a broken link again."""
+"""Between attempts to make a broken link again, and to connect to a session's first worker."""
+CONNECT_TRIES = 5
 AWAY = messages.Cause(code="pool_away")
 WORD_SECONDS_MAX = 30.0
 """How long a thread whose connection to the worker broke waits for the pool to say that the worker is gone."""
@@ -51,6 +52,10 @@ FORK_SECONDS_MAX = 600.0
 """How long a forked process waits for the copy of what its parent held; the parent's work before the fork comes first."""
 DRAIN_SECONDS_MAX = 10.0
 """How long a process that ends waits for its recorded work to be done."""
+
+
+class _WorkerUnusable(SessionEnded):
+    """A worker was not reached that holds nothing of the session's yet."""
 
 
 class Stream(Protocol):
@@ -206,8 +211,17 @@ class Session:
     def acquire(self, work: Work, on_wait: Callable[[], None] = lambda: None) -> None:
         """Returns when a lease is open for ``work``. Raises ForebayError, or KeyboardInterrupt if the user does not want to wait.
 
-        ``on_wait`` is called once if the pool says that there is none at once.
+        ``on_wait`` is called once if the pool says that there is none at once. A worker that dies before it was told anything has lost
+        nothing: the pool, which hears of it within moments, gives another.
         """
+        for _ in range(CONNECT_TRIES - 1):
+            try:
+                return self._acquire(work, on_wait)
+            except _WorkerUnusable:
+                time.sleep(RETRY_SECONDS)
+        self._acquire(work, on_wait)
+
+    def _acquire(self, work: Work, on_wait: Callable[[], None]) -> None:
         link, _ = self._open()
         if link.worker is not None and not self._stream.connected():
             self._finish(link, SessionEnded("The connection to the worker ended."))
@@ -401,9 +415,12 @@ class Session:
             _connect_stream(self._stream, self._service(), granted, self._headers)
             link.devices, self.origin = granted.devices, None
         except RuntimeError as error:
-            link.worker = None
+            with self._changed:
+                link.worker = None
+                if link.lease is granted:
+                    link.lease = None
             self._send(link, messages.Release(epoch=granted.epoch))
-            raise SessionEnded(f"The worker at {granted.address} cannot be used: {error}. Run this again.") from None
+            raise _WorkerUnusable(f"The worker at {granted.address} cannot be used: {error}. Run this again.") from None
 
     # Moving from one worker to another, in threads of its own: the reader must go on, and Ctrl-C must not cut it short
 

@@ -360,12 +360,22 @@ def test_a_worker_that_cannot_be_reached_gives_the_lease_back(case: Case) -> Non
     case.stream.connect_error = "connection refused"
     with pytest.raises(SessionEnded, match=r"worker at unix:/tmp/worker.sock cannot be used: connection refused"):
         case.session.acquire(WORK)
-    assert case.pool.of(messages.Release)[0].epoch == 1
-    case.pool.send(closed(1, "released"))
-    case.stream.expect(lambda names: names[-1] == "lease_closed")
+    assert [release.epoch for release in case.pool.of(messages.Release, 5)] == [1, 2, 3, 4, 5], "each lease that it was tried with"
+    case.pool.send(closed(5, "released"))
     case.stream.connect_error = None
     case.session.acquire(WORK)
     assert case.stream.names()[-2:] == ["connect", "lease_opened"]
+
+
+def test_a_first_worker_that_dies_before_it_was_told_anything_has_lost_nothing(case: Case) -> None:
+    case.grants()
+    case.stream.connect_error = "connection reset by peer"
+    thread, errors = case.in_thread()
+    case.stream.expect(lambda names: names.count("connect") == 2)
+    case.stream.connect_error = None
+    thread.join()
+    assert not errors and case.stream.names()[-2:] == ["connect", "lease_opened"]
+    assert "lose" not in case.stream.names()
 
 
 def test_nobody_there_names_the_address_and_the_way_to_check_it() -> None:
