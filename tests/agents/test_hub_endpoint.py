@@ -84,6 +84,7 @@ def test_a_call_whose_agent_is_gone_is_interrupted(url: str, variables: dict[str
         call.cancel()
     with reaching(url, variables["FOREBAY_TOKEN"]) as second:
         until(lambda: not any(row["busy"] for row in second.call("list_kernels") if row["name"] == "left"), "it goes on")
+        assert second.call("read_output", kernel="left")["status"] == "cancelled"
 
 
 def test_a_long_answer_comes_whole(remote: Agent) -> None:
