@@ -217,9 +217,23 @@ class Session:
         for _ in range(CONNECT_TRIES - 1):
             try:
                 return self._acquire(work, on_wait)
-            except _WorkerUnusable:
-                time.sleep(RETRY_SECONDS)
+            except _WorkerUnusable as error:
+                self._await_another(error)
         self._acquire(work, on_wait)
+
+    def _await_another(self, error: SessionEnded) -> None:
+        """After a first worker was not reached. A session that is a copy goes on at another one as after any death: the pool says so.
+
+        Raises SessionEnded if it says nothing."""
+        link = self._link
+        if self.origin is None or link is None:
+            return time.sleep(RETRY_SECONDS)
+        with self._changed:
+            told = self._changed.wait_for(lambda: link.away or link.over is not None, WORD_SECONDS_MAX)
+        if not told:
+            self._finish(link, error)
+        if link.over is not None:
+            raise link.over
 
     def _acquire(self, work: Work, on_wait: Callable[[], None]) -> None:
         link, _ = self._open()
@@ -410,16 +424,17 @@ class Session:
 
     def _connect_worker(self, link: _Link, granted: messages.Granted) -> None:
         # Noted first: an interrupt in between then looks like a broken connection, and is mended like one.
-        link.worker, link.ticket = granted.worker, granted.ticket
+        link.worker, link.ticket, link.devices = granted.worker, granted.ticket, granted.devices
         try:
             _connect_stream(self._stream, self._service(), granted, self._headers)
-            link.devices, self.origin = granted.devices, None
+            self.origin = None
         except RuntimeError as error:
-            with self._changed:
-                link.worker = None
-                if link.lease is granted:
-                    link.lease = None
-            self._send(link, messages.Release(epoch=granted.epoch))
+            if self.origin is None:
+                with self._changed:
+                    link.worker = None
+                    if link.lease is granted:
+                        link.lease = None
+                self._send(link, messages.Release(epoch=granted.epoch))
             raise _WorkerUnusable(f"The worker at {granted.address} cannot be used: {error}. Run this again.") from None
 
     # Moving from one worker to another, in threads of its own: the reader must go on, and Ctrl-C must not cut it short
@@ -464,6 +479,7 @@ class Session:
                         self._finish(link, SessionEnded(f"The tensors of this session are lost: {error}."))
                     return
                 link.worker, link.ticket, link.devices, link.away = granted.worker, granted.ticket, granted.devices, False
+                self.origin = None
                 differ, compared = self._stream.replay_differences() if replays else (0, 0)
                 if replays:
                     self._new_line().warn(f"What the worker had done was done again in {time.monotonic() - began:.1f} s, free of charge.")
