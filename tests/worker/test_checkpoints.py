@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoint_client import go_back, told
 from forebay_wire import images, messages, stream
 from link_to_pool import Linked
 from test_worker_parking import park
@@ -14,23 +15,6 @@ from test_worker_parking import park
 Start = Callable[..., Linked]
 BYTES = 1 << 20
 HELD = torch.randint(0, 256, (BYTES,), dtype=torch.uint8)
-
-
-def told(client: Any, held: int = 0) -> images.Checkpoints:
-    request = client.request()
-    client.send(images.TellCheckpoints(request, held))
-    reply = client.reply()
-    while isinstance(reply, images.Checkpoints) and reply.request == 0:  # that some were dropped
-        reply = client.reply()
-    assert isinstance(reply, images.Checkpoints) and reply.request == request, reply
-    return reply
-
-
-def go_back(client: Any, number: int) -> images.WentBack:
-    client.send(images.GoBack(client.request(), number))
-    reply = client.reply()
-    assert isinstance(reply, images.WentBack), reply
-    return reply
 
 
 def overwrite(client: Any, storage: int, number: int = 0) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoint_client import go_back, told
 from forebay_wire import images, messages, stream
 from link_to_pool import Linked
-from test_checkpoints import go_back, told
 from test_forks import begun, copied
 from test_worker_parking import park
 
