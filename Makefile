@@ -83,7 +83,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep $(addprefix tests/agents/test_,budgets.py kernels.py)
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes
-	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_budget_that_is_used_up.py a_host_as_a_service.py a_lost_control_host.py more_hosts.py accounts_of_logins.py logins_like_addresses.py own_packages.py \
+	$(PYTEST) --full-sweep $(addprefix tests/acceptance/test_,a_budget_that_is_used_up.py a_host_as_a_service.py a_lost_control_host.py an_agent_at_the_hub.py more_hosts.py accounts_of_logins.py logins_like_addresses.py own_packages.py \
 		many_deaths.py processes_that_are_killed.py processes_that_stand_still.py starting_and_stopping.py training_and_the_bill.py unattended_runs.py upgrade.py upgrade_of_hosts.py walks_by_role.py)
 	$(PYTEST) --full-sweep tests/billing tests/hub/test_culling.py tests/hub/test_databases.py
 	FOREBAY_URL=local $(PYTEST) --full-sweep $(addprefix tests/frameworks/test_,compiled_regions.py processes.py reference_models.py)

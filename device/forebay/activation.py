@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from forebay import process
 
 if TYPE_CHECKING:
+    from forebay.journal import Journal
     from forebay.notebook.presenter import Presenter
 
 
@@ -75,12 +76,18 @@ def _install() -> None:
     pytorch_build.load_late_kernels()
     devices = VirtualDevices(wanted())
     try:
-        devices.start(_presenter)
+        devices.start(_presenter, _show_last)
         facade.install(devices)
     except Exception:
         facade.withdraw()
         raise
     process.installed = devices
+
+
+def _show_last(journal: Journal, span: str) -> None:
+    from forebay.notebook import last_line
+
+    last_line.show(journal, span)
 
 
 def _presenter(shell: object) -> Presenter:

@@ -218,22 +218,11 @@ class Session:
             try:
                 return self._acquire(work, on_wait)
             except _WorkerUnusable as error:
-                self._await_another(error)
+                if self.origin is None or self._link is None:
+                    time.sleep(RETRY_SECONDS)
+                else:  # a copy goes on at another worker as after any death
+                    self._await_word_of_worker(self._link, error)
         self._acquire(work, on_wait)
-
-    def _await_another(self, error: SessionEnded) -> None:
-        """After a first worker was not reached. A session that is a copy goes on at another one as after any death: the pool says so.
-
-        Raises SessionEnded if it says nothing."""
-        link = self._link
-        if self.origin is None or link is None:
-            return time.sleep(RETRY_SECONDS)
-        with self._changed:
-            told = self._changed.wait_for(lambda: link.away or link.over is not None, WORD_SECONDS_MAX)
-        if not told:
-            self._finish(link, error)
-        if link.over is not None:
-            raise link.over
 
     def _acquire(self, work: Work, on_wait: Callable[[], None]) -> None:
         link, _ = self._open()
@@ -254,12 +243,17 @@ class Session:
         if lease is not None:
             self._begin(link, lease)
 
-    def _await_word_of_worker(self, link: _Link) -> None:
-        """Until the pool knows that the worker is gone. Raises SessionEnded if the worker is there, and only the connection broke."""
+    def _await_word_of_worker(self, link: _Link, unusable: SessionEnded | None = None) -> None:
+        """Until the pool knows that the worker is gone. Raises SessionEnded if the worker is there, and only the connection broke, or was
+        never made: ``unusable`` is why."""
+
+        def is_known() -> bool:
+            return link.away or link.over is not None or (unusable is None and not self._stream.broken())
+
         with self._changed:
-            told = self._changed.wait_for(lambda: link.away or link.over is not None or not self._stream.broken(), WORD_SECONDS_MAX)
+            told = self._changed.wait_for(is_known, WORD_SECONDS_MAX)
         if not told:
-            self._finish(link, SessionEnded("The connection to the worker ended."))
+            self._finish(link, unusable or SessionEnded("The connection to the worker ended."))
         if link.over is not None:
             raise link.over
 

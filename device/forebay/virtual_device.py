@@ -110,16 +110,21 @@ class VirtualDevices:
         self._flavors = list(flavors)
         self._rank = rank_of(len(self._flavors))
         self._rank_device: int | None = None
+        self._show_last: Callable[[Journal, str], None] | None = None
         self._ended = False
         self._embedded: EmbeddedPool | None = None
         self._sessions: dict[int, Session] = {}
         self._making = threading.RLock()
 
-    def start(self, presenter_of: Callable[[object], Presenter] | None = None) -> None:
-        """Takes over the CUDA key and follows cells, forks and the end of the process; a shell's presenter shows what the devices do."""
+    def start(
+        self, presenter_of: Callable[[object], Presenter] | None = None, show_last: Callable[[Journal, str], None] | None = None
+    ) -> None:
+        """Takes over the CUDA key and follows cells, forks and the end of the process; a shell's presenter shows what the devices do.
+        ``show_last`` shows what a program's span has used, at its end."""
         _C.install(len(self._flavors))
         _C.set_lease_callback(self.acquire)
         _C.set_cut_callback(self.tell_cut)
+        self._show_last = show_last
         shell = running_shell()
         if shell is not None:
             if presenter_of is not None:
@@ -255,10 +260,8 @@ class VirtualDevices:
 
     def _show_last_line(self) -> None:
         """Of a program; cells have theirs."""
-        if self._sessions and self.spans.follower is None and running_shell() is None:
-            from forebay.notebook import last_line
-
-            last_line.show(self.journal, self.spans.current().id)
+        if self._show_last is not None and self._sessions and self.spans.follower is None and running_shell() is None:
+            self._show_last(self.journal, self.spans.current().id)
 
     def _service(self) -> Service:
         with self._making:
