@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from forebay import process
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from forebay.journal import Journal
     from forebay.notebook.presenter import Presenter
 
@@ -76,7 +78,7 @@ def _install() -> None:
     pytorch_build.load_late_kernels()
     devices = VirtualDevices(wanted())
     try:
-        devices.start(_presenter, _show_last)
+        devices.start(_presenter, _last_line())
         facade.install(devices)
     except Exception:
         facade.withdraw()
@@ -84,10 +86,13 @@ def _install() -> None:
     process.installed = devices
 
 
-def _show_last(journal: Journal, span: str) -> None:
+def _last_line() -> Callable[[Journal, str], None] | None:
+    """Shows what the program used, at its end in a terminal."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return None
     from forebay.notebook import last_line
 
-    last_line.show(journal, span)
+    return last_line.show
 
 
 def _presenter(shell: object) -> Presenter:

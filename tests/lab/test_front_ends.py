@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -61,6 +62,17 @@ def test_a_program_in_a_terminal_tells_why_it_waits_and_at_its_end_what_it_used(
     assert program.exitstatus == 0
     rows = cloud.ask("billing", "acme-member", "GET", "api/usage", params={"limit": 1})["records"]
     assert rows[0]["span"]["label"].endswith("train.py")
+
+
+def test_a_program_that_is_interrupted_in_a_terminal_has_its_line_and_ends_as_others_do(cloud: Cloud, variables: dict[str, str]) -> None:
+    code = "import time, torch\nprint(torch.ones(9, device='cuda').sum().item(), flush=True)\ntime.sleep(60)"
+    with terminal(variables, sys.executable, "-c", code) as program:
+        program.expect("9.0")
+        program.sendintr()
+        program.expect("KeyboardInterrupt")
+        program.expect(LINE)
+        program.expect(pexpect.EOF)
+    assert program.signalstatus == signal.SIGINT
 
 
 def test_what_a_program_prints_into_a_file_or_a_pipe_has_no_line_of_ours(cloud: Cloud, variables: dict[str, str]) -> None:
