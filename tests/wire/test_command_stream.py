@@ -245,6 +245,8 @@ GANG_PLANS = st.builds(
     NUMBERS,
     st.none() | st.builds(gang_work.Pipeline, st.booleans(), UNSIGNED, UNSIGNED, UNSIGNED, NUMBERS, UNSIGNED),
 )
+SEGMENT_STATE = st.builds(images.SegmentState, st.integers(0, images.STEPS_MAX), st.integers(0, 3), UNSIGNED, TEXT)
+SEGMENT_STATES = st.lists(SEGMENT_STATE, max_size=4).map(tuple)
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans(), st.integers(0, 255)),
@@ -252,6 +254,7 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(images.WentBack, UNSIGNED, UNSIGNED, IDS, UNSIGNED),
     st.builds(images.Kept, UNSIGNED, UNSIGNED, UNSIGNED, TEXT),
     st.builds(images.ImageVersions, st.binary(max_size=50)),
+    st.builds(images.ImageSegmentStates, SEGMENT_STATES),
     st.builds(Resumed, UNSIGNED),
     st.builds(stream.Refused, TEXT, st.booleans()),
     st.builds(stream.Data, UNSIGNED, UNSIGNED, st.binary(max_size=50)),

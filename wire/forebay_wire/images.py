@@ -115,6 +115,26 @@ class ImageVersions:
     data: bytes
 
 
+@dataclass(frozen=True)
+class SegmentState:
+    """How a segment that repeats is carried out when it comes next."""
+
+    step: int
+    """Its last one, by its number in the order of TRACES."""
+    course: int
+    """0: it is not known yet whether there is a library; 1: call by call; 2: likewise, and its library is compared; 3: by its library."""
+    left: int = 0
+    """How many times more its library is compared."""
+    library: str = ""
+
+
+@dataclass(frozen=True)
+class ImageSegmentStates:
+    """Before all else in an image."""
+
+    states: tuple[SegmentState, ...]
+
+
 CHECKPOINTS_MAX = 1024
 """Of a session."""
 
@@ -172,9 +192,12 @@ CheckpointCommand = Checkpoint | TellCheckpoints | GoBack | DropCheckpoint
 ImageCommand = Keep | Restore | TracesPart | CheckpointCommand
 COMMAND_OPCODES = (42, 43, 44, 49, 50, 51, 52)
 CheckpointReply = Checkpoints | WentBack
-ImagePart = ImageLibraries | ImageVersions | ImageHead | ImageCause | ImageStorages | ImageBytes | ImageHoldings | ImageSummand
+STEPS_MAX = _stream.STEPS_MAX
+COURSE_MAX = 3
+PartBefore = ImageSegmentStates | ImageLibraries | ImageVersions
+ImagePart = PartBefore | ImageHead | ImageCause | ImageStorages | ImageBytes | ImageHoldings | ImageSummand
 ImageReply = ImagePart | Kept | CheckpointReply
-OPCODES = (72, 73, 74, 75, 82, 85, 86, 87, 90, 91, 92)
+OPCODES = (72, 73, 74, 75, 82, 85, 86, 87, 90, 91, 92, 93)
 
 
 def put_image_command(out: Writer, command: ImageCommand) -> None:
@@ -255,6 +278,14 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
         case ImageLibraries() | ImageHoldings() | ImageVersions():
             out.u8({ImageLibraries: 82, ImageHoldings: 86, ImageVersions: 92}[type(reply)])
             out.raw(reply.data)
+        case ImageSegmentStates():
+            out.u8(93)
+            out.varint(len(reply.states))
+            for state in reply.states:
+                out.varint(state.step)
+                out.u8(state.course)
+                out.varint(state.left)
+                out.string(state.library)
         case ImageSummand():
             out.u8(87)
             out.varint(reply.storage)
@@ -311,6 +342,9 @@ def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
             return ImageLibraries(reader.raw(reader.left()))
         case 86:
             return ImageHoldings(reader.raw(reader.left()))
+        case 93:
+            count = reader.count(STEPS_MAX, "the number of segments")
+            return ImageSegmentStates(tuple(_segment_state(reader) for _ in range(count)))
         case 92:
             return ImageVersions(reader.raw(reader.left()))
         case 87:
@@ -324,6 +358,13 @@ def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
             count = reader.count(_stream.ITEMS_MAX, "the number of storages")
             return WentBack(request, changed, tuple(reader.varint() for _ in range(count)), reader.varint())
     raise WireError(f"an unknown reply {opcode}")
+
+
+def _segment_state(reader: Reader) -> SegmentState:
+    step, course = reader.bounded(STEPS_MAX, "the number of a step"), reader.u8()
+    if course > COURSE_MAX:
+        raise WireError("a segment that is carried out by nothing known")
+    return SegmentState(step, course, reader.varint(), reader.string(_stream.STRING_BYTES_MAX).decode(errors="replace"))
 
 
 def _storage(reader: Reader) -> ImageStorage:
