@@ -161,6 +161,7 @@ void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, Group
 }
 
 bool Session::is_device_work(wire::Reader in) const {
+  if (segments_.is_deferring_steadily()) return true;  // whatever comes may have the deferred steps carried out
   const wire::Step* step = traces_.likely();
   if (following_ == 0) {
     const uint8_t opcode = in.u8();
