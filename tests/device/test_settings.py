@@ -119,16 +119,20 @@ def test_a_default_dtype_is_no_setting_and_comes_with_its_calls(tmp_path: Path) 
     assert settings_of(tmp_path, "null:0", "torch.set_default_dtype(torch.float64)") == []
 
 
-def test_a_worker_on_the_hosts_processor_which_heeds_none_is_told_none(tmp_path: Path) -> None:
-    assert settings_of(tmp_path, "cpu:0", "torch.backends.cuda.matmul.allow_tf32 = True") == []
-
-
-def test_a_worker_on_the_hosts_processor_is_told_that_it_may_compile_while_the_program_asks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("compiles", "told"),
+    [
+        (None, [DEFAULT | DETERMINISTIC, DEFAULT]),
+        ("0", [DEFAULT | DETERMINISTIC]),
+        ("1", [DEFAULT | COMPILED, DEFAULT | DETERMINISTIC, DEFAULT | COMPILED]),
+    ],
+)
+def test_a_worker_on_the_hosts_processor_is_told_which_libraries_the_program_wants_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiles: str | None, told: list[int]
 ) -> None:
-    monkeypatch.setenv("FOREBAY_COMPILE", "1")
-    changes = ("torch.backends.cuda.matmul.allow_tf32 = True", "torch.use_deterministic_algorithms(True)")
-    assert settings_of(tmp_path, "cpu:0", *changes) == [DEFAULT | COMPILED, DEFAULT]
+    monkeypatch.delenv("FOREBAY_COMPILE", raising=False) if compiles is None else monkeypatch.setenv("FOREBAY_COMPILE", compiles)
+    deterministic = [f"torch.use_deterministic_algorithms({on})" for on in (True, False)]
+    assert settings_of(tmp_path, "cpu:0", "torch.backends.cuda.matmul.allow_tf32 = True", *deterministic) == told
 
 
 def test_an_accelerator_is_told_that_it_may_record_graphs_while_the_program_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
