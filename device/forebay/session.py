@@ -235,7 +235,8 @@ class Session:
             lease = link.lease
             fresh = lease is None and link.request is None
             if fresh:
-                link.request = self._new_request(_span(work))
+                self._requests += 1
+                link.request = _Request(self._requests, _span(work))
                 link.span = link.request.span
             request = link.request
         if lease is None and request is not None:
@@ -341,10 +342,6 @@ class Session:
             return link.opened
 
     # Waiting for a lease
-
-    def _new_request(self, span: messages.Span) -> _Request:
-        self._requests += 1
-        return _Request(self._requests, span)
 
     def _granted(self, link: _Link, request: _Request, fresh: bool, on_wait: Callable[[], None]) -> messages.Granted | None:
         """Waits until the request is settled; asks first, if nobody did."""
