@@ -163,6 +163,7 @@ def test_a_job_of_an_experiment_waits_where_its_budget_is_used_up_and_goes_on_on
     job = agent.call("submit_job", file=str(script), experiment="of-jobs")
     assert job["experiment"] == "of-jobs"
     with running_job(agent, variables, job["job"]):
+        until(lambda: spent(agent, "of-jobs") > 0, "it costs nothing")
         until(lambda: [row for row in agent.call("list_sessions") if row["experiment"] == "of-jobs" and row["why_it_waits"]], "it goes on")
         assert 0 < spent(agent, "of-jobs") <= most(TINY)
         with pytest.raises(Refusal, match="The budget of the experiment of-jobs is used up"):
