@@ -16,7 +16,7 @@ import fork_server
 import psutil
 import pytest
 from forebay_wire._stream import Writer
-from forebay_worker import compile_queue
+from forebay_worker import compile_queue, confinement
 from forebay_worker.compile_queue import Compiling, Costs, OfferKind
 from forebay_worker.confinement import SpareProcessor
 from sized_compiler_standin import ALONE
@@ -237,6 +237,7 @@ def test_a_gain_is_foretold_without_anything_that_might_overlap(
 def test_a_compiler_is_stopped_while_the_host_has_no_processor_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """A real process, of a host whose processors are told to be idle or not."""
     idle = [2.0]
+    monkeypatch.setattr(confinement, "BUSY_SECONDS", 0.01)
     monkeypatch.setattr(SpareProcessor, "_idle", lambda _self: asyncio.sleep(0.01, idle[0]))
 
     async def run() -> None:

@@ -38,6 +38,8 @@ IDLE_NEEDED = 1.25
 IDLE_LEFT = 0.25
 """Beside a compiler that is at work. Below that it is stopped."""
 SAMPLE_SECONDS = 0.25
+BUSY_SECONDS = 2.0
+"""Between samples of a host that has none to spare."""
 SAMPLES = 4
 """So many samples in a row must find a processor to spare before a compiler begins or goes on."""
 WATCH_SECONDS = 0.5
@@ -240,7 +242,11 @@ class SpareProcessor:
         """Until there is one to spare."""
         found = 0
         while found < SAMPLES:
-            found = found + 1 if await self._idle() >= IDLE_NEEDED else 0
+            if await self._idle() >= IDLE_NEEDED:
+                found += 1
+                continue
+            found = 0
+            await asyncio.sleep(BUSY_SECONDS)
 
     async def give_way(self, session: int) -> None:
         """Stops the processes of this process group while the host has none to spare, until it is cancelled."""
