@@ -5,6 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+REAL = {
+    "real_workers": True,
+    "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 4}],
+    "warm_workers": 2,
+    "heartbeat_seconds": 0.2,
+    "idle_release_seconds": 0.5,
+}
+"""A pool whose programs fork."""
+
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Ours, which of Forebay's variables has these alone."""

@@ -12,18 +12,12 @@ from typing import Any
 import forking_programs
 import pytest
 from conftest import PEOPLE
+from forking_programs import REAL
 from outside import cloud, outcome
 from programs import PATIENCE_SECONDS, output_of
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built")
 Make = Callable[..., Any]
-REAL = {
-    "real_workers": True,
-    "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 4}],
-    "warm_workers": 2,
-    "heartbeat_seconds": 0.2,
-    "idle_release_seconds": 0.5,
-}
 
 
 async def lines_of(running: Any, text: str) -> list[str]:

@@ -19,18 +19,12 @@ from forebay_pool.model.events import SessionJoined, SessionLeft, SessionParked,
 from forebay_pool.model.instructions import DropImages
 from forebay_wire import messages as wire
 from forebay_wire.message_parts import SHARED_IMAGE
+from forking_programs import REAL
 from pool_world import GIB, World, devices
 from programs import output_of
 
 Make = Callable[..., Any]
 PROGRAM = Path(__file__).with_name("forked_trees.py")
-REAL = {
-    "real_workers": True,
-    "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB", "count": 4}],
-    "warm_workers": 2,
-    "heartbeat_seconds": 0.2,
-    "idle_release_seconds": 0.5,
-}
 
 
 def fork(world: World, name: str, of: str, checkpoint: int = 1) -> None:
