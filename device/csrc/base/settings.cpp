@@ -47,8 +47,8 @@ bool waits_for_each_call() {
 }
 
 uint64_t host_settings() {
-  const bool steady = !uses_libraries() || at::globalContext().deterministicAlgorithms();
-  return wire::kSettingsDefault | wishes() | (steady ? wire::kDeterministic : 0);
+  const bool wants_none = !uses_libraries() || at::globalContext().deterministicAlgorithms();
+  return wire::kSettingsDefault | wishes() | (wants_none ? wire::kDeterministic : 0);
 }
 
 uint64_t program_settings() {
