@@ -102,10 +102,11 @@ def test_the_session_of_a_forked_process_ends_with_it(pool: Make) -> None:
     asyncio.run(scenario())
 
 
-def test_a_fork_amid_the_calls_of_other_threads_leaves_no_lock_held(pool: Make) -> None:
+@pytest.mark.parametrize(("forks", "users"), [("40", "3"), pytest.param("1000", "10", marks=pytest.mark.full_sweep)], ids=["few", "many"])
+def test_a_fork_amid_the_calls_of_other_threads_leaves_no_lock_held(pool: Make, forks: str, users: str) -> None:
     async def scenario() -> None:
         async with pool(**REAL) as running:
-            out, _ = await output_of(running, forking_programs.THREADS, "40", "3")
+            out, _ = await output_of(running, forking_programs.THREADS, forks, users)
             assert out == ["0 []"]
 
     asyncio.run(scenario())

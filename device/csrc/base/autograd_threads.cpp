@@ -7,7 +7,10 @@
 
 #include <future>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/devices.h"
 
@@ -20,12 +23,27 @@ using torch::autograd::variable_list;
 std::atomic<pid_t> backward_in{0};  // a child process has none of its parent's threads
 std::atomic<bool> has_run{false};
 
-struct StartedEngine : torch::autograd::Engine {
+using torch::autograd::Engine;
+using torch::autograd::ReadyQueue;
+
+struct StartedEngine : Engine {
   static void start() {
-    void (torch::autograd::Engine::*method)() = &StartedEngine::start_device_threads;
-    (torch::autograd::Engine::get_default_engine().*method)();
+    void (Engine::*method)() = &StartedEngine::start_device_threads;
+    (Engine::get_default_engine().*method)();
   }
+  static const std::vector<std::shared_ptr<ReadyQueue>>& queues(Engine& of) { return of.*(&StartedEngine::device_ready_queues_); }
 };
+
+// The lock of a queue, which is private: the arguments of an explicit instantiation may name it (C++20, [temp.spec.general]/6).
+std::mutex& mutex_of(ReadyQueue& queue);
+template <std::mutex ReadyQueue::* member>
+struct QueueMutex {
+  friend std::mutex& mutex_of(ReadyQueue& queue) { return queue.*member; }
+};
+template struct QueueMutex<&ReadyQueue::mutex_>;
+
+std::atomic<Engine*> engine{nullptr};  // that has started its threads; at one place for as long as the process runs
+bool queues_held = false;
 
 // Nothing that a device would hear of: a tensor without storage.
 at::Tensor nothing_on(c10::DeviceIndex device) {
@@ -48,6 +66,7 @@ void pass_through(c10::DeviceIndex device) {
 
 void note_backward() {
   if (backward_in.load(std::memory_order_relaxed) != 0) return;
+  engine = &Engine::get_default_engine();
   backward_in.store(::getpid(), std::memory_order_relaxed);
   has_run = true;
 }
@@ -57,6 +76,17 @@ bool has_run_backward() { return has_run; }
 void restart_backwards() {
   backward_in = 0;
   StartedEngine::start();
+}
+
+void hold_backward_queues() {
+  queues_held = backward_in.load() == ::getpid();
+  if (!queues_held) return;
+  for (const auto& queue : StartedEngine::queues(*engine)) mutex_of(*queue).lock();
+}
+
+void let_go_of_backward_queues() {
+  if (!std::exchange(queues_held, false)) return;
+  for (const auto& queue : StartedEngine::queues(*engine)) mutex_of(*queue).unlock();
 }
 
 bool settle_backwards(std::chrono::milliseconds most) {

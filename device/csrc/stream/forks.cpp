@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/autograd_threads.h"
 #include "base/devices.h"
 #include "base/leaf_mutex.h"
 #include "base/publication.h"
@@ -35,12 +36,15 @@ void Forks::follow() {
           Forks(stream).prepare();
         });
         LeafMutex::lock_all();
+        hold_backward_queues();
       },
       [] {
+        let_go_of_backward_queues();
         LeafMutex::unlock_all();
         each([](CommandStream& stream) { stream.commands_.mutex().unlock(); });
       },
       [] {
+        let_go_of_backward_queues();
         LeafMutex::unlock_all();
         each([](CommandStream& stream) {
           stream.commands_.mutex().unlock();
