@@ -45,7 +45,7 @@ def priority(value: int | None = None, device: int = 0) -> int:
 def checkpoint(name: str | None = None) -> Checkpoint:
     """Keeps what tensors on the device hold now, to go back to; without waiting, and by copying only what is written to later.
 
-    Raises ForebayError where there is nothing to keep yet, and where several devices are one.
+    Raises ForebayError where there is nothing to keep yet, and where the device has no checkpoints.
     """
     from forebay.facade.history import history
 

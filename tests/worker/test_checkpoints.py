@@ -25,7 +25,15 @@ def overwrite(client: Any, storage: int, number: int = 0) -> None:
 @pytest.mark.one_device
 @pytest.mark.parametrize("parks_after_going_back", [False, True])
 def test_what_was_kept_survives_parking(start_on_pool: Start, parks_after_going_back: bool) -> None:
-    worker = start_on_pool()
+    survives_parking(start_on_pool(), parks_after_going_back)
+
+
+@pytest.mark.parametrize("parks_after_going_back", [False, True])
+def test_what_several_devices_kept_survives_parking(start_on_pool: Start, parks_after_going_back: bool) -> None:
+    survives_parking(start_on_pool(device="cpu:0,cpu:0"), parks_after_going_back)
+
+
+def survives_parking(worker: Linked, parks_after_going_back: bool) -> None:
     client = worker.serve()
     with client.socket:
         storage = client.upload(HELD)
@@ -85,15 +93,6 @@ def test_the_end_of_a_span_tells_what_was_dropped_meanwhile(start_on_pool: Start
         client.send(stream.Write(storage, 0, b"2"))
         worker.drain(client)
         assert isinstance(client.sync(), stream.Done), "it is told once"
-
-
-def test_a_session_of_several_devices_says_that_it_has_none(start_on_pool: Start) -> None:
-    for device, has_any in (("cpu:0", True), ("cpu:0,cpu:0", False)):
-        worker = start_on_pool(device=device)
-        client = worker.serve()
-        with client.socket:
-            client.send(images.Checkpoint(1))
-            assert bool(told(client).there) == has_any
 
 
 def test_the_oldest_go_first_and_those_with_a_name_last(start_on_pool: Start) -> None:

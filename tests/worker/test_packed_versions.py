@@ -170,7 +170,7 @@ def test_where_the_next_worker_has_no_room_the_storages_come_alone(start_on_pool
         assert told(again).there == ((6, True),)
 
 
-def test_several_devices_have_none_of_what_one_had(start_on_pool: Start) -> None:
+def test_several_devices_have_what_one_had(start_on_pool: Start) -> None:
     old, new = start_on_pool(device="cpu:0"), start_on_pool(device="cpu:0,cpu:0")
     client = old.serve()
     with client.socket:
@@ -185,7 +185,13 @@ def test_several_devices_have_none_of_what_one_had(start_on_pool: Start) -> None
         new.open()
         assert again.read(storage, BYTES) == b"2" * BYTES
         found = told(again)
-        assert found.there == () and found.why_dropped == "it is several devices, or one that computes nothing"
+        assert (found.there, found.why_dropped) == (((1, False),), "")
+        assert go_back(again, 1).storages == (storage,)
+        assert again.read(storage, BYTES) == bytes(HELD.numpy())
+        overwrite(again, storage, b"3")
+        again.send(images.Checkpoint(2))
+        overwrite(again, storage, b"4")
+        assert go_back(again, 2).storages == (storage,) and again.read(storage, BYTES) == b"3" * BYTES
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ Welcome Handover::greet(const std::string& address, const std::string& ticket, c
         welcome.keeps_images = !body.done() && body.u8() != 0;
         const uint8_t checkpoints = body.done() ? 0 : body.u8();
         welcome.keeps_checkpoints = checkpoints >= wire::kKeepsCheckpoints;
-        welcome.copies_checkpoints = checkpoints >= wire::kCopiesCheckpoints;
+        welcome.copies_checkpoints = checkpoints == wire::kCopiesCheckpoints || checkpoints == wire::kCarriesCheckpoints;
         welcome.carries_checkpoints = checkpoints >= wire::kCarriesCheckpoints;
       });
       stream_.connection_.greeted(ticket, grace);

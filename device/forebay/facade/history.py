@@ -46,7 +46,7 @@ class History:
             raise ForebayError("There is nothing to keep yet: no tensor of this process has been on a device.")
         for device in devices:
             if not _C.keeps_checkpoints(device):
-                raise ForebayError(f"cuda:{device} has no checkpoints: it is several devices, or its worker's release does not know them.")
+                raise ForebayError(f"cuda:{device} has no checkpoints: it computes nothing, or its worker's release does not know them.")
         with numbers.lock:
             number = numbers.new()
             newer = {device: _C.take_checkpoint(number, name is not None, device) for device in devices}

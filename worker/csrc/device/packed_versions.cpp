@@ -139,7 +139,7 @@ void ArrivingVersions::get_preimages(wire::Reader& in, bool parked) {
       free_bytes -= bytes;
       if (free_bytes < 0) refuse(Versions::kForMemory);
       try {
-        if (refused_.empty()) memory = parked ? device_.allocate_parked(bytes) : device_.allocate(bytes, /*zeroed=*/false);
+        if (refused_.empty()) memory = parked || versions_.shared_.are_several() ? device_.allocate_parked(bytes) : device_.allocate(bytes, /*zeroed=*/false);
       } catch (const c10::OutOfMemoryError&) {
         refuse(Versions::kForMemory);
       }

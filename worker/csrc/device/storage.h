@@ -106,6 +106,8 @@ class StorageWatch {
   // The bytes are in its memory afterwards. May throw c10::OutOfMemoryError, CommandError.
   virtual void before_read() = 0;
   virtual void before_write() = 0;
+  // As before_write, before several devices are made ready for the write, if they hold the storage.
+  virtual void before_placed_write() { before_write(); }
   // As before_write, of a write that leaves nothing of what is there.
   virtual void before_overwrite() { before_write(); }
   // Whether it stays, though its client has freed it.

@@ -14,10 +14,23 @@ namespace forebay::worker {
 namespace {
 
 const std::string kFreedOnDisk = "it freed a tensor that lay on a disk";
+const std::string kUnread = "a device failed";
 const std::string kTooMany = "there were more than " + std::to_string(wire::kCheckpointsMax);
 
 bool shares_memory_with(const Entry& entry, const Preimage& preimage) {
   return preimage.memory() && entry.memory() && entry.memory().unsafeGetStorageImpl() == preimage.memory().unsafeGetStorageImpl();
+}
+
+bool is_held(const Entry& entry) { return entry.share() != nullptr || entry.holds_anything(); }
+
+bool was_read(SharedStorages& shared, uint64_t id, const c10::Storage& target) {
+  try {
+    shared.read(id, target);
+    return true;
+  } catch (const CommandError&) {
+  } catch (const c10::Error&) {
+  }
+  return false;
 }
 
 }  // namespace
@@ -33,9 +46,15 @@ void Preimage::hand_over(const Device& device, const Storages::TakeBytes& take) 
 
 VersionedStorage::~VersionedStorage() { versions_.forget(*this); }
 
-void VersionedStorage::before_write() { versions_.before_write(*this, Versions::Write::kPart); }
+void VersionedStorage::before_write() {
+  if (!versions_.shared_.are_several()) versions_.before_write(*this, Versions::Write::kPart);
+}
 
-void VersionedStorage::before_overwrite() { versions_.before_write(*this, Versions::Write::kAll); }
+void VersionedStorage::before_placed_write() { versions_.before_write(*this, versions_.shared_.are_several() ? Versions::Write::kPlaced : Versions::Write::kPart); }
+
+void VersionedStorage::before_overwrite() {
+  if (!versions_.shared_.are_several()) versions_.before_write(*this, Versions::Write::kAll);
+}
 
 // Taking.
 
@@ -78,16 +97,17 @@ void Versions::before_write(VersionedStorage& storage, Write write) {
     storage.kept_in = last();
     versions_.rbegin()->second.kept.emplace(storage.id, preimage);
   }
-  if (preimage) part(storage.entry, preimage, write);
+  if (preimage && write != Write::kPlaced) part(storage.entry, preimage, write);
 }
 
 // What is overwritten gives its memory away, if nobody else uses that; else it is copied, so that the storage stays where it is.
 std::shared_ptr<Preimage> Versions::preimage_of(const VersionedStorage& storage, Write write) {
   Entry& entry = storage.entry;
   const auto keep = [&](c10::Storage memory) { return std::make_shared<Preimage>(std::move(memory), entry.bytes(), storages_); };
-  if (!entry.memory()) return keep(c10::Storage(nullptr));
-  if (write != Write::kPart) entry.forget_views();
-  const bool gives_away = write != Write::kPart && entry.memory().use_count() == 1;
+  if (write == Write::kPlaced ? !is_held(entry) : !entry.memory()) return keep(c10::Storage(nullptr));
+  const bool is_whole = write == Write::kAll || write == Write::kReturn;
+  if (is_whole) entry.forget_views();
+  const bool gives_away = is_whole && entry.memory().use_count() == 1;
   c10::Storage room(nullptr);
   if (!gives_away || write != Write::kReturn) {
     room = allocate(entry.bytes(), [&] { return storage.kept_in < last(); });
@@ -98,7 +118,8 @@ std::shared_ptr<Preimage> Versions::preimage_of(const VersionedStorage& storage,
     entry.relocate(std::move(room));
     return preimage;
   }
-  device_.copy(room, 0, entry.memory(), 0, entry.bytes());
+  if (write != Write::kPlaced) device_.copy(room, 0, entry.memory(), 0, entry.bytes());
+  else if (!was_read(shared_, storage.id, room)) drop_all(kUnread);
   return keep(std::move(room));
 }
 
@@ -118,7 +139,7 @@ c10::Storage Versions::allocate(int64_t bytes, const std::function<bool()>& is_n
   while (are_kept() && is_needed()) {
     if (bytes <= free_bytes()) {
       try {
-        c10::Storage memory = device_.allocate(bytes, /*zeroed=*/false);
+        c10::Storage memory = shared_.are_several() ? device_.allocate_parked(bytes) : device_.allocate(bytes, /*zeroed=*/false);
         if (is_needed()) return memory;
       } catch (const c10::OutOfMemoryError&) {
       }
@@ -184,8 +205,14 @@ Versions::Return Versions::go_back(uint64_t number) {
       ++result.resized;
       continue;
     }
-    before_write(storage, Write::kReturn);
-    put_back(storage, preimage);
+    if (shared_.are_several()) {
+      before_write(storage, Write::kPlaced);
+      shared_.write(id, preimage->memory());
+      storage.same = preimage;
+    } else {
+      before_write(storage, Write::kReturn);
+      put_back(storage, preimage);
+    }
     result.changed.push_back(id);
   }
   hold(0);

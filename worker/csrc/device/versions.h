@@ -58,6 +58,17 @@ struct Snapshot {
   std::vector<Storages::Item> items;
 };
 
+// The storages of a session as several devices hold them. What those were sent is carried out first.
+class SharedStorages {
+ public:
+  virtual ~SharedStorages() = default;
+  virtual bool are_several() const = 0;
+  // All of a storage's bytes, into memory of the host's. Throws CommandError, c10::Error.
+  virtual void read(uint64_t id, const c10::Storage& target) = 0;
+  // Puts such bytes where the storage's lie. Throws likewise.
+  virtual void write(uint64_t id, const c10::Storage& whole) = 0;
+};
+
 class Versions;
 
 // A storage that was there when a version was taken.
@@ -67,7 +78,9 @@ class VersionedStorage final : public StorageWatch {
   ~VersionedStorage() override;
 
   void before_read() override {}
+  // Several devices change what they hold when nothing is written, too: then only before_placed_write counts.
   void before_write() override;
+  void before_placed_write() override;
   void before_overwrite() override;
   bool stays_when_freed() override { return false; }
   bool is_freed() const override { return false; }
@@ -90,7 +103,7 @@ class Versions {
     uint64_t resized = 0;           // storages that have another size since, and were left alone
   };
 
-  Versions(const Device& device, Storages& storages) : device_(device), storages_(storages) {}
+  Versions(const Device& device, Storages& storages, SharedStorages& shared) : device_(device), storages_(storages), shared_(shared) {}
   ~Versions() { end(""); }
   Versions(const Versions&) = delete;
   Versions& operator=(const Versions&) = delete;
@@ -152,8 +165,8 @@ class Versions {
     std::unique_ptr<const Snapshot> snapshot{};
     Preimages freed{};  // of storages that are in the snapshot
   };
-  // Of some of the bytes; of all of them; of all of them, by what was kept, so that the storage needs no memory.
-  enum class Write : uint8_t { kPart, kAll, kReturn };
+  // Of some of the bytes; of all of them; of all of them, by what was kept, so that the storage needs no memory; of any, wherever devices hold them.
+  enum class Write : uint8_t { kPart, kAll, kReturn, kPlaced };
   using Place = std::map<uint64_t, Version>::iterator;
 
   // Lets go of versions where the storages, or this host, need the room.
@@ -181,6 +194,7 @@ class Versions {
 
   const Device& device_;
   Storages& storages_;
+  SharedStorages& shared_;
   std::map<uint64_t, Version> versions_;
   uint64_t newest_ = 0;  // that was taken, whether it is still there or not
   uint64_t held_ = 0;

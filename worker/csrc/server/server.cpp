@@ -44,7 +44,7 @@ void welcome(const Device& device, Session& session, Connection& connection, Clo
   if (!connection.is_untouched()) grace = {};
   head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
   head.u8(keeps_images);
-  head.u8(session.checkpoints().are_possible() ? keeps_images ? wire::kCarriesCheckpoints : wire::kKeepsCheckpoints : 0);
+  head.u8(session.checkpoints().extent(keeps_images));
   connection.send(head, nullptr, 0);
 }
 

@@ -11,7 +11,8 @@ namespace forebay::worker {
 
 namespace {
 
-const std::string kImpossible = "it is several devices, or one that computes nothing";
+const std::string kComputesNothing = "its device computes nothing";
+const std::string kSeveral = "it is several devices";
 const std::string kRecomputes = "the program has what it computes made again where memory is short";
 const std::string kInGroup = "the session is in a process group";
 const std::string kFailedBefore = "a call before the checkpoint failed";
@@ -29,6 +30,12 @@ void Checkpoints::check() {
   if (collectives_.has_joined()) versions_.end(kInGroup);
 }
 
+uint8_t Checkpoints::extent(bool in_images) const {
+  if (!device_.computes()) return 0;
+  if (!in_images) return wire::kKeepsCheckpoints;
+  return shared_.are_several() ? wire::kOnlyCarriesCheckpoints : wire::kCarriesCheckpoints;
+}
+
 void Checkpoints::yield_to_recomputation() { versions_.end(kRecomputes); }
 
 // One that cannot be taken is one that is not there.
@@ -37,13 +44,14 @@ void Checkpoints::take(wire::Reader& in) {
   const uint8_t bits = in.u8();
   check();
   if (bits & wire::kForForks) return take_for_forks(number);
-  if (!are_possible()) return;
+  if (!device_.computes()) return;
   if (const std::string why = refusal(); !why.empty()) return versions_.refuse(why);
   versions_.take(number, bits & wire::kNamed);
 }
 
 void Checkpoints::take_for_forks(uint64_t number) {
-  if (!are_possible()) return versions_.refuse_forks(kImpossible, number);
+  if (shared_.are_several()) return versions_.refuse_forks(kSeveral, number);
+  if (!device_.computes()) return versions_.refuse_forks(kComputesNothing, number);
   const std::string why = storages_.falls_short() ? kFailedBefore : refusal();
   if (!why.empty()) return versions_.refuse_forks(why, number);
   versions_.take_for_forks(number, {effects_.next_call(), effects_.failures(), storages_.items()});
@@ -57,7 +65,7 @@ std::string Checkpoints::refusal() const {
 
 std::unique_ptr<ArrivingVersions> Checkpoints::arriving() {
   auto versions = std::make_unique<ArrivingVersions>(device_, versions_, storages_);
-  if (!are_possible()) versions->refuse(kImpossible);
+  if (!device_.computes()) versions->refuse(kComputesNothing);
   return versions;
 }
 
@@ -107,9 +115,20 @@ void Checkpoints::go_back(wire::Reader& in) {
 // On an accelerator, a call that may not be carried out again gets room for as much as it was given, beside what it makes.
 void Checkpoints::keep_written(const Plan& plan, const wire::Words& words, bool is_question) {
   for (const uint64_t id : written_of(plan, words)) {
-    if (auto* watch = storages_.at(id).watch()) watch->before_write();
+    if (auto* watch = storages_.at(id).watch()) watch->before_placed_write();
   }
+  if (shared_.are_several()) return;
   if (!device_.is_host() && (is_question || !is_repeatable(plan, words))) versions_.make_room(plan.given_bytes + plan.new_bytes);
+}
+
+void Checkpoints::begin_segment(const Path& path, Templates& templates) {
+  if (!versions_.are_kept()) return;
+  for (const wire::Step* step : path) {
+    if (wire::is_allocation(step->key)) continue;
+    for (const uint64_t id : written_of(templates.known(wire::key_value(step->key)), words_of(*step))) {
+      if (auto* watch = storages_.has(id) ? storages_.at(id).watch() : nullptr) watch->before_placed_write();
+    }
+  }
 }
 
 void Checkpoints::run(Plan& plan, const wire::Words& words) {

@@ -1,8 +1,9 @@
-// The checkpoints of a session on one device: the commands that take them and go back to them, and what calls have to do with them.
+// The checkpoints of a session: the commands that take them and go back to them, and what calls have to do with them.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <forebay/traces.h>
 #include <forebay/wire.h>
@@ -11,24 +12,26 @@
 #include "call/call.h"
 #include "call/effects.h"
 #include "call/plan.h"
+#include "call/templates.h"
 #include "collectives/collectives.h"
 #include "device/device.h"
 #include "device/packed_versions.h"
 #include "device/storage.h"
 #include "device/versions.h"
-#include "parallel/gang_caller.h"
 #include "session/recomputed_calls.h"
+#include "tier2/executor.h"
+#include "tier2/tier1.h"
 
 namespace forebay::worker {
 
 class Checkpoints {
  public:
-  Checkpoints(const Device& device, Storages& storages, const GangCaller& gang, Caller& caller, Effects& effects, RecomputedCalls& recomputed,
-              const Collectives& collectives, Replies& replies)
-      : device_(device), storages_(storages), gang_(gang), caller_(caller), effects_(effects), recomputed_(recomputed), collectives_(collectives), replies_(replies), versions_(device, storages) {}
+  Checkpoints(const Device& device, Storages& storages, SharedStorages& shared, Caller& caller, Effects& effects, RecomputedCalls& recomputed, const Collectives& collectives,
+              Replies& replies)
+      : device_(device), storages_(storages), shared_(shared), caller_(caller), effects_(effects), recomputed_(recomputed), collectives_(collectives), replies_(replies), versions_(device, storages, shared) {}
 
-  // Whether the session can have any: its devices are one that computes.
-  bool are_possible() const { return device_.computes() && !gang_.is_on(); }
+  // What the client is told of them at its WELCOME. `in_images`: the session's images are kept.
+  uint8_t extent(bool in_images) const;
 
   // Commands. They throw wire::WireError for what is not the protocol.
   void take(wire::Reader& in);
@@ -53,6 +56,8 @@ class Checkpoints {
   void begin_call(const Plan& plan, const wire::Words& words, bool is_question = false) {
     if (versions_.are_kept()) [[unlikely]] keep_written(plan, words, is_question);
   }
+  // As begin_call, of all the calls of a segment that is carried out at once.
+  void begin_segment(const Path& path, Templates& templates);
   // Has the call carried out that is bound; without the checkpoints, if there is no memory for it beside them.
   void run(Plan& plan, const wire::Words& words);
   // The program wants what it computes made again where memory is short: that and checkpoints do not go together.
@@ -75,13 +80,34 @@ class Checkpoints {
 
   const Device& device_;
   Storages& storages_;
-  const GangCaller& gang_;
+  SharedStorages& shared_;
   Caller& caller_;
   Effects& effects_;
   RecomputedCalls& recomputed_;
   const Collectives& collectives_;
   Replies& replies_;
   Versions versions_;
+};
+
+// Has a segment's storages kept before another executor carries it out at once.
+class KeepingExecutor final : public Executor {
+ public:
+  KeepingExecutor(std::unique_ptr<Executor> executor, Checkpoints& checkpoints, Templates& templates) : executor_(std::move(executor)), checkpoints_(checkpoints), templates_(templates) {}
+  void prepare(Candidate& candidate, const Candidates& all) override { executor_->prepare(candidate, all); }  // by tier 1
+  void verify(Candidate& candidate) override {
+    checkpoints_.begin_segment(candidate.path(), templates_);
+    executor_->verify(candidate);
+  }
+  bool run(Candidate& candidate) override {
+    checkpoints_.begin_segment(candidate.path(), templates_);
+    return executor_->run(candidate);
+  }
+  void forget() override { executor_->forget(); }
+
+ private:
+  std::unique_ptr<Executor> executor_;
+  Checkpoints& checkpoints_;
+  Templates& templates_;
 };
 
 }  // namespace forebay::worker

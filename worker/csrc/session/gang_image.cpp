@@ -42,22 +42,19 @@ std::vector<Storages::Item> GangImage::items() {
 
 void GangImage::hand_over(const std::vector<Storages::Item>& items, const Storages::TakeBytes& take) {
   for (const auto& item : items) {
-    if (!item.has_bytes || item.bytes == 0) continue;
-    Entry& entry = storages_.at(item.id);
-    if (entry.share() != nullptr && entry.share()->placement.sharing == Sharing::kRows) {
-      hand_over_rows(item.id, take);
-    } else if (entry.home() == kOnHost) {
-      take(entry.on_host()->data(), item.bytes);
-    } else if (entry.home() != 0) {
-      hand_over_remote(item.id, take);
-    } else if (device_.is_host()) {
-      take(static_cast<const uint8_t*>(entry.memory().data()), item.bytes);
-    } else {
-      BulkCopy copy(device_, storages_.staging(), item.bytes);
-      copy.fetch(entry.memory(), [&take](int64_t, const uint8_t* data, int64_t bytes) { take(data, bytes); });
-      copy.finish();
-    }
+    if (item.has_bytes && item.bytes > 0) hand_over_one(item, take);
   }
+}
+
+void GangImage::hand_over_one(const Storages::Item& item, const Storages::TakeBytes& take) {
+  Entry& entry = storages_.at(item.id);
+  if (entry.share() != nullptr && entry.share()->placement.sharing == Sharing::kRows) return hand_over_rows(item.id, take);
+  if (entry.home() == kOnHost) return take(entry.on_host()->data(), item.bytes);
+  if (entry.home() != 0) return hand_over_remote(item.id, take);
+  if (device_.is_host()) return take(static_cast<const uint8_t*>(entry.memory().data()), item.bytes);
+  BulkCopy copy(device_, storages_.staging(), item.bytes);
+  copy.fetch(entry.memory(), [&take](int64_t, const uint8_t* data, int64_t bytes) { take(data, bytes); });
+  copy.finish();
 }
 
 void GangImage::hand_over_rows(uint64_t id, const Storages::TakeBytes& take) {
@@ -136,6 +133,54 @@ void GangImage::put_found(wire::Writer& out, DataParallel& found) {
   found.batches_.put(out);
   found.slices_.put(out);
   found.step_.put(out);
+}
+
+// Checkpoints.
+
+void GangImage::demand_settled() {
+  if (!gang_.is_settled()) throw CommandError(wire::FailureCode::kOperator, "a call failed on one of several devices");
+}
+
+void GangImage::read(uint64_t id, const c10::Storage& target) {
+  demand_settled();
+  const Entry& entry = storages_.at(id);
+  if (keeps_beside(entry.memory())) throw CommandError(wire::FailureCode::kUnsupported, "a layer keeps something for its derivative on several devices");
+  if (entry.is_partial()) shares().merge({id});
+  auto* next = static_cast<uint8_t*>(target.mutable_data());
+  hand_over_one({id, entry.bytes(), nullptr, true}, [&next](const uint8_t* data, int64_t bytes) {
+    std::copy_n(data, bytes, next);
+    next += bytes;
+  });
+}
+
+void GangImage::write(uint64_t id, const c10::Storage& whole) {
+  demand_settled();
+  Entry& entry = storages_.at(id);
+  if (!whole) return entry.replace(c10::Storage(nullptr));
+  const Holding holding = holding_of(id, entry);
+  const bool stays_here = holding.home == 0 && !entry.is_in_rows();
+  auto memory = stays_here ? device_.allocate(entry.bytes(), /*zeroed=*/false) : device_.allocate_parked(entry.bytes());
+  device_.copy(memory, 0, whole, 0, entry.bytes());
+  entry.replace(std::move(memory));
+  move_away(holding);
+  share(holding);
+}
+
+GangImage::Holding GangImage::holding_of(uint64_t id, const Entry& entry) {
+  Holding holding;
+  holding.id = id;
+  const Share* share = entry.is_partial() ? nullptr : entry.share();
+  holding.is_shared = share != nullptr;
+  if (share != nullptr) {
+    holding.placement = share->placement;
+    holding.used = share->used;
+    holding.is_lent = share->is_lent;
+  } else if (entry.share() == nullptr) {
+    holding.home = entry.home();
+    holding.period = entry.on_host() == nullptr ? 0 : entry.on_host()->period();
+    holding.is_kept = entry.is_kept();
+  }
+  return holding;
 }
 
 // Receiving.

@@ -1,4 +1,4 @@
-// What an image has beside its storages' bytes where the session computes on several devices: how they hold the storages, and what was found of the
+// How a session's storages lie on its devices, for images and checkpoints. What an image has beside its storages' bytes where the session computes on several devices: how they hold the storages, and what was found of the
 // program's steps. So another gang of as many devices divides the calls that follow as this one would, and rounds alike.
 #pragma once
 
@@ -14,6 +14,7 @@
 #include "device/device.h"
 #include "device/placement.h"
 #include "device/storage.h"
+#include "device/versions.h"
 #include "parallel/gang_caller.h"
 
 namespace forebay::worker {
@@ -27,7 +28,7 @@ inline wire::Writer opcode(wire::Reply reply) {
   return head;
 }
 
-class GangImage {
+class GangImage final : public SharedStorages {
  public:
   GangImage(const Device& device, Storages& storages, GangCaller& gang) : device_(device), storages_(storages), gang_(gang) {}
 
@@ -41,6 +42,11 @@ class GangImage {
   void hand_over(const std::vector<Storages::Item>& items, const Storages::TakeBytes& take);
   // What comes behind the storages' bytes.
   void send(const SendImage& send);
+
+  // For checkpoints.
+  bool are_several() const override { return gang_.is_on(); }
+  void read(uint64_t id, const c10::Storage& target) override;
+  void write(uint64_t id, const c10::Storage& whole) override;
 
   // Behind their opcodes. They throw wire::WireError.
   void take_holdings(wire::Reader& in);
@@ -65,6 +71,10 @@ class GangImage {
   static void get_found(wire::Reader& in, DataParallel& found);
   static void put_holding(wire::Writer& out, uint64_t id, const Entry& entry);
   Holding get_holding(wire::Reader& in) const;
+  // As it is now. A sum that is still to be made is none.
+  static Holding holding_of(uint64_t id, const Entry& entry);
+  void demand_settled();
+  void hand_over_one(const Storages::Item& item, const Storages::TakeBytes& take);
   void hand_over_rows(uint64_t id, const Storages::TakeBytes& take);
   void hand_over_remote(uint64_t id, const Storages::TakeBytes& take);
   void send_summands(uint64_t id, const SendImage& send);

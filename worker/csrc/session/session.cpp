@@ -146,8 +146,8 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
       transfers_(device, storages_, gang_, effects_, replies),
       collectives_(group_host, device, storages_, gang_, effects_, timing_, replies),
       user_code_{{device, storages_, gang_, caller_, effects_, timing_, segments_, replies}, {device, storages_, gang_, caller_, effects_, timing_, replies}},
-      checkpoints_(device, storages_, gang_, caller_, effects_, recomputed_, collectives_, replies),
       gang_image_(device, storages_, gang_),
+      checkpoints_(device, storages_, gang_image_, caller_, effects_, recomputed_, collectives_, replies),
       image_(device, storages_, gang_, gang_image_, effects_, recomputed_, checkpoints_) {}
 
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host, const std::optional<DeviceRates>& rates) {
@@ -156,7 +156,7 @@ void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, Group
   if (are_divided(homes)) gang_.gang().note_rates(rates ? *rates : measured_rates(gang_.gang(), device_));
   std::unique_ptr<Executor> pipelines;
   const ExecutorContext context{device_, storages_, templates_, caller_, effects_, tier1_};
-  if (are_divided(homes)) pipelines = std::make_unique<PipelineExecutor>(context, gang_, homes);
+  if (are_divided(homes)) pipelines = std::make_unique<KeepingExecutor>(std::make_unique<PipelineExecutor>(context, gang_, homes), checkpoints_, templates_);
   segments_.leave_to_devices(std::move(pipelines));
 }
 
@@ -308,9 +308,11 @@ Cause Session::carry_out(uint64_t number, Plan& plan, const wire::Words& words, 
     caller_.skip(plan, words);
     return effects_.stopped();
   }
-  if (gang_.is_on()) return gang_.call(number, plan, words, sequence);
-  if (const Cause cause = recomputed_.prepare(plan, words, sequence)) return effects_.announced(cause);
+  if (!gang_.is_on()) {
+    if (const Cause cause = recomputed_.prepare(plan, words, sequence)) return effects_.announced(cause);
+  }
   checkpoints_.begin_call(plan, words);
+  if (gang_.is_on()) return gang_.call(number, plan, words, sequence);
   caller_.bind(plan, words);
   Cause cause;
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) {
@@ -364,11 +366,11 @@ void Session::ask(wire::Reader& in) {
 // Results are made for this question alone: its client has no ids of what a failure keeps from being made.
 Cause Session::answer(Plan& plan, uint64_t first_storage, uint64_t sequence, wire::Writer& answer) {
   const uint64_t since_ns = gang_.work().clock();
+  if (const Cause cause = recomputed_.prepare(plan, words_, sequence)) return cause;
+  checkpoints_.begin_call(plan, words_, /*is_question=*/true);
   if (gang_.is_on()) {
     if (const Cause cause = gang_.gather_question(plan, words_, sequence)) return cause;
   }
-  if (const Cause cause = recomputed_.prepare(plan, words_, sequence)) return cause;
-  checkpoints_.begin_call(plan, words_, /*is_question=*/true);
   caller_.bind(plan, words_);
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) return effects_.stop_after(*before);
   try {

@@ -117,8 +117,8 @@ class Session final : private StepRunner {
   Transfers transfers_;
   Collectives collectives_;
   UserCode user_code_;
-  Checkpoints checkpoints_;
   GangImage gang_image_;
+  Checkpoints checkpoints_;
   ImageReceiver image_;
   wire::Traces traces_;
   wire::Words words_;                  // of the present step

@@ -30,6 +30,7 @@ void Transfers::resize(wire::Reader& in) {
   gang_.settle();
   if (effects_.stopped() && bytes <= entry.bytes()) return;  // what it holds stays
   try {
+    before_placed_write(entry);
     gang_.make_whole({id});
     if (gang_.is_on()) gang_.gang().homes().gather({id}, 0);
     storages_.resize(id, bytes);
@@ -51,6 +52,11 @@ void Transfers::write(wire::Reader& in) {
   finish_upload(*upload);
 }
 
+// One device says so itself when its memory is touched.
+void Transfers::before_placed_write(Entry& entry) {
+  if (gang_.is_on() && entry.watch() != nullptr) entry.watch()->before_placed_write();
+}
+
 std::optional<Upload> Transfers::begin_upload(uint64_t storage, uint64_t offset, size_t bytes) {
   Entry& entry = storages_.at(storage);
   gang_.settle();
@@ -64,6 +70,7 @@ std::optional<Upload> Transfers::begin_upload(uint64_t storage, uint64_t offset,
     if (!device_.computes() || bytes == 0) return std::nullopt;
     const bool all = offset == 0 && static_cast<int64_t>(bytes) == entry.bytes();
     const auto at = static_cast<int64_t>(offset), size = static_cast<int64_t>(bytes);
+    before_placed_write(entry);
     gang_.make_whole({storage});
     if (gang_.is_on()) gang_.gang().homes().give_home(storage);
     if (at == 0) gang_.note_upload(storage);
@@ -233,6 +240,7 @@ void Transfers::copy_range(uint64_t id, uint64_t offset, uint64_t source_id, uin
   entry.check_range(offset, bytes, "a COPY");
   if (!device_.computes() || bytes == 0) return;
   const auto size = static_cast<int64_t>(bytes), at = static_cast<int64_t>(offset), from = static_cast<int64_t>(source_offset);
+  before_placed_write(entry);
   gang_.make_whole({id, source_id});
   if (gang_.is_on() && gang_.gathered({std::min(id, source_id), std::max(id, source_id)}, 0).value() != 0) {
     return gang_.gang().homes().copy(id, at, source_id, from, size);

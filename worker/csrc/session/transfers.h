@@ -55,6 +55,8 @@ class Transfers {
   // parked while its client takes the answer.
   std::optional<const void*> readable(uint64_t request, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& held);
   std::optional<const void*> fetched(Entry& entry, uint64_t id, uint64_t offset, size_t bytes, c10::Storage& held);
+  // To be called before several devices are made ready for it.
+  void before_placed_write(Entry& entry);
   // Copies within the session, if nothing failed before.
   void copy_range(uint64_t id, uint64_t offset, uint64_t source_id, uint64_t source_offset, size_t bytes);
   SharedMemory& shared();

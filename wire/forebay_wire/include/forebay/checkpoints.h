@@ -19,6 +19,7 @@ constexpr uint8_t kForForks = 2;  // sessions of forked processes may begin with
 constexpr uint8_t kKeepsCheckpoints = 1;
 constexpr uint8_t kCopiesCheckpoints = 2;   // as images of other sessions
 constexpr uint8_t kCarriesCheckpoints = 3;  // likewise; and they are in images, and go along where the session moves
+constexpr uint8_t kOnlyCarriesCheckpoints = 4;  // in images and where the session moves, but no session begins with one: of several devices
 
 // CHECKPOINTS.
 struct Checkpoints {
