@@ -27,7 +27,7 @@ from forebay_hub.services import external_services, secret
 from forebay_hub.tenants import read_directory, read_file
 from forebay_hub.uids import NUMBERS, Register, range_of
 
-LISTENERS = ("hub", "proxy", "pool", "billing", "dashboards")
+LISTENERS = ("hub", "proxy", "pool", "billing", "dashboards", "edge")
 """Who listens on the loopback interface, on ``first_port`` and the ports after it, in this order."""
 
 

@@ -73,7 +73,7 @@ class Host:
         deadline = time.monotonic() + START_SECONDS_MAX
         trust = ssl.create_default_context(cafile=str(self.authority))
         with self.network(), httpx.Client(verify=trust, base_url=self.url, trust_env=False) as web:
-            for path in ("hub", "services/pool", "services/billing", "services/dashboards"):
+            for path in ("hub", *(f"services/{name}" for name in ("pool", "billing", "dashboards", "edge"))):
                 while not _answers(web, f"/{path}/health"):
                     if time.monotonic() > deadline:
                         pytest.fail(f"no answer from {path}:\n{self.log()}")

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(CHECKOUT / "tests" / "packages"), str(CHECKOUT / "deploy" / "packages")]
 
+from installing import OUTSIDE  # noqa: E402 - lies in a folder that was just added
 from service_host import Host, RunnerHost, blocks  # noqa: E402 - lies in a folder that was just added
 from systemd_host import BootedHost, why_not  # noqa: E402 - as above
 
@@ -98,12 +100,13 @@ def notebook(monkeypatch: pytest.MonkeyPatch, kernel_type: Any, person_type: Any
 
 
 @pytest.fixture
-def tried(notebook: Notebook, eventually: Callable[..., Any]) -> Callable[[RunnerHost | BootedHost], None]:
+def tried(notebook: Notebook, eventually: Callable[..., Any], tmp_path: Path) -> Callable[[RunnerHost | BootedHost], None]:
     """Tries all that the page says of a host, and stops it."""
 
     def go(host: RunnerHost | BootedHost) -> None:
         with notebook(host) as (owner, kernel):
             compute_while_the_pool_dies(host, kernel)
+            compute_on_a_laptop(host, owner, tmp_path)
             assert eventually(lambda: usage_of(owner))
         for unit in ("forebay-backup.service", "forebay-rehearsal.service"):
             assert host.runner.run(unit) == 0, host.log()
@@ -134,6 +137,28 @@ def compute_while_the_pool_dies(host: RunnerHost | BootedHost, kernel: Any) -> N
     assert kernel.run("print((x + 1).sum().item())").split()[-1] == "10.0", "the session waited for the pool"
     assert {entry.name for entry in host.processes("forebay_worker")} >= {entry.name for entry in workers}
     kernel.close()
+
+
+def compute_on_a_laptop(host: Host, owner: Any, home: Path) -> None:
+    """Of an account that knows nothing but the host's public address: by ``forebay login`` and the edge."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OUTSIDE)}
+    variables = {**kept, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "SSL_CERT_FILE": str(host.authority)}
+    command = [sys.executable, "-m", "forebay", "login", "--no-browser", host.url]
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, text=True) as login:
+        assert login.stdout is not None
+        code = next(found[0] for line in login.stdout if (found := re.search("[B-Z]{4}-[B-Z]{4}", line)))
+        page = owner.web.get("/hub/client", params={"code": code})
+        xsrf = re.search(r'name="_xsrf" value="([^"]+)"', page.text)
+        assert page.status_code == httpx.codes.OK and xsrf is not None, page.text
+        headers = {"Referer": str(page.url), "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+        form = {"_xsrf": xsrf[1], "code": code, "decision": "confirm"}
+        owner.web.post("/hub/client", data=form, headers=headers).raise_for_status()
+        login.stdout.read()
+    assert login.returncode == 0
+    done = subprocess.run([sys.executable, "-c", PRODUCT], env=variables, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("14.0 "), done.stderr
+    (edge,) = host.processes("forebay_edge")
+    assert edge.stat().st_uid == host.uid("forebay-edge")
 
 
 def usage_of(owner: Any) -> list[Any]:

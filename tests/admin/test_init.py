@@ -24,14 +24,20 @@ from forebay_admin.host.files import files
 from forebay_admin.host.layout import Layout
 from forebay_billing.settings import Settings as BillingSettings
 from forebay_dashboards.settings import Settings as DashboardsSettings
+from forebay_edge.settings import Settings as EdgeSettings
 from forebay_hub.host import LISTENERS, Host
 from forebay_hub.tenants import read_directory
 from forebay_pool.settings import Settings as PoolSettings
 from forebay_service.settings import ServiceSettings
 
 ANSWERS = 'name = "gpu.example.org"\ndevices = "cpu"\n'
-SERVICES: dict[str, type[ServiceSettings]] = {"pool": PoolSettings, "billing": BillingSettings, "dashboards": DashboardsSettings}
-EXPOSURE_MAX = {"hub": 6.0, "pool": 2.7, "billing": 2.0, "dashboards": 2.0, "proxy": 2.0}
+SERVICES: dict[str, type[ServiceSettings]] = {
+    "pool": PoolSettings,
+    "billing": BillingSettings,
+    "dashboards": DashboardsSettings,
+    "edge": EdgeSettings,
+}
+EXPOSURE_MAX = {"hub": 6.0, "pool": 2.7, "billing": 2.0, "dashboards": 2.0, "edge": 2.0, "proxy": 2.0}
 """Of ``systemd-analyze security``, from 0 to 10. The hub and the pool start programs under other uids."""
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="Debian's systemd is not installed")
 
@@ -96,9 +102,9 @@ def test_secrets_and_the_authority_stay_and_a_new_name_gets_a_new_certificate(ro
 def test_nobody_else_can_read_what_is_secret(root: Path) -> None:
     assert init(root) == 0
     secret = [*(root / "etc/forebay/secrets").iterdir(), *(root / "etc/forebay/tls").glob("*.key")]
-    assert len(secret) == 7 and {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
+    assert len(secret) == 8 and {stat.S_IMODE(path.stat().st_mode) for path in secret} == {0o600}
     tokens = set(re.findall(rb"'([0-9a-f]{64})'", (root / "etc/forebay/secrets/hub.env").read_bytes()))
-    assert len(tokens) == 5
+    assert len(tokens) == 6
     others = {name: content for name, content in tree(root).items() if not name.startswith("etc/forebay/secrets/")}
     assert not [name for name, content in others.items() if any(token in content for token in tokens)]
 
@@ -118,6 +124,8 @@ def test_each_service_takes_its_files_and_listens_where_the_hub_looks_for_it(roo
     if name == "dashboards":
         assert getattr(settings, "public_url", None) == f"https://{host.name}", "what mails link to"
         assert variables["JUPYTERHUB_CLIENT_ID"] == "service-dashboards", "by which the hub knows where people sign in"
+    elif name == "edge":
+        assert getattr(settings, "pool_url", None) == f"{host.address_of('pool')}/services/pool/"
     else:
         assert getattr(settings, "worker_account", None) == (
             ("1879048192-1879113727", "forebay-worker", "@devices") if name == "pool" else None

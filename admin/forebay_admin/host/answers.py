@@ -26,8 +26,8 @@ COPIES_TO = re.compile(r"(rclone|restic):[^\s%'\"]+")
 """Of a unit's command line, where ``%`` and quotes mean something else."""
 COPIES_WITH = re.compile(r"(settings|homes)(,(settings|homes))?")
 UIDS = re.compile(r"([1-9][0-9]{3,9})-([1-9][0-9]{3,9})")
-LISTENERS = 5
-"""On the loopback interface: hub, proxy, pool, billing, pages."""
+LISTENERS = 6
+"""On the loopback interface: hub, proxy, pool, billing, pages, edge."""
 
 
 class InitError(ForebayError):
@@ -74,7 +74,7 @@ class Answers:
             or (server.scheme == "postgresql+psycopg" and server.netloc and server.path in ("", "/")),
             f"devices: {self.devices!r} is neither found nor cpu": self.devices in ("found", "cpu"),
             f"port: {self.port} is none": 0 < self.port < 2**16,
-            f"first_port: {self.first_port} and the four after it are no free ports": 1024 <= self.first_port <= 2**16 - LISTENERS,
+            f"first_port: {self.first_port} and the five after it are no free ports": 1024 <= self.first_port <= 2**16 - LISTENERS,
             "certificate and key go together": bool(self.certificate) == bool(self.key),
             f"acme: {self.acme!r} is no address of mail": not self.acme or MAIL.fullmatch(self.acme),
             f"acme: the authority asks at port {HTTPS_PORT}, and port is {self.port}": not self.acme or self.port == HTTPS_PORT,

@@ -23,9 +23,9 @@ from forebay_admin.host.layout import LISTENERS, Layout
 from forebay_admin.host.records import RecordCount
 from forebay_admin.host.units import TARGET
 
-STARTED = ("proxy", "hub", "billing", "pool", "dashboards")
+STARTED = ("proxy", "hub", "billing", "pool", "dashboards", "edge")
 """In this order: billing's database is brought up to date before the pool tells it of usage."""
-OPERATORS = ("hub.toml", "pool.toml", "billing.toml", "dashboards.toml", "jupyterhub_config.py")
+OPERATORS = ("hub.toml", "pool.toml", "billing.toml", "dashboards.toml", "edge.toml", "jupyterhub_config.py")
 """What ``init`` makes once: operators edit it, and it stays as it is."""
 HEALTHY_SECONDS_MAX = 120
 ASK_SECONDS_MAX = 5
@@ -130,17 +130,22 @@ class Host:
 
     def stop(self) -> None:
         """Raises SystemdError."""
-        systemd.call("systemctl", "stop", TARGET, *(f"forebay-{name}" for name in STARTED))  # units of before end after their target
+        units = [f"forebay-{name}" for name in self._started()]
+        systemd.call("systemctl", "stop", TARGET, *units)  # units of before end after their target
 
     def start(self) -> None:
         """Each unit once the one before it answers, then what else belongs to it. Raises SystemdError, UpgradeError."""
         systemd.call("systemd-sysusers", *([] if self.layout.root == Path("/") else [f"--root={self.layout.root}"]))
         systemd.call("systemctl", "daemon-reload")
-        for name in STARTED:
+        for name in self._started():
             systemd.call("systemctl", "start", f"forebay-{name}")
             if name != "proxy":
                 self._wait(name)
         systemd.call("systemctl", "start", TARGET)
+
+    def _started(self) -> list[str]:
+        """The units that the release whose files are there has."""
+        return [name for name in STARTED if (self.layout.units / f"forebay-{name}.service").exists()]
 
     def _wait(self, name: str) -> None:
         """Until a service says that it is well, its database included."""

@@ -108,6 +108,7 @@ def _for_operators(answers: Answers, layout: Layout) -> list[File]:
         settings / "hub.toml": _hub(answers),
         settings / "billing.toml": f"# Every setting: python -m forebay_billing --help\ncurrency = {quoted(answers.currency)}\n",
         settings / "dashboards.toml": _dashboards(answers),
+        settings / "edge.toml": "# Every setting: python -m forebay_edge --help\n",
         settings / "jupyterhub_config.py": HUB_CONFIG.format(folder=quoted(str(settings))),
     }
     return [File(path, text.encode(), kept=True) for path, text in texts.items()]
@@ -200,6 +201,7 @@ def _secrets(answers: Answers, layout: Layout) -> list[File]:
         found["pool"][PLAINTEXT] = "true"
     found["dashboards"] |= {"JUPYTERHUB_CLIENT_ID": "service-dashboards"}  # as the hub calls it; people sign in to no other
     found["dashboards"] |= {"FOREBAY_DASHBOARDS_POOL_URL": pool, "FOREBAY_DASHBOARDS_BILLING_URL": billing}
+    found["edge"]["FOREBAY_EDGE_POOL_URL"] = pool
     copies = [_given(f"FOREBAY_{name.upper()}_DATABASE_URL", urls.get(name)) for name in ("pool", "billing", "hub")]
     found["backup"] = {"FOREBAY_STATE": str(layout.state), **copies[0], **copies[1], **copies[2]}
     return [File(folder / f"{name}.env", _environment(values), PRIVATE) for name, values in found.items()]

@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-LISTENERS = ("hub", "proxy", "pool", "billing", "dashboards")
+LISTENERS = ("hub", "proxy", "pool", "billing", "dashboards", "edge")
 """Who listens on the loopback interface, on ``first_port`` and the ports after it, in this order (``forebay_hub.host``)."""
 
 

@@ -13,7 +13,14 @@ from forebay_admin.host.layout import Layout
 
 Settings = dict[str, str | list[str]]
 """Of a unit's section; a list is a line for each."""
-SERVICES = ("pool", "billing", "dashboards")
+SERVICES = ("pool", "billing", "dashboards", "edge")
+DESCRIPTIONS = {
+    "pool": "devices and leases",
+    "billing": "prices and books",
+    "dashboards": "the pages",
+    "edge": "what programs on other machines reach",
+}
+STATELESS = ("dashboards", "edge")
 WORKER = "worker"
 PLAINTEXT = "FOREBAY_POOL_PLAINTEXT"
 """The pool's variable for what goes to workers on other hosts."""
@@ -139,7 +146,7 @@ def _service(name: str, answers: Answers, layout: Layout) -> Settings:
         "EnvironmentFile": f"{layout.settings}/secrets/{name}.env",
         **CLOSED,
     }
-    if name == "dashboards":
+    if name in STATELESS:
         return own | NO_DEVICES
     own |= {"StateDirectory": f"forebay/{name}", "StateDirectoryMode": "0700"}
     if name == "billing":
@@ -156,7 +163,7 @@ def _service(name: str, answers: Answers, layout: Layout) -> Settings:
 
 
 def _unit(name: str, what: str, after: str, service: Settings) -> str:
-    described = what or {"pool": "devices and leases", "billing": "prices and books", "dashboards": "the pages"}[name]
+    described = what or DESCRIPTIONS[name]
     account = {} if name == "hub" else {"User": f"forebay-{name}", "Group": f"forebay-{name}"}
     # After the target, so that who stops it waits for all that is a part of it.
     unit = {"Description": f"Forebay: {described}", "PartOf": TARGET, "After": f"network-online.target {TARGET} {after}".strip()}
