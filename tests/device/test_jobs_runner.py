@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from forebay.errors import ForebayError
-from forebay.toolkit.command import parser
+from forebay.toolkit.command import main, parser
 from forebay.toolkit.jobs import submit
 from forebay.toolkit.jobs.output import PIECE_CHARACTERS_MAX, PIECES_MAX, Output
 
@@ -229,6 +229,26 @@ def test_letters_that_come_in_two_parts_are_whole_and_what_no_text_holds_is_repl
 
 def body_of(*words: str) -> dict[str, Any]:
     return submit.body_of(parser().parse_args(["submit", *words]))
+
+
+@pytest.mark.parametrize("outside", ["0", "1"])
+def test_who_submits_from_another_machine_is_told_that_no_file_goes_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], outside: str
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "train.py").touch()
+    pool = Pool({"id": 7, "name": "train.py", "kind": "script"})
+    for name, value in {"HOME": str(tmp_path), "FOREBAY_URL": pool.url, "FOREBAY_TOKEN": "ada", "FOREBAY_OUTSIDE": outside}.items():
+        monkeypatch.setenv(name, value)
+    try:
+        for folder, where in ((tmp_path / "work", "~/work"), (tmp_path, "~")):
+            monkeypatch.chdir(folder)
+            assert main(["submit", str(tmp_path / "work" / "train.py")]) == 0
+            said = f"forebay: No file of this machine is sent: it runs in {where} of your home at the hub, with what is there.\n"
+            out, err = capsys.readouterr()
+            assert out.startswith("Job 7 (train.py) is queued.") and err == (said if outside == "1" else "")
+    finally:
+        pool.close()
 
 
 def test_what_is_submitted_is_named_from_the_home_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

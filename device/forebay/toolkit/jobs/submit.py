@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,9 @@ def perform(arguments: argparse.Namespace) -> int:
 
 
 def _submit(service: Service, arguments: argparse.Namespace) -> int:
-    job = pool.row(service, service.post("api/jobs", body_of(arguments)), "id")
+    body = body_of(arguments)
+    job = pool.row(service, service.post("api/jobs", body), "id")
+    _tell_whose_files(service, body)
     sys.stdout.write(f"Job {job['id']} ({job['name']}) is queued. `forebay jobs logs -f {job['id']}` follows it.\n")
     if job["kind"] == "notebook":
         sys.stdout.write(f"The notebook with its outputs will be ~/{output_of(job)}.\n")
@@ -85,10 +88,19 @@ def _submit(service: Service, arguments: argparse.Namespace) -> int:
 
 def _schedule(service: Service, arguments: argparse.Namespace) -> int:
     zone = arguments.zone or os.environ.get("TZ") or "UTC"
-    row = pool.row(service, service.post("api/schedules", {**body_of(arguments), "cron": arguments.cron, "zone": zone}), "id")
+    body = body_of(arguments)
+    row = pool.row(service, service.post("api/schedules", {**body, "cron": arguments.cron, "zone": zone}), "id")
+    _tell_whose_files(service, body)
     when = listing.time_of(row["next_at_ns"])
     sys.stdout.write(f"Schedule {row['id']} ({row['name']}) is set: '{row['cron']}' in {row['zone']}, next at {when}.\n")
     return 0
+
+
+def _tell_whose_files(service: Service, body: Mapping[str, Any]) -> None:
+    """To somebody on another machine than the hub's, whose home a job does not see."""
+    if service.outside:
+        where = f"~/{body['folder']}".removesuffix("/")
+        sys.stderr.write(f"forebay: No file of this machine is sent: it runs in {where} of your home at the hub, with what is there.\n")
 
 
 def body_of(arguments: argparse.Namespace) -> dict[str, Any]:
