@@ -70,9 +70,9 @@ auto of_device(Result (CommandStream::*method)(Arguments...) const) {
 }
 
 py::dict connect(const std::string& address, const py::bytes& ticket, int device, std::optional<uint64_t> meeting, const std::string& certificate,
-                 const std::string& authorization) {
+                 const std::string& authorization, const std::string& proxy, const std::string& proxy_authorization) {
   if (!certificate.empty() || !authorization.empty()) py::module_::import("ssl");  // loads the interpreter's OpenSSL
-  const auto welcome = forebay::Handover(stream_of(device)).connect(address, std::string(ticket), meeting, {certificate, authorization});
+  const auto welcome = forebay::Handover(stream_of(device)).connect(address, std::string(ticket), meeting, {certificate, authorization, {proxy, proxy_authorization}});
   return py::dict("torch"_a = welcome.torch, "kind"_a = welcome.kind, "model"_a = welcome.model, "memory_limit"_a = welcome.memory_limit);
 }
 
@@ -259,7 +259,8 @@ PYBIND11_MODULE(_C, module) {
   module.def("set_device", [](int index) { forebay::set_current_device(static_cast<c10::DeviceIndex>(index)); });
   module.def("set_lease_callback", &forebay::set_lease_callback);
   module.def("set_cut_callback", &forebay::set_cut_callback);
-  module.def("connect", &forebay::connect, py::arg("address"), py::arg("ticket"), device, py::arg("meeting") = py::none(), py::arg("certificate") = "", py::arg("authorization") = "");
+  module.def("connect", &forebay::connect, py::arg("address"), py::arg("ticket"), device, py::arg("meeting") = py::none(), py::arg("certificate") = "",
+             py::arg("authorization") = "", py::arg("proxy") = "", py::arg("proxy_authorization") = "");
   module.def("open_known_calls", [](const std::string& path) { forebay::KnownCalls::get().open(path); }, py::arg("path"));
   module.def("save_known_calls", [] { forebay::KnownCalls::get().save(); });
   module.def("connected", of_device(&CommandStream::connected), device);

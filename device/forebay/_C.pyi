@@ -242,14 +242,22 @@ def set_lease_callback(callback: Callable[[int], None], /) -> None:
     """
 
 def connect(
-    address: str, ticket: bytes, device: int = 0, meeting: int | None = None, certificate: str = "", authorization: str = ""
+    address: str,
+    ticket: bytes,
+    device: int = 0,
+    meeting: int | None = None,
+    certificate: str = "",
+    authorization: str = "",
+    proxy: str = "",
+    proxy_authorization: str = "",
 ) -> Welcome:
     """Connects to a worker's command stream, ``unix:/path``, ``tcp:host:port``, or ``wss://host/path`` of a hub's edge. Raises RuntimeError
     with one sentence.
 
     ``meeting``: under which number the process groups of this process and of those that compute with it meet at their workers; None where
     no pool knows that they compute together. ``certificate``: the SHA-256 of what the worker must show, in hex; empty: in clear.
-    ``authorization``: for an edge, the value of that header."""
+    ``authorization``: for an edge, the value of that header. ``proxy``: HOST:PORT of an HTTP proxy before the edge, and the value of
+    Proxy-Authorization for it."""
 
 def connected(device: int = 0) -> bool: ...
 def lease_opened(epoch: int, memory_bytes: int, device: int = 0) -> None: ...

@@ -20,6 +20,7 @@ from forebay.forking import gradients
 from forebay.forking.forks import Forks, numbers
 from forebay.journal import Journal
 from forebay.service import FLAVOR_VARIABLE, LOCAL, TOKEN_VARIABLE, URL_VARIABLE, Service, configured, priority_of, service_at
+from forebay.service.proxy import proxy_for
 from forebay.spans import Follower, Spans, running_shell
 from forebay.waiting import WaitingLine
 
@@ -58,7 +59,9 @@ class DeviceStream:
         self._index, self._name = index, name
 
     def connect(self, address: str, ticket: bytes, meeting: int | None, certificate: str, authorization: str = "", /) -> object:
-        return _C.connect(address, ticket, self._index, meeting, certificate, authorization)
+        proxy = proxy_for(address) if authorization else None
+        by = () if proxy is None else (proxy.address, proxy.authorization)
+        return _C.connect(address, ticket, self._index, meeting, certificate, authorization, *by)
 
     def connected(self) -> bool:
         return _C.connected(self._index)

@@ -55,7 +55,7 @@ TcpAddress::TcpAddress(std::string host_and_port) : name_(std::move(host_and_por
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int status = ::getaddrinfo(host.c_str(), name_.c_str() + colon + 1, &hints, &found);
-  TORCH_CHECK(status == 0, "the worker's host ", host, " cannot be found: ", ::gai_strerror(status));
+  TORCH_CHECK(status == 0, "the host ", host, " cannot be found: ", ::gai_strerror(status));
   for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
     entries_.push_back({{}, entry->ai_addrlen});
     std::memcpy(&entries_.back().address, entry->ai_addr, entry->ai_addrlen);

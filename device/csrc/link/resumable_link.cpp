@@ -350,6 +350,9 @@ ResumableLink::Answer ResumableLink::resume(const std::shared_ptr<Mending>& mend
   } catch (const Over&) {
     ::close(fd);
     throw;
+  } catch (const ProxyRefused&) {  // that of another network may let nobody through
+    ::close(fd);
+    return Answer::kClosed;
   } catch (const TlsError& error) {
     ::close(fd);
     const std::lock_guard lock(mutex_);

@@ -31,6 +31,12 @@ std::string port_of(const EdgeAddress& edge) {
   return colon == std::string::npos ? edge.encrypted ? "443" : "80" : edge.authority.substr(colon + 1);
 }
 
+// As a proxy is told it.
+std::string target_of(const EdgeAddress& edge) {
+  const bool is_ipv6 = edge.host.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + edge.host + "]" : edge.host) + ":" + port_of(edge);
+}
+
 }  // namespace
 
 StreamAddress::StreamAddress(const std::string& address, Credentials credentials) : certificate_(std::move(credentials.certificate)) {
@@ -41,10 +47,12 @@ StreamAddress::StreamAddress(const std::string& address, Credentials credentials
   const bool encrypted = begins_with(address, kEncrypted);
   TORCH_CHECK(encrypted || begins_with(address, kClear), "a worker's address is unix:PATH, tcp:HOST:PORT, or an edge's wss://HOST/PATH, not ", address);
   edge_ = edge_of(encrypted, address.substr(encrypted ? sizeof(kEncrypted) - 1 : sizeof(kClear) - 1), std::move(credentials.authorization));
-  tcp_ = TcpAddress(edge_->host + ":" + port_of(*edge_));
+  proxy_ = std::move(credentials.proxy);
+  tcp_ = TcpAddress(proxy_.address.empty() ? edge_->host + ":" + port_of(*edge_) : proxy_.address);
 }
 
 std::unique_ptr<ByteStream> StreamAddress::greet(int socket, std::chrono::milliseconds patience, const std::function<void()>& check) const {
+  if (!proxy_.address.empty() && !open_tunnel(socket, proxy_, target_of(*edge_), patience, check)) return nullptr;
   if (edge_) return WebSocket::open(socket, *edge_, patience, check);
   auto tls = greet_by_tls(std::make_unique<TlsStream>(socket, certificate_), socket, patience, check);
   return tls ? std::make_unique<TlsByteStream>(std::move(tls)) : nullptr;

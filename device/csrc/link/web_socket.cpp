@@ -1,16 +1,14 @@
 #include "link/web_socket.h"
 
-#include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
-#include "base/waiting.h"
+#include "link/http_answer.h"
 #include "link/tls_greeting.h"
 
 namespace forebay {
@@ -18,7 +16,6 @@ namespace {
 
 constexpr char kGuid[] = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";  // RFC 6455, section 1.3
 constexpr size_t kNonceBytes = 16;
-constexpr size_t kHeadBytesMax = size_t{16} << 10;
 constexpr uint8_t kFinal = 0x80, kMasked = 0x80, kControl = 0x08, kLength16 = 126, kLength64 = 127;
 
 void draw(uint8_t* target, size_t bytes) {
@@ -38,20 +35,6 @@ std::string accept_of(const std::string& key) {
   std::array<uint8_t, 20> hash{};
   openssl::digests().sha1(reinterpret_cast<const unsigned char*>(text.data()), text.size(), hash.data());
   return base64_of(hash.data(), hash.size());
-}
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  return text;
-}
-
-// The value of a header; empty if there is none.
-std::string header_in(const std::string& head, const std::string& name) {
-  const std::string wanted = "\r\n" + name + ":";
-  const size_t at = lower(head).find(lower(wanted));
-  if (at == std::string::npos) return "";
-  const size_t begin = head.find_first_not_of(" \t", at + wanted.size());
-  return head.substr(begin, head.find("\r\n", begin) - begin);
 }
 
 }  // namespace
@@ -93,36 +76,13 @@ bool WebSocket::upgrade(const EdgeAddress& edge, std::chrono::milliseconds patie
     errno = ECONNRESET;
     return false;
   }
-  std::string head;
-  if (!receive_head(head, patience, check)) return false;
-  const std::string status = head.substr(0, head.find("\r\n"));
-  if (status.find(" 101") != std::string::npos && header_in(head, "Sec-WebSocket-Accept") == accept_of(key)) return true;
-  if (status.find(" 401") != std::string::npos || status.find(" 403") != std::string::npos) throw EdgeRefused("the hub's edge does not accept the token");
-  errno = ECONNRESET;
-  return false;
-}
-
-// Up to the empty line; what came behind it stays in `in_`.
-bool WebSocket::receive_head(std::string& head, std::chrono::milliseconds patience, const std::function<void()>& check) {
-  const auto until = std::chrono::steady_clock::now() + patience;
-  while (head.size() < kHeadBytesMax) {
-    const ssize_t count = get(in_.get(), kRoomBytes);
-    if (count > 0) {
-      const size_t before = head.size();
-      head.append(reinterpret_cast<const char*>(in_.get()), static_cast<size_t>(count));
-      const size_t end = head.find("\r\n\r\n");
-      if (end == std::string::npos) continue;
-      read_ = end + 4 - before;
-      filled_ = static_cast<size_t>(count);
-      head.resize(end + 2);
-      return true;
-    }
-    const bool nothing = count < 0 && (errno == EAGAIN || errno == EINTR);
-    errno = nothing ? ETIMEDOUT : ECONNRESET;
-    if (!nothing || std::chrono::steady_clock::now() >= until) return false;
-    pollfd entry{socket_, POLLIN, 0};
-    ::poll(&entry, 1, kPollMs);
-    check();
+  const auto answer = receive_http_answer(socket_, [this](uint8_t* bytes, size_t count) { return get(bytes, count); }, patience, check);
+  if (!answer) return false;
+  if (answer->status() == 401 || answer->status() == 403) throw EdgeRefused("the hub's edge does not accept the token");
+  if (answer->status() == 101 && answer->header("Sec-WebSocket-Accept") == accept_of(key)) {
+    std::memcpy(in_.get(), answer->rest.data(), answer->rest.size());
+    filled_ = answer->rest.size();
+    return true;
   }
   errno = ECONNRESET;
   return false;

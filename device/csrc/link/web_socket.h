@@ -54,7 +54,6 @@ class WebSocket : public ByteStream {
 
   WebSocket(int socket, std::unique_ptr<TlsStream> tls) : socket_(socket), tls_(std::move(tls)) {}
   bool upgrade(const EdgeAddress& edge, std::chrono::milliseconds patience, const std::function<void()>& check);
-  bool receive_head(std::string& head, std::chrono::milliseconds patience, const std::function<void()>& check);
   ssize_t put(const uint8_t* data, size_t bytes);
   ssize_t get(uint8_t* target, size_t bytes);
   void add_frame(Opcode opcode, const uint8_t* data, size_t bytes);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Mapping
+from http.client import HTTPException
 
 from forebay_wire import messages
 from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
@@ -13,6 +14,7 @@ from websockets.sync.client import connect as open_socket
 
 from forebay.errors import PoolRefused, PoolUnreachable
 from forebay.service import Service
+from forebay.service.proxy import proxy_for
 
 PING_SECONDS = 20.0
 SILENCE_SECONDS_MAX = 60.0
@@ -26,7 +28,7 @@ NOT_OUTSIDE = {messages.GROUP_HEADER: "Processes that compute together", message
 
 
 def connect(service: Service, headers: Mapping[str, str], open_seconds: float) -> ClientConnection:
-    """A WebSocket to the first of the service's pools that takes it. Raises PoolUnreachable, PoolRefused."""
+    """A WebSocket to the first of the service's pools that takes it. Raises PoolUnreachable, PoolRefused, NotConfigured."""
     for header, what in NOT_OUTSIDE.items():
         if service.outside and header in headers:
             raise PoolRefused(f"{what} cannot be had from outside of the installation; use a notebook of the hub, or a job.", "outside")
@@ -39,11 +41,13 @@ def connect(service: Service, headers: Mapping[str, str], open_seconds: float) -
 
 def _connect_to(service: Service, headers: Mapping[str, str], open_seconds: float) -> ClientConnection:
     outside = {messages.OUTSIDE_HEADER: "1"} if service.outside else {}
+    proxy = proxy_for(service.session_url)
     try:
         connection = open_socket(
             service.session_url,
             additional_headers={**headers, **outside, "Authorization": service.authorization},
-            proxy=None if service.is_loopback else True,
+            sock=None if proxy is None else proxy.tunnel(service.session_url, open_seconds),
+            proxy=None,
             compression=None,
             open_timeout=open_seconds,
             ping_interval=PING_SECONDS,
@@ -59,5 +63,5 @@ def _connect_to(service: Service, headers: Mapping[str, str], open_seconds: floa
         if status in (401, 403):
             raise service.token_refused(status) from None
         raise service.unreachable(f"it answered with HTTP status {status}") from None
-    except (OSError, InvalidHandshake, InvalidURI) as error:
+    except (OSError, HTTPException, InvalidHandshake, InvalidURI) as error:
         raise service.unreachable(error or type(error).__name__) from None

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from forebay import process
 from forebay.errors import ForebayError, NotConfigured
 from forebay.service import FLAVOR_VARIABLE, LOCAL, URL_VARIABLE, Service, check_url, configured, service_at
+from forebay.service.proxy import proxy_for
 from forebay.toolkit import pool, table
 
 TORCH_MIN = (2, 11)
@@ -128,7 +129,8 @@ def check_activation() -> str:
 def check_pool(service: Service) -> str:
     """Something answers at the address."""
     service.get("health")
-    return f"{service.url} answers"
+    proxy = proxy_for(service.url)
+    return f"{service.url} answers" + ("" if proxy is None else f", through the proxy {proxy.address}")
 
 
 def check_token(service: Service) -> str:
