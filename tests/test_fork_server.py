@@ -80,6 +80,38 @@ def test_a_fork_ends_with_the_process_that_stands_for_it(python: ForkingPython) 
     assert gone(fork)
 
 
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGKILL])
+def test_a_server_hears_of_a_fork_s_end_and_of_its_caller_at_once_and_serves_on(python: ForkingPython, told: signal.Signals) -> None:
+    """The caller passes a signal on, or is killed, when the fork has ended already, and the server had no time to look."""
+    process, fork = begun(python, SLEEPS)
+    server = psutil.Process(fork).parent()
+    assert server is not None
+    server.suspend()
+    try:
+        os.kill(fork, signal.SIGKILL)
+        until = time.monotonic() + GONE_SECONDS_MAX
+        while psutil.Process(fork).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until
+        process.send_signal(told)
+        time.sleep(0.1)  # it passes the signal on
+    finally:
+        server.resume()
+    process.communicate(timeout=GONE_SECONDS_MAX)
+    assert run(python, "-c", "import os; print(os.getppid())").stdout == f"{server.pid}\n"
+
+
+def test_a_caller_whose_server_has_died_says_so_and_does_not_become_a_slow_interpreter() -> None:
+    python = ForkingPython()
+    python.serve("programs")
+    assert run(python, "-c", "").returncode == 0
+    process, fork = begun(python, SLEEPS)
+    psutil.Process(fork).parents()[0].kill()
+    process.communicate(timeout=GONE_SECONDS_MAX)
+    done = run(python, "-c", "print('run all the same')")
+    python.close()
+    assert (done.returncode, done.stdout, done.stderr) == (SERVER_LOST, "", "the server of forks has ended\n")
+
+
 def test_no_fork_outlives_the_servers() -> None:
     python = ForkingPython()
     python.serve("services")

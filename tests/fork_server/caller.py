@@ -48,12 +48,14 @@ def role_of(arguments):
 
 
 def connect(folder, role):
-    """A connection to the server of this role; None where there is none."""
+    """A connection to the server of this role; None where there is none. Ends where there was one: a test's time would tell nobody."""
     try:
         server = socket.socket(socket.AF_UNIX)
         server.connect(os.path.join(folder, role))
-    except (FileNotFoundError, ConnectionRefusedError):
+    except FileNotFoundError:
         return None
+    except ConnectionRefusedError:
+        end_as(None)
     return server
 
 

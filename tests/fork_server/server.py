@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import gc
 import json
@@ -22,6 +23,12 @@ from typing import Any
 from preloads import PRELOADS
 
 PR_SET_PDEATHSIG = 1
+
+
+def _read(caller: socket.socket, size: int) -> dict[str, Any] | None:
+    """What a caller asks; nothing of one that was killed meanwhile."""
+    read = caller.recv(size, socket.MSG_WAITALL)
+    return json.loads(read) if len(read) == size else None
 
 
 @dataclass
@@ -69,21 +76,25 @@ class Server:
         """Forks for a caller; in the fork, what it asked."""
         caller, _ = self.listener.accept()
         head, streams, _, _ = socket.recv_fds(caller, 4, 3)
-        asked = json.loads(caller.recv(struct.unpack("I", head)[0], socket.MSG_WAITALL)) if head else None
+        asked = _read(caller, struct.unpack("I", head)[0]) if head else None
         if asked is None:  # it was killed before it asked
             caller.close()
+            for stream in streams:
+                os.close(stream)
             return None
         pid = os.fork()
         if pid == 0:
             for descriptor, stream in enumerate(streams):
                 os.dup2(stream, descriptor)
+            os.setpgid(0, 0)  # what it starts ends with it, unless that is a session of its own
             caller.close()
             self._forget()
         for stream in streams:
             os.close(stream)
         if pid == 0:
             return asked
-        os.setpgid(pid, pid)  # what it starts ends with it, unless that is a session of its own
+        with contextlib.suppress(PermissionError):  # it did so itself, and has become another program
+            os.setpgid(pid, pid)
         fork = Fork(pid, os.pidfd_open(pid), caller)
         self.forks.add(pid)
         self.selector.register(fork.pidfd, selectors.EVENT_READ, fork)
@@ -106,12 +117,18 @@ class Server:
         os.close(fork.pidfd)
         if fork.caller.fileno() in self.selector.get_map():
             self.selector.unregister(fork.caller)
-            fork.caller.send(struct.pack("i", status), socket.MSG_NOSIGNAL)
+            with contextlib.suppress(OSError):  # it was killed
+                fork.caller.send(struct.pack("i", status), socket.MSG_NOSIGNAL)
         fork.caller.close()
 
     def _told(self, fork: Fork) -> None:
         """A signal to pass on, or the caller's end."""
-        numbers = fork.caller.recv(64)
+        if fork.caller.fileno() < 0:  # both came at once, and the fork's end was looked at first
+            return
+        try:
+            numbers = fork.caller.recv(64)
+        except OSError:
+            numbers = b""
         for number in numbers if fork.pid in self.forks else b"":
             os.kill(fork.pid, number)
         if not numbers:
