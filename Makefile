@@ -93,7 +93,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 		owners_in_browser.py plan_in_browser.py)
 	$(PYTEST) --full-sweep $(addprefix tests/lab/test_,closed_tab.py cut_connections.py front_ends.py gallery.py kernel_messages.py notebook_in_browser.py)
 	$(PYTEST) --full-sweep --search-seeds tests/simulation
-	$(PYTEST) --full-sweep tests/wire
+	$(PYTEST) --full-sweep tests/wire tests/client/test_bill_verify.py
 	PYTHONPATH=bench $(BIN)/python -m simulation.seeds --count 10000
 	PYTHONPATH=bench:tests/billing $(BIN)/python -m simulation.seeds --world money --count 5000
 

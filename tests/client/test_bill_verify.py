@@ -20,7 +20,7 @@ from forebay.toolkit.command import main
 from forebay.toolkit.invoices import invoice, verifier
 
 SEEDS = (1, 2, 3)
-TAMPERINGS = 1_000
+TAMPERINGS, FEW_TAMPERINGS = 1_000, 200
 MONTH = "2026-11"
 
 
@@ -57,9 +57,11 @@ def test_invoices_of_real_billing_are_equal_to_the_receipts_of_each_user_and_of_
 
 
 @pytest.mark.timeout(600)
-def test_each_of_a_thousand_tamperings_is_named(worlds: dict[int, World], tmp_path: Path) -> None:
+def test_each_of_a_thousand_tamperings_is_named(worlds: dict[int, World], tmp_path: Path, full_sweep: bool) -> None:
+    """Without --full-sweep, each of two hundred."""
     named: Counter[str] = Counter()
-    for seed in range(TAMPERINGS):
+    tamperings = TAMPERINGS if full_sweep else FEW_TAMPERINGS
+    for seed in range(tamperings):
         chance = random.Random(seed)
         world = worlds[SEEDS[seed % len(SEEDS)]]
         document, record = copy.deepcopy(world.invoices[MONTH]), world.records[USER]
@@ -74,7 +76,8 @@ def test_each_of_a_thousand_tamperings_is_named(worlds: dict[int, World], tmp_pa
         found = {finding.fault for finding in verified(tmp_path, [record], document).findings}
         assert fault in found, (seed, name, found)
         named[name] += 1
-    assert named.total() == TAMPERINGS and len(named) == len(OF_INVOICES) + len(OF_RECORDS) and min(named.values()) > 20
+    assert named.total() == tamperings and len(named) == len(OF_INVOICES) + len(OF_RECORDS)
+    assert min(named.values()) >= tamperings // 48
 
 
 def test_an_invoice_that_is_mended_after_no_change_is_the_one_that_billing_made(worlds: dict[int, World]) -> None:
