@@ -173,7 +173,7 @@ for number in range(20):
     weights, inputs = step(weights, inputs), turn(inputs)
     if number in (6, 12):
         weights.block_until_ready()
-        for what in sys.argv[2:]:
+        for what in sys.argv[2 + (number == 12) :: 2]:
             park() if what == "park" else kill(what)
 print(np.asarray(weights).tobytes().hex()[-4096:], float(inputs.sum()))
 """
@@ -185,8 +185,15 @@ def undisturbed() -> str:
     return output_of(local, "-c", SURVIVES, "")
 
 
-@pytest.mark.parametrize("what", ["first", "other", "park"])
-def test_what_devices_hold_survives(tmp_path: Path, undisturbed: str, what: str) -> None:
-    """The death of each process of a gang, and leaving the devices."""
+@pytest.mark.parametrize(
+    "what",
+    [
+        ("first", "other", "park"),
+        *(pytest.param((each, each), marks=pytest.mark.full_sweep) for each in ("first", "other", "park")),
+    ],
+    ids="-".join,
+)
+def test_what_devices_hold_survives(tmp_path: Path, undisturbed: str, what: tuple[str, ...]) -> None:
+    """The death of each process of a gang, and leaving the devices: the first and third after some steps, the second after more."""
     device_tests = str(SCRIPT.parent.parent / "device")
-    assert output_of(settings(tmp_path, 2), "-c", SURVIVES, device_tests, what) == undisturbed
+    assert output_of(settings(tmp_path, 2), "-c", SURVIVES, device_tests, *what) == undisturbed
