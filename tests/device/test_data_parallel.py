@@ -64,7 +64,10 @@ def test_random_programs_give_what_one_device_gives(tmp_path: Path, devices: int
         assert said("random", str(400 if full_sweep else 20), *reached) == []
 
 
-@pytest.mark.parametrize(("devices", "memory_mib"), [pytest.param(2, 256, marks=pytest.mark.full_sweep), (2, 26), (4, 14)])
+@pytest.mark.parametrize(
+    ("devices", "memory_mib"),
+    [pytest.param(2, 256, marks=pytest.mark.full_sweep), (2, 26), pytest.param(4, 14, marks=pytest.mark.full_sweep)],
+)
 def test_random_updates_of_lists_give_what_one_device_gives(tmp_path: Path, devices: int, memory_mib: int, full_sweep: bool) -> None:
     """In little memory most of what is there is on one device at a time."""
     with running(tmp_path, devices, memory_bytes=memory_mib << 20) as reached:
@@ -147,7 +150,7 @@ def test_a_profile_of_one_device_tells_of_no_gang(tmp_path: Path) -> None:
         pytest.param(2, "fused", "8 layers", 84, id="with room for a half of all and two layers", marks=pytest.mark.full_sweep),
         pytest.param(4, "momentum", "15 layers", 64, id="of three times a device's memory"),
         pytest.param(4, "fused", "8 layers", 64, id="of more than half of all memory, fused", marks=pytest.mark.full_sweep),
-        pytest.param(4, "adam", "8 layers", 64, id="of more than half of all memory"),
+        pytest.param(4, "adam", "8 layers", 64, id="of more than half of all memory", marks=pytest.mark.full_sweep),
     ],
 )
 def test_devices_share_states_and_more_where_memory_is_short(

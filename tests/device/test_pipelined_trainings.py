@@ -46,7 +46,7 @@ def assert_alike(one: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("devices", [2, pytest.param(3, marks=pytest.mark.full_sweep), 4])
+@pytest.mark.parametrize("devices", [2, *(pytest.param(more, marks=pytest.mark.full_sweep) for more in (3, 4))])
 def test_a_training_in_stages_gives_what_the_cpu_gives(in_stages: Results, devices: int, name: str) -> None:
     one = in_stages(devices, "pipeline")[name]
     assert_alike(one)

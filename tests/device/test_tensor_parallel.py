@@ -33,7 +33,7 @@ def assert_alike(name: str, one: dict[str, Any]) -> None:
     assert not wrong, (name, wrong[:5])
 
 
-@pytest.mark.parametrize("devices", [2, pytest.param(3, marks=pytest.mark.full_sweep), 4])
+@pytest.mark.parametrize("devices", [2, *(pytest.param(more, marks=pytest.mark.full_sweep) for more in (3, 4))])
 def test_trainings_whose_weights_are_in_rows_give_what_the_cpu_gives(tmp_path: Path, devices: int) -> None:
     found = ran(tmp_path, devices, *PROGRAMS)
     for name, one in found.items():

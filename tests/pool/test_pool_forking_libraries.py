@@ -40,7 +40,7 @@ def sessions_of(running: Any) -> set[str]:
     ("program", "printed", "sessions"),
     [
         (forking_programs.POOL, ["pool True True"], 3),
-        (forking_programs.PROCESSES, ["processes [0, 0] True True"], 3),
+        pytest.param(forking_programs.PROCESSES, ["processes [0, 0] True True"], 3, marks=pytest.mark.full_sweep),
         (forking_programs.EXECUTOR, ["executor True True"], 3),
         pytest.param(forking_programs.JOBLIB, ["multiprocessing True True", "loky True"], 5, marks=pytest.mark.full_sweep),
     ],
