@@ -6,6 +6,7 @@ That a host is upgraded and goes back is shown by ``tests/acceptance/test_upgrad
 from __future__ import annotations
 
 import hashlib
+import os
 from importlib.resources import files
 from pathlib import Path
 
@@ -122,6 +123,29 @@ def test_a_rollback_knows_what_it_would_lose(host: Host, database_url: str) -> N
     assert now.rows == {"lease_segments": 0, "jobs": 0, "schedules": 0, "shared_notebooks": 0, "audit": 2}
     assert before["pool"].rows == {**now.rows, "audit": 0}
     store.close()
+
+
+def test_a_unit_that_the_release_before_has_not_is_neither_stopped_nor_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed, waited = tmp_path / "typed", []
+    for name in ("systemctl", "systemd-sysusers"):
+        (tmp_path / name).write_text(f'#!/bin/sh\necho {name} "$@" >>{typed}\n')
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(Host, "_wait", lambda host, name: waited.append(name))
+    host = Host(Layout(tmp_path / "root"), Answers("localhost"), {})
+    host.layout.units.mkdir(parents=True)
+    before = ["proxy", "hub", "billing", "pool", "dashboards"]
+    for name in before:
+        (host.layout.units / f"forebay-{name}.service").touch()
+    host.stop()
+    host.start()
+    assert "forebay-edge" not in typed.read_text() and waited == before[1:]
+    (host.layout.units / "forebay-edge.service").touch()
+    host.stop()
+    units = [f"forebay-{name}" for name in (*before, "edge")]
+    assert typed.read_text().splitlines()[-1].split() == ["systemctl", "stop", "forebay.target", *units]
+    host.start()
+    assert waited[-1] == "edge"
 
 
 def test_the_tables_that_are_counted_are_there() -> None:
