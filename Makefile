@@ -18,7 +18,7 @@ export FOREBAY_PORT FOREBAY_STATE FOREBAY_ADDRESS
 BIN := .venv/bin
 BEGAN := $(shell date +%s)
 # the longest first, so that all streams end together
-ROOMS := device worker pool acceptance programs billing agents simulation hub packages kubernetes dashboards docs lab monitoring house wire service standin admin client generic spawner jax tensorflow
+ROOMS := device pool worker programs acceptance billing jax agents lab simulation dashboards packages house generic client admin hub docs wire kubernetes monitoring standin service spawner tensorflow
 JOBS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --durations=30 --durations-min=1 $(PYTEST_ARGS)
 PACKAGES := forebay forebay_jax forebay_tensorflow forebay_wire forebay_worker forebay_pool forebay_edge forebay_billing forebay_service forebay_hub forebay_spawner forebay_dashboards forebay_admin forebay_lab
