@@ -208,10 +208,12 @@ def main(role: str, python: str, listener: str) -> None:
     leaving = Exit()
     atexit.register(leaving)  # the first one registered is the last one called
     own, sys.executable = sys.executable, python  # the pool's default for its workers
+    gc.disable()  # what is imported stays
     PRELOADS[role]()
     if len(os.listdir("/proc/self/task")) > 1:
         raise SystemExit(f"what {role} import starts threads, which a fork lacks")
     gc.freeze()
+    gc.enable()
     server = Server(socket.socket(fileno=int(listener)))
     asked = server.serve()
     if asked is None:
