@@ -22,11 +22,11 @@ import psycopg
 import pytest
 from hypothesis import settings
 
-gc.disable()  # until all is imported: to look for garbage among what stays took a quarter of that time
-
 sys.path.append(str(Path(__file__).parent))  # for fork_server, standin
 
 import fork_server
+
+gc.disable()  # until all is imported: to look for garbage among what stays took a quarter of that time
 
 settings.register_profile("repeatable", derandomize=True, database=None, deadline=None, print_blob=True)
 settings.register_profile("searching", database=None, deadline=None, print_blob=True)
