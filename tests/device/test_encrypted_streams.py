@@ -103,7 +103,8 @@ def test_an_edge_speaks_with_no_other_than_the_worker_that_it_was_told_of(worker
         writer.write(stream.frame(commands.take()))
         size = int.from_bytes(await asyncio.wait_for(reader.readexactly(4), WAIT_SECONDS), "little")
         assert isinstance(stream.decode_reply(await reader.readexactly(size)), stream.Welcome)
-        writer.close()
+        writer.transport.abort()
+        await writer.wait_closed()
 
     asyncio.run(scenario())
 
