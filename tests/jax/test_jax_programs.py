@@ -194,6 +194,35 @@ def test_flax_trains_with_the_losses_of_the_processor() -> None:
     assert train() == on_processor(train)
 
 
+RESTARTED = """
+import jax, jax.numpy as jnp
+def step(weights, inputs):
+    for _ in range(6):
+        inputs = jnp.tanh(inputs @ weights) + jnp.linalg.solve(weights + 9 * jnp.eye(32), inputs)
+    return (inputs ** 2).mean()
+made = jax.jit(jax.value_and_grad(step))(jnp.ones((32, 32)) / 3, jnp.ones((32, 32)))
+print([part.tobytes().hex() for part in jax.device_get(made)])
+"""
+
+
+def test_a_restarted_program_finds_what_was_compiled(tmp_path: Path) -> None:
+    def run() -> str:
+        """In a process with a pool of its own."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY")}
+        environment = inherited | {"FOREBAY_URL": "local", "XDG_CACHE_HOME": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", RESTARTED], env=environment, capture_output=True, text=True, timeout=250, check=True)
+        return done.stdout
+
+    first = run()
+    kept = {path: path.stat().st_ino for path in tmp_path.rglob("*.so")}
+    assert kept, "the step takes more than a tenth of a second to compile"
+    for path in kept:
+        os.utime(path, (1, 1))
+    assert run() == first
+    assert {path: path.stat().st_ino for path in tmp_path.rglob("*.so")} == kept, "none was compiled again"
+    assert all(path.stat().st_mtime > 1 for path in kept), "each was read"
+
+
 MISSING = """
 import jax, jax.numpy as jnp
 try:

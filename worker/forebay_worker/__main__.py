@@ -27,6 +27,7 @@ from forebay_worker.groups import device_library
 from forebay_worker.groups.gang import TICKET_VARIABLE, Gang
 from forebay_worker.pytorch import SeenDevice
 from forebay_worker.user_code import programs
+from forebay_worker.user_code.kept_programs import KeptPrograms
 from forebay_worker.user_code.kernels import ON_HOST, Kernels
 
 if TYPE_CHECKING:
@@ -128,14 +129,15 @@ def run(options: argparse.Namespace) -> None:
             gang.start()
         server = server_of(devices[0], [*([] if gang is None else gang.others), *elsewhere], options)
         stack.callback(remove_socket, server.address)
-        programs.accept(server, devices, bool(elsewhere), options.threads)
+        kept = KeptPrograms(options.libraries)
+        programs.accept(server, devices, bool(elsewhere), options.threads, kept)
         if (library := device_library.library_of(devices[0], options.listen or options.standalone)) is not None:
             server.collect_by(library)
         compiling = compiling_of(server, devices[0], gang is None and not elsewhere, options)
         if compiling is not None:
             stack.callback(compiling.close)
         try:
-            asyncio.run(serve(server, devices, gang, compiling, options))
+            asyncio.run(serve(server, devices, gang, compiling, kept, options))
         finally:
             server.end()
             if not server.join(STOP_SECONDS_MAX):
@@ -187,7 +189,12 @@ def compiling_of(server: Server, device: SeenDevice, alone: bool, options: argpa
 
 
 async def serve(
-    server: Server, devices: Sequence[SeenDevice], gang: Gang | None, compiling: Compiling | Kernels | None, options: argparse.Namespace
+    server: Server,
+    devices: Sequence[SeenDevice],
+    gang: Gang | None,
+    compiling: Compiling | Kernels | None,
+    kept: KeptPrograms,
+    options: argparse.Namespace,
 ) -> None:
     """Serves the pool, or one client alone, until that ends, a process of another device does, or a signal comes."""
     energy, heard = contextlib.ExitStack(), nothing if compiling is None else compiling.hear
@@ -201,9 +208,9 @@ async def serve(
         token = os.environ.pop(TOKEN_VARIABLE)
         worker = Worker(options.worker, devices[0], pytorch.build().version)
         meter = energy.enter_context(EnergyMeter(functools.partial(counters_of, devices, bool(options.other))))
-        keep_in = compiling.keep_in if isinstance(compiling, Compiling) else None
+        keepers = [kept.keep_in, *([compiling.keep_in] if isinstance(compiling, Compiling) else [])]
         hosts = functools.partial(host_of_process, devices, options)
-        link = WorkerLink(worker, server, meter, options.resume_seconds, heard, keep_in, hosts)
+        link = WorkerLink(worker, server, meter, options.resume_seconds, heard, keepers, hosts)
         work = asyncio.ensure_future(link.run(options.pool.split(","), token))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -157,6 +157,17 @@ class Libraries:
         os.utime(library)
         return Found(library, "", _sizes(noted), str(noted.get("alone", "")), float(noted.get("seconds", 0)), takes, is_judged)
 
+    def content(self, key: str) -> bytes | None:
+        """What was kept, where it is whole; for what is read, and not opened by a loader."""
+        library = self.folder / (key + SUFFIX)
+        if not self._is_library(library):
+            return None
+        content = library.read_bytes()
+        if hashlib.blake2b(content).hexdigest() != self._noted(key).get("hash"):
+            return None
+        os.utime(library)
+        return content
+
     def keep(self, key: str, made: Path, seconds: float, sizes: Sizes | None = None, alone: str = "") -> Path:
         """Moves the library, which took so long to make, into the folder; those not used for longest make room for it. Which operators of
         our own it calls is noted: there PyTorch looks for that."""

@@ -225,10 +225,10 @@ class WorkerLink:
         energy: EnergyMeter,
         resume_seconds: float = 0.0,
         heard: Callable[[], None] | None = None,
-        keep_in: Callable[[Path], None] | None = None,
+        keepers: Sequence[Callable[[Path], None]] = (),
         process_host: Callable[[messages.ProcessBounds, str], ProcessHost] | None = None,
     ) -> None:
-        """``heard`` is called whenever the executor rings; ``keep_in`` before a session, with the folder of its tenant's libraries.
+        """``heard`` is called whenever the executor rings; ``keepers`` before a session, with the folder of its tenant's libraries.
         ``process_host`` makes what takes the executor's place for a session that is a process, of its bounds and its ticket."""
         self._worker = worker
         self._server = executor
@@ -238,7 +238,7 @@ class WorkerLink:
         self._process_host = process_host
         self._energy = energy
         self._heard = heard
-        self._keep_in = keep_in
+        self._keepers = keepers
         self._resume_seconds = resume_seconds
         self._heartbeat_seconds = UNASSIGNED_HEARTBEAT_SECONDS
         self._calls = Calls()
@@ -413,8 +413,8 @@ class WorkerLink:
 
     def _assign(self, order: messages.Assign) -> None:
         """The session sends calls."""
-        if order.libraries is not None and self._keep_in is not None:
-            self._keep_in(Path(order.libraries))
+        for keep_in in self._keepers if order.libraries is not None else ():
+            keep_in(Path(order.libraries))
         source = None if order.source is None else source_of(order.source)
         if order.rates is not None:
             with contextlib.suppress(RuntimeError, ValueError):  # these are none: it measures

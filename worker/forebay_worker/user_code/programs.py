@@ -9,17 +9,22 @@ becomes storages of the session, both without a copy.
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
+from forebay_worker.user_code.kept_programs import LEAST_SECONDS, KeptPrograms
 from forebay_worker.user_code.program_placements import Placement, Shards, shard_sizes
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Server
     from forebay_worker.pytorch import SeenDevice
     from forebay_worker.user_code.program_callbacks import CallBack, Callbacks
+
+LOG = logging.getLogger(__name__)
 
 Capsule = object
 """An array as DLPack hands it over."""
@@ -74,10 +79,10 @@ class Executable(Protocol):
         """Carries it out, and waits for it. Arrays are those of each device, one device after the other. Raises what XLA raises."""
 
 
-def accept(server: Server, devices: Sequence[SeenDevice], has_other_hosts: bool, threads: int | None) -> None:
+def accept(server: Server, devices: Sequence[SeenDevice], has_other_hosts: bool, threads: int | None, kept: KeptPrograms) -> None:
     """Has the executor take programs, or say why it does not. Nothing of XLA is loaded before the first one comes."""
     refused = _why_not(devices, has_other_hosts)
-    compile_here = lambda *given: runtime(threads, len(devices)).compile(*given)  # noqa: E731
+    compile_here = lambda *given: runtime(threads, len(devices), kept).compile(*given)  # noqa: E731
     server.take_programs(refused, None if refused else compile_here)
 
 
@@ -88,15 +93,15 @@ def _why_not(devices: Sequence[SeenDevice], has_other_hosts: bool) -> str:
 
 
 @functools.cache
-def runtime(threads: int | None, devices: int) -> Runtime:
+def runtime(threads: int | None, devices: int, kept: KeptPrograms) -> Runtime:
     """This process's."""
-    return Runtime(threads, devices)
+    return Runtime(threads, devices, kept)
 
 
 class Runtime:
     """XLA for the host's processor, which is so many devices."""
 
-    def __init__(self, threads: int | None, devices: int) -> None:
+    def __init__(self, threads: int | None, devices: int, kept: KeptPrograms) -> None:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
         if threads is not None:
             os.environ.setdefault("NPROC", str(threads * devices))  # of XLA's pool
@@ -129,6 +134,7 @@ class Runtime:
         self.options = xla_client.CompileOptions
         self.take_over = _jax.dlpack_managed_tensor_to_buffer
         self.wait_for = _jax.batched_block_until_ready
+        self.kept = kept
 
     def compile(self, module: bytes, told: tuple[Any, ...], call_back: CallBack) -> HostExecutable:
         """Raises NotImplementedError for what is not served, ValueError for what is no program, and what XLA raises."""
@@ -136,7 +142,7 @@ class Runtime:
 
         from forebay_worker.user_code.program_callbacks import Callbacks
 
-        of_tensorflow = module.startswith(HLO)
+        of_tensorflow, key = module.startswith(HLO), self.kept.key(module, told, len(self.devices))
         if of_tensorflow:
             module = self._translated(module)
         with self.context:
@@ -148,7 +154,24 @@ class Runtime:
             for operation in list(operations(parsed.operation)):
                 if check(operation, self.allowed) == CALLBACK:
                     callbacks.take(operation)
-            return HostExecutable(self, parsed, Placement(*told), callbacks, donates=not of_tensorflow)
+            return HostExecutable(self, parsed, Placement(*told), callbacks, key, donates=not of_tensorflow)
+
+    def load(self, module: Any, key: str, places: Any, options: Any, callbacks: Callbacks) -> Any:
+        """The program in machine code: as it was kept, or compiled now. One that calls back is compiled each time."""
+        if callbacks.functions:
+            return self.client.compile_and_load(module, places, options, callbacks.functions)
+        if (found := self.kept.find(key)) is not None:
+            try:
+                return self.client.deserialize_executable(found, places, options)
+            except RuntimeError as error:  # of XLA
+                LOG.warning("a kept program is not taken: %s", error, extra={"action": "program_not_taken"})
+                self.kept.forget(key)
+        began = time.monotonic()
+        loaded = self.client.compile_and_load(module, places, options, callbacks.functions)
+        took = time.monotonic() - began
+        if took >= LEAST_SECONDS:
+            self.kept.keep(key, loaded.serialize(), took)
+        return loaded
 
     @staticmethod
     def _translated(module: bytes) -> bytes:
@@ -231,7 +254,7 @@ class HostExecutable:
     """A program that XLA has compiled for the host's processor. What its caller gives up is kept while it runs: that costs memory, and
     changes no result. TensorFlow gives nothing up: several of its variables may have one buffer."""
 
-    def __init__(self, runtime: Runtime, module: Any, placement: Placement, callbacks: Callbacks, *, donates: bool) -> None:
+    def __init__(self, runtime: Runtime, module: Any, placement: Placement, callbacks: Callbacks, key: str, *, donates: bool) -> None:
         self._runtime, self._callbacks = runtime, callbacks
         self.name = str(module.operation.attributes["sym_name"].value)[:NAME_LETTERS_MAX]
         placement.check(module.operation.attributes, len(runtime.devices))
@@ -249,7 +272,7 @@ class HostExecutable:
         self._places = [runtime.devices[place] for place in placement.devices]
         places, options = runtime.list_of(tuple(self._places)), runtime.options()
         placement.settle(options)
-        self._loaded = runtime.client.compile_and_load(module, places, options, callbacks.functions)
+        self._loaded = runtime.load(module, key, places, options, callbacks)
         self.compiled = b""
         if self.devices > 1:
             self._shards = Shards(places)
