@@ -9,7 +9,7 @@ from importlib.metadata import packages_distributions
 import pytest
 
 MISSING = {"tensorflow", "forebay_tensorflow"} - packages_distributions().keys()
-NEED_BOTH = ["test_operators.py", "test_operator_search.py", "test_programs.py"]
+NEED_BOTH = ["test_operators.py", "test_operator_search.py", "test_programs.py", "test_host_notes.py"]
 collect_ignore_glob = NEED_BOTH if MISSING or not os.environ.get("FOREBAY_URL") else []
 
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +21,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework import dtypes, kernels, op_def_registry
 
-sys.path.insert(0, str(Path(__file__).parent))  # for comparisons
+sys.path.insert(0, str(Path(__file__).parent))  # for the next two
 
 from comparisons import arrays_of, check_same
+from operator_samples import samples_of
 
 KINDS = ("float32", "float64", "int32", "int64", "bfloat16", "bool", "uint8", "complex64")
 HARD = [np.nan, np.inf, -np.inf, -0.0, 0.0, 3e38, -1e-38, 0.5, 1.0, 1.0, -2.5, 7.0]
@@ -42,9 +44,13 @@ INDICES = ("indices", "segment_ids", "labels", "seq_lengths", "axis", "dimension
 """Of these, what may be far off."""
 STARTS_MAX = 80
 """Draws for an operator and a type until the processor takes some."""
-TAKEN_MAX = 4
+SECONDS_MAX = 10.0
+"""For these draws: some operators allocate what their arguments ask for before they look at them."""
 NOT_TRIED = {"Empty", "Erf", "Complex"}
 """Of no value that somebody promised; no number in TensorFlow for infinity in float64 on a processor; and what is of no type there."""
+
+UNSEEN = {"FusedBatchNormV3": 5}
+"""What comes after so many results is for the operator's own slope."""
 
 
 def renamed(operator: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -52,6 +58,10 @@ def renamed(operator: str, given: dict[str, Any]) -> dict[str, Any]:
     parameters = [name for name in inspect.signature(getattr(tf.raw_ops, operator)).parameters if name != "name"]
     others = iter([name for name in parameters if name not in given])
     return {name if name in parameters else next(others, name): value for name, value in given.items()}
+
+
+def has_slopes(tensor: tf.Tensor) -> bool:
+    return bool(tensor.dtype.is_floating or tensor.dtype.is_complex)
 
 
 class Slot(NamedTuple):
@@ -74,7 +84,23 @@ class Trial(NamedTuple):
             given = self.inputs | {name: variable.handle for name, variable in variables.items()}
             made = getattr(tf.raw_ops, self.operator)(**renamed(self.operator, given | self.attributes))
             values = [] if made is None or isinstance(made, tf.Operation) else made
+            if self.operator in UNSEEN:
+                values = values[: UNSEEN[self.operator]]
             return arrays_of([values, [one.read_value() for one in variables.values()]])
+
+    def slopes_on(self, device: str) -> list[np.ndarray[Any, Any]]:
+        """The sum of its results' slopes by each input that has fractions. Raises LookupError where TensorFlow defines none."""
+        tf.config.set_soft_device_placement(device != "/CPU:0")
+        with tf.device(device), tf.GradientTape() as tape:
+            given = {name: tf.nest.map_structure(tf.identity, value) for name, value in self.inputs.items()}
+            sources = [one for one in tf.nest.flatten(given) if has_slopes(one)]
+            tape.watch(sources)
+            made = getattr(tf.raw_ops, self.operator)(**renamed(self.operator, given | self.attributes))
+            targets = [one for one in tf.nest.flatten(made) if has_slopes(one)]
+        if not targets or not sources:
+            raise LookupError(self.operator)
+        with tf.device(device):
+            return arrays_of([one for one in tape.gradient(targets, sources) if one is not None])
 
     def told(self) -> str:
         def short(value: Any) -> str:
@@ -193,14 +219,14 @@ def hard(trial: Trial, chance: np.random.Generator) -> Iterator[Trial]:
 ERRORS = (tf.errors.OpError, TypeError, ValueError)
 
 
-def difference(trial: Trial) -> str | None:
+def difference(on: Callable[[str], list[np.ndarray[Any, Any]]]) -> str | None:
     """What the device does otherwise: nothing where both have the same values, or the device says that it has none."""
     try:
-        expected = trial.on("/CPU:0")
+        expected = on("/CPU:0")
     except ERRORS as error:
         expected, refused = None, str(error).splitlines()[0][:160]
     try:
-        found = trial.on("/GPU:0")
+        found = on("/GPU:0")
     except ERRORS:
         return None
     if expected is None:
@@ -214,27 +240,46 @@ def difference(trial: Trial) -> str | None:
 
 def search(definition: Any, of_it: list[Any], seed: int, tries: int) -> dict[str, Any]:
     """Of one operator: how many calls were tried, and what differs."""
-    calls, differences = 0, []
+    calls, slopes, differences = 0, 0, []
     for place, kind in enumerate(KINDS):
         chance = np.random.default_rng([seed, place, *definition.name.encode()])
         for trial in taken(Drawing(definition, of_it, chance), kind, tries):
             for each in (trial, *hard(trial, chance)):
                 calls += 1
-                if told := difference(each):
+                if told := difference(each.on):
                     differences.append([kind, each.told(), told])
-    return {"operator": definition.name, "calls": calls, "differences": differences}
+            if is_differentiable(trial):
+                slopes += 1
+                if told := difference(trial.slopes_on):
+                    differences.append([kind, f"slopes of {trial.told()}", told])
+    return {"operator": definition.name, "calls": calls, "slopes": slopes, "differences": differences}
+
+
+def is_differentiable(trial: Trial) -> bool:
+    """Whether TensorFlow has slopes of this call."""
+    if any(isinstance(value, Slot) for value in trial.inputs.values()):
+        return False
+    try:
+        return bool(trial.slopes_on("/CPU:0"))
+    except (LookupError, *ERRORS):
+        return False
 
 
 def taken(drawing: Drawing, kind: str, tries: int) -> Iterator[Trial]:
-    """Calls that the processor takes."""
-    found = 0
-    for _ in range(STARTS_MAX):
+    """Calls that the processor takes: the operator's samples, and then what is drawn."""
+    found, began = 0, time.monotonic()
+    samples = [Trial(drawing.definition.name, *sample) for sample in samples_of(drawing.definition.name, kind, drawing.chance)]
+    for start in range(STARTS_MAX):
+        if time.monotonic() - began > SECONDS_MAX:
+            return
         try:
-            trial = drawing.trial(kind)
+            trial = samples[start] if start < len(samples) else drawing.trial(kind)
             if trial is None:
                 return
             trial.on("/CPU:0")
         except ERRORS:
+            if start < len(samples):  # it does not take the type
+                return
             continue
         found += 1
         yield trial

@@ -100,15 +100,105 @@ ERRORS = {
     "a count of less than nothing": lambda: tf.raw_ops.DenseBincount(input=[1, -1], size=4, weights=[1.0, 1.0]),
     "no permutation": lambda: tf.math.invert_permutation(tf.constant([0, 7], tf.int64)),
     "a length below zero": lambda: tf.reverse_sequence(tf.ones((2, 3)), [1, -1], seq_axis=1),
-    "a diagonal that there is not": lambda: tf.linalg.diag_part(tf.ones((3, 3)), k=-99),
+    "a row that there is not": lambda: tf.gather(tf.ones((2, 3)), [0, 2]),
+    "a row below zero": lambda: tf.gather(tf.ones((2, 3)), tf.constant([-1], tf.int64), axis=-2),
+    "a column that there is not": lambda: tf.gather(tf.ones((5, 3)), tf.constant([3], tf.int64), axis=1),
+    "a place that there is not": lambda: tf.gather_nd(tf.ones((2, 3)), [[1, 0], [1, 3]]),
+    "numbers put where no place is": lambda: tf.scatter_nd([[4]], [1.0], [4]),
+    "numbers put below zero": lambda: tf.tensor_scatter_nd_update(tf.ones((4,)), [[-1]], [1.0]),
+    "a segment that there is not": lambda: tf.math.unsorted_segment_sum(tf.ones((2, 3)), [0, 2], 2),
+    "a label that there is not": lambda: tf.nn.sparse_softmax_cross_entropy_with_logits([0, 3], tf.ones((2, 3))),
+    "a band that is wider than the matrix": lambda: tf.linalg.band_part(tf.ones((3, 2)), 0, 3),
 }
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_what_is_an_error_on_the_processor_is_one_here(name: str) -> None:
+ERRORS_ONE_BY_ONE = {
+    "a diagonal that there is not": lambda: tf.linalg.diag_part(tf.ones((3, 3)), k=-99),
+    "a row of a variable that there is not": lambda: tf.nn.embedding_lookup(tf.Variable(tf.ones((2, 3))), [2]),
+    "a place of a variable that there is not": lambda: tf.Variable(tf.ones((2, 3))).gather_nd([[2]]),
+    "numbers put into a variable where no place is": lambda: tf.Variable(tf.ones((2, 3))).scatter_add(tf.IndexedSlices([[1.0] * 3], [2])),
+    "numbers put into a variable by places": lambda: tf.Variable(tf.ones((2, 3))).scatter_nd_update([[1, 3]], [1.0]),
+    "sizes that differ": lambda: tf.raw_ops.SigmoidGrad(y=tf.ones((2, 3)), dy=tf.ones((3,))),
+}
+"""Functions make no variables, and see sizes before they run."""
+
+
+WAYS = [*((name, False) for name in ERRORS | ERRORS_ONE_BY_ONE), *((name, True) for name in ERRORS)]
+
+
+@pytest.mark.parametrize(("name", "in_function"), WAYS)
+def test_what_is_an_error_on_the_processor_is_one_here(name: str, in_function: bool) -> None:
+    case = (ERRORS | ERRORS_ONE_BY_ONE)[name]
     for device in ("/CPU:0", "/GPU:0"):
         with pytest.raises(tf.errors.InvalidArgumentError):
-            on(device, ERRORS[name])
+            on(device, tf.function(case) if in_function else case)
+
+
+def test_places_within_bounds_and_segments_below_zero_have_values() -> None:
+    def found() -> Any:
+        x, variable = tf.constant([[1.0, 2.0], [3.0, 4.0]]), tf.Variable([[5.0, 6.0], [7.0, 8.0]])
+        variable.scatter_nd_add(tf.constant([[1, 0], [1, 0]], tf.int64), [1.0, 2.0])
+        gathered = tf.gather(x, tf.constant([], tf.int64)), tf.gather(x, [[1], [0]], batch_dims=1, axis=1)
+        return *gathered, variable.sparse_read([1, 1]), tf.math.unsorted_segment_sum(x, [-7, 1], 2), tf.linalg.band_part(x, 2, -5)
+
+    check_same(on("/GPU:0", found), on("/CPU:0", found))
+
+
+def test_a_pool_of_numbers_that_are_none_is_the_processors() -> None:
+    images = tf.constant([[[[np.nan], [1.0], [-np.inf], [-np.inf]], [[2.0], [np.nan], [-np.inf], [-np.inf]]]])
+
+    def pooled() -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(images)
+            made = tf.nn.max_pool2d(images, 2, 2, "VALID")
+        return made, tape.gradient(made, images)
+
+    check_same(on("/GPU:0", tf.function(pooled)), on("/CPU:0", tf.function(pooled)))
+
+
+def test_a_generator_has_the_processors_numbers() -> None:
+    def drawn() -> Any:
+        generator = tf.random.Generator.from_seed(7)
+        first = generator.normal((3,)), generator.uniform((2,), maxval=9, dtype=tf.int32)
+        generator.skip(5)
+        return *first, generator.uniform((3,)), generator.state.read_value()
+
+    for one, other in zip(on("/GPU:0", drawn), on("/CPU:0", drawn), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_slopes_of_empty_slices_have_the_sizes_of_what_was_sliced() -> None:
+    def slopes(begin: int, end: int) -> Any:
+        x = tf.Variable([[1.0, 2.0, 3.0]])
+        with tf.GradientTape() as tape:
+            y = x[:, begin:end]
+        return tape.gradient(y, x)
+
+    for begin, end in ((3, 3), (2, 1), (-1, -3), (0, 0)):
+        check_same(on("/GPU:0", lambda one=begin, other=end: slopes(one, other)), [np.zeros((1, 3), np.float32)])
+    with pytest.raises(tf.errors.UnimplementedError, match="of this empty slice is not served"):
+        on("/GPU:0", lambda: slopes(9, 2))
+
+
+REFUSED = {
+    "ResourceScatterMax": lambda x: x.scatter_max(tf.IndexedSlices([np.nan], [1])),
+    "ResourceScatterMin": lambda x: x.scatter_min(tf.IndexedSlices([np.nan], [1])),
+    "ResourceScatterDiv": lambda x: x.scatter_div(tf.IndexedSlices([0.0], [1])),
+    "ResourceApplyFtrl": lambda x: tf.raw_ops.ResourceApplyFtrl(
+        var=x.handle, accum=x.handle, linear=x.handle, grad=[np.nan] * 3, lr=0.1, l1=1.0, l2=0.0, lr_power=-0.5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_changes_of_variables_with_other_values_are_refused(name: str) -> None:
+    variable = tf.Variable([1.0, 2.0, 3.0])
+    with pytest.raises(tf.errors.UnimplementedError, match=f"{name} is not served on the virtual device"):
+        REFUSED[name](variable)
+    np.testing.assert_array_equal(variable, [1, 2, 3])
+    whole = tf.Variable(tf.constant([1, 2, 3], tf.int64))
+    whole.scatter_max(tf.IndexedSlices(tf.constant([9], tf.int64), [1]))
+    np.testing.assert_array_equal(whole, [1, 9, 3])
 
 
 def test_random_numbers_are_the_processors() -> None:

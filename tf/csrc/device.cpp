@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
+
 #include "front.h"
 #include "tensorflow/compiler/jit/pjrt_base_device.h"
 #include "tensorflow/compiler/jit/pjrt_device_context.h"
@@ -19,6 +21,8 @@ using tensorflow::DeviceContext;
 using tensorflow::PjRtBaseDevice;
 using tensorflow::SessionOptions;
 using tensorflow::Tensor;
+
+std::atomic<bool> is_any_made = false;
 
 constexpr int kPriority = 220;  // above TensorFlow's GPU, 210
 
@@ -92,6 +96,7 @@ class Factory : public tensorflow::DeviceFactory {
     if (const auto found = wanted.find(kName); found != wanted.end()) count = std::min(count, found->second);
     if (count == 0) return absl::OkStatus();
     if (const auto made = make_client(*front); !made.ok()) return made;
+    is_any_made = true;
     for (int id = 0; id < count; ++id) {
       const PjRtBaseDevice::Options options(prefix, kName, id, tensorflow::DEVICE_CPU_XLA_JIT, {tensorflow::XlaShapeLayoutHelpers::ShapeDeterminationFns{}});
       devices->push_back(std::make_unique<VirtualDevice>(session, options));
@@ -104,5 +109,7 @@ class Factory : public tensorflow::DeviceFactory {
 
 // As a pluggable device: of no other but CUDA's does TensorFlow copy tensors between the host's memory and the device's where kernels differ in that.
 void register_devices() { tensorflow::DeviceFactory::Register(kType, std::make_unique<Factory>(), kPriority, true); }
+
+bool are_devices_made() { return is_any_made; }
 
 }  // namespace forebay::tf

@@ -10,4 +10,7 @@ constexpr char kName[] = "GPU";
 // Has TensorFlow ask for the devices when it starts.
 void register_devices();
 
+// Whether TensorFlow has asked for them, and there are some.
+bool are_devices_made();
+
 }  // namespace forebay::tf

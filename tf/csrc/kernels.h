@@ -13,4 +13,10 @@ void register_kernels();
 // Operators with a kernel for any device that reads its memory as the host's: graphs have them on the host.
 const std::set<std::string>& host_operators();
 
+// TensorFlow's kernels for any device pass these on, wherever their tensors lie.
+bool is_passed_on(const std::string& op);
+
+// Whether XLA has a program for the operator, which may be left to the host all the same.
+bool has_program(const std::string& op);
+
 }  // namespace forebay::tf

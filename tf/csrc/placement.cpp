@@ -5,12 +5,12 @@
 
 #include "kernels.h"
 #include "tensorflow/core/common_runtime/optimization_registry.h"
-#include "tensorflow/core/graph/graph.h"
 
 namespace forebay::tf {
 namespace {
 
 constexpr char kHost[] = "/device:CPU:0";
+constexpr char kMark[] = "_forebay_on_host";
 constexpr int kLast = 1000;  // after calls and loops are made part of the graph
 
 // Whether it passes lists of tensors on, which are on the host.
@@ -25,13 +25,18 @@ class HostOperators : public tensorflow::GraphOptimizationPass {
     if (options.graph == nullptr) return absl::OkStatus();
     const auto& names = host_operators();
     for (auto* node : (*options.graph)->op_nodes()) {
-      if (names.count(node->type_string()) != 0 || passes_lists(*node)) node->set_requested_device(kHost);
+      if (names.count(node->type_string()) + passes_lists(*node) == 0) continue;
+      tensorflow::DeviceNameUtils::ParsedName asked;
+      if (!tensorflow::DeviceNameUtils::ParseFullName(node->requested_device(), &asked) || asked.type != tensorflow::DEVICE_CPU) node->AddAttr(kMark, true);
+      node->set_requested_device(kHost);
     }
     return absl::OkStatus();
   }
 };
 
 }  // namespace
+
+bool is_placed_here(const tensorflow::Node& node) { return node.attrs().Find(kMark) != nullptr; }
 
 void register_placement() {
   tensorflow::OptimizationPassRegistry::Global()->Register(tensorflow::OptimizationPassRegistry::PRE_PLACEMENT, kLast, std::make_unique<HostOperators>());

@@ -1,5 +1,6 @@
 // What TensorFlow finds of this package: it loads each library in the folder tensorflow-plugins beside it.
 #include "device.h"
+#include "host_notes.h"
 #include "kernels.h"
 #include "placement.h"
 #include "tensorflow/compiler/jit/flags.h"
@@ -17,6 +18,7 @@ void begin() {
   tensorflow::XlaOpRegistry::RegisterCompilationKernels();
   register_kernels();
   register_placement();
+  register_host_notes();
   register_devices();
 }
 

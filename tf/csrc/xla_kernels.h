@@ -8,6 +8,9 @@ namespace forebay::tf {
 // Compiles its operator for the shapes that come, and runs the program.
 tensorflow::OpKernel* new_compiled(tensorflow::OpKernelConstruction* made);
 
+// As new_compiled(), once bounds_of() the operator hold.
+tensorflow::OpKernel* new_bounded(tensorflow::OpKernelConstruction* made);
+
 // Gives a variable a tensor, as it is.
 tensorflow::OpKernel* new_assigned(tensorflow::OpKernelConstruction* made);
 
