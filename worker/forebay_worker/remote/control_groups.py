@@ -1,6 +1,7 @@
 """Control groups that bound memory and number of a user's processes together, where this host lets the worker make them.
 
-Version 2 where the worker's own group is delegated to it (``Delegate=yes`` of a unit), version 1 where root has the controllers mounted.
+Version 2 where the group above the worker's is delegated to it (``Delegate=`` and ``DelegateSubgroup=`` of a unit), version 1 where root
+has the controllers mounted.
 """
 
 from __future__ import annotations
@@ -76,10 +77,20 @@ def _version_2(name: str, order: Order) -> ControlGroups | None:
     parent = None if own is None else (MOUNT / own).parent
     if parent is None or not (MOUNT / "cgroup.controllers").exists():
         return None
-    if not {"memory", "pids"} <= set((parent / "cgroup.subtree_control").read_text().split()):
+    passed_on = parent / "cgroup.subtree_control"
+    if not {"memory", "pids"} <= set(passed_on.read_text().split()) and not _pass_on(passed_on):
         return None
     groups = ControlGroups((parent / name,))
     return _bounded(groups, [(parent / name / "memory.max", order.memory_bytes), (parent / name / "pids.max", order.processes)])
+
+
+def _pass_on(controllers: Path) -> bool:
+    """Has a delegated group bound those within it. The kernel lets no group do so in which processes are, or which is another's."""
+    try:
+        controllers.write_text("+memory +pids")
+    except OSError:
+        return False
+    return True
 
 
 def _version_1(name: str, order: Order) -> ControlGroups | None:
