@@ -104,6 +104,9 @@ wheels: ## every wheel of the repository with an index page, in build/dist; TORC
 	@$(SETUP) --dev
 	@$(BIN)/python deploy/packages/wheels.py $(if $(TORCH_INDEX),--index '$(TORCH_INDEX)') $(TORCHES)
 
+wheels-tensorflow: ## beside those of make wheels, the plug-in for TensorFlow, against the one of make setup-tensorflow
+	@$(BIN)/python deploy/packages/wheels.py --tensorflow
+
 version: ## give all packages VERSION=1.2.3, and close the changelog's open part under it
 	@$(BIN)/python deploy/packages/release.py version '$(VERSION)'
 

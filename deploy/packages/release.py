@@ -26,7 +26,7 @@ from wheels import CHECKOUT, CONSTRAINTS, DIST, WheelsError, epoch_of, write_ind
 from wheels import make as make_wheels
 
 RELEASES = CHECKOUT / "build" / "release"
-PACKAGES = ("wire", "device", "jax", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
+PACKAGES = ("wire", "device", "jax", "tf", "worker", "service", "pool", "billing", "hub", "spawner", "dashboards", "admin", "lab")
 CHART = Path("deploy", "helm", "Chart.yaml")
 CHART_LEFT_OUT = ("examples",)
 """As ``.helmignore`` has it."""

@@ -19,6 +19,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -33,8 +34,10 @@ CONSTRAINTS = "constraints.txt"
 FOR_PYTORCH = ("device", "worker")
 BUILT_BY_SET_UP = ("wire", *FOR_PYTORCH, "jax", "lab")
 PURE = ("service", "pool", "billing", "hub", "spawner", "dashboards", "admin")
-OF_PYTORCH = ("libtorch*", "libc10*", "libshm*")
-"""Libraries that the wheels leave to the PyTorch they run with."""
+OF_OTHERS = ("libtorch*", "libc10*", "libshm*", "libtensorflow*")
+"""Libraries that the wheels leave to the PyTorch and the TensorFlow they run with."""
+TENSORFLOW = "tf"
+"""Built against the TensorFlow that is installed, which set-up does not install."""
 GENERATED = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", "*.so", "node_modules")
 DIST_INFO = ".dist-info/"
 LINES_SHOWN = 15
@@ -98,9 +101,9 @@ def _unpack(archive: zipfile.ZipFile, tree: Path, wheel: Path) -> None:
 
 
 def audit(wheel: Path, folder: Path, epoch: str) -> Path:
-    """The wheel with the tag of the oldest glibc that it runs on; libraries of PyTorch are not put into it."""
+    """The wheel with the tag of the oldest glibc that it runs on; libraries of others are not put into it."""
     with tempfile.TemporaryDirectory() as scratch:
-        left_out = [word for name in OF_PYTORCH for word in ("--exclude", name)]
+        left_out = [word for name in OF_OTHERS for word in ("--exclude", name)]
         run("auditwheel", "repair", *left_out, "--wheel-dir", scratch, wheel, epoch=epoch)
         (tagged,) = Path(scratch).iterdir()
         wheel.unlink()
@@ -164,21 +167,43 @@ def make(folder: Path, others: Iterable[str], index: str | None, epoch: str) -> 
     return sorted(folder.glob("*.whl"))
 
 
+def add_tensorflow(folder: Path, epoch: str) -> Path:
+    """The wheel of the plug-in for TensorFlow, beside those of ``make``. Raises WheelsError."""
+    if find_spec("tensorflow") is None:
+        raise WheelsError("TensorFlow is not installed, which the plug-in is built against; run: make setup-tensorflow")
+    if not list(folder.glob("forebay_jax-*.whl")):
+        raise WheelsError(f"{folder} has no wheels yet; run: make wheels")
+    with tempfile.TemporaryDirectory() as scratch:
+        copy, out = Path(scratch) / TENSORFLOW, Path(scratch) / "out"
+        shutil.copytree(CHECKOUT / TENSORFLOW, copy, ignore=GENERATED)
+        pip = (BIN / "python", "-m", "pip", "--disable-pip-version-check", "wheel", "--no-build-isolation", "--no-deps")
+        run(*pip, "--wheel-dir", out, copy, epoch=epoch)
+        for old in folder.glob("forebay_tensorflow-*.whl"):
+            old.unlink()
+        made = audit(seal(list(out.glob("*.whl")), folder, epoch), folder, epoch)
+    write_index(folder)
+    return made
+
+
 def main() -> int:
     """The exit status: 1 where a wheel cannot be made."""
     parser = argparse.ArgumentParser(prog="make wheels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("torch", nargs="*", metavar="TORCH", help="other releases to build for, as pip takes them: torch==2.12.1")
     parser.add_argument("--index", help="package index of PyTorch builds, where pip's own does not have them")
     parser.add_argument("--folder", type=Path, default=DIST, help="where they go; it is made anew (default: build/dist)")
+    beside = "add the plug-in's wheel for TensorFlow, against the one that is installed, to a folder that has the others"
+    parser.add_argument("--tensorflow", action="store_true", help=beside)
     options = parser.parse_args()
     try:
-        made = make(options.folder, options.torch, options.index or None, epoch_of(CHECKOUT))
+        epoch = epoch_of(CHECKOUT)
+        one = options.tensorflow
+        made = [add_tensorflow(options.folder, epoch)] if one else make(options.folder, options.torch, options.index or None, epoch)
     except WheelsError as error:
         print(f"make wheels: {error}", file=sys.stderr)
         return 1
     for wheel in made:
         print(f"{wheel.stat().st_size / 2**10:8.1f} KiB  {wheel.name}")
-    print(f"{len(made)} wheels; install with: pip install --find-links {options.folder} forebay")
+    print(f"{len(made)} wheels; install with: pip install --find-links {options.folder} forebay{'-tensorflow' if one else ''}")
     return 0
 
 
