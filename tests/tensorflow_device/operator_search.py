@@ -244,14 +244,14 @@ def search(definition: Any, of_it: list[Any], seed: int, tries: int) -> dict[str
     for place, kind in enumerate(KINDS):
         chance = np.random.default_rng([seed, place, *definition.name.encode()])
         for trial in taken(Drawing(definition, of_it, chance), kind, tries):
-            for each in (trial, *hard(trial, chance)):
+            for number, each in enumerate((trial, *hard(trial, chance))):
                 calls += 1
                 if told := difference(each.on):
-                    differences.append([kind, each.told(), told])
+                    differences.append(["hard" if number else "ordinary", kind, each.told(), told])
             if is_differentiable(trial):
                 slopes += 1
                 if told := difference(trial.slopes_on):
-                    differences.append([kind, f"slopes of {trial.told()}", told])
+                    differences.append(["slopes", kind, trial.told(), told])
     return {"operator": definition.name, "calls": calls, "slopes": slopes, "differences": differences}
 
 

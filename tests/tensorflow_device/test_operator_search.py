@@ -23,13 +23,15 @@ PARTS = 10
 INFINITE = "sums of infinity and no number, also with zeros that are put around"
 OTHERWISE = {
     "BatchMatMul": INFINITE,
-    "Conv2DBackprop": INFINITE,
-    "Conv3DBackprop": f"{INFINITE}; sums in bfloat16, which the processor rounds more often",
-    "DepthwiseConv2dNativeBackprop": INFINITE,
+    "Conv2D": INFINITE,
+    "Conv3D": INFINITE,
+    "DepthwiseConv2dNative": INFINITE,
     "MatMul": INFINITE,
     "ResourceApply": "rates that are infinite, no number or below zero",
 }
-"""Beginnings of operators' names, and what differs."""
+"""Beginnings of operators' names, and what differs with hard values."""
+COARSE = ("Conv3DBackpropFilterV2", "bfloat16")
+"""The processor adds up what it has rounded."""
 ALSO_ELSEWHERE = {"Case", "If", "StatelessCase", "StatelessIf", "StatelessWhile", "While"}
 """They take functions: test_operators.py has branches and loops."""
 NEVER_TAKEN = {
@@ -64,6 +66,10 @@ def told(names: list[str]) -> Iterator[dict[str, Any]]:
         left = [name for name in left if name > lines[-1]["begins"]]
 
 
+def is_expected(operator: str, values: str, kind: str) -> bool:
+    return (operator, kind) == COARSE or (values == "hard" and operator.startswith(tuple(OTHERWISE)))
+
+
 @pytest.mark.full_sweep
 @pytest.mark.timeout(1200)  # 90 s alone on two processors
 @pytest.mark.parametrize("part", range(PARTS))
@@ -71,7 +77,7 @@ def test_operators_have_the_processors_values_and_errors(part: int) -> None:
     names = [definition.name for definition, _ in served()][part::PARTS]
     found = list(told(names))
     differences = [(one["operator"], *each) for one in found for each in one["differences"]]
-    assert [each for each in differences if not each[0].startswith(tuple(OTHERWISE))] == []
+    assert [each for each in differences if not is_expected(*each[:3])] == []
     assert [one["operator"] for one in found if "ended" in one and not one["operator"].startswith(ENDS)] == []
     assert [one["operator"] for one in found] == names
     assert sum(one["calls"] for one in found) > 100

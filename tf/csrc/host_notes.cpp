@@ -37,13 +37,13 @@ std::string size_of(int64_t bytes) {
   return words;
 }
 
-bool is_asked_for(const std::string& device) {
+bool is_host(const std::string& device) {
   tensorflow::DeviceNameUtils::ParsedName name;
   return tensorflow::DeviceNameUtils::ParseFullName(device, &name) && name.has_type && name.type == kCpu;
 }
 
 // Whether it computes on this machine, placed there: some of TensorFlow's kernels for any device do so, too.
-bool is_here(const std::string& op, const std::string& device) { return is_asked_for(device) || why_on_host(op) != nullptr; }
+bool is_here(const std::string& op, const std::string& device) { return is_host(device) || why_on_host(op) != nullptr; }
 
 // Of types that lie in a device's memory: numbers of 32 bits do not.
 bool has_numbers(const DataTypeVector& types) {
@@ -121,7 +121,7 @@ class BeforePlacement : public tensorflow::EagerOpRewrite {
  public:
   BeforePlacement() : EagerOpRewrite("forebay: before placement", __FILE__, "") {}
   absl::Status Run(EagerOperation* op, std::unique_ptr<EagerOperation>*) override {
-    is_free = !op->is_function() && !is_asked_for(op->DeviceName());
+    is_free = !op->is_function() && !is_host(op->DeviceName());
     return absl::OkStatus();
   }
 };
@@ -130,12 +130,12 @@ class AfterPlacement : public tensorflow::EagerOpRewrite {
  public:
   AfterPlacement() : EagerOpRewrite("forebay: after placement", __FILE__, "") {}
   absl::Status Run(EagerOperation* op, std::unique_ptr<EagerOperation>*) override {
-    if (is_free && are_devices_made() && is_here(op->Name(), op->DeviceName())) look_at(*op);
+    if (is_free && are_devices_made() && is_here(op->Name(), op->DeviceName())) examine(*op);
     return absl::OkStatus();
   }
 
  private:
-  static void look_at(EagerOperation& op) {
+  static void examine(EagerOperation& op) {
     DataTypeVector types;
     int64_t bytes = 0;
     for (auto* input : op.Inputs()) {
@@ -143,7 +143,7 @@ class AfterPlacement : public tensorflow::EagerOpRewrite {
       types.push_back(input->DataType());
       const char* device = input->DeviceName(&status);
       int64_t elements = 0;
-      if (status.ok() && !is_asked_for(device) && input->NumElements(&elements).ok()) bytes += elements * tensorflow::DataTypeSize(input->DataType());
+      if (status.ok() && !is_host(device) && input->NumElements(&elements).ok()) bytes += elements * tensorflow::DataTypeSize(input->DataType());
     }
     if (notes().is_new(op.Name(), types)) notes().take(op.MutableAttrs()->BuildNodeDef(), bytes);
   }
@@ -153,9 +153,9 @@ class AfterPlacementOfGraph : public tensorflow::GraphOptimizationPass {
  public:
   absl::Status Run(const tensorflow::GraphOptimizationPassOptions& options) override {
     const auto* device = options.default_function_device;
-    if (options.graph == nullptr || !are_devices_made() || (device != nullptr && is_asked_for(device->name()))) return absl::OkStatus();
+    if (options.graph == nullptr || !are_devices_made() || (device != nullptr && is_host(device->name()))) return absl::OkStatus();
     for (const auto* node : (*options.graph)->op_nodes()) {
-      if (!is_here(node->type_string(), node->assigned_device_name()) || (is_asked_for(node->requested_device()) && !is_placed_here(*node))) continue;
+      if (!is_here(node->type_string(), node->assigned_device_name()) || (is_host(node->requested_device()) && !is_placed_here(*node))) continue;
       if (notes().is_new(node->type_string(), node->input_types())) notes().take(node->def(), 0);
     }
     return absl::OkStatus();

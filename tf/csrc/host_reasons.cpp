@@ -16,7 +16,6 @@ constexpr char kErrors[] = "arguments out of range are errors there";
 constexpr char kValues[] = "XLA has other values for some arguments";
 constexpr char kLists[] = "lists of tensors are there";
 constexpr char kXla[] = "it is meant for programs of XLA";
-constexpr char kWhole[] = "numbers of 32 bits are made there";
 
 // XLA would compute these, and the host does.
 const std::map<std::string, const char*> kOperators = {
@@ -120,9 +119,6 @@ const Types& types_refused(const std::string& op) {
   return found == kRefused.end() ? none : found->second;
 }
 
-const char* why_of_types(const std::string& op) {
-  const auto found = kTypes.find(op);
-  return found == kTypes.end() ? kWhole : found->second.why;
-}
+const char* why_of_types(const std::string& op) { return kTypes.at(op).why; }
 
 }  // namespace forebay::tf

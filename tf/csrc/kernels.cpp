@@ -104,10 +104,12 @@ class Refused : public OpKernel {
 OpKernel* new_refused(OpKernelConstruction* made) { return new Refused(made); }
 
 // For types that no other kernel takes.
-void refuse(const std::string& op) {
+void refuse(const OpDef& op) {
   auto kernel = std::make_unique<KernelDef>();
-  kernel->set_op(op);
-  kernel->add_host_memory_arg(op.rfind("ResourceScatterNd", 0) == 0 ? "ref" : op.rfind("ResourceScatter", 0) == 0 ? "resource" : "var");
+  kernel->set_op(op.name());
+  for (const auto& input : op.input_arg()) {
+    if (input.type() == tensorflow::DT_RESOURCE) kernel->add_host_memory_arg(input.name());
+  }
   enter(std::move(kernel), "Refused", new_refused);
 }
 
@@ -117,7 +119,7 @@ void register_compiled() {
     if (op == nullptr || !is_compiled(found->op())) continue;
     auto kernel = std::make_unique<KernelDef>(*found);
     if (!leave_int32_to_host(*op, *kernel)) continue;
-    if (!types_refused(found->op()).empty()) refuse(found->op());
+    if (!types_refused(found->op()).empty()) refuse(*op);
     if (!leave_types(*kernel, types_on_host(found->op())) || !leave_types(*kernel, types_refused(found->op()))) continue;
     for (const auto& constant : *tensorflow::XlaOpRegistry::CompileTimeConstantInputArgNames(found->op())) kernel->add_host_memory_arg(constant);
     kernel->set_priority(1);  // before a refusal

@@ -413,8 +413,9 @@ class WorkerLink:
 
     def _assign(self, order: messages.Assign) -> None:
         """The session sends calls."""
-        for keep_in in self._keepers if order.libraries is not None else ():
-            keep_in(Path(order.libraries))
+        if order.libraries is not None:
+            for keep_in in self._keepers:
+                keep_in(Path(order.libraries))
         source = None if order.source is None else source_of(order.source)
         if order.rates is not None:
             with contextlib.suppress(RuntimeError, ValueError):  # these are none: it measures
