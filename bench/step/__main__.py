@@ -8,6 +8,9 @@ has one, or will have none. Bars: a geometric mean of at most 0.70 of native wit
 ratio, and 1.05 of its own step while the library is made. With ``--torch-compile`` the same is held against ``torch.compile`` of the model,
 natively; the optimizer is eager there. Bar: 1.0. Then each model runs in processes that ask for nothing: with those libraries, and with
 none. Bars: a geometric mean of at most 0.70 of native with libraries, and at most 1.02 of tier 1's ratio with none.
+
+``--ordinary`` takes nineteen programs more, which read numbers and draw as people's do. ``--defaults`` holds processes that ask for
+nothing, and have no libraries, against those that want none, block by block: a minute for three models.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ import psutil
 from report import report
 
 from step.models import MODELS, Step
+from step.ordinary import ORDINARY
 
 os.environ.setdefault("FOREBAY_URL", "local")
 
@@ -145,7 +149,7 @@ def answer(name: str, options: argparse.Namespace) -> None:
     """Says in a line how the model's step stands, and for each line that comes the times of a block in ms: the virtual device's, native,
     and native of what ``torch.compile`` makes."""
     with worker(torch.get_num_threads(), options.libraries):
-        make = MODELS[name]
+        make = (MODELS | ORDINARY)[name]
         steps = [(make("cuda"), torch.cuda.synchronize), (make("cpu"), lambda: None)]
         if options.torch_compile:
             steps.append((make("cpu", torch.compile), lambda: None))
@@ -190,6 +194,10 @@ class Runner:
         """Medians: the virtual device's, native, native compiled."""
         return [statistics.median(times) for times in zip(*self._blocks, strict=True)]
 
+    def ratio_to(self, other: Runner) -> float:
+        """Of the virtual device to that of another process, which ran its blocks in the same rounds."""
+        return statistics.median(ours[0] / theirs[0] for ours, theirs in zip(self._blocks, other._blocks, strict=True))
+
     def ratio(self, other: int = 1) -> float:
         """Of the virtual device to another of them, the median over the blocks."""
         return statistics.median(times[0] / times[other] for times in self._blocks)
@@ -201,7 +209,9 @@ class Runner:
 def row(name: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
     """One model's figures with this number of threads."""
     with tempfile.TemporaryDirectory(prefix="forebay-libraries-") as libraries:
-        runners = [Runner(name, threads, options, compiles="0" if options.compiled else "")]
+        runners = [Runner(name, threads, options, compiles="0" if options.compiled or options.defaults else "")]
+        if options.defaults:
+            runners.append(Runner(name, threads, options, tempfile.mkdtemp(dir=libraries), ""))
         if options.compiled:
             runners.append(Runner(name, threads, options, libraries, "1"))
             runners += [Runner(name, threads, options, folder, "") for folder in (libraries, tempfile.mkdtemp(dir=libraries))]
@@ -211,6 +221,8 @@ def row(name: str, threads: int, options: argparse.Namespace) -> dict[str, Any]:
         for runner in runners:
             runner.close()
         found = runners[0].standing | dict(zip(("virtual ms", "native ms"), runners[0].ms(), strict=True)) | {"ratio": runners[0].ratio()}
+        if options.defaults:
+            found["by default to none wanted"] = runners[1].ratio_to(runners[0])
         if options.compiled:
             found |= compiled(name, threads, options, runners, libraries)
     print(json.dumps(found), file=sys.stderr, flush=True)
@@ -240,6 +252,9 @@ def figures(rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str
     """All models' together, each with its bar."""
     found = {f"geometric_mean_{threads}_threads": mean_of(rows, "ratio", threads) for threads in options.threads}
     found |= {"bar_geometric_mean": 1.0, "largest_ratio": max(one["ratio"] for one in rows), "bar_largest_ratio": 1.1}
+    if options.defaults:
+        found["largest_by_default_to_none_wanted"] = max(one["by default to none wanted"] for one in rows)
+        found["bar_by_default_to_none_wanted"] = 1.02
     if options.compiled:
         found |= {f"compiled_geometric_mean_{threads}_threads": mean_of(rows, "compiled ratio", threads) for threads in options.threads}
         found |= {"bar_compiled_1_threads": 0.70, "bar_compiled_2_threads": 0.80}
@@ -262,12 +277,18 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=10, help="steps in a block")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="threads of native eager, and of the worker; 1 2 by default")
     parser.add_argument("--compiled", action="store_true", help="measure with libraries of what repeats, too")
+    defaults = "hold what is there by default, with no libraries, against FOREBAY_COMPILE=0"
+    parser.add_argument("--defaults", action="store_true", help=defaults)
+    parser.add_argument("--ordinary", action="store_true", help="measure all models, and nineteen ordinary programs more")
     parser.add_argument("--torch-compile", action="store_true", help="with --compiled: and torch.compile, natively")
     parser.add_argument("--answer", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--libraries", help=argparse.SUPPRESS)
-    parser.add_argument("models", nargs="*", help=f"of {' '.join(MODELS)}; the first five by default, with --compiled all")
+    parser.add_argument("models", nargs="*", help=f"of {' '.join(MODELS | ORDINARY)}; the first five by default, with --compiled all")
     options = parser.parse_args()
-    names = options.models or list(MODELS)[: None if options.compiled else PLAIN_MODELS]
+    if options.defaults and options.compiled:
+        parser.error("--defaults and --compiled are two measurements")
+    some = MODELS | ORDINARY if options.ordinary else MODELS
+    names = options.models or list(some)[: None if options.compiled or options.ordinary else PLAIN_MODELS]
     if options.answer:
         return answer(*names, options)
     rows = [row(name, threads, options) for threads in options.threads for name in names]

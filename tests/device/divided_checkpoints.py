@@ -17,14 +17,13 @@ from operator_sweep import attach
 if __name__ == "__main__":
     attach(sys.argv[1], sys.argv[2])
 
+import forebay
 import torch
 from checkpointed_programs import Program, bits
 from forebay import gang_work
 from forebay.facade import history
 from torch import nn
 from torch.nn import functional
-
-import forebay
 
 DEVICE, ROWS = "cuda:0", 24
 AGAIN_MAX = 1e-10
