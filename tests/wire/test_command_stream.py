@@ -246,7 +246,8 @@ GANG_PLANS = st.builds(
     st.none() | st.builds(gang_work.Pipeline, st.booleans(), UNSIGNED, UNSIGNED, UNSIGNED, NUMBERS, UNSIGNED),
 )
 SEGMENT_STATE = st.builds(images.SegmentState, st.integers(0, images.STEPS_MAX), st.integers(0, 3), UNSIGNED, TEXT)
-SEGMENT_STATES = st.lists(SEGMENT_STATE, max_size=4).map(tuple)
+STAGED_STATE = st.builds(images.SegmentState, st.integers(0, images.STEPS_MAX), st.integers(4, 5), UNSIGNED, TEXT, NUMBERS)
+SEGMENT_STATES = st.lists(SEGMENT_STATE | STAGED_STATE, max_size=4).map(tuple)
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans(), st.integers(0, 255)),

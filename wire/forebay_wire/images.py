@@ -122,10 +122,13 @@ class SegmentState:
     step: int
     """Its last one, by its number in the order of TRACES."""
     course: int
-    """0: it is not known yet whether there is a library; 1: call by call; 2: likewise, and its library is compared; 3: by its library."""
+    """0: it is not known yet by what; 1: call by call; 2: likewise, and its library is compared; 3: by its library; 4, 5: as 2 and 3, of a
+    pipeline."""
     left: int = 0
-    """How many times more its library is compared."""
+    """How many times more its library or pipeline is compared."""
     library: str = ""
+    pipeline: tuple[int, ...] = ()
+    """The numbers that its worker has it by; of 4 and 5 alone."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +196,9 @@ ImageCommand = Keep | Restore | TracesPart | CheckpointCommand
 COMMAND_OPCODES = (42, 43, 44, 49, 50, 51, 52)
 CheckpointReply = Checkpoints | WentBack
 STEPS_MAX = _stream.STEPS_MAX
-COURSE_MAX = 3
+COURSE_MAX = 5
+PIPELINE_COURSES = (4, 5)
+PIPELINE_NUMBERS_MAX = 8 * _stream.STORAGES_MAX
 PartBefore = ImageSegmentStates | ImageLibraries | ImageVersions
 ImagePart = PartBefore | ImageHead | ImageCause | ImageStorages | ImageBytes | ImageHoldings | ImageSummand
 ImageReply = ImagePart | Kept | CheckpointReply
@@ -286,6 +291,10 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
                 out.u8(state.course)
                 out.varint(state.left)
                 out.string(state.library)
+                if state.course in PIPELINE_COURSES:
+                    out.varint(len(state.pipeline))
+                    for number in state.pipeline:
+                        out.varint(number)
         case ImageSummand():
             out.u8(87)
             out.varint(reply.storage)
@@ -364,7 +373,9 @@ def _segment_state(reader: Reader) -> SegmentState:
     step, course = reader.bounded(STEPS_MAX, "the number of a step"), reader.u8()
     if course > COURSE_MAX:
         raise WireError("a segment that is carried out by nothing known")
-    return SegmentState(step, course, reader.varint(), reader.string(_stream.STRING_BYTES_MAX).decode(errors="replace"))
+    left, library = reader.varint(), reader.string(_stream.STRING_BYTES_MAX).decode(errors="replace")
+    count = reader.count(PIPELINE_NUMBERS_MAX, "the numbers of a pipeline") if course in PIPELINE_COURSES else 0
+    return SegmentState(step, course, left, library, tuple(reader.varint() for _ in range(count)))
 
 
 def _storage(reader: Reader) -> ImageStorage:

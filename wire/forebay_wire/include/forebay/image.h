@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <forebay/wire.h>
 
@@ -42,30 +43,42 @@ enum class SegmentCourse : uint8_t {
   kTier1 = 1,
   kVerified = 2,     // by tier 1, and its library is compared with that
   kLibrary = 3,
+  kPipelineVerified = 4,  // as kVerified, of the pipeline in which several devices carry it out
+  kPipeline = 5,
 };
 
 struct ImageSegment {
   uint64_t end = 0;    // the number of its last step, in the order of TRACES, from 0
   SegmentCourse course = SegmentCourse::kTier1;
-  uint64_t left = 0;   // kVerified: how many times more its library is compared
+  uint64_t left = 0;   // kVerified, kPipelineVerified: how many times more it is compared
   std::string library; // its name; empty: none
+  std::vector<uint64_t> pipeline{};  // of kPipelineVerified and kPipeline alone: the numbers that its executor has it by
 };
+
+constexpr uint64_t kPipelineNumbersMax = 8 * kStoragesMax;
+inline bool is_of_pipeline(SegmentCourse course) { return course >= SegmentCourse::kPipelineVerified; }
 
 inline void put_image_segment(Writer& out, const ImageSegment& segment) {
   out.varint(segment.end);
   out.u8(static_cast<uint8_t>(segment.course));
   out.varint(segment.left);
   out.string(segment.library);
+  if (!is_of_pipeline(segment.course)) return;
+  out.varint(segment.pipeline.size());
+  for (const uint64_t number : segment.pipeline) out.varint(number);
 }
 
 inline ImageSegment get_image_segment(Reader& in) {
   ImageSegment segment;
   segment.end = in.bounded(kStepsMax, "the number of a step");
   const uint8_t course = in.u8();
-  if (course > static_cast<uint8_t>(SegmentCourse::kLibrary)) throw WireError("a segment that is carried out by nothing known");
+  if (course > static_cast<uint8_t>(SegmentCourse::kPipeline)) throw WireError("a segment that is carried out by nothing known");
   segment.course = static_cast<SegmentCourse>(course);
   segment.left = in.varint();
   segment.library = in.string();
+  if (!is_of_pipeline(segment.course)) return segment;
+  segment.pipeline.resize(in.count(kPipelineNumbersMax, "the numbers of a pipeline"));
+  for (uint64_t& number : segment.pipeline) number = in.varint();
   return segment;
 }
 
