@@ -46,8 +46,9 @@ def test_stages_are_told_with_what_was_predicted() -> None:
     first, *rest = told.splitlines()
     assert first.endswith("layers in 2 stages (pipeline parallelism), batches in 8 parts, weights of 20.0 MiB, 24.0 MiB")
     assert [line for line in rest if "8 parts" in line and "9.00 ms" in line and "chosen" in line]
-    assert executed.verdict(TENSOR, replace(PLAN, pipeline=staged)) == "takes longer, as measured"
+    assert executed.verdict(TENSOR, replace(PLAN, pipeline=staged)) == "takes longer"
+    assert executed.verdict(ROWS, replace(PLAN, pipeline=staged)) == "a device has room for 100.0 MiB"
     several = text(replace(PLAN, pipeline=replace(staged, rows=2))).splitlines()[0]
     assert "layers in 2 stages of 2 devices each (data and pipeline parallelism), batches in 8 parts" in several
     other = text(replace(PLAN, pipeline=replace(staged, serves=False)))
-    assert "tensor parallelism" in other.splitlines()[0] and "not quicker, or not proved yet" in other
+    assert "tensor parallelism" in other.splitlines()[0] and "gains too little, or is not proved yet" in other

@@ -34,7 +34,7 @@ def text(gang: GangWork) -> str:
     considered = [[LAYOUTS[one.layout], _milliseconds(one.step_ns), _mebibytes(one.bytes), verdict(one, plan)] for one in plan.considered]
     if plan.pipeline is not None:
         staged = plan.pipeline
-        standing = "chosen" if staged.serves else "not quicker, or not proved yet"
+        standing = "chosen" if staged.serves else "gains too little, or is not proved yet"
         considered.append([_staged(staged), _milliseconds(staged.step_ns), _mebibytes(staged.bytes), standing])
     parts.append(table.render(["Layout", "Step, predicted", "Memory of a device", ""], considered))
     parts.append(_measured(plan))
@@ -43,12 +43,13 @@ def text(gang: GangWork) -> str:
 
 def verdict(one: Considered, plan: GangPlan) -> str:
     """Why a layout was chosen, or was not."""
-    if plan.pipeline is not None and plan.pipeline.serves:
-        return "takes longer, as measured" if one.layout == plan.layout else "takes longer"
-    if one.layout == plan.layout:
+    in_stages = plan.pipeline is not None and plan.pipeline.serves
+    if one.layout == plan.layout and not in_stages:
         return "chosen"
     if one.bytes > plan.room_bytes:
         return f"a device has room for {_mebibytes(plan.room_bytes)}"
+    if in_stages:
+        return "takes longer"
     chosen = next((other for other in plan.considered if other.layout == plan.layout), None)
     if chosen is not None and one.step_ns < chosen.step_ns:
         return "saves less than a tenth of the time"
