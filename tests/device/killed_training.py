@@ -1,5 +1,5 @@
-"""Trains by one of several programs while its workers are killed at moments of chance; prints the losses, the weights' hash, the kills, and
-how many images its workers kept.
+"""Trains by one of several programs while its workers are killed at moments of chance; prints the losses, the weights' hash, the kills,
+how many images its workers kept, and by which tiers the segments were carried out that came again.
 
 Run as ``killed_training.py PROGRAM KILLS SEED STEPS [writing]``; with ``writing`` workers are killed in the middle of an image.
 With 0 kills it is what the others are held against. Of a session with several devices one process is killed at a time.
@@ -27,6 +27,8 @@ PAUSE_SECONDS = (0.05, 0.6)
 IMAGES = Path(f"/dev/shm/forebay-{os.getuid()}")
 """Where an embedded pool's workers keep images."""
 WRITING_SECONDS_MAX = 5.0
+STEPS_AFTER = 10
+"""That are made after the last kill, at least."""
 STEPS_MAX = 4000
 """A program goes on until all kills came, but no longer."""
 Steps = Iterator[torch.Tensor]
@@ -220,6 +222,13 @@ def deep() -> tuple[nn.Module, Steps]:
     return net, _trained(net, lambda: (torch.randn(1024, 64), torch.randint(0, 10, (1024,))))
 
 
+def stack() -> tuple[nn.Module, Steps]:
+    """Weights that are large beside a batch, in layers one after the other. All of a batch is uploaded first, so a step is one segment."""
+    layers = [layer for _ in range(24) for layer in (nn.Linear(96, 96), nn.Tanh(), nn.Dropout(0.1))]
+    net = nn.Sequential(*layers, nn.Linear(96, 10)).to(DEVICE)
+    return net, _trained(net, lambda: (torch.randn(32, 96).to(DEVICE), torch.randint(0, 10, (32,)).to(DEVICE)))
+
+
 def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> Steps:
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
     while True:
@@ -231,7 +240,7 @@ def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tenso
         yield loss
 
 
-PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload, leftovers, wide, deep)}
+PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload, leftovers, wide, deep, stack)}
 
 
 def main(program: str, kills: int, seed: int, steps: int, writing: bool) -> None:
@@ -239,17 +248,19 @@ def main(program: str, kills: int, seed: int, steps: int, writing: bool) -> None
     torch.manual_seed(0)
     net, trained = PROGRAMS[program]()
     killer = Killer(kills, seed, writing)
-    losses = []
+    losses, undisturbed = [], 0
     for number, loss in enumerate(trained):
         if number % 3 == 0:
             losses.append(loss.item())
         killer.steps = number
-        if number + 1 == (steps or STEPS_MAX) or (not steps and killer.done and number >= 20):
+        undisturbed += killer.done
+        if number + 1 == (steps or STEPS_MAX) or (not steps and undisturbed > STEPS_AFTER and number >= 20):
             break
     weights = b"".join(one.detach().cpu().numpy().tobytes() for one in net.state_dict().values())
     import forebay._C
 
     told = {"losses": losses, "weights": hashlib.sha256(weights).hexdigest(), "steps": number + 1, "kills": killer.kills}
+    told["tiers"] = sorted({one["tier"] for one in forebay._C.segments(0)})
     print(json.dumps({**told, "images": forebay._C.statistics()["images"]}))
 
 

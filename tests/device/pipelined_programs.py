@@ -27,7 +27,7 @@ WIDTH, CLASSES, ROWS, STEPS, TOKENS, WORDS = 96, 10, 48, 14, 6, 64
 Training = Callable[[str], list[float]]
 
 
-def perceptron(layers: int = 6) -> nn.Module:
+def perceptron(layers: int = 12) -> nn.Module:
     return nn.Sequential(*(part for _ in range(layers) for part in (nn.Linear(WIDTH, WIDTH), nn.ReLU())), nn.Linear(WIDTH, CLASSES))
 
 
@@ -205,8 +205,61 @@ def fails(device: str) -> list[float]:
     return left + [parameter.detach().cpu().abs().sum().item() for parameter in model.parameters()]
 
 
+DATA = 4
+"""Batches in the data."""
+Choice = Callable[[Tensor], Tensor]
+
+
+def of_data(device: str, choice_of: Callable[[int], Choice], read_between: bool = False) -> list[float]:
+    """Batches are taken from data that lies on the device, in each step by another choice."""
+    model = seeded(perceptron).to(device)
+    optimizer, generator, left = sgd(model.parameters()), torch.Generator().manual_seed(1), []
+    made = [numbers(generator, 3 + step) for step in range(DATA)]
+    x, y = (torch.cat(parts).to(device) for parts in zip(*made, strict=True))
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        choose = choice_of(step)
+        loss = functional.cross_entropy(model(choose(x)), choose(y))
+        if read_between:
+            left.append(loss.item())
+        loss.backward()
+        optimizer.step()
+        left.append(loss.item())
+    return left + [parameter.detach().cpu().abs().sum().item() for parameter in model.parameters()]
+
+
+def slices(device: str) -> list[float]:
+    """From the last one on to the first, and again."""
+    return of_data(device, lambda step: lambda data: data[(begin := (DATA - 1 - step % DATA) * ROWS) : begin + ROWS])
+
+
+def chosen(device: str) -> list[float]:
+    """By indices that are uploaded, the same number more than once among them."""
+    order = torch.randint(0, DATA * ROWS, (STEPS, ROWS), generator=torch.Generator().manual_seed(2))
+
+    def choice_of(step: int) -> Choice:
+        rows = order[step].to(device)
+        return lambda data: data[rows]
+
+    return of_data(device, choice_of)
+
+
+def shuffled(device: str) -> list[float]:
+    """By indices that lie on the device."""
+    order = torch.randperm(DATA * ROWS, generator=torch.Generator().manual_seed(2)).to(device)
+    return of_data(device, lambda step: lambda data: data.index_select(0, order[(begin := step % DATA * ROWS) : begin + ROWS]))
+
+
+def renewed(device: str) -> list[float]:
+    """One model after the other: the second one's steps are the same calls on other weights, while the first one is still there."""
+    first, second = (seeded(perceptron).to(device) for _ in range(2))
+    left = trained(device, first, sgd)
+    return left + trained(device, second, sgd) + [parameter.detach().cpu().abs().sum().item() for parameter in first.parameters()]
+
+
 PROGRAMS: dict[str, Training] = {
-    one.__name__: one for one in (deep, squares, residual, weighted, language, disturbed, accumulated, fails)
+    one.__name__: one
+    for one in (deep, squares, residual, weighted, language, disturbed, accumulated, fails, renewed, slices, chosen, shuffled)
 }
 
 
@@ -217,8 +270,29 @@ def dropouts(device: str) -> list[float]:
     return trained(device, seeded(lambda: model), sgd)
 
 
+def deterministic(device: str) -> list[float]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        return deep(device)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def reads_between(device: str) -> list[float]:
+    """The loss is read between the passes, so the segment ends there."""
+    return of_data(device, lambda step: lambda data: data[(begin := step % DATA * ROWS) : begin + ROWS], read_between=True)
+
+
+def deeper(device: str) -> list[float]:
+    return trained(device, seeded(lambda: perceptron(24)), sgd)
+
+
+OTHERS: dict[str, Training] = {one.__name__: one for one in (deterministic, reads_between, deeper)}
+"""That are not run in all ways."""
+
+
 def staged() -> int:
-    """How often segments came that a pipeline carries out."""
+    """How often segments came that a pipeline carries out, since the steps were dropped last."""
     return sum(one["times"] for one in _C.segments(0) if one["tier"] == 2)
 
 
@@ -226,12 +300,14 @@ def main(names: list[str]) -> None:
     found = {}
     for name in names:
         before = staged()
-        ours = dropouts("cuda") if name == dropouts.__name__ else PROGRAMS[name]("cuda")
-        theirs = [] if name == dropouts.__name__ else PROGRAMS[name]("cpu")
+        program = (PROGRAMS | OTHERS).get(name, dropouts)
+        ours = program("cuda")
+        theirs = [] if program is dropouts else program("cpu")
         told = gang_work.read(0)
         plan = None if told is None else told.as_json()["plan"]
         why = sorted({one["why"] for one in _C.segments(0) if one["why"]})
-        found[name] = {"ours": ours, "theirs": theirs, "staged": staged() - before, "plan": plan, "why": why}
+        since = staged() - before if staged() >= before else staged()
+        found[name] = {"ours": ours, "theirs": theirs, "staged": since, "plan": plan, "why": why}
     print(json.dumps(found))
 
 

@@ -14,18 +14,25 @@ import fork_server
 import pytest
 from likeness import differs
 from pipelined_programs import PROGRAMS, STEPS
+from rated_forebay_worker import FAST, SLOW
 from standalone import standalone_worker
 
 PROGRAM = Path(__file__).resolve().parent / "pipelined_programs.py"
+RATED = PROGRAM.with_name("rated_forebay_worker.py")
 MEMORY_BYTES = 256 << 20
+GAIN = 0.85
+"""Of the time that a step takes otherwise."""
 Results = Callable[[int, str], dict[str, Any]]
 
 
-def ran(folder: Path, devices: int, homes: str, *names: str) -> dict[str, Any]:
+def ran(folder: Path, devices: int, homes: str, *names: str, links: str = "", **wishes: str) -> dict[str, Any]:
+    """What the programs tell that ask for nothing but ``wishes``. ``links``: bytes a second, where they are not to be measured."""
     folder.mkdir()
+    program = (str(RATED), links) if links else ("-m", "forebay_worker")
     several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
-    environment = {**{name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}, "FOREBAY_COMPILE": "1"}
-    with standalone_worker(folder, "--threads", "1", "--homes", homes, *several, memory_bytes=devices * MEMORY_BYTES) as reached:
+    environment = {**{name: value for name, value in os.environ.items() if name not in ("FOREBAY_URL", "FOREBAY_COMPILE")}, **wishes}
+    options = ("--threads", "1", "--homes", homes, *several)
+    with standalone_worker(folder, *options, memory_bytes=devices * MEMORY_BYTES, program=program) as reached:
         command = [fork_server.programs(), str(PROGRAM), *reached, *names]
         done = subprocess.run(command, capture_output=True, text=True, timeout=400, env=environment)
     assert done.returncode == 0, done.stderr
@@ -65,6 +72,31 @@ def test_a_training_in_stages_of_several_devices_gives_what_the_cpu_gives(in_sta
     assert (len(pipeline["stages"]), pipeline["rows"]) == (2, devices // 2)
 
 
+def taken_otherwise(plan: dict[str, Any]) -> float:
+    """Nanoseconds."""
+    (chosen,) = [one["step_ns"] for one in plan["considered"] if one["layout"] == plan["layout"]]
+    return float(chosen)
+
+
+@pytest.mark.parametrize("devices", [2, 4])
+def test_stages_are_chosen_where_they_are_foretold_to_gain_much(tmp_path: Path, devices: int) -> None:
+    names = ("deep", "disturbed", "fails", "renewed", "chosen")
+    found = ran(tmp_path / "worker", devices, "data-parallel", *names, links=SLOW)
+    for one in found.values():
+        assert_alike(one)
+    plan = found["deep"]["plan"]
+    assert plan["pipeline"]["serves"] and plan["pipeline"]["step_ns"] < GAIN * taken_otherwise(plan)
+    assert [name for name, one in found.items() if one["staged"] <= STEPS / 2] == []
+
+
+def test_stages_that_gain_little_are_not_used(tmp_path: Path) -> None:
+    one = ran(tmp_path / "worker", 2, "data-parallel", "deep", links=FAST)["deep"]
+    assert_alike(one)
+    plan = one["plan"]
+    assert one["staged"] == 0 and plan["layout"] == "data"
+    assert plan["pipeline"] is None or plan["pipeline"]["step_ns"] >= GAIN * taken_otherwise(plan) and not plan["pipeline"]["serves"]
+
+
 @pytest.mark.parametrize(("devices", "homes"), [(2, "pipeline"), (4, "mesh")])
 def test_masks_of_dropouts_are_those_of_one_device(tmp_path: Path, devices: int, homes: str) -> None:
     alone, several = (ran(tmp_path / f"{count}", count, homes, "dropouts")["dropouts"] for count in (1, devices))
@@ -72,9 +104,30 @@ def test_masks_of_dropouts_are_those_of_one_device(tmp_path: Path, devices: int,
     assert [differs(ours, theirs) for ours, theirs in zip(several["ours"], alone["ours"], strict=True)] == [False] * len(alone["ours"])
 
 
-def test_a_pipeline_is_held_against_the_calls_before_it_is_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("devices", "homes"), [(2, "pipeline"), pytest.param(4, "mesh", marks=pytest.mark.full_sweep)])
+def test_a_program_that_asks_for_libraries_has_the_same_stages(tmp_path: Path, devices: int, homes: str) -> None:
+    found = ran(tmp_path / "worker", devices, homes, "deep", "disturbed", "fails", "renewed", FOREBAY_COMPILE="1")
+    for one in found.values():
+        assert_alike(one)
+    assert [name for name, one in found.items() if one["staged"] <= STEPS / 2] == []
+
+
+def test_a_program_that_wants_no_libraries_or_what_is_deterministic_has_no_stages(tmp_path: Path) -> None:
+    found = ran(tmp_path / "worker", 2, "pipeline", "deep", FOREBAY_COMPILE="0") | ran(tmp_path / "again", 2, "pipeline", "deterministic")
+    for one in found.values():
+        assert_alike(one)
+    assert {name: one["staged"] for name, one in found.items()} == {"deep": 0, "deterministic": 0}
+
+
+def test_a_loss_that_is_read_between_the_passes_is_right(tmp_path: Path) -> None:
+    one = ran(tmp_path / "worker", 2, "pipeline", "reads_between")["reads_between"]
+    assert_alike(one)
+
+
+@pytest.mark.parametrize("wishes", [{}, {"FOREBAY_COMPILE": "1"}], ids=["nothing set", "libraries at once"])
+def test_a_pipeline_is_held_against_the_calls_before_it_is_used(tmp_path: Path, wishes: dict[str, str]) -> None:
     """As sessions have it: what is predicted to be slower is not tried, and whatever is tried computes the same."""
-    found = ran(tmp_path / "worker", 2, "data-parallel", *PROGRAMS)
+    found = ran(tmp_path / "worker", 2, "data-parallel", *PROGRAMS, **wishes)
     for name, one in found.items():
         wrong = [(ours, theirs) for ours, theirs in zip(one["ours"], one["theirs"], strict=True) if differs(ours, theirs)]
         assert not wrong, (name, wrong[:5])

@@ -83,12 +83,12 @@ accelerator.end_training()
 
 
 @contextmanager
-def pool(count: int) -> Iterator[dict[str, str]]:
-    """What a program needs to know of a pool with so many development devices."""
+def pool(count: int, more: str = "") -> Iterator[dict[str, str]]:
+    """What a program needs to know of a pool with so many development devices. ``more``: of its settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTERHUB_"))}
     with tempfile.TemporaryDirectory(prefix="fb-") as folder:
         state, settings = Path(folder) / "state", Path(folder) / "pool.toml"
-        settings.write_text(DEVICES.format(count))
+        settings.write_text(more + DEVICES.format(count))
         options = ("--embedded", "--state-dir", str(state), "--port", "0", "--config", str(settings))
         command = [fork_server.services(), "-m", "forebay_pool", *options]
         process = subprocess.Popen(command, env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

@@ -119,6 +119,7 @@ py::tuple statistics_of(const Server& server) {
 Homes homes_of(const std::string& name) {
   if (name == "fill") return Homes::kFill;
   if (name == "scatter") return Homes::kScatter;
+  if (name == "rows") return Homes::kRows;
   if (name == "data-parallel") return Homes::kDataParallel;
   if (name == "pipeline") return Homes::kPipeline;
   if (name == "mesh") return Homes::kMesh;

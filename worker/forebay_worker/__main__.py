@@ -165,9 +165,11 @@ def others_elsewhere(options: argparse.Namespace) -> list[tuple[str, bytes]]:
 def server_of(device: SeenDevice, others: list[tuple[str, bytes]], options: argparse.Namespace) -> Server:
     """The executor, which listens. Raises WorkerError."""
     executor = pytorch.load_executor(device.kind)
-    where = (address_of(options), options.threads, str(options.spill_dir or ""), others, options.homes)
+    is_off = os.environ.get(compile_queue.SWITCH) == "0"
+    homes = "rows" if is_off and options.homes == "data-parallel" else options.homes
+    where = (address_of(options), options.threads, str(options.spill_dir or ""), others, homes)
     limit = functools.partial(pytorch.limit_accelerator_memory, device)
-    graphs = None if os.environ.get(compile_queue.SWITCH) == "0" else device_graphs.maker_of(device)
+    graphs = None if is_off else device_graphs.maker_of(device)
     try:
         encryption = (not is_local(where[0]), options.plaintext)
         given = (device.kind, device.index, device.model, *where, limit, graphs, options.reconnect_seconds, *encryption)

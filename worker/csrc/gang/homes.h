@@ -19,9 +19,10 @@ namespace forebay::worker {
 // Where storages of a session begin. kFill: where the first device has room, in steps of a quarter of each device's memory, so that what is made
 // together lies together and every device keeps room for what comes of it. kScatter: on each device in turn, and calls likewise, to try what
 // moves them. kDataParallel: as kFill, until a batch of rows comes again and again; then every device has a copy of what calls are given, and
-// its part of the rows (data_parallel.h). kPipeline: as kDataParallel, and what can be carried out as a pipeline is
-// (pipeline_executor.h), whatever it costs, to try that. kMesh: as kPipeline, of as few stages as can be, with several devices each.
-enum class Homes { kFill, kScatter, kDataParallel, kPipeline, kMesh };
+// its part of the rows (data_parallel.h), or what repeats is carried out as a pipeline (pipeline_executor.h) where that is quicker. kRows: likewise,
+// and nothing is a pipeline. kPipeline: as kDataParallel, and what can be carried out as a pipeline is
+// one, whatever it costs, to try that. kMesh: as kPipeline, of as few stages as can be, with several devices each.
+enum class Homes { kFill, kScatter, kRows, kDataParallel, kPipeline, kMesh };
 inline bool are_divided(Homes homes) { return homes != Homes::kFill && homes != Homes::kScatter; }
 
 // Each storage that is not held by all devices together lies whole on one device, its home, or on the host of the first one. Devices are numbered

@@ -14,9 +14,6 @@ namespace {
 // Operators whose rows come second: after what is added, or after the table.
 constexpr std::array<std::string_view, 8> kSecond{"addmm", "addmv", "baddbmm", "addbmm", "_addmm_activation", "embedding", "_embedding_bag", "index_select"};
 
-// Of the tensor arguments that are only read.
-size_t number_of_rows(const Plan& plan) { return std::find(kSecond.begin(), kSecond.end(), base_name(plan)) == kSecond.end() ? 0 : 1; }
-
 // The storage of the first result, be it new or given for that.
 std::optional<uint64_t> first_made(const Plan& plan, const wire::Words& words, const std::vector<bool>& writes) {
   std::optional<uint64_t> made;
@@ -32,6 +29,13 @@ std::optional<uint64_t> first_made(const Plan& plan, const wire::Words& words, c
 }
 
 }  // namespace
+
+size_t Slices::number_of_rows(const Plan& plan) { return std::find(kSecond.begin(), kSecond.end(), base_name(plan)) == kSecond.end() ? 0 : 1; }
+
+bool Slices::is_part(const Entry& data, const Layout& view) {
+  const int64_t bytes = view.span_bytes();
+  return bytes >= kBytesMin && 2 * bytes <= data.bytes() && view.span == view.numel && !data.cause();
+}
 
 std::unique_ptr<Slices::Taken> Slices::take(uint64_t number, const Plan& plan, const wire::Words& words) {
   note_written(plan, words);
@@ -78,7 +82,7 @@ void Slices::copy(uint64_t source, const Range& range, const std::vector<size_t>
 
 bool Slices::is_slice(const Entry& data, const Layout& view) const {
   const int64_t bytes = view.span_bytes();
-  if (bytes < kBytesMin || 2 * bytes > data.bytes() || view.span != view.numel || data.cause()) return false;
+  if (!is_part(data, view)) return false;
   if (data.told_end() && *data.told_end() != 0) return false;
   if (!gang_.memory().has_room(0, kRoomShare * bytes)) return false;
   return data.share() != nullptr ? data.share()->placement.sharing == Sharing::kCopies : data.home() == 0 && data.memory();

@@ -42,6 +42,10 @@ class Slices {
   // Null where the call is carried out as it is.
   std::unique_ptr<Taken> take(uint64_t number, const Plan& plan, const wire::Words& words);
 
+  // Whether a call is given only a part of such data, as a slice may be. And which of the tensors that it reads has its rows, by their order.
+  static bool is_part(const Entry& data, const Layout& view);
+  static size_t number_of_rows(const Plan& plan);
+
   // What was seen, with an image of the session. Throws wire::WireError.
   void put(wire::Writer& out) const;
   void get(wire::Reader& in);

@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 #include <string_view>
+#include <utility>
 
 #include "call/call_storages.h"
 #include "parallel/placement_planner.h"
@@ -48,14 +49,14 @@ void StepPlan::note(uint64_t number, const Plan& plan, const wire::Words& words)
 void StepPlan::choose() {
   std::unordered_map<uint64_t, double> seconds;  // by template
   auto& templates = gang_.templates();
-  CallRules rules{way_of_,
+  const CallRules rules{way_of_,
                   [&](uint64_t number) {
                     const auto [known, is_new] = seconds.try_emplace(number);
                     if (is_new) known->second = seconds_of(templates.template_of(number), templates.operator_of(number), gang_.rates());
                     return known->second;
                   },
                   [&](const StepRecord::Call& call) { return templates.length_of_items(call.number) > 1; }};
-  StepSimulation simulation(record_, static_cast<int64_t>(gang_.size()), gang_.rates(), std::move(rules));
+  StepSimulation simulation(record_, static_cast<int64_t>(gang_.size()), gang_.rates(), rules);
   PlacementPlanner planner(record_, gang_, simulation, gang_.memory().part_of(storages_.limit_bytes()), periods_);
   const bool is_new_batch = !periods_.empty() && kinds_.count(record_.kind()) == 0;
   if (!planner.has_choice() && !is_new_batch) return record_.forget();
@@ -63,6 +64,9 @@ void StepPlan::choose() {
   if (planner.has_choice() || !planned_) {
     planned_ = planner.reported(placement);
     planned_kind_ = record_.kind();
+    planned_work_s_ = 0;
+    for (const auto& call : record_.calls()) planned_work_s_ += rules.seconds_of(call.number);
+    pipeline_.reset();
     times_ = {};
   }
   for (const auto& [id, found] : record_.storages()) {
@@ -74,6 +78,7 @@ void StepPlan::choose() {
     kinds_[upload.kind] = placement.batches_in_rows;
   }
   divides_ = placement.batches_in_rows;
+  rests_in_rows_ = true;
   has_rows_ = has_rows_ || !placement.rows.empty();
   record_.forget();
 }
@@ -91,6 +96,11 @@ void StepPlan::put(wire::Writer& out) const {
     put_kind(out, kind);
     out.u8(is_divided);
   }
+  out.u8(rests_in_rows_);
+  if (!planned_) return;
+  put_kind(out, planned_kind_);
+  out.f64(planned_work_s_);
+  wire::put_gang_plan(out, *reported());
 }
 
 void StepPlan::get(wire::Reader& in) {
@@ -104,6 +114,13 @@ void StepPlan::get(wire::Reader& in) {
     auto kind = get_kind(in);
     kinds_[std::move(kind)] = in.u8() != 0;
   }
+  if (in.done()) return;  // older workers end here
+  rests_in_rows_ = in.u8() != 0;
+  if (in.done()) return;
+  planned_kind_ = get_kind(in);
+  planned_work_s_ = in.f64();
+  planned_ = wire::get_gang_plan(in);
+  pipeline_ = std::exchange(planned_->pipeline, std::nullopt);
 }
 
 bool StepPlan::is_large(uint64_t id) const {
@@ -157,6 +174,13 @@ void StepPlan::begin_step(bool by_pipeline) {
   if (!by_pipeline) return;
   record_.forget();  // what comes is no whole step
   note_step();
+}
+
+std::optional<StepPlan::Foretold> StepPlan::foretold() const {
+  if (!planned_) return std::nullopt;
+  const auto chosen = std::find_if(planned_->considered.begin(), planned_->considered.end(), [this](const auto& one) { return one.layout == planned_->layout; });
+  if (chosen == planned_->considered.end()) return std::nullopt;
+  return Foretold{static_cast<double>(chosen->step_ns) / 1e9, planned_work_s_, chosen->bytes <= planned_->room_bytes};
 }
 
 std::optional<wire::GangPlan> StepPlan::reported() const {

@@ -43,13 +43,21 @@ class StepPlan {
   bool has_rows() const { return has_rows_; }
   // What a step could be as a pipeline. And a step begins that is carried out so, or is not: then nothing rests in rows, since stages have the weights.
   void note_pipeline(wire::GangPlan::Pipeline pipeline) { pipeline_ = std::move(pipeline); }
+  bool has_pipeline() const { return pipeline_.has_value(); }
   void begin_step(bool by_pipeline);
+  // What the last plan says of a step.
+  struct Foretold {
+    double seconds;  // as it was chosen
+    double work_s;   // of its calls, on one device
+    bool fits;       // a device
+  };
+  std::optional<Foretold> foretold() const;
   // The last one that was chosen, and what the steps since then took; none where none was.
   std::optional<wire::GangPlan> reported() const;
   // Whether each device has its rows of such a batch, rather than all of it.
   bool is_divided(const StepRecord::Kind& kind) const;
 
-  // What was chosen, with an image of the session. None can be made while a step is recorded. Throws wire::WireError.
+  // What was chosen, with an image of the session, behind all else that it has of steps. None can be made while a step is recorded. Throws wire::WireError.
   bool is_recording() const { return record_.is_on(); }
   void put(wire::Writer& out) const;
   void get(wire::Reader& in);
@@ -76,6 +84,7 @@ class StepPlan {
   bool divides_ = true;                           // batches that no step was recorded of
   std::map<StepRecord::Kind, bool> kinds_;
   std::optional<wire::GangPlan> planned_;
+  double planned_work_s_ = 0;
   std::optional<wire::GangPlan::Pipeline> pipeline_;
   StepRecord::Kind planned_kind_;  // of the batch with which a step of that plan begins
   StepTimes times_;

@@ -65,12 +65,12 @@ MicroBatches::MicroBatches(const Path& path, const PipelineShape& shape, Gang& g
   finish();
 }
 
-std::optional<size_t> MicroBatches::first_step(const Path& path, Templates& templates, const Batches& batches) {
+std::optional<size_t> MicroBatches::first_step(const Path& path, Templates& templates, Storages& storages, const Batches& batches, const SlicedData& data) {
   for (size_t index = 0; index < path.size(); ++index) {
     if (wire::is_allocation(path[index]->key)) continue;
     const Plan& plan = templates.known(wire::key_value(path[index]->key));
     const auto words = words_of(*path[index]);
-    bool is_first = Batches::makes_batch(plan, words);
+    bool is_first = Batches::makes_batch(plan, words) || !slices_of(plan, words, data, storages).empty();
     for_each_tensor(plan, words, [&](size_t, uint64_t id) { is_first = is_first || batches.is_unused(id); });
     if (is_first) return index;
   }
@@ -168,6 +168,32 @@ void MicroBatches::find_batch(const Call& call) {
     one.is_batch = true;
     cut(one, period, call.step);
   });
+}
+
+void MicroBatches::take_slices(Call& call) {
+  for (const auto& slice : slices_of(call.plan, call.words, shape_.data, storages_)) {
+    const uint64_t taken = taken_slice(slice, call.step);
+    if (values_.at(taken).bytes != slice.bytes) continue;  // another part that begins there
+    call.words[slice.place] = taken;
+    call.words[slice.place + 1] = 0;
+  }
+}
+
+uint64_t MicroBatches::taken_slice(const DataSlice& slice, size_t step) {
+  const auto [found, is_new] = slices_.try_emplace({slice.data, slice.begin});
+  if (!is_new) return found->second;
+  value(slice.data);
+  const int place = graph_.place_of(slice.data);
+  const uint64_t id = found->second = graph_.draft();
+  graph_.copy({step, 0}, place, {id, slice.bytes}, {{id, 0, slice.data, slice.begin, slice.bytes}});
+  ended_.insert(id);
+  Value& one = made(id, slice.bytes, slice.view->dtype, step);
+  one.whole = id;
+  const int64_t period = Batches::period_of_rows(*slice.view, 0, slice.bytes, shape_.parts);
+  if (period == 0) return id;
+  one.is_batch = true;
+  cut(one, period, step);
+  return id;
 }
 
 void MicroBatches::cut(Value& value, int64_t period, size_t step) {
@@ -304,6 +330,7 @@ size_t MicroBatches::lead_of(const Call& call, uint64_t id) const {
 
 void MicroBatches::carry_out(Call call) {
   if (!call.plan.sparse.empty()) throw NotPipelined("it has sparse tensors");
+  take_slices(call);
   find_batch(call);
   call.stage = stage_for(call);
   bool has_parts = false;

@@ -8,17 +8,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "call/templates.h"
 #include "device/storage.h"
 #include "gang/gang.h"
 #include "parallel/batches.h"
+#include "pipeline/sliced_data.h"
 #include "pipeline/stages.h"
 #include "pipeline/task_graph.h"
 #include "sharding/ways.h"
@@ -37,6 +40,7 @@ struct PipelineShape {
   int64_t parts = 0;  // of a batch
   int rows = 1;       // devices of a stage, which follow each other
   Stages stages;
+  SlicedData data;
 
   int stage_of(int place) const { return place / rows; }
   // The device that carries out such a part of a stage.
@@ -57,7 +61,7 @@ class MicroBatches {
   MicroBatches(const Path& path, const PipelineShape& shape, Gang& gang, Storages& storages, Templates& templates, const Batches& batches, Ways& ways);
 
   // The first step that is given a batch, or makes one of data by indices; none where there is none.
-  static std::optional<size_t> first_step(const Path& path, Templates& templates, const Batches& batches);
+  static std::optional<size_t> first_step(const Path& path, Templates& templates, Storages& storages, const Batches& batches, const SlicedData& data);
 
   const std::vector<Task>& tasks() const { return graph_.tasks(); }
   const std::vector<Result>& results() const { return results_; }
@@ -104,6 +108,9 @@ class MicroBatches {
   Value& value(uint64_t id);
   Value& made(uint64_t id, int64_t bytes, c10::ScalarType dtype, size_t step);
   void find_batch(const Call& call);
+  // Has the call be given storages of their own in place of slices of data.
+  void take_slices(Call& call);
+  uint64_t taken_slice(const DataSlice& slice, size_t step);
   int stage_for(const Call& call);
   // Of the stage's devices, the one that has most of what a call is given that is carried out once.
   int place_for(const Call& call);
@@ -138,6 +145,7 @@ class MicroBatches {
   Ways& ways_;
   TaskGraph graph_;
   std::unordered_map<uint64_t, Value> values_;
+  std::map<std::pair<uint64_t, int64_t>, uint64_t> slices_;  // numbers of the graph's, by the data and where they begin
   std::vector<bool> is_left_;                    // by step, from the shape's first on
   std::vector<size_t> left_;
   std::unordered_set<uint64_t> made_here_;       // by steps that are not left

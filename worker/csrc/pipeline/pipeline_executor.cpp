@@ -4,6 +4,8 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
+#include <limits>
+#include <map>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
@@ -22,11 +24,16 @@ namespace {
 constexpr int kTrials = 24;                                    // of other divisions into stages
 constexpr std::array<int64_t, 4> kPartsOfDevices{1, 2, 4, 8};  // parts of a batch, for each device
 constexpr double kWorthIt = 0.995;                             // of the time before
+constexpr double kSteadyGain = 0.85;                                 // of the time as it is planned otherwise, that a steady one must stay below: nothing is timed
+constexpr uint64_t kPlannedBy = 16;                            // comings, after which no plan of its step is waited for any more
+constexpr double kWholeStep = 0.9;                             // of the work of a step that was planned: a segment with less is a part of one
 constexpr double kMuchSlower = 1.2;                            // than tier 1, which has more to move between devices when it comes by turns
 constexpr int kSlowerMost = 3;                                 // times, of as many
 constexpr int64_t kSpareShare = 8;                             // of a device's memory
 constexpr int64_t kComparedBytes = int64_t{1} << 20;           // that are compared at a time
+constexpr double kForetoldUnits = 1000;                        // of one, in an image
 const std::string kRunning = "a pipeline's calls";
+const std::string kOtherWeights = "its weights are others now";  // as where a program makes its model anew
 
 uint64_t template_of(const wire::Step& step) { return wire::key_value(step.key); }
 
@@ -47,19 +54,91 @@ MicroBatches PipelineExecutor::built(const Path& path, const PipelineShape& shap
 
 // The steps before the first that is given a batch come first: what they make must be there.
 void PipelineExecutor::prepare(Candidate& candidate, const Candidates&) {
+  if (resume(candidate)) return;
+  candidate.sought();
   const Path& path = candidate.path();
-  const size_t first = MicroBatches::first_step(path, context_.templates, data_parallel().batches()).value_or(path.size());
+  steps().begin_step(/*by_pipeline=*/false);
+  const auto data = sliced_data_of(path, context_.templates, context_.storages);
+  const size_t first = MicroBatches::first_step(path, context_.templates, context_.storages, data_parallel().batches(), data).value_or(path.size());
   context_.tier1.run(path, 0, first);
   if (first == path.size()) return candidate.stay("it is no pipeline: it is given no batch");
   context_.tier1.free_before(path, first);
   try {
-    auto pipeline = chosen(path, first);
+    if (candidate.is_steady() && !always()) {
+      if (!steps().foretold() && path.back()->ended < kPlannedBy) return context_.tier1.run(path, first, path.size());
+      demand_chance(path);
+    }
+    auto pipeline = chosen(path, first, data);
+    if (!always()) demand_gain(pipeline, candidate.is_steady());
+    candidate.staged(packed(pipeline), always() || candidate.is_steady() ? std::optional(pipeline.foretold.value_or(1)) : std::nullopt);
     pipelines_.insert_or_assign(candidate.number(), std::move(pipeline));
-    candidate.recorded("pipeline", /*serves=*/always());
   } catch (const NotPipelined& reason) {
     candidate.stay(std::string("it is no pipeline: ") + reason.what());
   }
   context_.tier1.run(path, first, path.size());
+}
+
+bool PipelineExecutor::resume(Candidate& candidate) {
+  const Path& path = candidate.path();
+  if (!candidate.resumed()) return false;
+  const auto resumed = *candidate.resumed();
+  if (resumed.course == wire::SegmentCourse::kTier1) {
+    candidate.stay("another worker of the session carried it out call by call");
+    context_.tier1.run(path);
+    return true;
+  }
+  auto pipeline = unpacked(resumed.pipeline, path);
+  if (!pipeline) return false;
+  pipelines_.insert_or_assign(candidate.number(), std::move(*pipeline));
+  candidate.staged(resumed.pipeline, pipelines_.at(candidate.number()).foretold);
+  if (candidate.state() == Candidate::State::kServing) run(candidate);
+  else verify(candidate);
+  return true;
+}
+
+std::vector<uint64_t> PipelineExecutor::packed(const Pipeline& pipeline) const {
+  const auto& shape = pipeline.shape;
+  const auto foretold = static_cast<uint64_t>(kForetoldUnits * pipeline.foretold.value_or(1)), step_ns = static_cast<uint64_t>(1e9 * pipeline.step_s());
+  std::vector<uint64_t> numbers{gang_.gang().size(), foretold, step_ns, static_cast<uint64_t>(pipeline.bytes), shape.begin, shape.end, static_cast<uint64_t>(shape.parts),
+                                static_cast<uint64_t>(shape.rows)};
+  for (const auto* stages : {&shape.stages, &pipeline.followers}) {
+    numbers.push_back(stages->size());
+    for (const auto& [id, place] : std::map(stages->begin(), stages->end())) {
+      numbers.push_back(id);
+      numbers.push_back(static_cast<uint64_t>(place));
+    }
+  }
+  numbers.push_back(shape.data.size());
+  numbers.insert(numbers.end(), shape.data.begin(), shape.data.end());
+  return numbers;
+}
+
+std::optional<PipelineExecutor::Pipeline> PipelineExecutor::unpacked(const std::vector<uint64_t>& numbers, const Path& path) const {
+  const size_t devices = gang_.gang().size();
+  if (numbers.empty() || numbers.front() != devices) return std::nullopt;
+  auto number = numbers.begin() + 1;
+  const auto next = [&](uint64_t least, uint64_t most) {
+    if (number == numbers.end() || *number < least || *number > most) throw wire::WireError("an image of a pipeline that there cannot be");
+    return *number++;
+  };
+  Pipeline pipeline;
+  pipeline.foretold = static_cast<double>(next(0, wire::kStepsMax)) / kForetoldUnits;
+  pipeline.seconds = static_cast<double>(next(0, std::numeric_limits<int64_t>::max())) / 1e9;
+  pipeline.bytes = static_cast<int64_t>(next(0, wire::kStorageBytesMax));
+  pipeline.shape.begin = next(0, path.size());
+  pipeline.shape.end = next(pipeline.shape.begin + 1, path.size());
+  pipeline.shape.parts = static_cast<int64_t>(next(1, devices * static_cast<uint64_t>(kPartsOfDevices.back())));
+  pipeline.shape.rows = static_cast<int>(next(1, devices));
+  if (devices % static_cast<size_t>(pipeline.shape.rows) != 0) throw wire::WireError("an image of stages that are not alike");
+  for (auto* stages : {&pipeline.shape.stages, &pipeline.followers}) {
+    for (uint64_t left = next(0, wire::kStoragesMax); left > 0; --left) {
+      const uint64_t id = next(1, std::numeric_limits<uint64_t>::max());
+      stages->emplace(id, static_cast<int>(next(0, devices - 1)));
+    }
+  }
+  for (uint64_t left = next(0, wire::kStoragesMax); left > 0; --left) pipeline.shape.data.insert(next(1, std::numeric_limits<uint64_t>::max()));
+  if (number != numbers.end()) throw wire::WireError("something behind a pipeline");
+  return pipeline;
 }
 
 std::vector<int> PipelineExecutor::rows_of_stages() const {
@@ -73,8 +152,8 @@ std::vector<int> PipelineExecutor::rows_of_stages() const {
 }
 
 // Stages whose layers cost as much; and of the best, then with one layer more or less.
-PipelineExecutor::Pipeline PipelineExecutor::chosen(const Path& path, size_t first) {
-  const Layers layers(path, first, gang(), context_.storages, [this](uint64_t number) -> const Plan& { return context_.templates.known(number); });
+PipelineExecutor::Pipeline PipelineExecutor::chosen(const Path& path, size_t first, const SlicedData& data) {
+  const Layers layers(path, first, data, gang(), context_.storages, [this](uint64_t number) -> const Plan& { return context_.templates.known(number); });
   const auto devices = static_cast<int64_t>(gang().size());
   std::optional<Pipeline> best;
   std::string why = "it has fewer layers than there are stages";
@@ -85,7 +164,7 @@ PipelineExecutor::Pipeline PipelineExecutor::chosen(const Path& path, size_t fir
     const auto cuts = layers.balanced(stages);
     for (const int64_t times : kPartsOfDevices) {
       try {
-        auto pipeline = pipeline_of(path, layers, {first, path.size(), times * devices, rows, {}}, cuts);
+        auto pipeline = pipeline_of(path, layers, {first, path.size(), times * devices, rows, {}, data}, cuts);
         const bool is_few = always() && best && best->shape.parts == devices;
         if (!best || is_few || pipeline.seconds < best->seconds) best = std::move(pipeline);
       } catch (const NotPipelined& reason) {
@@ -97,22 +176,33 @@ PipelineExecutor::Pipeline PipelineExecutor::chosen(const Path& path, size_t fir
   }
   if (!best) throw NotPipelined(why);
   best = improved(path, layers, std::move(*best));
-  const auto plan = steps().reported();
-  const double otherwise = plan && !plan->considered.empty() ? static_cast<double>(plan->considered.front().step_ns) / 1e9 : 0;
-  const double taken = best->seconds + seconds_left(path, *best);
-  note(*best, taken);
-  if (!always() && otherwise > 0 && taken >= otherwise) {
-    char text[120];
-    std::snprintf(text, sizeof(text), "it would take %.1f ms a step, and takes %.1f as it is planned", taken * 1e3, otherwise * 1e3);
-    throw NotPipelined(text);
-  }
+  if (const auto otherwise = steps().foretold()) best->foretold = best->step_s() / otherwise->seconds;
+  note(*best, /*serves=*/false);
   return std::move(*best);
 }
 
-void PipelineExecutor::note(const Pipeline& pipeline, double seconds) {
+void PipelineExecutor::demand_chance(const Path& path) {
+  const auto otherwise = steps().foretold();
+  if (!otherwise) throw NotPipelined("it is not known how long a step takes otherwise");
+  const double work_s = work_of(path, 0, path.size());
+  if (work_s < kWholeStep * otherwise->work_s) throw NotPipelined("it is a part of a step");
+  const bool may_gain = work_s / static_cast<double>(gang().size()) < kSteadyGain * otherwise->seconds;
+  if (otherwise->fits && !may_gain) throw NotPipelined("a step takes little longer than its work, divided by the devices");
+}
+
+void PipelineExecutor::demand_gain(const Pipeline& pipeline, bool is_steady) {
+  const auto otherwise = steps().foretold();
+  if (!otherwise || (is_steady && !otherwise->fits) || pipeline.foretold < (is_steady ? kSteadyGain : 1)) return;
+  char text[120];
+  std::snprintf(text, sizeof(text), "it would take %.1f ms a step, and takes %.1f as it is planned", pipeline.step_s() * 1e3, otherwise->seconds * 1e3);
+  throw NotPipelined(text);
+}
+
+void PipelineExecutor::note(const Pipeline& pipeline, bool serves) {
   wire::GangPlan::Pipeline told;
+  told.serves = serves;
   told.parts = static_cast<uint64_t>(pipeline.shape.parts);
-  told.step_ns = static_cast<uint64_t>(seconds * 1e9);
+  told.step_ns = static_cast<uint64_t>(pipeline.step_s() * 1e9);
   told.bytes = static_cast<uint64_t>(pipeline.bytes);
   told.rows = static_cast<uint64_t>(pipeline.shape.rows);
   told.stages.resize(gang().size() / told.rows);
@@ -121,7 +211,9 @@ void PipelineExecutor::note(const Pipeline& pipeline, double seconds) {
 }
 
 PipelineExecutor::Pipeline PipelineExecutor::pipeline_of(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts) {
-  Pipeline pipeline{std::move(shape), cuts, {}, 0, 0};
+  Pipeline pipeline;
+  pipeline.shape = std::move(shape);
+  pipeline.cuts = cuts;
   pipeline.shape.stages = layers.divided(cuts, pipeline.shape.rows);
   pipeline.shape.end = path.size();
   pipeline.shape.end = built(path, pipeline.shape).divided_end();
@@ -135,12 +227,15 @@ PipelineExecutor::Pipeline PipelineExecutor::pipeline_of(const Path& path, const
   for (size_t place = 0; place < bytes.size(); ++place) bytes[place] = std::max(bytes[place], afterwards[place]);
   pipeline.bytes = demanded_room(pipeline, std::move(bytes));
   pipeline.seconds = order.seconds;
+  double left_s = work_of(path, 0, pipeline.shape.begin) + work_of(path, pipeline.shape.end, path.size());
+  for (const size_t index : batches.left()) left_s += work_of(path, index, index + 1);
+  pipeline.left_s = left_s / static_cast<double>(gang().size());
   return pipeline;
 }
 
 std::optional<PipelineExecutor::Pipeline> PipelineExecutor::quicker(const Path& path, const Layers& layers, const Pipeline& than, const std::vector<size_t>& cuts) try {
   auto other = pipeline_of(path, layers, than.shape, cuts);
-  if (other.seconds >= than.seconds * kWorthIt) return std::nullopt;
+  if (other.step_s() >= than.step_s() * kWorthIt) return std::nullopt;
   return other;
 } catch (const NotPipelined&) {
   return std::nullopt;
@@ -167,15 +262,14 @@ PipelineExecutor::Pipeline PipelineExecutor::improved(const Path& path, const La
   return from;
 }
 
-// Of the steps that are none of the pipeline's, by all devices together.
-double PipelineExecutor::seconds_left(const Path& path, const Pipeline& pipeline) {
+double PipelineExecutor::work_of(const Path& path, size_t begin, size_t end) {
   double seconds = 0;
-  for (size_t index = 0; index < path.size(); ++index) {
-    if (wire::is_allocation(path[index]->key) || (index >= pipeline.shape.begin && index < pipeline.shape.end)) continue;
+  for (size_t index = begin; index < end; ++index) {
+    if (wire::is_allocation(path[index]->key)) continue;
     const uint64_t number = template_of(*path[index]);
     seconds += seconds_of(gang().templates().template_of(number), gang().templates().operator_of(number), gang().rates());
   }
-  return seconds / static_cast<double>(gang().size());
+  return seconds;
 }
 
 // What the tasks leave, and what the steps afterwards make: each device its part of that, as owners do.
@@ -230,6 +324,7 @@ std::optional<MicroBatches> PipelineExecutor::computed(const Path& path, const P
   const Running::Call call(context_.caller.running(), kRunning);
   try {
     auto batches = built(path, pipeline.shape);
+    if (!has_weights(batches, pipeline)) throw NotPipelined(kOtherWeights);
     const auto kept = batches.kept();
     const auto order = order_of(batches.tasks(), gang().size(), kept);
     demanded_room(pipeline, order.bytes);
@@ -249,6 +344,11 @@ std::optional<MicroBatches> PipelineExecutor::computed(const Path& path, const P
     why = error.what();
     return std::nullopt;
   }
+}
+
+bool PipelineExecutor::has_weights(const MicroBatches& batches, const Pipeline& pipeline) {
+  const auto& stages = pipeline.shape.stages;
+  return std::all_of(stages.begin(), stages.end(), [&](const auto& stage) { return batches.given().count(stage.first) != 0; });
 }
 
 void PipelineExecutor::place(const MicroBatches& batches, const Pipeline& pipeline) {
@@ -290,10 +390,12 @@ bool PipelineExecutor::carried_out(Candidate& candidate) {
   std::string why;
   const auto batches = begin(path, pipeline) ? computed(path, pipeline, why) : std::nullopt;
   if (!batches) {
-    if (!why.empty()) candidate.mismatched();
+    if (why == kOtherWeights) candidate.record_again(why);
+    else if (!why.empty()) candidate.mismatched();
     context_.tier1.run(path, pipeline.shape.begin, path.size());
     return false;
   }
+  if (!steps().has_pipeline()) note(pipeline, /*serves=*/true);  // another plan was made meanwhile
   adopt(batches->results());
   finish(path, pipeline.shape, *batches);
   return true;
@@ -321,10 +423,11 @@ void PipelineExecutor::verify(Candidate& candidate) {
     context_.tier1.run(path, pipeline.shape.end, path.size());
   }
   if (!context_.effects.goes_on()) return;
+  if (why == kOtherWeights) return candidate.record_again(why);
   if (!batches) return candidate.stay("its pipeline could not be carried out: " + why);
   if (!is_right) return candidate.mismatched();
   if (!*is_right) return candidate.stay("its pipeline computes something else");
-  pipeline.slower += took_s_ > kMuchSlower * tier_1_s;
+  pipeline.slower += !candidate.is_steady() && took_s_ > kMuchSlower * tier_1_s;
   if (pipeline.slower == kSlowerMost) candidate.stay("its pipeline takes much longer than tier 1");
   else candidate.verified();
 }

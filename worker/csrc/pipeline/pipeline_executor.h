@@ -23,7 +23,7 @@ namespace forebay::worker {
 class PipelineExecutor final : public Executor {
  public:
   // `gang`: whose calls are divided by what was found of them. `homes`: of kPipeline and kMesh what can be a pipeline is one, of two parts for each device or more where there may
-  // be, and is not compared with tier 1; of stages with one device, or with as many as can be.
+  // be, and is not compared with tier 1; of stages with one device, or with as many as can be. One that is steady is chosen by what is foretold alone.
   PipelineExecutor(const ExecutorContext& context, GangCaller& gang, Homes homes) : context_(context), gang_(gang), homes_(homes) {}
 
   void prepare(Candidate& candidate, const Candidates& all) override;
@@ -37,26 +37,42 @@ class PipelineExecutor final : public Executor {
     PipelineShape shape;
     std::vector<size_t> cuts;
     Stages followers;    // what the steps after it use together with weights, as an optimizer's states
-    double seconds = 0;  // as it is predicted, as the next
+    double seconds = 0;  // as it is predicted, as the next three
     int64_t bytes = 0;   // of a device, at most
+    double left_s = 0;   // of steps that are no tasks
+    std::optional<double> foretold;  // what the step takes of the time that it takes as it is planned otherwise
+
+    double step_s() const { return seconds + left_s; }
     int slower = 0;      // how often it was much slower than tier 1 when it was held against that
   };
   using Results = std::vector<MicroBatches::Result>;
 
+  // Whether the candidate was carried out, as the worker before this one had it.
+  bool resume(Candidate& candidate);
+  // As an image has it, and back: none where it is of other devices.
+  std::vector<uint64_t> packed(const Pipeline& pipeline) const;
+  std::optional<Pipeline> unpacked(const std::vector<uint64_t>& numbers, const Path& path) const;
   // Throw NotPipelined.
-  Pipeline chosen(const Path& path, size_t first);
+  Pipeline chosen(const Path& path, size_t first, const SlicedData& data);
+  // Before anything is looked for, of one that is steady: where it cannot gain enough.
+  void demand_chance(const Path& path);
+  // Where it gains too little. `is_steady`: nothing is timed, so it must gain much.
+  void demand_gain(const Pipeline& pipeline, bool is_steady);
   Pipeline pipeline_of(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts);
   std::optional<Pipeline> quicker(const Path& path, const Layers& layers, const Pipeline& than, const std::vector<size_t>& cuts);
   Pipeline improved(const Path& path, const Layers& layers, Pipeline from);
   // How many devices a stage may have.
   std::vector<int> rows_of_stages() const;
   bool always() const { return homes_ == Homes::kPipeline || homes_ == Homes::kMesh; }
-  double seconds_left(const Path& path, const Pipeline& pipeline);
+  // Of the path's steps, on one device.
+  double work_of(const Path& path, size_t begin, size_t end);
   // The most that a device holds, of which so many bytes are made in the step. Throws NotPipelined where it cannot.
   int64_t demanded_room(const Pipeline& pipeline, std::vector<int64_t> bytes);
   std::vector<int64_t> bytes_afterwards(const Path& path, const MicroBatches& batches, const PipelineShape& shape);
-  void note(const Pipeline& pipeline, double seconds);
+  void note(const Pipeline& pipeline, bool serves);
   MicroBatches built(const Path& path, const PipelineShape& shape);
+  // Whether its weights are those of the segment.
+  static bool has_weights(const MicroBatches& batches, const Pipeline& pipeline);
   // What the pipeline makes; none where it could not be carried out: then nothing has changed but where storages lie.
   std::optional<MicroBatches> computed(const Path& path, const Pipeline& pipeline, std::string& why);
   // Whether the pipeline has carried it out; tier 1 has otherwise.

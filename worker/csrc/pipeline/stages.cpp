@@ -6,27 +6,30 @@
 #include <optional>
 #include <unordered_set>
 
+#include "parallel/batches.h"
 #include "parallel/call_seconds.h"
 
 namespace forebay::worker {
 
 // Storages that were there before and are the same each time, of steps that are given what comes of a batch too, and write to nothing, as an optimizer does.
-std::vector<Layers::Use> Layers::uses_of(const Path& path, size_t begin, Storages& storages, const PlanOf& plan_of) {
+std::vector<Layers::Use> Layers::uses_of(const Path& path, size_t begin, const SlicedData& data, Storages& storages, const PlanOf& plan_of) {
   std::vector<Use> uses;
   std::unordered_set<uint64_t> of_batch;
   for (size_t index = begin; index < path.size(); ++index) {
     const wire::Step& step = *path[index];
     if (wire::is_allocation(step.key) || !plan_of(wire::key_value(step.key)).mutated.empty()) continue;
-    const bool is_of_batch = std::any_of(step.slots.begin(), step.slots.end(), [&](const wire::Slot& slot) {
-      return slot.kind == wire::Word::kStorage && (of_batch.count(slot.last) != 0 || (slot.moves && storages.has(slot.last)));
+    const bool makes_batch = Batches::makes_batch(plan_of(wire::key_value(step.key)), words_of(step));  // of data, which is no weight
+    const bool is_of_batch = makes_batch || std::any_of(step.slots.begin(), step.slots.end(), [&](const wire::Slot& slot) {
+      return slot.kind == wire::Word::kStorage && (of_batch.count(slot.last) != 0 || data.count(slot.last) != 0 || (slot.moves && storages.has(slot.last)));
     });
     if (!is_of_batch) continue;
     for (const auto& slot : step.slots) {
       if (slot.kind == wire::Word::kNew) of_batch.insert(slot.last);
     }
+    if (makes_batch) continue;
     const size_t first = uses.size();
     for (const auto& slot : step.slots) {
-      if (slot.kind == wire::Word::kStorage && !slot.moves && storages.has(slot.last) && storages.at(slot.last).bytes() > 0) uses.push_back({index, slot.last});
+      if (slot.kind == wire::Word::kStorage && !slot.moves && data.count(slot.last) == 0 && storages.has(slot.last) && storages.at(slot.last).bytes() > 0) uses.push_back({index, slot.last});
     }
     std::stable_sort(uses.begin() + static_cast<std::ptrdiff_t>(first), uses.end(),
                      [&](const Use& one, const Use& other) { return storages.at(one.weight).bytes() > storages.at(other.weight).bytes(); });
@@ -34,8 +37,8 @@ std::vector<Layers::Use> Layers::uses_of(const Path& path, size_t begin, Storage
   return uses;
 }
 
-Layers::Layers(const Path& path, size_t begin, Gang& gang, Storages& storages, const PlanOf& plan_of) {
-  const auto uses = uses_of(path, begin, storages, plan_of);
+Layers::Layers(const Path& path, size_t begin, const SlicedData& data, Gang& gang, Storages& storages, const PlanOf& plan_of) {
+  const auto uses = uses_of(path, begin, data, storages, plan_of);
   std::unordered_map<uint64_t, std::vector<size_t>> steps;  // by weight, where it is the largest one
   std::map<size_t, uint64_t> firsts;                        // weights, by the step that uses them first
   for (auto use = uses.begin(); use != uses.end(); ++use) {

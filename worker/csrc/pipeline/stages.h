@@ -10,6 +10,7 @@
 
 #include "device/storage.h"
 #include "gang/gang.h"
+#include "pipeline/sliced_data.h"
 #include "tier2/tier1.h"
 
 namespace forebay::worker {
@@ -20,9 +21,9 @@ using Stages = std::unordered_map<uint64_t, int>;
 // The weights of a segment, and what the calls cost that use them.
 class Layers {
  public:
-  // `begin`: the step from which on it is a pipeline's. `plan_of`: the plan of a template, by its number.
+  // `begin`: the step from which on it is a pipeline's. `data`: of which it is given slices. `plan_of`: the plan of a template, by its number.
   using PlanOf = std::function<const Plan&(uint64_t number)>;
-  Layers(const Path& path, size_t begin, Gang& gang, Storages& storages, const PlanOf& plan_of);
+  Layers(const Path& path, size_t begin, const SlicedData& data, Gang& gang, Storages& storages, const PlanOf& plan_of);
 
   // Of weights that layers next to each other use; others, as those of an embedding that is used at both ends, belong to no stage.
   size_t count() const { return layers_.size(); }
@@ -42,7 +43,7 @@ class Layers {
     uint64_t weight;
   };
   // The weights that each step is given, the largest first.
-  static std::vector<Use> uses_of(const Path& path, size_t begin, Storages& storages, const PlanOf& plan_of);
+  static std::vector<Use> uses_of(const Path& path, size_t begin, const SlicedData& data, Storages& storages, const PlanOf& plan_of);
   // Weights that come with those of one layer alone, as biases.
   void find_companions(const std::vector<Use>& uses, Storages& storages);
   void add_up(const Path& path, size_t begin, Gang& gang, const PlanOf& plan_of, const std::vector<Use>& uses);

@@ -156,7 +156,9 @@ void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, Group
   if (are_divided(homes)) gang_.gang().note_rates(rates ? *rates : measured_rates(gang_.gang(), device_));
   std::unique_ptr<Executor> pipelines;
   const ExecutorContext context{device_, storages_, templates_, caller_, effects_, tier1_};
-  if (are_divided(homes)) pipelines = std::make_unique<KeepingExecutor>(std::make_unique<PipelineExecutor>(context, gang_, homes), checkpoints_, templates_);
+  if (are_divided(homes) && homes != Homes::kRows) {
+    pipelines = std::make_unique<KeepingExecutor>(std::make_unique<PipelineExecutor>(context, gang_, homes), checkpoints_, templates_);
+  }
   segments_.leave_to_devices(std::move(pipelines));
 }
 

@@ -40,8 +40,8 @@ bool Candidate::is_due(uint64_t took_ns, uint64_t due_ns) {
 
 void Candidate::take(std::shared_ptr<Library> library, std::string note, bool is_shared, std::optional<double> took) {
   if (state_ != State::kAwaiting) return;
-  const bool served_before = resumed_ && resumed_->course != wire::SegmentCourse::kTier1;
-  if (served_before && library->name() != resumed_->library) return;
+  const bool served_before = resumed() && resumed()->course != wire::SegmentCourse::kTier1;
+  if (served_before && library->name() != resumed()->library) return;
   if (is_steady() && !took && !served_before) return;  // whether it is quicker is not known
   library_ = std::move(library);
   note_ = std::move(note);
@@ -59,7 +59,7 @@ void Candidate::verify(bool with_fewer) {
 }
 
 void Candidate::adopt() {
-  const auto resumed = std::exchange(resumed_, std::nullopt);
+  const auto resumed = take_resumed();
   verify(/*with_fewer=*/false);
   if (!resumed) return;
   if (resumed->course == wire::SegmentCourse::kVerified) verifications_left_ = static_cast<int>(std::min<uint64_t>(resumed->left, kVerifications));
@@ -68,7 +68,7 @@ void Candidate::adopt() {
 
 wire::ImageSegment Candidate::resumable(uint64_t end) const {
   using Course = wire::SegmentCourse;
-  if (resumed_) return {end, resumed_->course, resumed_->left, resumed_->library};
+  if (resumed()) return {end, resumed()->course, resumed()->left, resumed()->library, resumed()->pipeline};
   const std::string library = library_ ? library_->name() : "";
   switch (state_) {
     case State::kDescribing:
@@ -76,9 +76,11 @@ wire::ImageSegment Candidate::resumable(uint64_t end) const {
     case State::kArrived:  // it is adopted as soon as the image is there
       return {end, Course::kVerified, kVerifications, library};
     case State::kVerifying:
+      if (!pipeline_.empty()) return {end, Course::kPipelineVerified, times_left(verifications_left_), "", pipeline_};
       if (served_ == 0) return {end, Course::kVerified, times_left(verifications_left_), library};
       return {end, Course::kLibrary, 0, library};
     case State::kServing:
+      if (!pipeline_.empty()) return {end, Course::kPipeline, 0, "", pipeline_};
       return {end, Course::kLibrary, 0, library};
     default:
       return {end, Course::kTier1, 0, ""};
@@ -96,9 +98,18 @@ void Candidate::await_own(const std::string& fault) {
   why_ = "no library was made for its size alone yet, and that for several " + fault;
 }
 
-void Candidate::recorded(const char* tier_2, bool serves) {
+void Candidate::staged(std::vector<uint64_t> pipeline, std::optional<double> foretold) {
+  const auto resumed = take_resumed();
+  pipeline_ = std::move(pipeline);
+  if (foretold) gain_ = Gain{*foretold, /*is_from_before=*/false};
+  recorded("pipeline");
+  if (!resumed || !wire::is_of_pipeline(resumed->course)) return;
+  if (resumed->course == wire::SegmentCourse::kPipeline) return serve(SegmentEvent::kVerifiedKnown);
+  verifications_left_ = static_cast<int>(std::min<uint64_t>(resumed->left, kVerifications));
+}
+
+void Candidate::recorded(const char* tier_2) {
   tier_2_ = tier_2;
-  if (serves) gain_ = Gain{1, /*is_from_before=*/false};
   move(SegmentEvent::kRecorded);
   verifications_left_ = was_verified_ ? 1 : kVerifications;
   why_ = std::string("its ") + tier_2_ + " is being held against tier 1";
@@ -106,6 +117,7 @@ void Candidate::recorded(const char* tier_2, bool serves) {
 
 void Candidate::record_again(const std::string& why) {
   drop_graphs();
+  pipeline_.clear();
   if (++graphs_.recordings >= kRecordingsMax) return stay("it was recorded again and again: " + (graphs_.why_excluded.empty() ? why : graphs_.why_excluded));
   move(SegmentEvent::kGraphsDropped);
   why_ = why;
@@ -125,6 +137,7 @@ void Candidate::stay(std::string why) {
   why_ = std::move(why);
   if (!library_) specialization_.reset();  // else it tells what changes in segments of other sizes
   library_.reset();
+  pipeline_.clear();
   graphs_.drop();
 }
 
@@ -140,7 +153,8 @@ void Candidate::verified() {
 
 void Candidate::serve(SegmentEvent event) {
   char text[100];
-  std::snprintf(text, sizeof(text), "its %s takes %.2f of the time of tier 1", tier_2_, gain_->ratio);
+  const char* takes = is_steady() && !pipeline_.empty() ? "is foretold to take" : "takes";
+  std::snprintf(text, sizeof(text), "its %s %s %.2f of the time of tier 1", tier_2_, takes, gain_->ratio);
   why_ = text + (note_.empty() ? "" : "; " + note_);
   move(event);
 }
@@ -160,7 +174,8 @@ void Candidate::ended(Clock::time_point now, std::optional<Clock::time_point> ot
   if (before && others) before = std::max(*before, *others);
   if (std::exchange(is_whole_, false) && as_planned) mismatches_ = 0;
   if (state_ == State::kAwaiting && before) note_period(now - *before);
-  if (state_ == State::kServing && ++served_ % kVerifyEvery == 0) {
+  const bool is_settled = is_steady() && !pipeline_.empty();  // its results stay, and it has tier 1's own calls
+  if (state_ == State::kServing && ++served_ % kVerifyEvery == 0 && !is_settled) {
     if (gain_->is_from_before && !is_steady()) {
       gain_.reset();
       move(SegmentEvent::kReconsider);

@@ -44,15 +44,7 @@ class Candidate final : public RepeatedSegment {
  public:
   using State = SegmentState;
 
-  // How the worker before this one carried the segment out, by the session's image.
-  struct Resumed {
-    wire::SegmentCourse course;
-    uint64_t left;        // times that its library is still to be compared
-    std::string library;  // its name
-  };
-
-  Candidate(uint64_t number, std::vector<wire::Step*> path, bool is_steady, std::optional<Resumed> resumed = std::nullopt)
-      : RepeatedSegment(number, std::move(path), is_steady), resumed_(std::move(resumed)) {}
+  using RepeatedSegment::RepeatedSegment;
 
   State state() const { return state_; }
   // Why it is not carried out by tier 2, or what is known of that; for whoever profiles.
@@ -89,10 +81,6 @@ class Candidate final : public RepeatedSegment {
   void verify(bool with_fewer);
   // As verify, of one that is steady. Where another worker of the session had it serve, it serves at once.
   void adopt();
-  // Whether it may be adopted as soon as it has arrived: it was described just now, and no other worker of the session had carried it out without.
-  bool is_adopted_at_once() const { return is_steady() && (!resumed_ || resumed_->course != wire::SegmentCourse::kTier1); }
-  // It is known whether there is a library. What another worker had is of no matter any more.
-  void sought() { resumed_.reset(); }
   // For an image of its session: how it is carried out when it comes next. `end`: the number of its last step.
   wire::ImageSegment resumable(uint64_t end) const;
   // While it is compared: the library's results stay, as they would have if it were not.
@@ -100,9 +88,12 @@ class Candidate final : public RepeatedSegment {
   bool is_shared() const { return is_shared_; }
   // Its library, which is for several sizes, has a fault: it awaits one of its own.
   void await_own(const std::string& fault);
-  // Its graphs are there, or what else carries it out, in a word. `serves`: once it is verified, however long it takes.
-  void recorded(const char* tier_2, bool serves = false);
-  // Its graphs are of no use any more; so many times at most.
+  // Its graphs are there.
+  void recorded() { recorded("graph"); }
+  // It is a pipeline, which an image has by such numbers, and goes on as another worker had it, if one had. `foretold`: what it takes of tier 1's time;
+  // it serves then once it is verified, however long it takes.
+  void staged(std::vector<uint64_t> pipeline, std::optional<double> foretold);
+  // Its graphs, or its pipeline, are of no use any more; so many times at most.
   void record_again(const std::string& why);
   // Their memory is given back. They are recorded again in the next run.
   void drop_graphs();
@@ -145,10 +136,10 @@ class Candidate final : public RepeatedSegment {
     bool is_from_before;  // found in another session
   };
   void move(SegmentEvent event) { state_ = after(state_, event); }
+  void recorded(const char* tier_2);
   void serve(SegmentEvent event);
   void decide();
 
-  std::optional<Resumed> resumed_;    // until it has been described, and its library has been looked for
   State state_ = State::kDescribing;
   std::string why_ = "it came once or twice";
   std::optional<Specialization> specialization_;    // from kAwaiting on, and while tier 2 has been given up; never of graphs
@@ -157,6 +148,7 @@ class Candidate final : public RepeatedSegment {
   std::string note_;                  // of the library
   bool is_shared_ = false;            // the library is for several sizes
   Graphs graphs_;
+  std::vector<uint64_t> pipeline_;    // none where a library or graphs carry it out
   const char* tier_2_ = "library";    // what carries it out in place of tier 1, in a word
   bool was_verified_ = false;         // by graphs that may be gone
   uint64_t took_ns_ = 0;              // of the device, in all runs while a library is awaited

@@ -101,7 +101,7 @@ void GraphExecutor::settle_recorded(Candidate& candidate, std::vector<Part> part
   } else {
     candidate.graphs().parts = std::move(parts);
     candidate.graphs().bytes = bytes;
-    candidate.recorded("graph");
+    candidate.recorded();
   }
 }
 

@@ -274,7 +274,7 @@ void SegmentTracker::resume(const std::vector<wire::ImageSegment>& segments, wir
     if (paths[index].empty() || by_end_.contains(paths[index].back())) throw wire::WireError("an image of segments that did not come");
     const auto& segment = segments[index];
     std::optional<Candidate::Resumed> resumed;
-    if (segment.course != wire::SegmentCourse::kUndescribed) resumed = Candidate::Resumed{segment.course, segment.left, segment.library};
+    if (segment.course != wire::SegmentCourse::kUndescribed) resumed = Candidate::Resumed{segment.course, segment.left, segment.library, segment.pipeline};
     add_candidate(std::make_unique<Candidate>(++last_number_, std::move(paths[index]), /*is_steady=*/true, std::move(resumed))).ended_at(++ends_);
   }
 }
@@ -314,9 +314,11 @@ wire::Standing SegmentTracker::standing_of(const wire::Step& end, uint64_t calls
   const auto found = by_end_.find(&end);
   if (use_ == LibraryUse::kNone) return standing;
   if (use_ == LibraryUse::kMade) {  // the program did not ask: it is told of what is there
-    const bool has_library = found != by_end_.end() && found->second->library() != nullptr;
-    if (has_library && found->second->state() == Candidate::State::kServing) standing.tier = 2;
-    if (has_library) standing.why = found->second->why();
+    if (found == by_end_.end()) return standing;
+    const Candidate& candidate = *found->second;
+    const bool serves = candidate.state() == Candidate::State::kServing;
+    if (serves) standing.tier = 2;
+    if (serves || candidate.library() != nullptr) standing.why = candidate.why();
     return standing;
   }
   if (executor_ == nullptr) {

@@ -33,7 +33,7 @@ namespace forebay::worker {
 // What a program wants of libraries.
 enum class LibraryUse {
   kNone,
-  kMade,    // those that are there serve, and when they begin to depends on what came alone; others are made where a processor is to spare
+  kMade,    // those that are there serve, and when they begin to depends on what came alone; others are made where a processor is to spare. Pipelines likewise
   kAtOnce,  // they are made while the program goes on, timed by turns, and serve where they are quicker
 };
 
@@ -97,7 +97,7 @@ class SegmentTracker {
   bool has_offers() const { return !offers_.empty(); }
 
  private:
-  bool compiles() const { return executor_ != nullptr && (use_ == LibraryUse::kAtOnce || (use_ == LibraryUse::kMade && due_ns_)); }
+  bool compiles() const { return executor_ != nullptr && (use_ == LibraryUse::kAtOnce || (use_ == LibraryUse::kMade && (due_ns_ || has_several_devices_))); }
   Candidate* find(uint64_t number) const;
   // Of the candidates that have the step next, the one that came last. `deferred_only`: of those whose steps are deferred.
   Candidate* continuation(const wire::Step& step, bool deferred_only) const;
