@@ -224,9 +224,9 @@ def deep() -> tuple[nn.Module, Steps]:
 
 def stack() -> tuple[nn.Module, Steps]:
     """Weights that are large beside a batch, in layers one after the other. All of a batch is uploaded first, so a step is one segment."""
-    layers = [layer for _ in range(24) for layer in (nn.Linear(96, 96), nn.Tanh(), nn.Dropout(0.1))]
-    net = nn.Sequential(*layers, nn.Linear(96, 10)).to(DEVICE)
-    return net, _trained(net, lambda: (torch.randn(32, 96).to(DEVICE), torch.randint(0, 10, (32,)).to(DEVICE)))
+    layers = [layer for _ in range(20) for layer in (nn.Linear(160, 160), nn.Tanh(), nn.Dropout(0.1))]
+    net = nn.Sequential(*layers, nn.Linear(160, 10)).to(DEVICE)
+    return net, _trained(net, lambda: (torch.randn(32, 160).to(DEVICE), torch.randint(0, 10, (32,)).to(DEVICE)))
 
 
 def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> Steps:

@@ -9,21 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rated_forebay_worker import SLOW
 from test_torchrun import asked, pool, until
 from test_worker_deaths import OFTEN, SHORT_JOURNAL, outcome
 
 WORKER = Path(__file__).with_name("rated_forebay_worker.py")
+LINKS = "1e7"
+"""Bytes a second: so few that stages are quicker than all else."""
 MEMORY_BYTES = 2**30
 KILLS = 2
-SERVED = [1, 2]
-"""By tiers: what comes before the steps, and these, which a pipeline carries out."""
+CALL_BY_CALL, IN_STAGES = 1, 2
+"""Tiers."""
 NAMES = ("FOREBAY_URL", "FOREBAY_TOKEN", "FOREBAY_TEST_POOL")
 
 
 def interpreter(folder: Path, homes: str) -> Path:
     """Starts the pool's workers as if links were slow, so that stages are chosen for a deep model; by other ``homes`` for any."""
-    found, rated = folder / "python", f"{sys.executable} {WORKER} {SLOW}"
+    found, rated = folder / "python", f"{sys.executable} {WORKER} {LINKS}"
     lines = ("#!/bin/sh", f'case "$*" in *--pool*) shift 2; exec {rated} "$@" --homes {homes};; esac', f'exec {sys.executable} "$@"', "")
     found.write_text("\n".join(lines))
     found.chmod(0o755)
@@ -63,7 +64,7 @@ def test_a_training_in_stages_goes_on_whichever_process_is_killed(
             killed, said = outcome(run_python, program, str(KILLS), str(seed), "0", **there(environment), **images)
             assert killed["kills"] == KILLS and (killed["images"] > 0 or not images), said
             alone, _ = outcome(run_python, program, "0", "0", str(killed["steps"]), **there(environment))
-            assert killed["tiers"] == alone["tiers"] == SERVED
+            assert killed["tiers"][-1] == alone["tiers"][-1] == IN_STAGES
             assert (killed["losses"], killed["weights"]) == (alone["losses"], alone["weights"]), seed
             until(lambda: not asked(environment, "api/sessions"))
             until(lambda: all(row["state"] == "free" for row in asked(environment, "api/devices")))
@@ -73,6 +74,6 @@ def test_two_runs_are_the_same_and_round_otherwise_than_the_calls_one_by_one(run
     with staged(tmp_path, 2, "data-parallel") as environment:
         one, other = (outcome(run_python, "stack", "0", "0", "30", **there(environment))[0] for _ in range(2))
         by_calls, _ = outcome(run_python, "stack", "0", "0", "30", **there(environment), FOREBAY_COMPILE="0")
-    assert one["tiers"] == other["tiers"] == SERVED and by_calls["tiers"] == [1]
+    assert [run["tiers"][-1] for run in (one, other, by_calls)] == [IN_STAGES, IN_STAGES, CALL_BY_CALL]
     assert (one["losses"], one["weights"]) == (other["losses"], other["weights"])
     assert one["weights"] != by_calls["weights"] and one["losses"] == pytest.approx(by_calls["losses"], rel=1e-3)
