@@ -49,12 +49,12 @@ def cases() -> Iterator[Any]:
             yield pytest.param(devices, name, id=f"{name}, {devices}", marks=[] if often else [pytest.mark.full_sweep])
 
 
-def carried_out(folder: Path, devices: int, names: list[str]) -> dict[str, Any]:
+def carried_out(folder: Path, devices: int, names: list[str], homes: str = "data-parallel") -> dict[str, Any]:
     """Of the loops by name, in one process on one worker; those after one that fails are missing."""
     folder.mkdir()
     several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
     environment = {name: value for name, value in os.environ.items() if name != "FOREBAY_URL"}
-    with standalone_worker(folder, "--threads", "1", *several, memory_bytes=devices * MEMORY_BYTES) as reached:
+    with standalone_worker(folder, "--threads", "1", "--homes", homes, *several, memory_bytes=devices * MEMORY_BYTES) as reached:
         command = [fork_server.programs(), str(HERE / "divided_loops.py"), *reached, *names]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     results: dict[str, Any] = {}
@@ -88,3 +88,17 @@ def test_a_loop_gives_what_the_cpu_gives(results: Results, devices: int, name: s
         return
     assert found["results"] <= IN_SINGLE_PRECISION.get(name, RESULTS_MAX)
     assert found["weights"] <= WEIGHTS_MAX
+
+
+STAGED = [(2, "pipeline"), pytest.param(3, "pipeline", marks=pytest.mark.full_sweep), pytest.param(4, "mesh", marks=pytest.mark.full_sweep)]
+
+
+@pytest.mark.parametrize(("devices", "homes"), STAGED)
+def test_loops_whose_steps_are_in_stages_wherever_they_can_be_give_what_the_cpu_gives(
+    tmp_path: Path, devices: int, homes: str, full_sweep: bool
+) -> None:
+    names = [name for index, name in enumerate(LOOPS) if name != "dropouts" and (full_sweep or index % 3 == 0 or "slices" in name)]
+    found = carried_out(tmp_path / "worker", devices, names, homes)
+    assert {name: one["failure"] for name, one in found.items() if "failure" in one} == {}
+    assert {name: one["results"] for name, one in found.items() if not one["results"] <= RESULTS_MAX} == {}
+    assert {name: one["weights"] for name, one in found.items() if not one["weights"] <= WEIGHTS_MAX} == {}
