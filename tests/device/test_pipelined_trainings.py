@@ -94,7 +94,7 @@ def test_stages_that_gain_little_are_not_used(tmp_path: Path) -> None:
     assert_alike(one)
     plan = one["plan"]
     assert one["staged"] == 0 and plan["layout"] == "data"
-    assert plan["pipeline"] is None or plan["pipeline"]["step_ns"] >= GAIN * taken_otherwise(plan) and not plan["pipeline"]["serves"]
+    assert plan["pipeline"] is None or (plan["pipeline"]["step_ns"] >= GAIN * taken_otherwise(plan) and not plan["pipeline"]["serves"])
 
 
 @pytest.mark.parametrize(("devices", "homes"), [(2, "pipeline"), (4, "mesh")])

@@ -24,8 +24,9 @@ NAMES = ("FOREBAY_URL", "FOREBAY_TOKEN", "FOREBAY_TEST_POOL")
 
 def interpreter(folder: Path, homes: str) -> Path:
     """Starts the pool's workers as if links were slow, so that stages are chosen for a deep model; by other ``homes`` for any."""
-    found, rated = folder / "python", f"{sys.executable} {WORKER} {LINKS}"
-    lines = ("#!/bin/sh", f'case "$*" in *--pool*) shift 2; exec {rated} "$@" --homes {homes};; esac', f'exec {sys.executable} "$@"', "")
+    found, python = folder / "python", sys.executable
+    rated = f'case "$*" in *--pool*) shift 2; exec {python} {WORKER} {LINKS} "$@" --homes {homes};; esac'
+    lines = ("#!/bin/sh", rated, f'exec {python} "$@"', "")
     found.write_text("\n".join(lines))
     found.chmod(0o755)
     return found
