@@ -80,11 +80,11 @@ def taken_otherwise(plan: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("devices", [2, 4])
 def test_stages_are_chosen_where_they_are_foretold_to_gain_much(tmp_path: Path, devices: int) -> None:
-    names = ("deep", "disturbed", "fails", "renewed", "chosen")
+    names = ("deeper", "disturbed", "fails", "renewed", "slices", "chosen", "shuffled")
     found = ran(tmp_path / "worker", devices, "data-parallel", *names, links=SLOW)
     for one in found.values():
         assert_alike(one)
-    plan = found["deep"]["plan"]
+    plan = found["deeper"]["plan"]
     assert plan["pipeline"]["serves"] and plan["pipeline"]["step_ns"] < GAIN * taken_otherwise(plan)
     assert [name for name, one in found.items() if one["staged"] <= STEPS / 2] == []
 
