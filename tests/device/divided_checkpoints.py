@@ -22,6 +22,7 @@ import torch
 from checkpointed_programs import Program, bits
 from forebay import gang_work
 from forebay.facade import history
+from pipelined_programs import numbers, perceptron, sgd, staged
 from torch import nn
 from torch.nn import functional
 
@@ -66,6 +67,31 @@ class Training:
         return [bits(tensor) for tensor in self.tensors()]
 
 
+class Deep(Training):
+    """Which several devices may carry out in stages."""
+
+    def __init__(self, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.net = perceptron().double().to(DEVICE)
+        self.optimizer = sgd(self.net.parameters())
+        self.generator = torch.Generator()
+
+    def step(self, number: int) -> list[torch.Tensor]:
+        rows, labels = numbers(self.generator.manual_seed(number), number)
+        rows, labels = rows.double().to(DEVICE), labels.to(DEVICE)
+        self.optimizer.zero_grad()
+        loss = functional.cross_entropy(self.net(rows), labels)
+        loss.backward()
+        self.optimizer.step()
+        loss.item()
+        return [loss.detach()]
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Gradients are other tensors after each step."""
+        for parameter in self.net.parameters():
+            yield from (parameter, self.optimizer.state[parameter]["momentum_buffer"])
+
+
 def goes_back(training: Training, name: str, then: Callable[[], list[torch.Tensor]]) -> None:
     """What came after a checkpoint, and again after the way back to it; and the way back from there, as far as it goes."""
     forebay.checkpoint(name)
@@ -85,21 +111,26 @@ def goes_back(training: Training, name: str, then: Callable[[], list[torch.Tenso
 
 
 def main(seed: int) -> None:
-    training, numbers = Training(seed), itertools.count()
+    training, steps = Training(seed), itertools.count()
     for _ in range(8):
-        training.step(next(numbers))
+        training.step(next(steps))
     work = gang_work.read(0)
     divided = work.divided.calls if work else 0
-    begin = next(numbers)
+    begin = next(steps)
     goes_back(training, "between steps", lambda: [loss for number in range(begin, begin + 3) for loss in training.step(number)])
     training.half(begin)
     goes_back(training, "amid a step", lambda: [training.half(begin + 1), *training.step(begin + 1)])
     with torch.no_grad():
         training.net[0].weight.zero_()
     goes_back(training, "with zeros", lambda: training.step(begin + 2))
+    deep = Deep(seed)
+    for number in range(9):
+        deep.step(number)
+    goes_back(deep, "in stages", lambda: [loss for number in range(9, 12) for loss in deep.step(number)])
+    in_stages = staged()
     program = Program(seed, "")
     program.run(120)
-    print(json.dumps(dict(program.done) | {"divided": divided}))
+    print(json.dumps(dict(program.done) | {"divided": divided, "in stages": in_stages}))
 
 
 if __name__ == "__main__":

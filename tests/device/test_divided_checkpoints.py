@@ -42,6 +42,7 @@ def test_every_tensor_is_what_it_was(tmp_path: Path, devices: int, homes: str, f
         done = json.loads(run.stdout.splitlines()[-1])
         assert min(done["restore"], done["undo"], done["checkpoint"]) > 0 and done.get("not there", 0) == 0, done
         assert done["divided"] > 0 or homes != "data parallel", done
+        assert done["in stages"] > 0 or homes != "pipeline", done
 
 
 @pytest.mark.parametrize("image_seconds", ["0.02", pytest.param("0", marks=IN_LONG)])
