@@ -89,6 +89,13 @@ def test_stages_are_chosen_where_they_are_foretold_to_gain_much(tmp_path: Path, 
     assert [name for name, one in found.items() if one["staged"] <= STEPS / 2] == []
 
 
+def test_a_worker_that_is_to_have_no_libraries_has_no_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_COMPILE", "0")
+    one = ran(tmp_path / "worker", 2, "data-parallel", "deeper", links=SLOW)["deeper"]
+    assert_alike(one)
+    assert one["staged"] == 0 and one["plan"]["pipeline"] is None
+
+
 def test_stages_that_gain_little_are_not_used(tmp_path: Path) -> None:
     one = ran(tmp_path / "worker", 2, "data-parallel", "deep", links=FAST)["deep"]
     assert_alike(one)
