@@ -61,7 +61,14 @@ def on_the_device():
     assert (x @ x + tf.nn.relu(x)).device.endswith("GPU:0")
 
 
-for stage in (one_by_one, large, in_a_function, asked_for, asked_for_within, of_data, words_and_small_numbers, on_the_device):
+def a_compiled_function():
+    total = tf.Variable(1.0)
+    add = tf.function(lambda x: total.assign_add(tf.reduce_sum(x)) + x, jit_compile=True)
+    tf.function(lambda x: add(x) + 1)(x)
+
+
+quiet = (asked_for, asked_for_within, of_data, words_and_small_numbers, on_the_device, a_compiled_function)
+for stage in (one_by_one, large, in_a_function, *quiet):
     print(f"--{stage.__name__}--", file=sys.stderr, flush=True)
     stage()
 """
@@ -97,7 +104,10 @@ def test_operators_in_functions_are_told(stages: dict[str, str]) -> None:
     assert NOTE.findall(stages["in_a_function"]) == [("MatrixInverse", "arguments out of range are errors there")]
 
 
-@pytest.mark.parametrize("stage", ["asked_for", "asked_for_within", "of_data", "words_and_small_numbers", "on_the_device"])
+QUIET = ("asked_for", "asked_for_within", "of_data", "words_and_small_numbers", "on_the_device", "a_compiled_function")
+
+
+@pytest.mark.parametrize("stage", QUIET)
 def test_what_is_where_it_was_asked_for_is_not_told(stage: str, stages: dict[str, str]) -> None:
     assert NOTE.findall(stages[stage]) == []
 

@@ -68,6 +68,20 @@ def test_a_function_with_its_slope_trains(compiled: bool) -> None:
     assert train() == pytest.approx(expected, rel=1e-6)
 
 
+def test_a_convolution_with_what_follows_it_is_computed_by_operators() -> None:
+    chance = np.random.default_rng(1)
+    images, filters, bias = (chance.standard_normal(sizes).astype(np.float32) for sizes in ((2, 6, 6, 3), (3, 3, 3, 4), (4,)))
+
+    def layer(images: tf.Tensor) -> tf.Tensor:
+        return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(images, filters, 1, "VALID"), bias))
+
+    with tf.device("/CPU:0"):
+        expected = layer(images)
+    found = tf.function(layer)(tf.constant(images))
+    assert found.device.endswith("GPU:0")
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_two_variables_of_one_buffer_stay_apart() -> None:
     first = tf.Variable([1.0, 2.0])
     second = tf.Variable(first)

@@ -63,9 +63,8 @@ bool has_things(const DataTypeVector& types) {
 
 // Why an operator is on this machine, where that is worth a line; else nullptr.
 const char* why(const tensorflow::OpDef& op, const DataTypeVector& types) {
-  if (!has_numbers(types)) return nullptr;
+  if (!has_numbers(types) || is_passed_on(op.name())) return nullptr;
   if (const char* reason = why_on_host(op.name()); reason != nullptr) return reason;
-  if (is_passed_on(op.name())) return nullptr;
   if (has_program(op.name())) {
     const auto& left = types_on_host(op.name());
     const bool is_left = std::any_of(types.begin(), types.end(), [&](DataType type) { return left.count(type) != 0; });

@@ -32,6 +32,7 @@ def front() -> tuple[int, int, str]:
     import forebay_jax
 
     refuse_cudnn()
+    keep_operators_apart()
     return torch.cuda.device_count(), forebay_jax.device_table(), str(forebay_jax.LIBRARY)
 
 
@@ -46,3 +47,10 @@ def refuse_cudnn() -> None:
     for module in (gen_cudnn_rnn_ops, sys.modules.get("tensorflow._api.v2.raw_ops")):
         if module is not None:
             vars(module).update(dict.fromkeys(("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"), refused))
+
+
+def keep_operators_apart() -> None:
+    """TensorFlow would join convolutions with what follows them, for which it has kernels on CUDA's devices and on processors alone."""
+    from tensorflow.python.eager import context
+
+    context.context().set_optimizer_experimental_options({"remapping": False})
