@@ -72,7 +72,7 @@ def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
     @cache
     def of(devices: int) -> dict[str, Any]:
-        names = [params["name"] for params in chosen if params["devices"] == devices] if devices > 1 else ["dropouts"]
+        names = [params["name"] for params in chosen if "name" in params and params["devices"] == devices] if devices > 1 else ["dropouts"]
         return carried_out(tmp_path_factory.mktemp("loops") / "worker", devices, names)
 
     return of

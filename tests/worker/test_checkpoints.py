@@ -25,15 +25,16 @@ def overwrite(client: Any, storage: int, number: int = 0) -> None:
 @pytest.mark.one_device
 @pytest.mark.parametrize("parks_after_going_back", [False, True])
 def test_what_was_kept_survives_parking(start_on_pool: Start, parks_after_going_back: bool) -> None:
-    survives_parking(start_on_pool(), parks_after_going_back)
+    assert came_back_after_parking(start_on_pool(), parks_after_going_back) == bytes(HELD.numpy())
 
 
 @pytest.mark.parametrize("parks_after_going_back", [False, True])
 def test_what_several_devices_kept_survives_parking(start_on_pool: Start, parks_after_going_back: bool) -> None:
-    survives_parking(start_on_pool(device="cpu:0,cpu:0"), parks_after_going_back)
+    assert came_back_after_parking(start_on_pool(device="cpu:0,cpu:0"), parks_after_going_back) == bytes(HELD.numpy())
 
 
-def survives_parking(worker: Linked, parks_after_going_back: bool) -> None:
+def came_back_after_parking(worker: Linked, parks_after_going_back: bool) -> bytes:
+    """What a storage holds that went back and forth, over a parking, in the end to the first of two checkpoints."""
     client = worker.serve()
     with client.socket:
         storage = client.upload(HELD)
@@ -55,7 +56,7 @@ def survives_parking(worker: Linked, parks_after_going_back: bool) -> None:
         assert go_back(client, 7).storages == (storage,)
         assert client.read(storage, BYTES) == bytes(HELD[:1].numpy()) + b"\x01" * (BYTES - 1)
         assert go_back(client, 3).storages == (storage,)
-        assert client.read(storage, BYTES) == bytes(HELD.numpy())
+        return client.read(storage, BYTES)
 
 
 def test_what_has_no_room_beside_the_parked_storages_is_dropped(start_on_pool: Start) -> None:
