@@ -23,6 +23,12 @@ def _perceptron(*widths: int, dropout: float = 0.0) -> nn.Sequential:
     return nn.Sequential(*layers[: -2 if dropout else -1])
 
 
+def _descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+
+
 def _fits(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, labels: Tensor, reads_every: int) -> Step:
     """A loop that reads its loss every so many steps."""
     numbers = itertools.count(1)
@@ -137,9 +143,7 @@ def reinforce(device: str, wrap: Wrap = as_it_is) -> Step:
         actions = policy.sample()
         rewards = (actions.cpu() % 2).float().to(device)
         loss = -(policy.log_prob(actions) * (rewards - rewards.mean())).mean() - 0.01 * policy.entropy().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        _descend(optimizer, loss)
         return loss.detach()
 
     return step
@@ -159,9 +163,7 @@ def q_learning(device: str, wrap: Wrap = as_it_is) -> Step:
             wanted = rewards[taken] + 0.99 * target(after[taken]).max(1).values
         found = wrapped(before[taken]).gather(1, actions[taken][:, None])[:, 0]
         loss = functional.smooth_l1_loss(found, wanted)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        _descend(optimizer, loss)
         with torch.no_grad():
             for one, other in zip(target.parameters(), model.parameters(), strict=True):
                 one.lerp_(other, 0.005)
@@ -188,9 +190,7 @@ def proximal(device: str, wrap: Wrap = as_it_is) -> Step:
             ratio = (policy.log_prob(actions[part]) - old[part]).exp()
             surrogate = torch.min(ratio * gains[part], ratio.clamp(0.8, 1.2) * gains[part]).mean()
             loss = functional.mse_loss(rates(states[part])[:, 0], returns[part]) - surrogate - 0.01 * policy.entropy().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            _descend(optimizer, loss)
         return loss.detach()
 
     return step
@@ -208,9 +208,7 @@ def autoencoder(device: str, wrap: Wrap = as_it_is) -> Step:
         drawn = mean + torch.randn_like(mean) * (0.5 * spread).exp()
         likely = functional.binary_cross_entropy_with_logits(decodes(drawn), images, reduction="sum") / 64
         divergence = -0.5 * (1 + spread - mean.square() - spread.exp()).sum() / 64
-        optimizer.zero_grad()
-        (likely + divergence).backward()
-        optimizer.step()
+        _descend(optimizer, likely + divergence)
         torch.stack([likely.detach(), divergence.detach()]).tolist()
         return likely.detach()
 
@@ -250,9 +248,7 @@ def contrastive(device: str, wrap: Wrap = as_it_is) -> Step:
     def step() -> Tensor:
         views = [functional.normalize(wrapped(rows + 0.1 * torch.randn_like(rows)), dim=1) for _ in range(2)]
         loss = functional.cross_entropy(views[0] @ views[1].T / 0.1, own)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        _descend(optimizer, loss)
         return loss.detach()
 
     return step
@@ -268,9 +264,7 @@ def distillation(device: str, wrap: Wrap = as_it_is) -> Step:
         with torch.no_grad():
             wanted = (teacher(rows) / 2).softmax(1)
         loss = functional.kl_div((wrapped(rows) / 2).log_softmax(1), wanted, reduction="batchmean")
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        _descend(optimizer, loss)
         return loss.detach()
 
     return step
@@ -288,9 +282,7 @@ def cells(device: str, wrap: Wrap = as_it_is) -> Step:
         for moment in inputs:
             state = wrapped(moment, state)
         loss = functional.cross_entropy(last(state), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        _descend(optimizer, loss)
         return loss.detach()
 
     return step
@@ -311,9 +303,7 @@ def graphs(device: str, wrap: Wrap = as_it_is) -> Step:
             made = layer(held)
             held = functional.relu(torch.zeros_like(made).index_add(0, targets, made[sources]) / degrees)
         loss = functional.cross_entropy(held, labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        _descend(optimizer, loss)
         return loss.detach()
 
     return step
@@ -329,9 +319,7 @@ def factors(device: str, wrap: Wrap = as_it_is) -> Step:
         ratings = torch.rand(256).to(device)
         found = (finds[0](torch.randint(0, 2000, (256,)).to(device)) * finds[1](torch.randint(0, 5000, (256,)).to(device))).sum(1)
         loss = functional.mse_loss(found, ratings)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        _descend(optimizer, loss)
         return loss.detach()
 
     return step
