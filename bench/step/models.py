@@ -30,7 +30,7 @@ def mlp(device: str, wrap: Wrap = as_it_is, hidden: int = 1) -> Step:
     blocks = [layer for _ in range(hidden) for layer in (nn.Linear(256, 256), nn.ReLU())]
     model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), *blocks, nn.Linear(256, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    return _classifies(wrap(model), optimizer, torch.randn(64, 64).to(device), torch.randint(0, 10, (64,)).to(device))
+    return classifies(wrap(model), optimizer, torch.randn(64, 64).to(device), torch.randint(0, 10, (64,)).to(device))
 
 
 def transformer(
@@ -42,7 +42,7 @@ def transformer(
     encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
     model = nn.Sequential(encoder, nn.Flatten(), nn.Linear(128 * 64, 10)).to(device)
     inputs, labels = torch.randn(8, 64, 128).to(device), torch.randint(0, 10, (8,)).to(device)
-    return _classifies(wrap(model), optimizer(model.parameters()), inputs, labels, autocast=autocast)
+    return classifies(wrap(model), optimizer(model.parameters()), inputs, labels, autocast=autocast)
 
 
 def dropout(device: str, wrap: Wrap = as_it_is) -> Step:
@@ -83,7 +83,7 @@ def convnet(device: str, wrap: Wrap = as_it_is) -> Step:
         blocks += [nn.Conv2d(given, made, 3, padding=1), nn.BatchNorm2d(made), nn.ReLU(), nn.MaxPool2d(2)]
     model = nn.Sequential(*blocks, nn.Flatten(), nn.Linear(32 * 16, 10)).to(device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    return _classifies(wrap(model), optimizer, torch.randn(16, 3, 32, 32).to(device), torch.randint(0, 10, (16,)).to(device))
+    return classifies(wrap(model), optimizer, torch.randn(16, 3, 32, 32).to(device), torch.randint(0, 10, (16,)).to(device))
 
 
 class _Recurrent(nn.Module):
@@ -101,7 +101,7 @@ def lstm(device: str, wrap: Wrap = as_it_is) -> Step:
     torch.manual_seed(0)
     model = _Recurrent().to(device)
     inputs, labels = torch.randn(16, 32, 64).to(device), torch.randint(0, 10, (16,)).to(device)
-    return _classifies(wrap(model), adamw(model.parameters()), inputs, labels)
+    return classifies(wrap(model), adamw(model.parameters()), inputs, labels)
 
 
 def gpt2(device: str, wrap: Wrap = as_it_is) -> Step:
@@ -136,7 +136,7 @@ def vit(device: str, wrap: Wrap = as_it_is) -> Step:
     config = ViTConfig(**sizes, num_hidden_layers=2, num_attention_heads=4, num_labels=10)
     model = ViTForImageClassification(config).to(device).train()
     images, labels = torch.randn(8, 3, 32, 32).to(device), torch.randint(0, 10, (8,)).to(device)
-    return _classifies(wrap(model), adamw(model.parameters()), images, labels, lambda found: found.logits)
+    return classifies(wrap(model), adamw(model.parameters()), images, labels, lambda found: found.logits)
 
 
 class _Residual(nn.Module):
@@ -193,7 +193,7 @@ MAKERS = (mlp, transformer, convnet, gpt2, vit, t5, lstm, unet, dropout, autocas
 MODELS: dict[str, Callable[..., Step]] = {make.__name__: make for make in MAKERS}
 
 
-def _classifies(
+def classifies(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     inputs: Tensor,

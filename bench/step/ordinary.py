@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from step.models import Step, Wrap, adamw, as_it_is
+from step.models import Step, Wrap, adamw, as_it_is, classifies
 
 STEPS_OF_A_READ = 3
 STEPS_OF_A_LINE = 50
@@ -23,24 +23,23 @@ def _perceptron(*widths: int, dropout: float = 0.0) -> nn.Sequential:
     return nn.Sequential(*layers[: -2 if dropout else -1])
 
 
-def _descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+def _descended(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
+    """The loss, after a step by its gradients."""
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    return loss.detach()
 
 
 def _fits(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, labels: Tensor, reads_every: int) -> Step:
     """A loop that reads its loss every so many steps."""
-    numbers = itertools.count(1)
+    numbers, take = itertools.count(1), classifies(model, optimizer, inputs, labels)
 
     def step() -> Tensor:
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(model(inputs), labels)
-        loss.backward()
-        optimizer.step()
+        loss = take()
         if next(numbers) % reads_every == 0:
             loss.item()
-        return loss.detach()
+        return loss
 
     return step
 
@@ -143,8 +142,7 @@ def reinforce(device: str, wrap: Wrap = as_it_is) -> Step:
         actions = policy.sample()
         rewards = (actions.cpu() % 2).float().to(device)
         loss = -(policy.log_prob(actions) * (rewards - rewards.mean())).mean() - 0.01 * policy.entropy().mean()
-        _descend(optimizer, loss)
-        return loss.detach()
+        return _descended(optimizer, loss)
 
     return step
 
@@ -163,7 +161,7 @@ def q_learning(device: str, wrap: Wrap = as_it_is) -> Step:
             wanted = rewards[taken] + 0.99 * target(after[taken]).max(1).values
         found = wrapped(before[taken]).gather(1, actions[taken][:, None])[:, 0]
         loss = functional.smooth_l1_loss(found, wanted)
-        _descend(optimizer, loss)
+        _descended(optimizer, loss)
         with torch.no_grad():
             for one, other in zip(target.parameters(), model.parameters(), strict=True):
                 one.lerp_(other, 0.005)
@@ -190,7 +188,7 @@ def proximal(device: str, wrap: Wrap = as_it_is) -> Step:
             ratio = (policy.log_prob(actions[part]) - old[part]).exp()
             surrogate = torch.min(ratio * gains[part], ratio.clamp(0.8, 1.2) * gains[part]).mean()
             loss = functional.mse_loss(rates(states[part])[:, 0], returns[part]) - surrogate - 0.01 * policy.entropy().mean()
-            _descend(optimizer, loss)
+            _descended(optimizer, loss)
         return loss.detach()
 
     return step
@@ -208,7 +206,7 @@ def autoencoder(device: str, wrap: Wrap = as_it_is) -> Step:
         drawn = mean + torch.randn_like(mean) * (0.5 * spread).exp()
         likely = functional.binary_cross_entropy_with_logits(decodes(drawn), images, reduction="sum") / 64
         divergence = -0.5 * (1 + spread - mean.square() - spread.exp()).sum() / 64
-        _descend(optimizer, likely + divergence)
+        _descended(optimizer, likely + divergence)
         torch.stack([likely.detach(), divergence.detach()]).tolist()
         return likely.detach()
 
@@ -248,8 +246,7 @@ def contrastive(device: str, wrap: Wrap = as_it_is) -> Step:
     def step() -> Tensor:
         views = [functional.normalize(wrapped(rows + 0.1 * torch.randn_like(rows)), dim=1) for _ in range(2)]
         loss = functional.cross_entropy(views[0] @ views[1].T / 0.1, own)
-        _descend(optimizer, loss)
-        return loss.detach()
+        return _descended(optimizer, loss)
 
     return step
 
@@ -264,8 +261,7 @@ def distillation(device: str, wrap: Wrap = as_it_is) -> Step:
         with torch.no_grad():
             wanted = (teacher(rows) / 2).softmax(1)
         loss = functional.kl_div((wrapped(rows) / 2).log_softmax(1), wanted, reduction="batchmean")
-        _descend(optimizer, loss)
-        return loss.detach()
+        return _descended(optimizer, loss)
 
     return step
 
@@ -282,8 +278,7 @@ def cells(device: str, wrap: Wrap = as_it_is) -> Step:
         for moment in inputs:
             state = wrapped(moment, state)
         loss = functional.cross_entropy(last(state), labels)
-        _descend(optimizer, loss)
-        return loss.detach()
+        return _descended(optimizer, loss)
 
     return step
 
@@ -303,8 +298,7 @@ def graphs(device: str, wrap: Wrap = as_it_is) -> Step:
             made = layer(held)
             held = functional.relu(torch.zeros_like(made).index_add(0, targets, made[sources]) / degrees)
         loss = functional.cross_entropy(held, labels)
-        _descend(optimizer, loss)
-        return loss.detach()
+        return _descended(optimizer, loss)
 
     return step
 
@@ -319,8 +313,7 @@ def factors(device: str, wrap: Wrap = as_it_is) -> Step:
         ratings = torch.rand(256).to(device)
         found = (finds[0](torch.randint(0, 2000, (256,)).to(device)) * finds[1](torch.randint(0, 5000, (256,)).to(device))).sum(1)
         loss = functional.mse_loss(found, ratings)
-        _descend(optimizer, loss)
-        return loss.detach()
+        return _descended(optimizer, loss)
 
     return step
 
