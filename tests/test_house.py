@@ -261,7 +261,7 @@ def test_forms_and_names_are_not_taken_for_sentences() -> None:
 STARTS = {
     "billing": 2,
     "dashboards": 5,
-    "device": 19,
+    "device": 20,
     "frameworks": 2,
     "pool": 17,
     "virtual_device": 0,

@@ -1,11 +1,33 @@
 #include "base/settings.h"
 
+#include <dlfcn.h>
+
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/util/env.h>
 #include <forebay/wire.h>
 
 namespace forebay::worker {
+
+namespace {
+
+// Of a library that PyTorch brings, or null: its build may have none.
+template <typename Function>
+Function* function_of(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+}
+
+void set_openmp_threads(int threads) {
+  static auto* const set = function_of<void(int)>("omp_set_num_threads");
+  if (set != nullptr) set(threads);
+}
+
+int exchange_mkl_threads(int threads) {
+  static auto* const set = function_of<int(int)>("MKL_Set_Num_Threads_Local");
+  return set == nullptr ? 0 : set(threads);
+}
+
+}  // namespace
 
 void apply_settings(uint64_t bits) {
   auto& context = at::globalContext();
@@ -29,6 +51,13 @@ void apply_settings(uint64_t bits) {
 
 void set_kernel_threads(int threads) {
   if (at::get_num_threads() != threads) at::set_num_threads(threads);
+}
+
+OneThread::OneThread() : threads_(at::get_num_threads()), mkl_threads_(exchange_mkl_threads(1)) { set_openmp_threads(1); }
+
+OneThread::~OneThread() {
+  set_openmp_threads(threads_);
+  exchange_mkl_threads(mkl_threads_);
 }
 
 }  // namespace forebay::worker

@@ -13,6 +13,7 @@
 
 #include "base/dtypes.h"
 #include "base/memory.h"
+#include "base/settings.h"
 #include "call/bounds.h"
 #include "call/ranges.h"
 #include "call/rollback.h"
@@ -289,6 +290,7 @@ void Caller::execute(Plan& plan) {
   Rollback rollback(plan, stack_);
   {
     const Running::Call call(running_, plan.op.schema().name());
+    const auto alone = plan.is_short ? std::make_optional<OneThread>() : std::nullopt;
     const DefaultDtype as_the_programs(plan.default_dtype);
     const at::AutoGradMode looked_on(plan.keeps_places || at::GradMode::is_enabled());
     if (plan.keeps_places) stack_[1] = stack_[1].toTensor().detach().set_requires_grad(true);

@@ -114,6 +114,7 @@ struct Plan {
   std::vector<NumberRange> ranges;  // to be looked at in each call
   std::optional<MadeNumbers> made;
   std::vector<SparseArgument> sparse;
+  bool is_short = false;          // one thread of the host is to carry it out (short_calls.h)
   bool keeps_places = false;      // its kernel keeps what the derivative needs where autograd looks on alone
   uint64_t identity = 0;          // of the template, whatever its number
   std::string encoded;            // the template as it came, without the operator's number; where segments are compiled

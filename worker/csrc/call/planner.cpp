@@ -10,6 +10,7 @@
 #include "call/contract.h"
 #include "call/ranges.h"
 #include "call/rollback.h"
+#include "call/short_calls.h"
 #include "call/sparse.h"
 
 namespace forebay::worker {
@@ -272,6 +273,7 @@ std::unique_ptr<Plan> make_plan(const wire::Template& source, c10::OperatorHandl
   const bool host_computes = device.is_host() && device.computes();
   note_bounds(*plan, host_computes);
   if (host_computes) note_partial_writes(*plan);
+  plan->is_short = host_computes && is_short(*plan);
   if (!device.is_host()) note_ranges(*plan);
   return plan;
 }
