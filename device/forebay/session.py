@@ -146,6 +146,7 @@ class Session:
         self._torch_version = torch_version
         self.origin = origin
         """What the session is to begin as a copy of, in a forked process; None once it has begun, or can never."""
+        self.takes_programs = False  # of JAX or TensorFlow too: its next lease is where they are served
         self._flavor = flavor
         self._priority = priority
         self._page = page or Journal().page(0)
@@ -236,7 +237,7 @@ class Session:
             fresh = lease is None and link.request is None
             if fresh:
                 self._requests += 1
-                link.request = _Request(self._requests, _span(work))
+                link.request = _Request(self._requests, work.span)
                 link.span = link.request.span
             request = link.request
         if lease is None and request is not None:
@@ -348,7 +349,7 @@ class Session:
         try:
             if fresh:
                 self._page.asked(request.span)
-                self._send(link, messages.Acquire(request=request.number, span=request.span))
+                self._ask(link, request)
             self._wait(link, request, on_wait)
         except BaseException:
             self._cancel(link, request)
@@ -356,6 +357,12 @@ class Session:
         if request.error is not None:
             raise request.error
         return request.granted
+
+    def _ask(self, link: _Link, request: _Request) -> None:
+        asked = messages.Acquire(request=request.number, span=request.span)
+        if link.opened is not None and link.opened.flavor.runtimes is not None:
+            asked = asked.model_copy(update={"runtime": "xla" if self.takes_programs else "torch"})
+        self._send(link, asked)
 
     def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
         line = self._new_line()
@@ -557,7 +564,7 @@ class Session:
         for number in cancelled:
             self._send(link, messages.Cancel(request=number))
         if request is not None:
-            self._send(link, messages.Acquire(request=request.number, span=request.span))
+            self._ask(link, request)
 
     def _take(self, link: _Link, message: messages.ToClient) -> None:
         """Applies one message of the pool."""
@@ -684,10 +691,6 @@ def _connect_stream(stream: Stream, service: Service, granted: messages.Granted,
         stream.connect(service.edge_url(granted.worker), ticket, meeting, "", service.authorization)
     else:
         stream.connect(granted.address, ticket, meeting, granted.certificate or "")
-
-
-def _span(work: Work) -> messages.Span:
-    return messages.Span(id=work.id, kind=work.kind, label=work.label, cell=work.cell, cell_id=work.cell_id, first_line=work.first_line)
 
 
 def _ended(service: Service, why: object) -> SessionEnded:

@@ -6,9 +6,12 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import FrameType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from forebay_wire.messages import Span
 
 LINES_VARIABLE = "FOREBAY_CELL_LINES"
 LABEL_VARIABLE = "FOREBAY_LABEL"
@@ -23,7 +26,7 @@ CHECK_PYCS = "--check-hash-based-pycs"
 
 @dataclass(frozen=True)
 class Work:
-    """One span; the fields are those of :class:`forebay_wire.messages.Span`."""
+    """One span; the fields are those of :class:`forebay_wire.messages.Span`, which takes time to load."""
 
     id: str
     kind: Literal["cell", "process"]
@@ -31,6 +34,13 @@ class Work:
     cell: int | None = None
     cell_id: str | None = None
     first_line: str | None = None
+
+    @property
+    def span(self) -> Span:
+        """As the links have it."""
+        from forebay_wire.messages import Span
+
+        return Span(**asdict(self))
 
 
 class Follower(Protocol):

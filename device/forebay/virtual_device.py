@@ -117,6 +117,7 @@ class VirtualDevices:
         self._ended = False
         self._embedded: EmbeddedPool | None = None
         self._sessions: dict[int, Session] = {}
+        self._takes_programs = False
         self._making = threading.RLock()
 
     def start(
@@ -241,7 +242,15 @@ class VirtualDevices:
                     rank=self._rank_of(index),
                     origin=self._origins.pop(index, None),
                 )
+                self._sessions[index].takes_programs = self._takes_programs
             return self._sessions[index]
+
+    def take_programs(self) -> None:
+        """From the next lease on, each device is where programs of JAX and TensorFlow are served."""
+        with self._making:
+            self._takes_programs = True
+            for session in self._sessions.values():
+                session.takes_programs = True
 
     def close(self) -> None:
         """Ends the span, waits within bounds until its work is done, and ends the sessions and the embedded pool."""

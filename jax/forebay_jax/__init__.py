@@ -64,6 +64,7 @@ def device_table() -> int:
         raise NoVirtualDevice(process.failure or (OFF if os.environ.get("FOREBAY_URL", "").strip() else NOT_SET))
     from forebay import _C
 
+    process.installed.take_programs()
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     return int(pointer(_C.device_table(), TABLE))

@@ -59,6 +59,8 @@ class World:
         there = devices() if seats is None else seats
         self.machine = StateMachine(there, {f.name: f for f in known}, self.limits, "p", UNIX_OFFSET_NS, groups=groups)
         self.now = SECOND
+        self.served: dict[str, tuple[wire.Runtime, ...]] = {}
+        """What hosts serve, by their names; others serve all."""
         self.out: list[Instruction] = []
         self.fresh: list[Instruction] = []
 
@@ -117,9 +119,9 @@ class World:
     def worker(self, worker: str, message: wire.FromWorker) -> None:
         self.do(WorkerSaid(worker, message))
 
-    def acquire(self, session: str, number: int = 1, span: str | None = None) -> None:
+    def acquire(self, session: str, number: int = 1, span: str | None = None, runtime: Any = None) -> None:
         work = wire.Span(id=span or f"{session}-{number}", kind="cell", label="n.ipynb", cell=1)
-        self.client(session, wire.Acquire(request=number, span=work))
+        self.client(session, wire.Acquire(request=number, span=work, runtime=runtime))
 
     def worker_of(self, session: str) -> str:
         worker = self.machine.sessions[session].worker
@@ -132,7 +134,8 @@ class World:
     def ready(self, worker: str) -> None:
         device = self.machine.fleet.workers[worker].device
         model = wire.DeviceModel(kind=device.kind, model=device.model)
-        self.worker(worker, wire.Ready(worker=worker, address=f"unix:/{worker}", torch="2", device=model, pid=1))
+        served = self.served.get(device.node)
+        self.worker(worker, wire.Ready(worker=worker, address=f"unix:/{worker}", torch="2", device=model, pid=1, runtimes=served))
 
     def settle(self) -> None:
         """Every worker does what it was told, until there is nothing left to do."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from forebay_pool.model.events import Look
-from forebay_pool.model.types import Device, Equivalent, Estimate, Flavor, Standing
+from forebay_pool.model.records import Estimate
+from forebay_pool.model.types import Device, Equivalent, Flavor, Standing
 from forebay_pool.placement.lease_lengths import SAMPLE_MAX, LeaseLengths, Lifetimes
 from forebay_pool.placement.wait_estimates import is_news
 from forebay_pool.placement.wait_simulation import AHEAD_MAX, Held, Prospect

@@ -302,7 +302,7 @@ def test_a_flavor_of_one_device_or_several_is_leased_by_either(world: Make) -> N
         w.lease(name, flavor="either")
         leased.append([device.id for device in w.machine.sessions[name].lease.place.devices])
     assert sorted(leased) == [["main/cpu:0", "main/cpu:1"], ["main/null:0"]]
-    row = flavor_row(either, w.machine.fleet, "acme", w.machine.outlook(either, "acme"))
+    row = flavor_row(either, w.machine.fleet, "acme", w.machine.outlook(either, "acme"), True)
     assert row["servable"] and [(way["count"], way["devices"]) for way in row["equivalents"]] == [(2, 2), (1, 1)]
     w.join("u", "either")
     w.acquire("u")

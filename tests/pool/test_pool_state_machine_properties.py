@@ -132,6 +132,7 @@ class PoolHistory(RuleBasedStateMachine):
         """The last image of each session, and the host that has it."""
         self.numbers = 0
         self.names = 0
+        self.served: tuple[wire.Runtime, ...] | None = None
 
     # Carrying events and instructions
 
@@ -262,14 +263,23 @@ class PoolHistory(RuleBasedStateMachine):
             self.acquires(-1, False)
         self.all_do_what_they_were_told(True)
 
+    @rule(served=st.sampled_from([None, ("torch",), ("torch", "xla"), ("xla", "exec")]))
+    def hosts_are_set_up(self, served: tuple[wire.Runtime, ...] | None) -> None:
+        """Workers that start from now on serve this."""
+        self.served = served
+
+    @rule(pick=PICK, same_span=st.booleans(), runtime=st.sampled_from(["torch", "xla"]))
+    def names_a_runtime(self, pick: int, same_span: bool, runtime: Any) -> None:
+        self.acquires(pick, same_span, runtime)
+
     @rule(pick=PICK, same_span=st.booleans())
-    def acquires(self, pick: int, same_span: bool) -> None:
+    def acquires(self, pick: int, same_span: bool, runtime: Any = None) -> None:
         name = self.a_session(pick)
         if name is not None:
             self.numbers += 1
             last = self.machine.sessions[name].span
             span = last if same_span and last is not None else wire.Span(id=f"span{self.numbers}", kind="cell", label="n", cell=1)
-            self.do(ClientSaid(name, wire.Acquire(request=self.numbers, span=span)))
+            self.do(ClientSaid(name, wire.Acquire(request=self.numbers, span=span, runtime=runtime)))
 
     @rule(pick=PICK, back=st.integers(0, 2))
     def cancels(self, pick: int, back: int) -> None:
@@ -307,7 +317,7 @@ class PoolHistory(RuleBasedStateMachine):
         if not process.ready:
             process.ready = True
             model = wire.DeviceModel(kind=process.devices[0].kind, model=process.devices[0].model)
-            process.said.append(wire.Ready(worker=name, address="unix:/x", torch="2", device=model, pid=1))
+            process.said.append(wire.Ready(worker=name, address="unix:/x", torch="2", device=model, pid=1, runtimes=self.served))
         elif process.orders:
             order = process.orders.pop(0)
             match order:

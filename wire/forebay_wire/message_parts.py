@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,6 +30,9 @@ Certificate = Hex256
 Rates = Annotated[str, Field(max_length=8_192, pattern=r"^([0-9a-f]{2})+$")]
 """What several devices and the links between them can do, as workers measure it: floating-point operations, bytes and seconds, packed."""
 Priority = Annotated[int, Field(ge=-99, le=99)]
+Runtime = Literal["torch", "xla", "exec"]
+"""What a session has done on its device: calls of PyTorch; programs of JAX and TensorFlow as well; or one process in place of both."""
+RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 WaitCode = Literal["quota", "shortage", "fragmentation", "budget", "draining", "starting", "restoring", "store"]
 """Why a request waits. ``shortage``: what could serve it is held. ``fragmentation``: enough is free, but not together, or not where the
 session's tensors are. ``draining``: what it needs is being given back. ``starting``, ``restoring``: its lease is being opened."""
@@ -91,6 +94,8 @@ class Flavor(Message):
     price_nano_per_hour: Count | None = None
     """None where nobody bills (the embedded pool)."""
     currency: Currency | None = None
+    runtimes: tuple[Name, ...] | None = None
+    """Those that it offers, :data:`Runtime` s and maybe later ones; None: of a pool that does not know of them."""
 
 
 class DeviceModel(Message):
@@ -272,3 +277,20 @@ class Working(Message):
 
     type: Literal["working"] = "working"
     epoch: Count
+
+
+class Heartbeat(Message):
+    """The worker lives and holds ``memory_bytes``; ``epoch`` is the open lease's, or None."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    epoch: Count | None
+    memory_bytes: Count
+    busy_ns: Count
+    """Time spent executing commands since the worker started."""
+    commands: Count
+    operator: Text = ""
+    """The operator in whose call it is, where that lasts; a call cannot be interrupted."""
+    operator_seconds: Seconds = 0.0
+    """For how long, at least."""
+    energy_mj: Count | None = None
+    """What its devices have drawn since the worker started, while a lease of its was open, in millijoules; None where no driver tells."""

@@ -16,7 +16,7 @@ from pydantic import Field, TypeAdapter
 from forebay_wire.decoding import MESSAGE_BYTES_MAX as MESSAGE_BYTES_MAX
 from forebay_wire.decoding import MessageError as MessageError
 from forebay_wire.decoding import decode
-from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Certificate, Count, Hex256, Priority, Rates, Seconds, Text, Ticket
+from forebay_wire.message_parts import PATH_CHARACTERS_MAX, Certificate, Count, Hex256, Priority, Rates, Text, Ticket
 from forebay_wire.message_parts import Cause as Cause
 from forebay_wire.message_parts import Copied as Copied
 from forebay_wire.message_parts import Copy as Copy
@@ -25,10 +25,12 @@ from forebay_wire.message_parts import Estimate as Estimate
 from forebay_wire.message_parts import Flavor as Flavor
 from forebay_wire.message_parts import Fork as Fork
 from forebay_wire.message_parts import GroupMember as GroupMember
+from forebay_wire.message_parts import Heartbeat as Heartbeat
 from forebay_wire.message_parts import Kept as Kept
 from forebay_wire.message_parts import Message as Message
 from forebay_wire.message_parts import ProcessBounds as ProcessBounds
 from forebay_wire.message_parts import Receipts as Receipts
+from forebay_wire.message_parts import Runtime as Runtime
 from forebay_wire.message_parts import Source as Source
 from forebay_wire.message_parts import Span as Span
 from forebay_wire.message_parts import WaitCode as WaitCode
@@ -44,7 +46,7 @@ leave out (:func:`to_client`, :func:`to_worker`)."""
 PROTOCOL_OLDEST = 2
 """The oldest version that a pool of this release speaks: that of the release before, so that what computes goes on in an upgrade."""
 
-CAUSES = 8
+CAUSES = 9
 """Version of the catalogue of causes (:mod:`forebay_wire.sentences`). A client that knows it says so as it connects."""
 
 CAUSES_HEADER = "Forebay-Causes"
@@ -132,6 +134,12 @@ class Acquire(Message):
     span: Span
     priority: Priority | None = None
     """None: the session's."""
+    runtime: Literal["torch", "xla"] | None = None
+    """What the session has done from here on, said to pools that know of runtimes; None: calls of PyTorch. A process has said what it is
+    by :data:`RUNS_HEADER`."""
+
+    def encode(self) -> str:
+        return self.model_dump_json(exclude=None if self.runtime else {"runtime"})
 
 
 class Cancel(Message):
@@ -331,10 +339,12 @@ class Ready(Message):
     pid: Count
     certificate: Certificate | None = None
     """What it shows at that address; None: it speaks no TLS there."""
+    runtimes: tuple[Runtime, ...] | None = None
+    """What workers on its host and its kind of device serve; None: all."""
 
     def encode(self) -> str:
-        """Without a field that pools of a former release do not know, where it says nothing."""
-        return self.model_dump_json(exclude={"certificate"} if self.certificate is None else None)
+        """Without fields that pools of a former release do not know, where they say nothing."""
+        return self.model_dump_json(exclude={name for name in ("certificate", "runtimes") if getattr(self, name) is None})
 
 
 class Left(Source):
@@ -399,13 +409,14 @@ class ResumeWorker(Message):
     client_away: bool = False
     """As :class:`ClientCut` said."""
     certificate: Certificate | None = None
-    """As in :class:`Ready`."""
+    runtimes: tuple[Runtime, ...] | None = None
+    """As in :class:`Ready`, both."""
 
     def encode(self) -> str:
         """Without fields that pools of a former release do not know, where they say nothing."""
-        unsaid: dict[str, Any] = {} if self.client_away else {"client_away": True}
-        if self.certificate is None:
-            unsaid["certificate"] = True
+        unsaid: dict[str, Any] = {name: True for name in ("certificate", "runtimes") if getattr(self, name) is None}
+        if not self.client_away:
+            unsaid["client_away"] = True
         if self.left is not None:
             unsaid["left"] = self.left.unsaid
         return self.model_dump_json(exclude=unsaid)
@@ -461,23 +472,6 @@ class Starved(Message):
     """Device work waits in the command stream, and no lease is open."""
 
     type: Literal["starved"] = "starved"
-
-
-class Heartbeat(Message):
-    """The worker lives and holds ``memory_bytes``; ``epoch`` is the open lease's, or None."""
-
-    type: Literal["heartbeat"] = "heartbeat"
-    epoch: Count | None
-    memory_bytes: Count
-    busy_ns: Count
-    """Time spent executing commands since the worker started."""
-    commands: Count
-    operator: Text = ""
-    """The operator in whose call it is, where that lasts; a call cannot be interrupted."""
-    operator_seconds: Seconds = 0.0
-    """For how long, at least."""
-    energy_mj: Count | None = None
-    """What its devices have drawn since the worker started, while a lease of its was open, in millijoules; None where no driver tells."""
 
 
 class Parked(Message):
@@ -563,10 +557,13 @@ class Assign(Message):
     """The session is one process, which the worker runs within these bounds (:mod:`forebay_wire.remote`); None: it sends calls."""
     outside: bool = False
     """The client comes by the installation's edge."""
+    runtimes: tuple[Name, ...] | None = None
+    """What the session's flavor offers; None: all. Without ``xla`` the worker refuses programs."""
 
     def encode(self) -> str:
         """Without fields that workers of a former release do not know, where they say nothing."""
-        unsaid: dict[str, Any] = {name: True for name in ("libraries", "image", "rates", "process", "outside") if not getattr(self, name)}
+        names = ("libraries", "image", "rates", "process", "outside", "runtimes")
+        unsaid: dict[str, Any] = {name: True for name in names if not getattr(self, name)}
         if self.images is None:
             unsaid |= {"images": True, "images_fill_max": True}
         if self.source is not None:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from forebay_worker import WorkerError, compile_queue, confinement, device_graphs, drivers, pytorch, standalone
+from forebay_worker import WorkerError, compile_queue, confinement, device_graphs, drivers, pytorch, runtimes, standalone
 from forebay_worker.compile_queue import Compiling
 from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.groups import device_library
@@ -44,8 +44,6 @@ PLAINTEXT_VARIABLE = "FOREBAY_WORKER_PLAINTEXT"
 RECONNECT_VARIABLE = "FOREBAY_WORKER_RECONNECT_SECONDS"
 CLIENT_VARIABLE = "FOREBAY_URL"
 DEFAULT_DEVICE = "cpu:0"
-PROCESS_KINDS = ("cpu", "null")
-"""Kinds of device beside which a process is confined: it sees no accelerator."""
 PR_SET_PDEATHSIG = 1
 RECONNECT_SECONDS_MAX = 86_400
 STOP_SECONDS_MAX = 5.0
@@ -208,7 +206,7 @@ async def serve(
         from forebay_worker.link import Worker, WorkerLink  # not needed, and slow to load, without a pool
 
         token = os.environ.pop(TOKEN_VARIABLE)
-        worker = Worker(options.worker, devices[0], pytorch.build().version)
+        worker = Worker(options.worker, devices[0], pytorch.build().version, runtimes.served(devices))
         meter = energy.enter_context(EnergyMeter(functools.partial(counters_of, devices, bool(options.other))))
         keepers = [kept.keep_in, *([compiling.keep_in] if isinstance(compiling, Compiling) else [])]
         hosts = functools.partial(host_of_process, devices, options)
@@ -239,11 +237,8 @@ def host_of_process(devices: Sequence[SeenDevice], options: argparse.Namespace, 
     """What takes the executor's place for a session that is a process."""
     from forebay_worker.remote.host import ProcessHost  # sessions of calls need none of it
 
-    why_not = ""
-    if any(device.kind not in PROCESS_KINDS for device in devices):
-        why_not = f"a process cannot be confined to a device of the kind {devices[0].kind}"
     door = options.listen or f"unix:{options.socket_dir}/{options.worker}.process"
-    return ProcessHost(door, not is_local(door), bounds, ticket, options.spill_dir, why_not)
+    return ProcessHost(door, not is_local(door), bounds, ticket, options.spill_dir, runtimes.why_no_process(devices))
 
 
 def nothing() -> None:

@@ -25,6 +25,7 @@ from websockets.frames import Frame, Opcode
 from forebay_worker import LinkLost, LinkRefused
 from forebay_worker.energy import EnergyMeter
 from forebay_worker.pytorch import SeenDevice
+from forebay_worker.user_code.programs import NOT_OFFERED
 
 if TYPE_CHECKING:
     from forebay_worker._executor import Event, Server
@@ -55,13 +56,16 @@ class Worker:
     name: str
     device: SeenDevice
     torch: str
+    runtimes: tuple[messages.Runtime, ...] | None = None
+    """What it serves; None: all."""
 
     def ready(self, address: str, certificate: str) -> messages.Ready:
         """The link's first message. ``certificate``: empty where it has none."""
         model = DeviceModel(kind=self.device.kind, model=self.device.model)
         return messages.Ready(
-            worker=self.name, address=address, torch=self.torch, device=model, pid=os.getpid(), certificate=certificate or None
-        )
+            worker=self.name, address=address, torch=self.torch, device=model, pid=os.getpid(), certificate=certificate or None,
+            runtimes=self.runtimes,
+        )  # fmt: skip
 
 
 def message_of(event: Event, memory_bytes: int, energy_mj: int | None) -> FromWorker | None:
@@ -322,6 +326,7 @@ class WorkerLink:
             worker=self._worker.name,
             address=self._executor.address,
             certificate=self._executor.certificate or None,
+            runtimes=self._worker.runtimes,
             session=standing.session,
             epoch=standing.epoch,
             ended=ended,
@@ -413,6 +418,8 @@ class WorkerLink:
 
     def _assign(self, order: messages.Assign) -> None:
         """The session sends calls."""
+        if order.runtimes is not None and "xla" not in order.runtimes:
+            self._server.take_programs(NOT_OFFERED, None)
         if order.libraries is not None:
             for keep_in in self._keepers:
                 keep_in(Path(order.libraries))

@@ -32,6 +32,11 @@ _DETAILS: Mapping[str, Callable[[Values], Text]] = {
         flavor=given["flavor"],
         seconds=given["seconds"],
     ),
+    "runtime_held": lambda given: Text(
+        "What is free for %(flavor)s does not serve %(runtime)s; it waits for a host that does.",
+        flavor=given["flavor"],
+        runtime=given["runtime"],
+    ),
     "one_held": lambda given: Text("The one device that serves %(flavor)s is held.", flavor=given["flavor"]),
     "all_held": lambda given: Text("All %(count)s devices that serve %(flavor)s are held.", count=given["count"], flavor=given["flavor"]),
     "all_held_more": lambda given: Text(

@@ -24,7 +24,7 @@ class FlavorApi(Api):
 
     def row(self, flavor: Flavor, identity: Identity) -> FlavorRow:
         machine, tenant = self.shell.machine, identity.tenant or ""
-        return flavor_row(flavor, machine.fleet, tenant, machine.outlook(flavor, tenant))
+        return flavor_row(flavor, machine.fleet, tenant, machine.outlook(flavor, tenant), self.context.settings.processes)
 
 
 class Flavors(FlavorApi):

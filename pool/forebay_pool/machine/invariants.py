@@ -69,6 +69,8 @@ def _check_session(machine: StateMachine, session: Session) -> None:
         if session.group is not None and request.place is not None:
             together = not session.group.gathered or all(one.place is not None or machine.queue.has(one) for one in session.group.requests)
             _demand(machine, together, "a lease is being opened for one of a group that gathers", name)
+        served = request.place is None or machine.fleet.runtimes.serve(request.place.devices, session.runtime)
+        _demand(machine, served, "a request is placed where nobody serves what it is for", name)
         if request.place is not None and session.image is not None:
             hold = machine.fleet.seats[request.place.devices[0].id].holders[session]
             _demand(machine, tensor_bytes(session) <= hold.memory_bytes, "tensors move to where less is set aside than they take", name)

@@ -39,13 +39,13 @@ class Outlooks:
             length_ns = self._lengths.mean_ns(flavor.name) or 0
             census = fleet.census(flavor)
             devices = float(census.total - census.closed)
-            rate, each = self._arrivals.per_second(flavor.name, now_ns), fleet.demand_milli(((), flavor.name, (), ALONE)) / WHOLE_MILLI
+            rate, each = self._arrivals.per_second(flavor.name, now_ns), fleet.demand_milli(lane_of_new(flavor)) / WHOLE_MILLI
             loads.append(Load(flavor.name, rate, length_ns / SECOND, each, devices, fleet.rivals_of(flavor.name) or (flavor.name,)))
         return forecast(loads)
 
     def outlook(self, flavor: Flavor, tenant: str) -> Outlook:
         """How long a new session of the tenant would wait for the flavor, at the default priority and apart from quotas."""
-        lane: Lane = ((), flavor.name, (), ALONE)
+        lane = lane_of_new(flavor)
         waiting = self._queue.competition.rivals(lane, 0)
         if not waiting and self._fleet.choose(flavor, tenant, self._processes.has_room) is not None:
             return Outlook(0, 0.0)
@@ -59,3 +59,8 @@ class Outlooks:
         left = [left_ns / SECOND for _, left_ns in self._fleet.starting(flavor, tenant, self._step.now_ns)]
         more = [one for one in self._fleet.grows_for(flavor, tenant) if one.wanted < one.group.nodes_max]
         return min([*left, *(one.group.start_seconds for one in more)], default=None)
+
+
+def lane_of_new(flavor: Flavor) -> Lane:
+    """Where a new session would wait that any device will do for."""
+    return (), flavor.name, (), ALONE, "torch"

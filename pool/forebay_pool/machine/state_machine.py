@@ -118,8 +118,8 @@ class StateMachine:
         workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving, images)
         liveness = Liveness(step, limits, fleet, queue, granting, failing)
         rules = Rules(step, worklist, sessions, fleet, queue, accounts, granting, lends.revoking)
-        self._forks = forks = Forks(step, sessions, fleet, positions, ending, replays)
-        joining = Joining(step, admission, limits, sessions, fleet, positions, lends.groups, ending, forks)
+        self._rules, self._forks = rules, Forks(step, sessions, fleet, positions, ending, replays)
+        joining = Joining(step, admission, limits, sessions, fleet, positions, lends.groups, ending, self._forks)
         clients = Clients(
             step, admission, limits, fleet, queue, accounts, leases, positions, granting, lends.revoking, failing, moving, rules
         )
@@ -139,7 +139,7 @@ class StateMachine:
         self.limits = limits
         self._on = self._event_handlers(joining, moving, clients_back, restoring, failing, rules)
         self._on_client = client_handlers(clients, clients_back)
-        self._on_worker = worker_handlers(workers, closing, moving, workers_back, absence, forks)
+        self._on_worker = worker_handlers(workers, closing, moving, workers_back, absence, self._forks)
 
     # Where the rest of the pool looks
 
@@ -251,6 +251,8 @@ class StateMachine:
             if self._liveness.hangs(worker) and not isinstance(message, wire.ResumeWorker):
                 self._liveness.recovers(worker)
             worker.seen_ns = self.step.now_ns
+            if isinstance(message, wire.Ready | wire.ResumeWorker):
+                self._rules.runtimes_served(worker, message.runtimes)
             self._on_worker[type(message)](worker, message)
         elif isinstance(message, wire.ResumeWorker):
             self.step.out.append(TellWorker(event.worker, END))

@@ -15,7 +15,7 @@ CauseCode = Literal["device_lost", "xid", "xid_of_programs", "memory_errors", "h
 WaitDetail = Literal[
     "unserved", "all_closed", "workers_limit", "not_enough", "one_held", "all_held", "all_held_more", "not_parkable", "held_there",
     "closed_there", "ending_there", "lease_drains", "parking", "freeing", "link_lost", "worker_starts", "brought_back", "moving", "store",
-    "gathering", "host_starts",
+    "gathering", "host_starts", "runtime_held",
     "ranks_gather", "ranks_wait", "quota_held", "quota_used", "crashes_wait", "no_budget", "budget_month_used", "budget_month_nearly",
     "budget_total_used", "budget_total_nearly", "text",
 ]  # fmt: skip

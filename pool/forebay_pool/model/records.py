@@ -32,3 +32,28 @@ class Image:
     def metered_bytes(self) -> int:
         """What is paid for it: copies of one session share the image that they begin with, and none pays for that."""
         return 0 if self.number == SHARED_IMAGE else self.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """Where a session stands in the queue."""
+
+    number: int
+    """The client's own, of its request."""
+    arrived_unix_ns: int
+    order: int
+
+
+@fact
+class Estimate:
+    """How long somebody waits yet, in seconds, as of ``made_ns``: half wait less than ``middle``, three of four less than ``high``."""
+
+    low: float
+    middle: float
+    high: float
+    running: int
+    """Leases that hold what it waits for."""
+    running_seconds: float
+    """How long the oldest of them ran by then."""
+    made_ns: int = 0
+    made_unix_ns: int = 0

@@ -13,8 +13,8 @@ from forebay_wire import messages as wire
 
 from forebay_pool.model.history import History
 from forebay_pool.model.metering import segments
-from forebay_pool.model.records import Image
-from forebay_pool.model.types import Lease, Loss, Parking, Price, QueuePlace, Replay, Session, UsageRecord
+from forebay_pool.model.records import Image, QueuePlace
+from forebay_pool.model.types import Lease, Loss, Parking, Price, Replay, Session, UsageRecord
 
 
 @dataclass(frozen=True, slots=True)

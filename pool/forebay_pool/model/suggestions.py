@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from forebay_pool.model.catalogue import MIB, SHARES_MILLI, accelerator_of, way_of
 from forebay_pool.model.types import WHOLE_MILLI, Device, Equivalent, Flavor, Price
@@ -148,7 +148,7 @@ class _Drafts:
             return
         least_bytes = draft.memory_bytes if name in self._flavors else min(memory_bytes, draft.memory_bytes)
         others = tuple(one for one in draft.equivalents if one not in own)
-        self._drafts[name] = Flavor(name, least_bytes, (*others, way), draft.residents_max, draft.images)
+        self._drafts[name] = replace(draft, memory_bytes=least_bytes, equivalents=(*others, way))
 
     def suggestions(self) -> list[Suggestion]:
         found = []

@@ -18,7 +18,7 @@ from forebay_wire import messages as wire
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.health import Cordon
 from forebay_pool.model.policies import Author, ImagePolicy
-from forebay_pool.model.records import Image, fact
+from forebay_pool.model.records import Estimate, Image, QueuePlace, fact
 
 WHOLE_MILLI = 1000
 """A device's compute, in thousandths."""
@@ -43,9 +43,9 @@ Make = tuple[str, int]
 Ranks = tuple[str, int]
 """A group whose members start together or not at all: its name, and what they need together, in thousandths of devices."""
 ALONE: Ranks = ("", 0)
-Lane = tuple[tuple[str, ...], str, tuple[str, ...], Ranks]
+Lane = tuple[tuple[str, ...], str, tuple[str, ...], Ranks, wire.Runtime]
 """Those in the queue who need the same: the devices where their tensors are, or whence their images are seen (none: any will do), the
-flavor, of its models those that they may not have, and the group that they start with."""
+flavor, of its models those that they may not have, the group that they start with, and what they have done."""
 
 
 # Nouns that never change
@@ -101,6 +101,11 @@ class Flavor:
     """How many resident sessions of this flavor a device may carry; None: as many as its memory holds."""
     images: ImagePolicy | None = None
     """Where images of its sessions are kept; None: where the pool keeps those of others."""
+    runtimes: tuple[wire.Runtime, ...] | None = None
+    """What it offers; None: all that its hosts serve."""
+
+    def offers(self, runtime: wire.Runtime) -> bool:
+        return self.runtimes is None or runtime in self.runtimes
 
 
 @fact
@@ -174,31 +179,6 @@ class UsageRecord:
     def is_last(self) -> bool:
         """Whether the lease, or the stretch, ended with it."""
         return self.close_reason != GOES_ON
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePlace:
-    """Where a session stands in the queue."""
-
-    number: int
-    """The client's own, of its request."""
-    arrived_unix_ns: int
-    order: int
-
-
-@fact
-class Estimate:
-    """How long somebody waits yet, in seconds, as of ``made_ns``: half wait less than ``middle``, three of four less than ``high``."""
-
-    low: float
-    middle: float
-    high: float
-    running: int
-    """Leases that hold what it waits for."""
-    running_seconds: float
-    """How long the oldest of them ran by then."""
-    made_ns: int = 0
-    made_unix_ns: int = 0
 
 
 @fact
@@ -318,7 +298,7 @@ class Request:
     priority: int = 0
     aged: bool = False
     """Whether it waited for so long that it goes before all others."""
-    lane: Lane = ((), "", (), ALONE)
+    lane: Lane = ((), "", (), ALONE, "torch")
     """Where it waits, while it does."""
     told: Standing | None = None
     """What the client knows."""
@@ -446,8 +426,13 @@ class Client:
     """What a session's client said of itself."""
 
     outside: bool = False  # of the installation: it is told no worker's address
-    runs_process: bool = False
-    """The session is a process that its worker runs, and has no tensors: it neither moves nor goes on after a lease that was taken back."""
+    runtime: wire.Runtime | None = None
+    """What its session has done; None: it never asked for a lease."""
+
+    @property
+    def runs_process(self) -> bool:
+        """Such a session has no tensors: it neither moves nor goes on after a lease that was taken back."""
+        return self.runtime == "exec"
 
 
 @dataclass(slots=True, eq=False)
@@ -496,6 +481,10 @@ class Session:
     """Its lease ended in the middle of a collective: it asks again with the first of its group that does."""
     accounts: tuple[Any, Any] | None = None
     """The accounts that its leases count for, its tenant's and its user's: ``Accounts.both`` keeps them here; None before it was asked."""
+
+    @property
+    def runtime(self) -> wire.Runtime:
+        return self.client.runtime or "torch"
 
     @property
     def parked_at(self) -> Worker | None:

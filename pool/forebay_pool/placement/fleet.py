@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -37,6 +37,7 @@ from forebay_pool.placement.fragmentation import Demand
 from forebay_pool.placement.free_index import FreeIndex
 from forebay_pool.placement.homes import Homes
 from forebay_pool.placement.ranking import Ranking
+from forebay_pool.placement.runtimes import ServedRuntimes
 
 NAMES_MAX = 4
 """A sentence names at most so many devices."""
@@ -93,6 +94,7 @@ class Fleet:
         self.capacity = Capacity(self)
         self.ends = Ends()
         self.homes = Homes(self.flavors, self.nodes)
+        self.runtimes = ServedRuntimes()
         self.rates: dict[tuple[str, int], str] = {}
         """What so many devices of one model can do, as the first worker on such devices measured it."""
         self._seats_joined = 0
@@ -124,6 +126,7 @@ class Fleet:
         node.is_forgotten = True
         del self.nodes[node.name]
         self.placement.remove(node.name, {seat.device.model for seat in node.seats})
+        self.runtimes.forget([seat.device for seat in node.seats])
         for seat in node.seats:
             del self.seats[seat.device.id]
             self.ends.free_milli[seat.device.make] -= seat.free_milli
@@ -187,12 +190,12 @@ class Fleet:
         """Where in the queue the session waits."""
         ranks, home = ALONE if session.group is None else session.group.ranks, self.homes.of(session)
         if home:
-            return home, session.flavor, (), ranks
+            return home, session.flavor, (), ranks, session.runtime
         if not self.policy.models and not session.replay.due:
-            return (), session.flavor, (), ranks
+            return (), session.flavor, (), ranks, session.runtime
         models = {equivalent.model for equivalent in self.flavors[session.flavor].equivalents}
         served = {way.model for way in self.homes.flavor_of(session).equivalents if self.policy.allows(way.model, session.tenant)}
-        return (), session.flavor, tuple(sorted(models - served)), ranks
+        return (), session.flavor, tuple(sorted(models - served)), ranks, session.runtime
 
     def demand_milli(self, lane: Lane) -> int:
         """The least compute that serves the lane's flavor, in thousandths of devices; on just its devices, if it names any."""
@@ -326,7 +329,7 @@ class Fleet:
         return self.placement.is_fragmented(flavor, tenant, self.policy)
 
     def place_at(self, worker: Worker, flavor: Flavor, held_bytes: int) -> Place | None:
-        """The worker's devices, if they are free for its session now, which took ``held_bytes`` there."""
+        """The worker's devices, if they are free for a session of its now, which took ``held_bytes`` there."""
         seats = [self.seats[device.id] for device in worker.devices]
         open_milli = min([seat.open_milli for seat in seats])
         part_bytes = part_of(max(held_bytes, flavor.memory_bytes), len(seats))
@@ -372,6 +375,28 @@ class Fleet:
         served = [flavor for flavor in self.flavors.values() if equivalents_for(worker.devices, flavor)]
         enough = [flavor for flavor in served if flavor.memory_bytes >= worker.reserved_bytes]
         return min(enough, key=lambda flavor: (flavor.memory_bytes, flavor.name), default=None)
+
+    def learn_runtimes(self, worker: Worker, served: Collection[wire.Runtime] | None) -> bool:
+        """The worker says what devices of its kind on its hosts serve; None: all. Whether that is news."""
+        nodes = {seat.node.name: seat.node for seat in self.seats_under(worker)}
+        devices = [seat.device for node in nodes.values() for seat in node.seats if seat.device.kind == worker.device.kind]
+        return self.runtimes.learn(devices, served)
+
+    def why_not_runtime(self, flavor: Flavor, runtime: wire.Runtime, tenant: str) -> Cause | None:
+        """Why the flavor cannot be had for this, although it can be had; None if it can."""
+        if not flavor.offers(runtime):
+            others = [other.name for other in self.flavors.values() if other.offers(runtime) and self.why_not(other, tenant) is None]
+            named = ", ".join(sorted(others)[:NAMES_MAX]) + (", …" if len(others) > NAMES_MAX else "")
+            code = "runtime_elsewhere" if others else "runtime_nowhere"
+            return Cause(code, Cause(f"runtime_{runtime}"), flavor=flavor.name, **({"flavors": named} if others else {}))
+        lacking = self.runtimes.lacking(runtime)
+        if not lacking or self.grows_for(flavor, tenant):
+            return None
+        ways = [e for e in flavor.equivalents if e.model in self.indexes and self.policy.allows(e.model, tenant)]
+        groups = [(e, group) for e in ways for group in self.indexes[e.model].groups.values()]
+        if any(suits(seat.device, flavor, e) and seat.device.id not in lacking for e, group in groups for seat in group.seats):
+            return None
+        return Cause("runtime_unserved", Cause(f"runtime_{runtime}"), flavor=flavor.name)
 
     # Workers
 

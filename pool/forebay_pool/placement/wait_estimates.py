@@ -8,7 +8,8 @@ from itertools import islice
 from forebay_wire import messages as wire
 
 from forebay_pool.model.metering import SECOND_NS
-from forebay_pool.model.types import Estimate, Lane, Session, Standing
+from forebay_pool.model.records import Estimate
+from forebay_pool.model.types import Lane, Session, Standing
 from forebay_pool.placement.capacity import can_start
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.lease_lengths import LeaseLengths, Lifetimes, rough

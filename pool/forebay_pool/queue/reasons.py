@@ -30,6 +30,8 @@ def why_gathering(group: Group) -> Why:
 
 def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
     """Why a session in the queue, that no quota stops, has no lease."""
+    if _lacks_runtime(session, fleet):
+        return Why("shortage", Cause("runtime_held", flavor=session.flavor, runtime=session.runtime))
     here = sorted((fleet.seats[device] for device in fleet.homes.of(session)), key=lambda seat: (seat.is_open, seat.free_milli))
     if session.worker is not None:
         return _why_not_there(session, fleet, here[0])
@@ -56,6 +58,15 @@ def why_waiting(session: Session, fleet: Fleet, workers_max: int) -> Why:
     if census.more:
         return Why("shortage", Cause("all_held_more", count=count, flavor=session.flavor, devices=census.names, more=census.more))
     return Why("shortage", Cause("all_held", count=count, flavor=session.flavor, devices=census.names))
+
+
+def _lacks_runtime(session: Session, fleet: Fleet) -> bool:
+    """Whether what is free for the session does not serve what it has done."""
+    lacking = fleet.runtimes.lacking(session.runtime)
+    if not lacking:
+        return False
+    names = [seat.device.id for seat in fleet.free_for(session)] if session.worker is None else session.worker.names
+    return bool(names) and all(name in lacking for name in names)
 
 
 def _why_not_there(session: Session, fleet: Fleet, seat: Seat) -> Why:

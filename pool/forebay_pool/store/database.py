@@ -13,6 +13,7 @@ from typing import Any, Literal
 from forebay_service.audit import Entry, Wanted, entries
 from forebay_service.errors import OTHER_RELEASE, Fault, Forbidden, SettingsError
 from forebay_service.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
+from forebay_wire.message_parts import RUNTIMES
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
@@ -327,7 +328,8 @@ def _engine(url: str) -> Engine:
 def _flavor_row(flavor: Flavor) -> dict[str, Any]:
     equivalents = json.dumps([_parts(e) for e in flavor.equivalents])
     bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max, "images": flavor.images}
-    return {"name": flavor.name, **bounds, "equivalents": equivalents, "removed": False}
+    runtimes = None if flavor.runtimes is None else " ".join(flavor.runtimes)
+    return {"name": flavor.name, **bounds, "runtimes": runtimes, "equivalents": equivalents, "removed": False}
 
 
 def _check_expected(expected: Precondition, tag: str | None) -> None:
@@ -337,7 +339,8 @@ def _check_expected(expected: Precondition, tag: str | None) -> None:
 
 
 def _flavor(row: Any) -> Flavor:
-    return Flavor(row.name, row.memory_bytes, _equivalents(row.equivalents), row.residents_max, row.images)
+    runtimes = None if row.runtimes is None else tuple(runtime for runtime in RUNTIMES if runtime in row.runtimes.split())
+    return Flavor(row.name, row.memory_bytes, _equivalents(row.equivalents), row.residents_max, row.images, runtimes)
 
 
 def _policy(row: Any) -> ModelPolicy:

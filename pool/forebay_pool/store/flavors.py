@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from forebay_service.errors import SettingsError
+from forebay_wire.message_parts import RUNTIMES
+from forebay_wire.messages import Runtime
 from forebay_wire.texts import Name
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from forebay_pool.model.catalogue import ways_of
 from forebay_pool.model.policies import ImagePolicy
@@ -20,6 +22,15 @@ from forebay_pool.settings import Bytes
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 DEVICES_MAX = 100_000
 RESIDENTS_MAX = 100_000
+
+
+def _in_order(named: tuple[Runtime, ...]) -> tuple[Runtime, ...]:
+    """Each once."""
+    return tuple(runtime for runtime in RUNTIMES if runtime in named)
+
+
+Runtimes = Annotated[tuple[Runtime, ...], Field(min_length=1, max_length=16), AfterValidator(_in_order)]
+"""What a flavor offers, some at least."""
 
 
 class EquivalentBody(BaseModel):
@@ -52,16 +63,20 @@ class FlavorBody(BaseModel):
     residents_max: Annotated[int, Field(ge=1, le=RESIDENTS_MAX, strict=True)] | None = None
     images: ImagePolicy | None = None
     """None: where the pool keeps those of others."""
+    runtimes: Runtimes | None = None
+    """None: all that its hosts serve."""
 
     def named(self, name: str) -> Flavor:
-        return Flavor(name, self.memory_bytes, tuple(e.equivalent() for e in self.equivalents), self.residents_max, self.images)
+        ways = tuple(e.equivalent() for e in self.equivalents)
+        return Flavor(name, self.memory_bytes, ways, self.residents_max, self.images, self.runtimes)
 
 
 def settings_of(flavor: Flavor) -> dict[str, Any]:
     """What an operator sets of a flavor."""
     equivalents = [{"model": one.model, "count": one.count, "share_milli": one.share_milli} for one in flavor.equivalents]
     bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max, "images": flavor.images}
-    return {**bounds, "equivalents": equivalents}
+    runtimes = {} if flavor.runtimes is None else {"runtimes": list(flavor.runtimes)}
+    return {**bounds, **runtimes, "equivalents": equivalents}
 
 
 class _Seed(BaseModel):
@@ -73,10 +88,11 @@ class _Seed(BaseModel):
     """None: what of the catalogue's accelerators holds its memory."""
     residents_max: Annotated[int, Field(ge=1, le=RESIDENTS_MAX)] | None = None
     images: ImagePolicy | None = None
+    runtimes: Runtimes | None = None
 
     def flavor(self) -> Flavor:
         named = tuple(one.equivalent() for one in self.equivalents)
-        return Flavor(self.name, self.memory, named or ways_of(self.memory), self.residents_max, self.images)
+        return Flavor(self.name, self.memory, named or ways_of(self.memory), self.residents_max, self.images, self.runtimes)
 
 
 class _Seeds(BaseModel):

@@ -13,9 +13,9 @@ from forebay_wire import messages as wire
 from sqlalchemy import BigInteger, ColumnElement, Connection, Delete, Table, Update, bindparam, case, delete, select, update
 
 from forebay_pool.model.metering import segment_number
-from forebay_pool.model.records import Image
+from forebay_pool.model.records import Image, QueuePlace
 from forebay_pool.model.snapshot import LeaseSnapshot, ParkingSnapshot, ReplaySnapshot, SessionSnapshot, Snapshot, WorkerSnapshot
-from forebay_pool.model.types import Loss, Price, QueuePlace, UsageRecord
+from forebay_pool.model.types import Loss, Price, UsageRecord
 from forebay_pool.store.batch import Batch
 from forebay_pool.store.tables import OPEN_LEASES, PARKINGS, SEGMENTS, SESSIONS, WORKERS
 

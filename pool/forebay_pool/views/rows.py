@@ -9,7 +9,8 @@ from dataclasses import asdict
 from typing import Literal
 
 from forebay_service.preconditions import tag_of
-from forebay_wire.messages import Span, WaitCode
+from forebay_wire.message_parts import RUNTIMES
+from forebay_wire.messages import Runtime, Span, WaitCode
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
 from forebay_pool.machine.base.eviction import parked_bytes
@@ -233,6 +234,10 @@ class FlavorRow(TypedDict):
     """What is set; None: what the pool's setting says."""
     images_kept: ImagePolicy | None
     """Where images of its sessions are kept; null is for pools of older releases."""
+    runtimes: list[Runtime] | None
+    """What it offers; None: all that its hosts serve."""
+    runtimes_served: list[Runtime] | None
+    """What can be had of it here; null is for pools of older releases."""
     servable: bool
     reason: str | None
     """In English."""
@@ -254,6 +259,7 @@ class SuggestionRow(TypedDict):
     """What of them is new."""
     residents_max: int | None
     images: ImagePolicy | None
+    runtimes: list[Runtime] | None
     etag: str | None
     """Of the flavor that is there by now, which this one adds to; None where there is none of the name."""
     proposed_nano_per_hour: int | None
@@ -459,8 +465,10 @@ def model_row(model: str, fleet: Fleet) -> ModelRow:
     }
 
 
-def flavor_row(flavor: Flavor, fleet: Fleet, tenant: str, outlook: Outlook) -> FlavorRow:
+def flavor_row(flavor: Flavor, fleet: Fleet, tenant: str, outlook: Outlook, processes: bool) -> FlavorRow:
+    """``processes``: whether the pool allows any."""
     why_not, price = fleet.why_not(flavor), fleet.tariff.price_of(flavor.name, tenant)
+    runtimes = [runtime for runtime in RUNTIMES if processes or runtime != "exec"]
     return {
         "etag": tag_of(settings_of(flavor)),
         "name": flavor.name,
@@ -469,6 +477,8 @@ def flavor_row(flavor: Flavor, fleet: Fleet, tenant: str, outlook: Outlook) -> F
         "residents_max": flavor.residents_max,
         "images": flavor.images,
         "images_kept": fleet.policy.images_of(flavor.images),
+        "runtimes": None if flavor.runtimes is None else list(flavor.runtimes),
+        "runtimes_served": [one for one in runtimes if fleet.why_not_runtime(flavor, one, tenant) is None],
         "servable": why_not is None,
         "reason": why_not,
         "cause": None if why_not is None else cause_row(why_not),
@@ -491,6 +501,7 @@ def suggestion_row(suggestion: Suggestion, fleet: Fleet, tenant: str) -> Suggest
         "added": [_equivalent_row(equivalent, fleet) for equivalent in suggestion.added],
         "residents_max": flavor.residents_max,
         "images": flavor.images,
+        "runtimes": None if flavor.runtimes is None else list(flavor.runtimes),
         "etag": None if present is None else tag_of(settings_of(present)),
         "proposed_nano_per_hour": None if proposal is None else proposal.nano_per_hour,
         "currency": None if proposal is None else proposal.currency,

@@ -58,6 +58,7 @@ PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
 that hang (``call_seconds_max``)."""
 CALLBACKS_OF_SEVERAL = "callbacks in a program over several devices are not served on the virtual device yet"
 MISSING = "this worker takes no programs of JAX; its operator installs forebay-worker[xla]"
+NOT_OFFERED = "this session's flavor offers no programs of JAX and TensorFlow (xla); choose one that does: forebay flavor list"
 NOT_YET = "programs of JAX are carried out on the host's processor alone so far; choose a flavor of one"
 OTHER_HOSTS = "a session of devices on several hosts takes no programs of JAX; choose a flavor that one host serves"
 
@@ -81,15 +82,14 @@ class Executable(Protocol):
 
 def accept(server: Server, devices: Sequence[SeenDevice], has_other_hosts: bool, threads: int | None, kept: KeptPrograms) -> None:
     """Has the executor take programs, or say why it does not. Nothing of XLA is loaded before the first one comes."""
-    refused = _why_not(devices, has_other_hosts)
+    refused = why_not_here(devices) or (OTHER_HOSTS if has_other_hosts else "")
     compile_here = lambda *given: runtime(threads, len(devices), kept).compile(*given)  # noqa: E731
     server.take_programs(refused, None if refused else compile_here)
 
 
-def _why_not(devices: Sequence[SeenDevice], has_other_hosts: bool) -> str:
-    if any(device.kind != "cpu" for device in devices):
-        return NOT_YET
-    return OTHER_HOSTS if has_other_hosts else MISSING if find_spec("jax") is None else ""
+def why_not_here(devices: Sequence[SeenDevice]) -> str:
+    """Why this worker's environment and devices carry out no programs; empty where they do."""
+    return NOT_YET if any(device.kind != "cpu" for device in devices) else MISSING if find_spec("jax") is None else ""
 
 
 @functools.cache

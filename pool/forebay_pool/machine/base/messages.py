@@ -7,6 +7,7 @@ import hmac
 from functools import lru_cache
 
 from forebay_wire import messages as wire
+from forebay_wire.message_parts import RUNTIMES
 
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.limits import Limits
@@ -42,13 +43,17 @@ def resume_key(session: Session) -> str:
 
 def flavor_message(flavor: Flavor, price: Price | None) -> wire.Flavor:
     if price is None:
-        return _flavor_message(flavor.name, flavor.memory_bytes)
-    return _flavor_message(flavor.name, flavor.memory_bytes, price.nano_per_hour, price.currency)
+        return _flavor_message(flavor.name, flavor.memory_bytes, flavor.runtimes)
+    return _flavor_message(flavor.name, flavor.memory_bytes, flavor.runtimes, price.nano_per_hour, price.currency)
 
 
 @lru_cache(maxsize=MESSAGES_MAX)
-def _flavor_message(name: str, memory_bytes: int, nano_per_hour: int | None = None, currency: str | None = None) -> wire.Flavor:
-    return wire.Flavor(name=name, memory_bytes=memory_bytes, price_nano_per_hour=nano_per_hour, currency=currency)
+def _flavor_message(
+    name: str, memory_bytes: int, runtimes: tuple[str, ...] | None, nano_per_hour: int | None = None, currency: str | None = None
+) -> wire.Flavor:
+    return wire.Flavor(
+        name=name, memory_bytes=memory_bytes, price_nano_per_hour=nano_per_hour, currency=currency, runtimes=runtimes or RUNTIMES
+    )
 
 
 @lru_cache(maxsize=MESSAGES_MAX)
@@ -72,6 +77,7 @@ def assignment(session: Session, worker: Worker, fleet: Fleet, limits: Limits) -
         rates=fleet.rates.get((worker.device.model, len(worker.devices))),
         image=session.replay.image.number if session.stored and session.replay.image is not None else 0,
         outside=session.client.outside,
+        runtimes=fleet.flavors[session.flavor].runtimes,
     )
 
 

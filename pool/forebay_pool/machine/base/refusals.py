@@ -85,11 +85,16 @@ def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> Cause | None:
     held_bytes = tensor_bytes(session)
     if held_bytes > flavor.memory_bytes:
         return Cause("holds_too_much", held_bytes=held_bytes, flavor=flavor.name, flavor_bytes=flavor.memory_bytes)
-    worker, loss = session.worker, session.replay.loss
+    worker, loss, runtime = session.worker, session.replay.loss, session.client.runtime
+    unserved = None if runtime is None else fleet.why_not_runtime(flavor, runtime, session.tenant)
+    if unserved is not None:
+        return unserved
     if worker is None and loss is not None and loss.undone and not alike(flavor, loss).equivalents:
         return Cause("bound_to_device", model=loss.model, flavor=flavor.name)
     if worker is None or not session.pinned:
         return fleet.why_not(flavor, session.tenant) or why_not_brought(session, flavor, fleet)
+    if not fleet.runtimes.serve(worker.devices, session.runtime):
+        return Cause("runtime_unmoved", Cause(f"runtime_{session.runtime}"), device=worker.device.id)
     if equivalents_for(worker.devices, flavor):
         return None
     return Cause("bound_to_device", device=worker.device.id, model=worker.device.model, flavor=flavor.name)

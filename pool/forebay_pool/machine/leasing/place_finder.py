@@ -61,6 +61,8 @@ class PlaceFinder:
     def _find_there(self, request: Request, worker: Worker, reserved: Reserved) -> Place | None:
         """The place where its tensors are, if what it needs is free there."""
         session = request.session
+        if not self._fleet.runtimes.serve(worker.devices, session.runtime):
+            return None
         place = self._fleet.place_at(worker, self._fleet.flavors[session.flavor], self._held_bytes(session))
         if place is None or not self._bounds(request).allow(place) or not self._may_make_room(place, session):
             return None
@@ -76,7 +78,8 @@ class PlaceFinder:
         if not self._admission.opens_leases or session.worker is None or session.worker.away_ns is not None or session.pinned:
             return None
         devices = session.worker.devices
-        still_serve = equivalents_for(devices, self._fleet.flavors[session.flavor])
+        flavor, runtimes = self._fleet.flavors[session.flavor], self._fleet.runtimes
+        still_serve = runtimes.serve(devices, session.runtime) and equivalents_for(devices, flavor)
         if session.group is not None and still_serve and self._may_stay(session):
             return None  # it would leave its process groups
         return self._choose_besides(request, devices if still_serve else (), Reserved(self._reservations, self, request))
@@ -113,7 +116,8 @@ class PlaceFinder:
     def _choose_besides(self, request: Request, devices: tuple[Device, ...], reserved: Reserved) -> Place | None:
         """The best free place that has none of the devices."""
         session = request.session
-        bounds = self._bounds(request, reserved, {device.id for device in devices} | self._out_of_reach(session))
+        unfit = self._out_of_reach(session) | self._fleet.runtimes.lacking(session.runtime)
+        bounds = self._bounds(request, reserved, {device.id for device in devices} | unfit)
         while (place := self.choose(session, bounds)) is not None and not self._may_make_room(place, session):
             bounds = bounds._replace(avoid={*bounds.avoid, place.devices[0].id})
         return place
@@ -142,8 +146,14 @@ class PlaceFinder:
         return len(self._fleet.workers) - sum(self._fleet.spare.values()) + len(fresh) <= self._limits.workers_max
 
     def can_make_room(self, request: Request, device: Device) -> bool:
-        """True if the residents of the device may leave it for the request. If not, the device is not reserved for it."""
-        return self._may_make_room(Place((device,), WHOLE_MILLI), request.session)
+        """True if the device serves what the request is for, and its residents may leave it for that. If not, the device is not reserved
+        for it."""
+        serves = self._fleet.runtimes.serve((device,), request.session.runtime)
+        return serves and self._may_make_room(Place((device,), WHOLE_MILLI), request.session)
+
+    def may_have_all(self, request: Request) -> bool:
+        """True if no device can be one that is not reserved for the request although its make is."""
+        return not self.bounds_parking and not self._fleet.runtimes.lacking(request.session.runtime)
 
     def _held_bytes(self, session: Session) -> int:
         """The bytes reserved for the session's tensors on their devices, or taken there before they were parked."""
@@ -187,7 +197,8 @@ class Reserved:
         self._may: dict[Request, bool] = {}
 
     def has_make(self, make: Make) -> bool:
-        return not self._places.bounds_parking and self._excludes(self._reservations.of_make(make))
+        holder = self._reservations.of_make(make)
+        return holder is not None and self._places.may_have_all(holder) and self._excludes(holder)
 
     def has_any(self, devices: Iterable[Device]) -> bool:
         """True if one of the devices is reserved, by itself or with its make."""

@@ -17,7 +17,8 @@ from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import Look
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import Estimate, Lane, Request, Seat, Session, Standing
+from forebay_pool.model.records import Estimate
+from forebay_pool.model.types import Lane, Request, Seat, Session, Standing
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.lease_lengths import LeaseLengths
 from forebay_pool.placement.room import residents

@@ -124,5 +124,6 @@ class Revoking:
             found = {lease.id: lease for lease in holders if lease is not None and lease.state == "open" and lease.revoked_for is None}
             ordered = sorted(found.values(), key=lambda lease: (lease.priority, -lease.opened_ns))
             return (lease for lease in ordered if lease.priority <= priority_max)
-        models = {e.model for e in self._fleet.flavors[flavor].equivalents}
-        return self._leases.revocable.victims(models, priority_max)
+        models, runtime = {e.model for e in self._fleet.flavors[flavor].equivalents}, request.session.runtime
+        victims = self._leases.revocable.victims(models, priority_max)
+        return (lease for lease in victims if self._fleet.runtimes.serve(lease.place.devices, runtime))

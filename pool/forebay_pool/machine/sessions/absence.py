@@ -18,7 +18,8 @@ from forebay_pool.model.causes import Cause
 from forebay_pool.model.events import SessionAway, WorkerAway
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.metering import SECOND_NS as SECOND
-from forebay_pool.model.types import QueuePlace, Session, Worker
+from forebay_pool.model.records import QueuePlace
+from forebay_pool.model.types import Session, Worker
 from forebay_pool.placement.fleet import Fleet
 
 GATHER_SECONDS = 2.0

@@ -57,20 +57,24 @@ class Clients:
 
 
     def acquire(self, session: Session, message: wire.Acquire) -> None:
-        lease, pending = session.lease, session.request
+        lease, pending, before = session.lease, session.request, session.client.runtime
+        session.client.runtime = "exec" if session.client.runs_process else message.runtime or "torch"
         leaves = session.worker is not None and session.worker.leave_by_ns is not None
         same = lease is not None and lease.span.id == message.span.id and lease.flavor.name == session.flavor
-        if lease is not None and lease.state == "open" and same and not leaves:
+        serves = session.worker is not None and self._fleet.runtimes.serve(session.worker.devices, session.runtime)
+        if lease is not None and lease.state == "open" and same and serves and not leaves:
             lease.number = message.request
             self._leases.send_granted(lease)
             return
         refusal = self._refusal_of_lease(session, message.request, message.span)
         if refusal is not None:
+            session.client.runtime = before
             self._step.send(session.id, refusal)
         elif pending is not None:
-            moved, before = pending.span.label != message.span.label, pending.span
+            moved, span = pending.span.label != message.span.label, pending.span
             pending.number, pending.span, pending.told = message.request, message.span, None
-            if moved and session.lease is None and self._other_budget(session, before, message.span):
+            elsewhere = before != session.runtime or (moved and self._other_budget(session, span, message.span))
+            if elsewhere and session.lease is None:
                 self._granting.place_again(pending)
             else:
                 self._positions.send(pending)

@@ -104,7 +104,7 @@ class Joining:
     def session_runs(self, event: SessionRuns) -> None:
         session = self._sessions.get(event.session)
         if session is not None:
-            session.client.runs_process = True
+            session.client.runtime = "exec"
 
     def session_over(self, event: SessionLeft | SessionDismissed) -> None:
         session = self._sessions.get(event.session)

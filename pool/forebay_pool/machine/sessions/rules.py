@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from forebay_wire import messages as wire
+from forebay_wire.message_parts import RUNTIMES
 
 from forebay_pool.machine.base import refusals
 from forebay_pool.machine.base.step import Step
@@ -11,7 +14,7 @@ from forebay_pool.machine.leasing.granting import Granting
 from forebay_pool.machine.leasing.revoking import Revoking
 from forebay_pool.model.events import BudgetSet, FlavorRemoved, FlavorSet, QuotaSet
 from forebay_pool.model.node_events import PolicySet
-from forebay_pool.model.types import Request, Session
+from forebay_pool.model.types import Request, Session, Worker
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.queue.accounts import Accounts
 from forebay_pool.queue.queue import Queue
@@ -65,6 +68,26 @@ class Rules:
         self._fleet.set_policy(event.policy)
         self._reconsider(None)
 
+    def runtimes_served(self, worker: Worker, served: Collection[wire.Runtime] | None) -> None:
+        """The worker says what its hosts serve; None: all."""
+        if self._fleet.learn_runtimes(worker, served):
+            said = ", ".join(RUNTIMES if served is None else served)
+            self._step.note("runtimes_served", node=worker.device.node, device=worker.device.id, runtimes=said)
+            self._keep_to_runtimes()
+
+    def _keep_to_runtimes(self) -> None:
+        """Refuses requests that no host serves any more. Places those again whose places do not serve them."""
+        for session in list(self._sessions.values()):
+            request = session.request
+            if request is None:
+                continue
+            why = None if _waits_for_hosts(session) else refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
+            if why is not None:
+                self._granting.drop(session, refusals.not_servable(why, request.number))
+            elif request.place is not None and not self._fleet.runtimes.serve(request.place.devices, session.runtime):
+                self._granting.place_again(request)
+        self._worklist.whole_queue = True
+
     def _reconsider(self, changed: str | None) -> None:
         """Refuses requests that no device serves any more. Places those of the changed flavor again, or all if ``changed`` is None."""
         self._queue.rebuild()
@@ -72,8 +95,7 @@ class Rules:
             request = session.request
             if request is None:
                 continue
-            again = session.replay.due and session.worker is None  # it waits for hosts that may come back
-            why = None if again else refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
+            why = None if _waits_for_hosts(session) else refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
             if why is not None:
                 self._granting.drop(session, refusals.not_servable(why, request.number))
             elif self.refuse_if_over_limits(request):
@@ -109,3 +131,8 @@ class Rules:
             if account.budget == "refuse":
                 return refusals.budget(account.why("budget", demand_milli, self._step.now_ns), number)
         return None
+
+
+def _waits_for_hosts(session: Session) -> bool:
+    """Hosts may come back that can do again what the session's dead worker did."""
+    return session.replay.due and session.worker is None
