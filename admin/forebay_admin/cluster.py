@@ -15,6 +15,7 @@ from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
 from forebay.waiting import of_row
+from forebay_wire.message_parts import RUNTIMES
 
 from forebay_admin.actions import Parsers
 from forebay_admin.actions import action as _action
@@ -28,7 +29,7 @@ HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 MODEL_HEADERS = ["Model", "Devices", "Free", "Closed", "Tenants"]
-FLAVOR_HEADERS = ["Flavor", "Memory", "Rate", "Served by", "Residents", "Images", "Why not"]
+FLAVOR_HEADERS = ["Flavor", "Memory", "Rate", "Served by", "Residents", "Images", "Offers", "Why not"]
 SUGGESTION_HEADERS = ["Flavor", "Memory", "Served by", "Remark", "Proposed rate"]
 NOTHING_SUGGESTED = "The devices that are here have their flavors: there is nothing to suggest."
 NOTHING_MADE = "Nothing is made yet: `forebay admin flavors suggest --apply` makes all of them, with names those alone."
@@ -167,6 +168,8 @@ def _add_flavors(things: Parsers) -> None:
     setting.add_argument("--residents-max", type=int, metavar="N", help="resident sessions on a device (default: as memory allows)")
     where = "where images of its sessions are kept (default: as the pool's setting says)"
     setting.add_argument("--images", choices=("process", "disk", "node", "none"), help=where)
+    what = f"what it offers, of {', '.join(RUNTIMES)}, with commas between (default: all that its hosts serve)"
+    setting.add_argument("--runtimes", type=_runtimes, metavar="NAMES", help=what)
 
     suggesting = _action(
         actions, "suggest", perform_suggest, "which flavors the devices that are here could serve, and that are not there yet"
@@ -183,12 +186,14 @@ def perform_flavors(arguments: argparse.Namespace) -> int:
 def _flavor(flavor: Row) -> list[object]:
     rate = table.rate(flavor["price_nano_per_hour"], flavor["currency"])
     size = table.memory(flavor["memory_bytes"])
-    return [flavor["name"], size, rate, served_by(flavor), flavor["residents_max"], flavor["images_kept"], flavor["reason"]]
+    offers = ", ".join(flavor.get("runtimes_served") or [])
+    return [flavor["name"], size, rate, served_by(flavor), flavor["residents_max"], flavor["images_kept"], offers, flavor["reason"]]
 
 
 def perform_set_flavor(arguments: argparse.Namespace) -> int:
     bounds = {"memory_bytes": arguments.memory, "residents_max": arguments.residents_max}
-    body = {**bounds, "equivalents": arguments.served_by, "images": arguments.images}
+    runtimes = {} if arguments.runtimes is None else {"runtimes": arguments.runtimes}
+    body = {**bounds, **runtimes, "equivalents": arguments.served_by, "images": arguments.images}
     answer = _put(f"api/flavors/{_part(arguments.name)}", body, "name")
     return _show(arguments, answer, lambda: _table(FLAVOR_HEADERS, [_flavor(answer)], ""))
 
@@ -209,7 +214,8 @@ def perform_suggest(arguments: argparse.Namespace) -> int:
 def _make(service: Service, row: Row) -> Row:
     """The flavor as it is once it is made, unless somebody made or changed one of its name meanwhile."""
     ways = [{key: way[key] for key in ("model", "count", "share_milli")} for way in row["equivalents"]]
-    body = {"equivalents": ways, **{name: row[name] for name in ("memory_bytes", "residents_max", "images")}}
+    kept = {"runtimes": row["runtimes"]} if row.get("runtimes") else {}
+    body = {"equivalents": ways, **kept, **{name: row[name] for name in ("memory_bytes", "residents_max", "images")}}
     expected = {"If-None-Match": "*"} if row["etag"] is None else {"If-Match": row["etag"]}
     return pool.row(service, service.put(f"api/flavors/{_part(row['name'])}", body, expected), "name")
 
@@ -379,6 +385,15 @@ def _bytes(text: str) -> int:
     if found is None or found[2].upper() not in UNITS:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write for example 64GiB")
     return int(found[1]) * UNITS[found[2].upper()]
+
+
+def _runtimes(text: str) -> list[str]:
+    """``torch,xla``."""
+    named = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in named if name not in RUNTIMES]
+    if unknown or not named:
+        raise argparse.ArgumentTypeError(f"{text!r} is not like torch,xla: there are {', '.join(RUNTIMES)}")
+    return named
 
 
 def _equivalent(text: str) -> dict[str, Any]:

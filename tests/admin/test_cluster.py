@@ -159,13 +159,30 @@ def test_a_flavor_has_shares_gangs_and_residents(
 ) -> None:
     words = ("--memory", "1GiB", "--served-by", "0.25*cpu-dev", "--served-by", "16*MI250", "--residents-max", "3", "--images", "none")
     status, out, _ = admin("flavors", "set", "mixed.1gb", *words)
-    assert (status, table(out)) == (0, [["mixed.1gb", "1,024 MiB", "not billed", "0.25 x cpu-dev or 16 x MI250", "3", "none", "-"]])
+    shown = ["mixed.1gb", "1,024 MiB", "not billed", "0.25 x cpu-dev or 16 x MI250", "3", "none", "torch, xla, exec", "-"]
+    assert (status, table(out)) == (0, [shown])
     row = next(row for row in answer(admin, "flavors", "list") if row["name"] == "mixed.1gb")
     assert row["equivalents"][0] == {"model": "cpu-dev", "count": 1, "share_milli": 250, "devices": 1, "speed": 100}
     assert row["residents_max"] == 3
     monkeypatch.setenv("FOREBAY_TOKEN", "ada")
     assert main(["flavor", "list"]) == 0
     assert "| 0.25 x cpu-dev or 16 x MI250 " in capsys.readouterr().out
+
+
+def test_a_flavor_offers_what_an_operator_says(admin: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("flavors", "set", "calls.1gb", "--memory", "1GiB", "--served-by", "1*cpu-dev")
+    assert answer(admin, *words, "--runtimes", "xla, torch,xla")["runtimes"] == ["torch", "xla"]
+    status, out, _ = admin("flavors", "list")
+    assert status == 0 and next(row for row in table(out) if row[0] == "calls.1gb")[6] == "torch, xla"
+    monkeypatch.setenv("FOREBAY_TOKEN", "ada")
+    assert main(["flavor", "list"]) == 0
+    assert "| torch, xla " in capsys.readouterr().out
+    monkeypatch.setenv("FOREBAY_TOKEN", "operator")
+    assert answer(admin, *words)["runtimes"] is None
+    for wrong in ("cuda", "", ",", "torch xla"):
+        with pytest.raises(SystemExit):
+            admin(*words, "--runtimes", wrong)
+        assert "is not like torch,xla: there are torch, xla, exec" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["1QiB", "GiB", "1.5GiB"])

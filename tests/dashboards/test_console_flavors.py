@@ -39,6 +39,23 @@ def test_a_flavor_that_cannot_be_is_refused_at_the_field(cloud: Installation, wr
     assert flavor(cloud, "dev.3gb") is None
 
 
+def test_what_a_flavor_offers_is_ticked_and_stays_where_something_else_changes(cloud: Installation) -> None:
+    form = {**NEW, "name": "calls.3gb", "runtimes": ["", "torch"]}
+    assert cloud.post("operator", "operator/flavors/new", form, fragment=False).status_code == 303
+    made = flavor(cloud, "calls.3gb")
+    assert made is not None and (made["runtimes"], made["runtimes_served"]) == (["torch"], ["torch"])
+    editor = cloud.get("operator", "operator/flavors/calls.3gb/edit", headers={"HX-Request": "true"}).text
+    assert re.findall(r'name="runtimes" value="(\w+)"( checked)?', editor) == [("torch", " checked"), ("xla", ""), ("exec", "")]
+    stamp = made["etag"].strip('"')
+    cloud.post("operator", "operator/flavors/calls.3gb/edit", {"memory": "4 GiB", "equivalents": "1 cpu-dev", "flavor_stamp": stamp})
+    changed = flavor(cloud, "calls.3gb")
+    assert changed is not None and (changed["memory_bytes"], changed["runtimes"]) == (4 * 2**30, ["torch"])
+    ticked = {"memory": "4 GiB", "equivalents": "1 cpu-dev", "flavor_stamp": changed["etag"].strip('"'), "runtimes": ""}
+    cloud.post("operator", "operator/flavors/calls.3gb/edit", ticked)
+    every = flavor(cloud, "calls.3gb")
+    assert every is not None and every["runtimes"] is None
+
+
 def test_a_flavor_is_made_with_its_price_and_removed_when_nobody_has_it(cloud: Installation) -> None:
     assert "New flavor" in cloud.get("operator", "operator/flavors").text
     assert cloud.post("operator", "operator/flavors/new", NEW, fragment=False).status_code == 303

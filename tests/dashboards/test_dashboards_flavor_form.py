@@ -53,6 +53,19 @@ def test_the_form_opens_with_the_values_in_force_and_saving_it_changes_nothing()
     assert judged() == Edit(2**30, FLAVOR.equivalents, flavor_changed=False, prices=(), flavor_stamp="f")
 
 
+def test_the_boxes_say_what_a_flavor_offers_and_a_form_without_them_leaves_it() -> None:
+    row = FlavorRow("dev.1gb", FLAVOR.model_copy(update={"runtimes": ("torch", "exec")}), (PRICE,), {"USD": "4"})
+    assert open_editor(row).runtimes == ("torch", "exec") and open_editor(ROW).runtimes == ()
+    for ticked, offered in (
+        (None, ("torch", "exec")), (["", "exec", "torch"], ("torch", "exec")), ([""], None), (["", "xla"], ("xla",)), (["", "cuda"], None),
+    ):  # fmt: skip
+        edit = judge(row, Typed.model_validate({**UNCHANGED, **({} if ticked is None else {"runtimes": ticked})}))
+        assert isinstance(edit, Edit)
+        assert (edit.runtimes, edit.flavor_changed) == (offered, offered != ("torch", "exec"))
+    again = judge(row, Typed.model_validate({**UNCHANGED, "memory": "much", "runtimes": ["", "xla"]}))
+    assert isinstance(again, Editor) and again.runtimes == ("xla",)
+
+
 def test_an_exact_price_is_taken_over() -> None:
     edit = judged(price="3.6")
     assert isinstance(edit, Edit)

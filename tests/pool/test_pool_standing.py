@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from forebay_pool.model.events import Restored, SessionAway
 from forebay_pool.model.history import History, Spent
-from forebay_pool.model.snapshot import SessionSnapshot, Snapshot
 from forebay_pool.model.records import QueuePlace
+from forebay_pool.model.snapshot import SessionSnapshot, Snapshot
 from forebay_pool.model.types import Quota, UsageRecord
 from forebay_pool.queue.accounts import Accounts
 from forebay_pool.queue.fair_share import Usage

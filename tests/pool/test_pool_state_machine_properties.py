@@ -7,7 +7,7 @@ stopped, or dies), and computes each lease's duration by itself. Invariants are 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from forebay_pool.machine.invariants import validate
 from forebay_pool.machine.state_machine import StateMachine

@@ -67,7 +67,7 @@ def test_what_billing_took_or_refused_leaves_the_line_and_what_it_refused_comes_
 
 def test_seeds_do_not_undo_what_an_operator_set(store: Store) -> None:
     seed = Flavor("dev.1gb", GIB, (Equivalent("cpu-dev", 1),))
-    changed = Flavor("dev.1gb", 2 * GIB, (Equivalent("MI250", 16), Equivalent("cpu-dev", 1)))
+    changed = Flavor("dev.1gb", 2 * GIB, (Equivalent("MI250", 16), Equivalent("cpu-dev", 1)), runtimes=("torch", "exec"))
     store.seed_flavors([seed])
     store.set_flavor(changed, "operator")
     store.seed_flavors([seed])

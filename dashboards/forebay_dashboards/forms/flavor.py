@@ -23,6 +23,8 @@ EQUIVALENTS_MAX = 32
 COUNT_MAX = 100_000
 CURRENCIES_MAX = 200
 """More than there are."""
+RUNTIMES = ("torch", "xla", "exec")
+"""What a flavor may offer, in the pool's order."""
 
 T = TypeVar("T")
 NONE: tuple[Equivalent, ...] = ()
@@ -49,6 +51,8 @@ class Typed(BaseModel):
     """Of a new flavor."""
     memory: Annotated[str, Field(max_length=64)]
     equivalents: Annotated[str, Field(max_length=4096)] = ""
+    runtimes: Each[Annotated[str, Field(max_length=16)]] | None = None
+    """Those that are ticked, beside an empty one; None: of a form without."""
     price: Each[Annotated[str, Field(max_length=64)]] = ()
     currency: Each[Annotated[str, Field(max_length=16)]] = ()
     stamp: Each[Annotated[str, Field(max_length=64)]] = ()
@@ -117,6 +121,9 @@ class Editor:
     flavor_stamp: str = ""
     name: str = ""
     """What was typed as the name of a new flavor."""
+    runtimes: tuple[str, ...] = ()
+    """Those that are ticked, of the ``choices``; none: all that its hosts serve."""
+    choices: tuple[str, ...] = RUNTIMES
 
 
 @dataclass(frozen=True)
@@ -140,6 +147,7 @@ class Edit:
     start_ns: int | None = None
     """When the prices begin to hold; None: at once."""
     flavor_stamp: str = ""
+    runtimes: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -186,6 +194,7 @@ def open_editor(row: FlavorRow) -> Editor:
         row=row,
         memory=format_memory_exactly(row.flavor.memory_bytes) if row.flavor and row.flavor.memory_bytes else "",
         equivalents=format_equivalents(row.flavor.equivalents) if row.flavor else "",
+        runtimes=_offered(row) or (),
         prices=(*shown, EMPTY),
         flavor_stamp=stamp_of(row.flavor.etag) if row.flavor else "",
     )
@@ -214,9 +223,11 @@ def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
         return _editor(row, typed, fields, problems, typed.flavor_stamp)
     flavor = row.flavor
     flavor_changed = flavor is not None and (
-        flavor.memory_bytes != memory_bytes or format_equivalents(flavor.equivalents) != format_equivalents(equivalents)
+        flavor.memory_bytes != memory_bytes
+        or format_equivalents(flavor.equivalents) != format_equivalents(equivalents)
+        or _offered(row) != _ticked(row, typed)
     )
-    return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices), start_ns, typed.flavor_stamp)
+    return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices), start_ns, typed.flavor_stamp, _ticked(row, typed))
 
 
 def reopen(row: FlavorRow, typed: Typed, unsaved: Unsaved) -> Editor:
@@ -240,7 +251,19 @@ def retyped(row: FlavorRow, typed: Typed) -> Editor:
 
 def _editor(row: FlavorRow, typed: Typed, fields: list[PriceField], problems: dict[str, Text], stamp: str) -> Editor:
     spare = () if any(shown.in_force is None for shown in fields) else (EMPTY,)
-    return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems, typed.start, stamp)
+    ticked = _ticked(row, typed) or ()
+    return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems, typed.start, stamp, runtimes=ticked)
+
+
+def _offered(row: FlavorRow) -> tuple[str, ...] | None:
+    """What is set; None: all that its hosts serve."""
+    return None if row.flavor is None or row.flavor.runtimes is None else tuple(row.flavor.runtimes)
+
+
+def _ticked(row: FlavorRow, typed: Typed) -> tuple[str, ...] | None:
+    if typed.runtimes is None:
+        return _offered(row)
+    return tuple(one for one in RUNTIMES if one in typed.runtimes) or None
 
 
 def _in_force(row: FlavorRow, currency: str) -> PriceVersion | None:

@@ -34,8 +34,8 @@ from forebay_dashboards.text.times import moment
 from forebay_dashboards.upstream.sections import Section, attempt
 
 FIELD_CHARACTERS_MAX = 4096
-REPEATED = ("price", "currency", "stamp")
-"""Fields of the flavor editor that are there once for each currency."""
+REPEATED = ("price", "currency", "stamp", "runtimes")
+"""Fields of the flavor editor that are there once for each currency, or for each box."""
 PAGE = "operator_flavors.html"
 
 logger = logging.getLogger(__name__)
@@ -141,8 +141,9 @@ class FlavorForm(FlavorTable):
         saved, flavor_saved, currencies = Text("Nothing was saved."), False, frozenset[str]()
         try:
             if edit.flavor_changed:
+                others = row.flavor and row.flavor.model_copy(update={"runtimes": edit.runtimes})
                 await self.services.pool.set_flavor(
-                    self.token, row.name, edit.memory_bytes, edit.equivalents, row.flavor, expecting(edit.flavor_stamp)
+                    self.token, row.name, edit.memory_bytes, edit.equivalents, others, expecting(edit.flavor_stamp)
                 )
                 flavor_saved = True
                 saved = Text("Memory and equivalents were saved; the price was not.") if edit.prices else saved

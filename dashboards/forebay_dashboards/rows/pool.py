@@ -40,6 +40,8 @@ class Flavor(FlavorBase):
     residents_max: Count | None = None
     images: str | None = None
     images_kept: str | None = None
+    runtimes: tuple[str, ...] | None = None
+    runtimes_served: tuple[str, ...] | None = None
     servable: bool = False
     reason: str | None = None
     cause: Cause | None = None
@@ -52,6 +54,7 @@ class Suggestion(Row):
     added: tuple[Equivalent, ...] = ()
     residents_max: Count | None = None
     images: str | None = None
+    runtimes: tuple[str, ...] | None = None
     etag: Tag = None
     proposed_nano_per_hour: Count | None = None
     currency: Currency | None = None

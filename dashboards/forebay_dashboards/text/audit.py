@@ -90,6 +90,7 @@ _COLUMNS = NAMES | {
     "removed": Text("Removed"),
     "residents_max": Text("Resident sessions at most"),
     "images": Text("Images of sessions"),
+    "runtimes": Text("Offers"),
     "role": Text("Role"),
     "state": Text("State"),
     "surcharge_nano_per_hour": Text("Surcharge in nano-units per hour"),

@@ -52,6 +52,11 @@ _WORDS: dict[str, dict[str, Text]] = {
         "node": Text("images that all hosts see"),
         "none": Text("no images"),
     },
+    "runtime": {
+        "torch": Text("calls of PyTorch"),
+        "xla": Text("programs of JAX and TensorFlow"),
+        "exec": Text("processes (forebay exec)"),
+    },
     "lease": {"failed": in_context("lease", "failed"), "revoked": in_context("lease", "revoked")},
     "invoice": {
         "draft": in_context("invoice", "draft"),

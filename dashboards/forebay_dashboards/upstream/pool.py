@@ -106,7 +106,9 @@ class Pool:
         """Takes effect on leases opened from then on, as far as ``expected`` allows: see :func:`stamps.expecting`. What is set otherwise
         is as in ``of``."""
         rows = [row.model_dump() for row in equivalents]
-        others = {} if of is None else {"residents_max": of.residents_max, "images": of.images}
+        others: dict[str, object] = {} if of is None else {"residents_max": of.residents_max, "images": of.images}
+        if of is not None and of.runtimes is not None:  # pools of older releases do not know of them
+            others["runtimes"] = of.runtimes
         body = {"memory_bytes": memory_bytes, "equivalents": rows, **others}
         await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body, headers=expected)
 

@@ -71,7 +71,7 @@ def text(flavors: Sequence[Row], chosen: str | None, command: str, *, whole: boo
     if not here and not whole:
         return f"No device here can be lent. {_folded(len(elsewhere), command)}"
     rows = [_row(flavor, flavor["name"] == chosen) for flavor in [*here, *(elsewhere if whole else [])]]
-    headers = ["", "Flavor", "Memory", "Rate", "Served by", "Images", "Available"]
+    headers = ["", "Flavor", "Memory", "Rate", "Served by", "Images", "Offers", "Available"]
     if numbered:
         headers, rows = ["No.", *headers], [[str(number), *row] for number, row in enumerate(rows, 1)]
     lines = [table.render(headers, rows)]
@@ -116,6 +116,7 @@ def _row(flavor: Row, is_chosen: bool) -> list[str]:
         table.rate(flavor.get("price_nano_per_hour"), flavor.get("currency")),
         served_by(flavor),
         str(flavor.get("images_kept") or ""),
+        ", ".join(flavor.get("runtimes_served") or ()),
         offered(flavor, english()) if flavor.get("servable") else "no",
     ]
 

@@ -38,6 +38,8 @@ class FlavorRow(Row):
     residents_max: int | None
     images: Literal["none", "process", "node", "disk"] | None
     images_kept: Literal["none", "process", "node", "disk"] | None
+    runtimes: list[Literal["torch", "xla", "exec"]] | None
+    runtimes_served: list[Literal["torch", "xla", "exec"]] | None
     servable: bool
     reason: str | None
     cause: CauseRow | None
