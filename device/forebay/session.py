@@ -82,6 +82,10 @@ class _Request:
         self.granted: messages.Granted | None = None
         self.error: ForebayError | None = None
 
+    def asked(self, opened: messages.SessionOpened | None, programs: bool) -> messages.Acquire:
+        knows = opened is not None and opened.flavor.runtimes is not None
+        return messages.Acquire(request=self.number, span=self.span, runtime=("xla" if programs else "torch") if knows else None)
+
     @property
     def settled(self) -> bool:
         return self.granted is not None or self.error is not None
@@ -349,7 +353,7 @@ class Session:
         try:
             if fresh:
                 self._page.asked(request.span)
-                self._ask(link, request)
+                self._send(link, request.asked(link.opened, self.takes_programs))
             self._wait(link, request, on_wait)
         except BaseException:
             self._cancel(link, request)
@@ -357,12 +361,6 @@ class Session:
         if request.error is not None:
             raise request.error
         return request.granted
-
-    def _ask(self, link: _Link, request: _Request) -> None:
-        asked = messages.Acquire(request=request.number, span=request.span)
-        if link.opened is not None and link.opened.flavor.runtimes is not None:
-            asked = asked.model_copy(update={"runtime": "xla" if self.takes_programs else "torch"})
-        self._send(link, asked)
 
     def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
         line = self._new_line()
@@ -564,7 +562,7 @@ class Session:
         for number in cancelled:
             self._send(link, messages.Cancel(request=number))
         if request is not None:
-            self._ask(link, request)
+            self._send(link, request.asked(link.opened, self.takes_programs))
 
     def _take(self, link: _Link, message: messages.ToClient) -> None:
         """Applies one message of the pool."""

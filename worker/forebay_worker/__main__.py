@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from forebay_worker import WorkerError, compile_queue, confinement, device_graphs, drivers, pytorch, runtimes, standalone
+from forebay_worker import WorkerError, compile_queue, confinement, device_graphs, drivers, pytorch, standalone
 from forebay_worker.compile_queue import Compiling
 from forebay_worker.energy import EnergyMeter, counters_of
 from forebay_worker.groups import device_library
 from forebay_worker.groups.gang import TICKET_VARIABLE, Gang
 from forebay_worker.pytorch import SeenDevice
-from forebay_worker.user_code import programs
+from forebay_worker.user_code import programs, runtimes
 from forebay_worker.user_code.kept_programs import KeptPrograms
 from forebay_worker.user_code.kernels import ON_HOST, Kernels
 

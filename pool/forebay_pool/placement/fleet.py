@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -375,28 +375,6 @@ class Fleet:
         served = [flavor for flavor in self.flavors.values() if equivalents_for(worker.devices, flavor)]
         enough = [flavor for flavor in served if flavor.memory_bytes >= worker.reserved_bytes]
         return min(enough, key=lambda flavor: (flavor.memory_bytes, flavor.name), default=None)
-
-    def learn_runtimes(self, worker: Worker, served: Collection[wire.Runtime] | None) -> bool:
-        """The worker says what devices of its kind on its hosts serve; None: all. Whether that is news."""
-        nodes = {seat.node.name: seat.node for seat in self.seats_under(worker)}
-        devices = [seat.device for node in nodes.values() for seat in node.seats if seat.device.kind == worker.device.kind]
-        return self.runtimes.learn(devices, served)
-
-    def why_not_runtime(self, flavor: Flavor, runtime: wire.Runtime, tenant: str) -> Cause | None:
-        """Why the flavor cannot be had for this, although it can be had; None if it can."""
-        if not flavor.offers(runtime):
-            others = [other.name for other in self.flavors.values() if other.offers(runtime) and self.why_not(other, tenant) is None]
-            named = ", ".join(sorted(others)[:NAMES_MAX]) + (", …" if len(others) > NAMES_MAX else "")
-            code = "runtime_elsewhere" if others else "runtime_nowhere"
-            return Cause(code, Cause(f"runtime_{runtime}"), flavor=flavor.name, **({"flavors": named} if others else {}))
-        lacking = self.runtimes.lacking(runtime)
-        if not lacking or self.grows_for(flavor, tenant):
-            return None
-        ways = [e for e in flavor.equivalents if e.model in self.indexes and self.policy.allows(e.model, tenant)]
-        groups = [(e, group) for e in ways for group in self.indexes[e.model].groups.values()]
-        if any(suits(seat.device, flavor, e) and seat.device.id not in lacking for e, group in groups for seat in group.seats):
-            return None
-        return Cause("runtime_unserved", Cause(f"runtime_{runtime}"), flavor=flavor.name)
 
     # Workers
 

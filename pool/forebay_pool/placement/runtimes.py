@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Set
 from forebay_wire.message_parts import RUNTIMES
 from forebay_wire.messages import Runtime
 
-from forebay_pool.model.types import Device
+from forebay_pool.model.types import Device, Node, Worker
 
 
 class ServedRuntimes:
@@ -17,9 +17,9 @@ class ServedRuntimes:
         self._lacking: dict[Runtime, set[str]] = {runtime: set() for runtime in RUNTIMES}
         """By runtime, the ids of the devices that do not serve it."""
 
-    def learn(self, devices: Collection[Device], served: Collection[Runtime] | None) -> bool:
-        """A worker says what the devices serve; None: all. Whether that is news."""
-        news = False
+    def learn(self, worker: Worker, nodes: Iterable[Node], served: Collection[Runtime] | None) -> bool:
+        """The worker says what devices of its kind on its nodes serve; None: all. Whether that is news."""
+        news, devices = False, [seat.device for node in nodes for seat in node.seats if seat.device.kind == worker.device.kind]
         for runtime, lacking in self._lacking.items():
             serve = served is None or runtime in served
             changed = [device.id for device in devices if (device.id in lacking) is serve]

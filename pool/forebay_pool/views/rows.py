@@ -14,6 +14,7 @@ from forebay_wire.messages import Runtime, Span, WaitCode
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
 from forebay_pool.machine.base.eviction import parked_bytes
+from forebay_pool.machine.base.refusals import why_not_runtime
 from forebay_pool.model.catalogue import ACCELERATORS
 from forebay_pool.model.causes import Cause
 from forebay_pool.model.policies import Author, ImagePolicy, ModelPolicy
@@ -478,7 +479,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, tenant: str, outlook: Outlook, proc
         "images": flavor.images,
         "images_kept": fleet.policy.images_of(flavor.images),
         "runtimes": None if flavor.runtimes is None else list(flavor.runtimes),
-        "runtimes_served": [one for one in runtimes if fleet.why_not_runtime(flavor, one, tenant) is None],
+        "runtimes_served": [one for one in runtimes if why_not_runtime(flavor, one, tenant, fleet) is None],
         "servable": why_not is None,
         "reason": why_not,
         "cause": None if why_not is None else cause_row(why_not),

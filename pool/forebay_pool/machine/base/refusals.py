@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from forebay_wire.messages import Refused
+from forebay_wire.messages import Refused, Runtime
 
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.types import Flavor, Session
-from forebay_pool.placement.capacity import equivalents_for
+from forebay_pool.placement.capacity import equivalents_for, suits
 from forebay_pool.placement.fleet import Fleet
 from forebay_pool.placement.homes import alike
 from forebay_pool.placement.room import tensor_bytes
@@ -86,7 +86,7 @@ def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> Cause | None:
     if held_bytes > flavor.memory_bytes:
         return Cause("holds_too_much", held_bytes=held_bytes, flavor=flavor.name, flavor_bytes=flavor.memory_bytes)
     worker, loss, runtime = session.worker, session.replay.loss, session.client.runtime
-    unserved = None if runtime is None else fleet.why_not_runtime(flavor, runtime, session.tenant)
+    unserved = None if runtime is None else why_not_runtime(flavor, runtime, session.tenant, fleet)
     if unserved is not None:
         return unserved
     if worker is None and loss is not None and loss.undone and not alike(flavor, loss).equivalents:
@@ -98,6 +98,23 @@ def why_not(session: Session, flavor: Flavor, fleet: Fleet) -> Cause | None:
     if equivalents_for(worker.devices, flavor):
         return None
     return Cause("bound_to_device", device=worker.device.id, model=worker.device.model, flavor=flavor.name)
+
+
+def why_not_runtime(flavor: Flavor, runtime: Runtime, tenant: str, fleet: Fleet) -> Cause | None:
+    """Why the tenant cannot have the flavor for this, although it can have the flavor; None if it can."""
+    if not flavor.offers(runtime):
+        others = [other.name for other in fleet.flavors.values() if other.offers(runtime) and fleet.why_not(other, tenant) is None]
+        if not others:
+            return Cause("runtime_nowhere", Cause(f"runtime_{runtime}"), flavor=flavor.name)
+        named = ", ".join(sorted(others)[:FLAVORS_NAMED_MAX]) + (", …" if len(others) > FLAVORS_NAMED_MAX else "")
+        return Cause("runtime_elsewhere", Cause(f"runtime_{runtime}"), flavor=flavor.name, flavors=named)
+    lacking = fleet.runtimes.lacking(runtime)
+    if not lacking or fleet.grows_for(flavor, tenant):
+        return None
+    ways = [e for e in flavor.equivalents if e.model in fleet.indexes and fleet.policy.allows(e.model, tenant)]
+    seats = [(e, seat) for e in ways for group in fleet.indexes[e.model].groups.values() for seat in group.seats]
+    served = any(suits(seat.device, flavor, e) and seat.device.id not in lacking for e, seat in seats)
+    return None if served else Cause("runtime_unserved", Cause(f"runtime_{runtime}"), flavor=flavor.name)
 
 
 def why_not_brought(session: Session, flavor: Flavor, fleet: Fleet) -> Cause | None:

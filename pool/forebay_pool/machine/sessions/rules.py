@@ -70,7 +70,8 @@ class Rules:
 
     def runtimes_served(self, worker: Worker, served: Collection[wire.Runtime] | None) -> None:
         """The worker says what its hosts serve; None: all."""
-        if self._fleet.learn_runtimes(worker, served):
+        nodes = {seat.node.name: seat.node for seat in self._fleet.seats_under(worker)}
+        if self._fleet.runtimes.learn(worker, nodes.values(), served):
             said = ", ".join(RUNTIMES if served is None else served)
             self._step.note("runtimes_served", node=worker.device.node, device=worker.device.id, runtimes=said)
             self._keep_to_runtimes()
