@@ -12,8 +12,9 @@ from forebay_service.errors import SettingsError
 from forebay_service.peers.tls import is_open
 from forebay_service.settings import LogLevel, ServiceSettings, check_driver
 from forebay_wire.messages import ProcessBounds
+from forebay_wire.remote.places import place
 from forebay_wire.texts import Name
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from forebay_pool.model.elastic import NodeGroup
 from forebay_pool.model.jobs import JobLimits
@@ -67,6 +68,8 @@ Identifier = Annotated[int, Field(gt=0, lt=2**32 - 1)] | Annotated[str, Field(pa
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 NODES_MAX = 10_000
 Bound = Annotated[int, Field(ge=1, le=10_000_000)]
+Place = Annotated[str, AfterValidator(place)]
+PLACES_MAX = 64
 
 
 class DeviceGroup(BaseModel):
@@ -161,11 +164,16 @@ class ProcessSettings(ServiceSettings):
     process_memory: Bytes = Field(8 * 2**30, description="Memory of the host that such a process, with all that it starts, may take.")
     process_count: Bound = Field(512, description="Processes and threads that it may have at a time.")
     process_files: Bytes = Field(16 * 2**30, description="Bytes on the host's disk that its files may take.")
+    process_egress: tuple[Place, ...] = Field(
+        (), max_length=PLACES_MAX, description="Places that it may reach by HTTPS, as host:port; none: it has no network."
+    )
 
     @property
     def process(self) -> ProcessBounds:
         """What a process beside a device may take of its host."""
-        return ProcessBounds(memory_bytes=self.process_memory, processes=self.process_count, files_bytes=self.process_files)
+        return ProcessBounds(
+            memory_bytes=self.process_memory, processes=self.process_count, files_bytes=self.process_files, egress=self.process_egress
+        )
 
 
 class Settings(ImageSettings, LinkSettings, ProcessSettings):

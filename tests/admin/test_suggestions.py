@@ -106,7 +106,8 @@ def test_what_the_devices_could_serve_is_shown_and_nothing_is_made(admin: Run, p
 def test_one_is_made_by_its_name_and_then_the_rest_with_one_entry_of_the_audit_each(admin: Run, pool: Pool) -> None:
     pool.price(small_64gb=2 * 10**9)
     status, out, _ = admin("flavors", "suggest", "small.80gb", "--apply")
-    assert (status, table(out)) == (0, [["small.80gb", "81,559 MiB", "no price in USD", "1 x H100", "-", "process", "torch, xla, exec", "-"]])
+    made = ["small.80gb", "81,559 MiB", "no price in USD", "1 x H100", "-", "process", "torch, xla, exec", "-"]
+    assert (status, table(out)) == (0, [made])
     assert out.endswith("\n  forebay admin prices set small.80gb --per-hour 2.49 --currency USD --new\n")
     assert [row[0] for row in table(admin("flavors", "suggest")[1])] == [name for name in SUGGESTED if name != "small.80gb"]
     rows = json.loads(admin("flavors", "suggest", "--apply", "--json")[1])

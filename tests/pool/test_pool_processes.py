@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import tempfile
 from collections.abc import Callable
 from itertools import pairwise
@@ -19,6 +20,7 @@ import psutil
 import pytest
 from forebay_pool.model.events import BudgetSet, LeaseRevoked
 from forebay_pool.model.prices import Tariff
+from forebay_service.errors import SettingsError
 
 pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("forebay_worker._executor") is None, reason="the worker's extension is not built"),
@@ -226,16 +228,76 @@ def test_processes_of_one_member_wait_for_each_other_as_sessions_do(pool: Make, 
     asyncio.run(scenario())
 
 
-def test_a_host_that_cannot_confine_says_so_and_starts_nothing(pool: Make, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(folder))
+@pytest.mark.parametrize("tools", ["missing", "broken"])
+def test_a_host_that_cannot_confine_says_so_and_starts_nothing(
+    pool: Make, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: str
+) -> None:
+    there = tmp_path / "tools"
+    there.mkdir()
+    for name in ("bwrap", "setpriv") if tools == "broken" else ():
+        (there / name).write_text("#!/bin/sh\nexit 1\n")
+        (there / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(there))
+    why = {
+        "missing": "No host here that serves dev.1gb serves exec (processes of `forebay exec`)",
+        "broken": "cannot be confined beside this device",
+    }
 
     async def scenario() -> None:
         async with pool(**REAL) as running:
             status, output, errors = await outcome(running, folder, "python", "-c", "print(1)")
-            assert (status, output) == (1, "") and "cannot be confined beside this device" in errors
+            assert (status, output) == (1, "") and why[tools] in errors, errors
             assert not running.records()
 
     asyncio.run(scenario())
+
+
+OUTWARD = """
+import os, socket, sys, urllib.parse
+proxy = urllib.parse.urlsplit(os.environ["HTTPS_PROXY"])
+for place in sys.argv[1:]:
+    connection = socket.create_connection((proxy.hostname, proxy.port))
+    connection.sendall(f"CONNECT {place} HTTP/1.1\\r\\n\\r\\n".encode())
+    print(connection.makefile().read().split("\\n")[0] if place != sys.argv[1] else connection.recv(100).split()[1].decode())
+"""
+
+
+def own_address() -> str:
+    """Of this host, as others see it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as made:
+        try:
+            made.connect(("192.0.2.1", 9))
+        except OSError:
+            return ""
+        return str(made.getsockname()[0])
+
+
+@pytest.mark.skipif(own_address() in ("", "127.0.0.1"), reason="this host has no address but its own loopback's")
+def test_a_process_is_let_out_to_the_places_that_the_operator_lists(pool: Make, folder: Path) -> None:
+    async def scenario() -> None:
+        with socket.create_server(("", 0)) as outside:
+            listed, port = f"{own_address()}:{outside.getsockname()[1]}", outside.getsockname()[1]
+            async with pool(**REAL, process_egress=(listed, "pypi.org:443")) as running:
+                pool_port = running.service.url.rpartition(":")[2].split("/")[0]
+                others = (f"127.0.0.1:{port}", f"{own_address()}:{pool_port}", "169.254.169.254:80", "other.example:443")
+                status, output, errors = await outcome(running, folder, "python", "-c", OUTWARD, listed, *others)
+                assert status == 0, errors
+                assert output.split("\n")[:5] == ["200", *["HTTP/1.1 403 Forbidden"] * 4], output
+            async with pool(**REAL) as running:
+                status, output, _ = await outcome(running, folder, "python", "-c", "import os; print('HTTPS_PROXY' in os.environ)")
+                assert (status, output) == (0, "False\n")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("wrong", ["*:443", "pypi.org", "169.254.169.254:80", "[::1]:443"])
+def test_a_place_that_nobody_is_let_out_to_is_refused_as_the_pool_starts(pool: Make, wrong: str) -> None:
+    async def start() -> None:
+        async with pool(process_egress=(wrong,)):
+            raise AssertionError("it started")
+
+    with pytest.raises(SettingsError, match=r"no place|never let out"):
+        asyncio.run(start())
 
 
 def test_an_operator_may_have_no_processes(pool: Make, folder: Path) -> None:

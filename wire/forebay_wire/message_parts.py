@@ -147,6 +147,8 @@ class ProcessBounds(Message):
     """On disk, its copies of the user's files included."""
     contents: Annotated[str, Field(min_length=1, max_length=PATH_CHARACTERS_MAX)] | None = None
     """The folder of the session's user in which the host keeps contents of files from run to run; None: nowhere."""
+    egress: tuple[Annotated[str, Field(max_length=300)], ...] = ()
+    """Places that it may reach, ``host:port`` (:mod:`forebay_wire.remote.places`)."""
 
 
 class Fork(Message):

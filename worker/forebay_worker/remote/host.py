@@ -21,10 +21,11 @@ from forebay_wire.remote.frames import StreamError
 from forebay_worker.remote.certificate import server_context
 from forebay_worker.remote.client_stream import ClientStream
 from forebay_worker.remote.contents import Contents
+from forebay_worker.remote.egress import Egress
 from forebay_worker.remote.run import Run, RunRefused
 from forebay_worker.remote.sandbox import Order
 from forebay_worker.remote.sandboxed_process import NotConfined, SandboxedProcess
-from forebay_worker.remote.scratch import Scratch, is_root, own_account, sweep
+from forebay_worker.remote.scratch import SOCKET, Scratch, is_root, own_account, sweep
 
 LOG = logging.getLogger("forebay.worker")
 ENTER_SECONDS_MAX = 20.0
@@ -211,12 +212,17 @@ class ProcessHost:
         scratch = Scratch(self._parent, self._account)
         process = await SandboxedProcess.prepare(scratch)
         owner = self._account if is_root() else None
+        egress = Egress(f"{scratch.path}/{SOCKET}", self._bounds.egress) if self._bounds.egress else None
         given = (self._bounds, self._account, _readable(), _environment(), owner, self._contents())
-        self._run = Run(stream, scratch, process, self, *given)
+        self._run = Run(stream, scratch, process, self, *given, "" if egress is None else egress.path)
         try:
+            if egress is not None:
+                await egress.open()
             await stream.say(frames.Entered())
             await self._run.serve()
         finally:
+            if egress is not None:
+                egress.close()
             process.let_go()
             scratch.let_go()
             with contextlib.suppress(TimeoutError):

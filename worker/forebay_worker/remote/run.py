@@ -54,6 +54,8 @@ class Run:
     environment: dict[str, str]
     owner: int | None
     contents: Contents | None
+    egress: str
+    """The socket of the proxy that lets the process out; empty: there is none."""
     _inputs: asyncio.Queue[bytes] = field(default_factory=asyncio.Queue)
     _waiting_bytes: int = 0
     _wanted: asyncio.Future[frames.Wanted] = field(init=False)
@@ -125,6 +127,7 @@ class Run:
             memory_bytes=self.bounds.memory_bytes,
             processes=self.bounds.processes,
             files_bytes=self.bounds.files_bytes,
+            egress=self.egress,
         )
 
     async def _follow(self) -> Outcome:

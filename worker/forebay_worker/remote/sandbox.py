@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,9 @@ SHARED_MEMORY_PART = 4
 """Of the memory, what /dev/shm takes at most."""
 OPEN_FILES_MAX = 65_536
 LOCKED_BYTES_MAX = 64 * 2**20
+EGRESS, EGRESS_PORT = "/run/egress", 3128
+"""Where the proxy's socket is within, and the port that a forwarder has there."""
+FORWARDER = "forebay_worker.remote.forwarder"
 KEPT_CAPABILITIES = ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP")
 """Until ``setpriv`` has given all of them up, with the account."""
 
@@ -48,6 +52,8 @@ class Order:
     files_bytes: int
     devices: tuple[str, ...] = field(default=())
     """Device files."""
+    egress: str = ""
+    """The socket of the proxy that lets it out (:class:`forebay_worker.remote.egress.Egress`); empty: there is none."""
 
 
 def command(order: Order, calls: int, status: int) -> list[str]:
@@ -58,9 +64,9 @@ def command(order: Order, calls: int, status: int) -> list[str]:
         *("--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"),
         *(word for name in KEPT_CAPABILITIES if is_root() for word in ("--cap-add", name)),
         *_mounts(order),
-        *(word for name, value in order.environment.items() for word in ("--setenv", name, value)),
+        *(word for name, value in {**order.environment, **_proxy(order)}.items() for word in ("--setenv", name, value)),
         *("--chdir", WORK_FOLDER, "--seccomp", str(calls), "--json-status-fd", str(status)),
-        *("--", *_without_rights(order), *order.arguments),
+        *("--", *_without_rights(order), *_forwarder(order), *order.arguments),
     ]
 
 
@@ -83,6 +89,8 @@ def _mounts(order: Order) -> Iterator[str]:
         yield from ("--ro-bind", f"{order.scratch}/{name}", f"/etc/{name}")
     for name, path in ((WORK, WORK_FOLDER), (HOME, HOME_FOLDER), (TEMPORARY, TEMPORARY_FOLDER)):
         yield from ("--bind", f"{order.scratch}/{name}", path)
+    if order.egress:
+        yield from (*_folder("/run"), "--ro-bind", order.egress, EGRESS)
     yield from ("--proc", "/proc", "--dev", "/dev")
     for path in order.devices:
         yield from ("--dev-bind", path, path)
@@ -106,6 +114,18 @@ def _without_rights(order: Order) -> tuple[str, ...]:
         return (*setpriv, "--")
     account = str(order.account)
     return (*setpriv, "--bounding-set=-all", "--reuid", account, "--regid", account, "--clear-groups", "--")
+
+
+def _proxy(order: Order) -> dict[str, str]:
+    """How programs find the proxy."""
+    if not order.egress:
+        return {}
+    address, own = f"http://127.0.0.1:{EGRESS_PORT}", "localhost,127.0.0.1"
+    return {"HTTPS_PROXY": address, "https_proxy": address, "NO_PROXY": own, "no_proxy": own}
+
+
+def _forwarder(order: Order) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-m", FORWARDER, EGRESS, str(EGRESS_PORT)) if order.egress else ()
 
 
 def limit(order: Order) -> None:

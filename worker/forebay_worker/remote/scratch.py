@@ -12,6 +12,8 @@ from pathlib import Path
 
 WORK, HOME, TEMPORARY = "work", "home", "tmp"
 FOLDERS = (WORK, HOME, TEMPORARY)
+SOCKET = "egress"
+"""Of the proxy that lets the process out, where there is one."""
 ACCOUNTS = {"passwd": "user:x:{uid}:{uid}::/home/user:/bin/sh\n", "group": "user:x:{uid}:\n"}
 PREFIX = "forebay-exec-"
 FIRST_ACCOUNT = 1_900_000_000
