@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,18 @@ def gives_and_takes(running: Kernel) -> None:
     assert "dev.1gb" in shown.streams["stderr"]
     shown = running.run("assert torch.equal(b, a.T @ a)\nprint(told)")
     assert shown.streams["stdout"] == "[{'names': ['x', 'ä'], 'none': None}, False, None]\n", shown
+
+
+@NEEDS_SANDBOX
+@pytest.mark.skipif(find_spec("pyarrow") is not None, reason="tables go where pyarrow is installed")
+def test_a_table_is_refused_in_words_where_there_is_no_arrow(tmp_path: Path) -> None:
+    with notebook(tmp_path) as running:
+        running.run("import pandas as pd\nframe, kept = pd.DataFrame({'a': [1]}), 1")
+        shown = running.run("%%forebay exec --in frame --out kept\nkept = 2")
+        assert "frame is a table, which goes by Arrow, and the environment lacks pyarrow" in shown.streams["stderr"], shown
+        shown = running.run("%%forebay exec --out kept\nimport pandas as pd\nkept = pd.DataFrame({'a': [1]})")
+        assert "What the cell made cannot come back: kept is a table" in shown.streams["stderr"], shown
+        assert running.run("print(kept)").streams["stdout"] == "1\n"
 
 
 def leaves_what_was(running: Kernel) -> None:

@@ -1,6 +1,7 @@
-"""Values of variables as files, for a process beside a device and back: tensors and arrays as safetensors, what JSON has as JSON.
+"""Values of variables as files, for a process beside a device and back: tensors and arrays as safetensors, tables as Arrow's files, what
+JSON has as JSON.
 
-Nothing is unpickled on either side, so that what comes cannot run code. Needs ``safetensors``, and PyTorch.
+Nothing is unpickled on either side, so that what comes cannot run code. Needs ``safetensors``, and PyTorch; for tables ``pyarrow``.
 """
 
 from __future__ import annotations
@@ -10,40 +11,45 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from forebay_wire.remote import tables
+from forebay_wire.remote.tables import ValueRefused as ValueRefused
+
 TENSORS, PLAIN = "tensors.safetensors", "plain.json"
+GOES = "tensors, NumPy's arrays, tables of pandas and Arrow, numbers, texts, lists and dicts"
 KIND = "kind:"
 """Of what a tensor in the file was, among its metadata: ``tensor``, ``array`` or ``scalar``, an array's item."""
-
-
-class ValueRefused(ValueError):
-    """A value that is neither a tensor, an array, nor what JSON has."""
 
 
 def write(folder: Path, values: Mapping[str, Any]) -> None:
     """Makes the folder, with the values in it. Raises ValueRefused, OSError."""
     from safetensors.torch import save_file
 
-    tensors, kinds, plain = {}, {}, {}
+    tensors, kinds, plain, written = {}, {}, {}, {}
     for name, value in values.items():
         found = _as_tensor(name, value)
         if found is not None:
             kinds[KIND + name], tensors[name] = found
+        elif tables.is_table(value):
+            written[name] = tables.table_of(name, value)
         elif _is_plain(value):
             plain[name] = value
         else:
             what = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-            raise ValueRefused(f"{name} is a {what}, and only tensors, NumPy's arrays, numbers, texts, lists and dicts go and come back")
+            raise ValueRefused(f"{name} is a {what}, and only {GOES} go and come back")
     folder.mkdir()
+    for name, table in written.items():
+        tables.write(folder, name, table)
     if tensors:  # a file of none cannot be read
         save_file(tensors, folder / TENSORS, kinds)
     (folder / PLAIN).write_text(json.dumps(plain), encoding="utf-8")
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Tensors are on the processor. Raises OSError, ValueError for files that are none of ``write``'s."""
+    """Tensors are on the processor. Raises ValueRefused, OSError, ValueError for files that are none of ``write``'s."""
     from safetensors import SafetensorError, safe_open
 
     values: dict[str, Any] = json.loads((folder / PLAIN).read_text(encoding="utf-8"))
+    values |= tables.read(folder)
     if not (folder / TENSORS).exists():
         return values
     try:

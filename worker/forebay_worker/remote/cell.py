@@ -19,7 +19,10 @@ def main() -> None:
     names = sys.argv[1:]
     source = Path(FILE).read_text(encoding="utf-8")
     linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
-    space = {"__name__": "__main__", **values.read(GIVEN)}
+    try:
+        space = {"__name__": "__main__", **values.read(GIVEN)}
+    except ValueRefused as refused:
+        sys.exit(f"What the cell is given cannot be read on the device's host: {refused}.")
     exec(compile(source, FILE, "exec"), space)  # noqa: S102 the user's own code, in the sandbox
     missing = [name for name in names if name not in space]
     if missing:
