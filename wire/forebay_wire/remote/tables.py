@@ -108,10 +108,11 @@ def _pyarrow(name: str) -> Any:
     """Raises ValueRefused."""
     try:
         version = metadata.version("pyarrow")
+        arrow = import_module("pyarrow")
         import_module("pyarrow.ipc")
     except ImportError:
         raise ValueRefused(f"{name} is a table, which goes by Arrow, and the environment lacks pyarrow") from None
     oldest = ".".join(map(str, PYARROW_OLDEST))
     if tuple(int(part) for part in version.split(".")[:3] if part.isdecimal()) < PYARROW_OLDEST:
         raise ValueRefused(f"{name} is a table, and pyarrow {version} is not safe to read others' with: {oldest} is")
-    return import_module("pyarrow")
+    return arrow
