@@ -4,6 +4,7 @@ import { ICell, INotebookContent } from '@jupyterlab/nbformat';
 import diffusion from '../../gallery/diffusion.md';
 import gan from '../../gallery/gan.md';
 import keras from '../../gallery/keras.md';
+import kerasSequences from '../../gallery/keras-sequences.md';
 import lora from '../../gallery/lora.md';
 import manyDevices from '../../gallery/many-devices.md';
 import mixedPrecision from '../../gallery/mixed-precision.md';
@@ -35,6 +36,7 @@ const TEXTS: Record<string, string> = {
   'two-devices': twoDevices,
   'mixed-precision': mixedPrecision,
   keras,
+  'keras-sequences': kerasSequences,
   'many-devices': manyDevices
 };
 
