@@ -57,6 +57,22 @@ def test_a_lease_connects_to_its_worker_once_and_asks_with_the_span(case: Case) 
     assert first.request != second.request
 
 
+@pytest.mark.parametrize("runtimes", [None, ("torch",), ("torch", "xla", "later")])
+def test_what_a_request_is_for_is_said_to_pools_that_know_of_runtimes(case: Case, runtimes: tuple[str, ...] | None) -> None:
+    flavor = messages.Flavor(name="dev.1gb", memory_bytes=2**30, runtimes=runtimes)
+    case.grants()
+    grants = case.pool.answer
+    opened = [messages.SessionOpened(session="s-1", flavor=flavor, heartbeat_seconds=5.0)]
+    case.pool.answer = lambda message: opened if isinstance(message, messages.Hello) else grants(message)
+    case.session.acquire(WORK)
+    case.pool.send(closed(1))
+    case.stream.expect(lambda names: "lease_closed" in names)
+    case.session.takes_programs = True
+    case.session.acquire(WORK)
+    asked = [message.runtime for message in case.pool.of(messages.Acquire, 2)]
+    assert asked == ([None, None] if runtimes is None else ["torch", "xla"])
+
+
 def test_a_lease_that_another_thread_got_in_the_meantime_is_shared(case: Case) -> None:
     case.grants()
     case.session.acquire(WORK)

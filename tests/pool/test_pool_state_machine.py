@@ -9,6 +9,7 @@ from forebay_pool.model.events import FlavorSet, PricesSet, SessionLeft, Session
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import Device, Equivalent, Flavor, Price
 from forebay_wire import messages as wire
+from forebay_wire.message_parts import RUNTIMES
 from pool_world import World
 
 GIB = 2**30
@@ -37,7 +38,7 @@ def test_a_hello_is_answered_with_the_session_and_its_flavor(world: Make) -> Non
     opened = w.last("s")
     assert opened == wire.SessionOpened(
         session="s",
-        flavor=wire.Flavor(name="dev.1gb", memory_bytes=GIB, price_nano_per_hour=2_990_000_000, currency="USD"),
+        flavor=wire.Flavor(name="dev.1gb", memory_bytes=GIB, price_nano_per_hour=2_990_000_000, currency="USD", runtimes=RUNTIMES),
         heartbeat_seconds=20.0,
         resume_key=opened.resume_key,
     )
@@ -131,7 +132,7 @@ def test_who_is_billed_in_a_currency_without_a_price_is_told_so_and_no_others_pr
     w = world()
     w.do(priced(3600 * SECOND))
     w.join("t", "dev.4gb", tenant="globex")
-    assert w.last("t").flavor == wire.Flavor(name="dev.4gb", memory_bytes=4 * GIB, currency="KRW")
+    assert w.last("t").flavor == wire.Flavor(name="dev.4gb", memory_bytes=4 * GIB, currency="KRW", runtimes=RUNTIMES)
     w.lease("t")
     assert w.machine.sessions["t"].lease.price == Price(None, "KRW")
     w.drain("t")
