@@ -13,7 +13,8 @@ SILENT = ("script", "style", "textarea")
 VOID = ("area", "base", "br", "col", "hr", "img", "input", "link", "meta", "rect", "source", "wbr")
 NAMES = re.compile(
     r"(?<![A-Za-z])(?:Forebay|Stripe|JupyterHub|JupyterLab|YAML|CSV|PDF|FOCUS|UTC|USD|VAT|GiB|MiB|TiB|YYYY-MM|MI250|MI300X|A100|cuda:0|ms|ns|asc|desc)(?![A-Za-z])"
-    r"|forebay admin prices|forebay submit|\{\w+\}"
+    r"|(?<![A-Za-z])(?:PyTorch|JAX|TensorFlow)(?![A-Za-z])"
+    r"|forebay admin prices|forebay submit|forebay exec|\{\w+\}"
 )
 """What is called the same in every language."""
 

@@ -30,6 +30,7 @@ DEV = {
     "memory_bytes": 2**30,
     "equivalents": [{"model": "cpu-dev", "count": 1}],
     "images_kept": "process",
+    "runtimes_served": ["torch", "exec"],
     "servable": True,
     "reason": None,
     "price_nano_per_hour": None,

@@ -48,7 +48,7 @@ def test_flavor_list_marks_the_choice_and_says_rate_and_why_not(rest_pool: RestP
     assert main(["flavor", "list"]) == 0
     out = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
-    assert rows[1] == ["*", "dev.1gb", "1,024 MiB", "not billed", "1 x cpu-dev", "process", "all are held"]
+    assert rows[1] == ["*", "dev.1gb", "1,024 MiB", "not billed", "1 x cpu-dev", "process", "torch, exec", "all are held"]
     assert len(rows) == 2 and out.endswith("\n\n1 more flavor, which this installation cannot serve: see `forebay flavor list --all`.\n")
     waits = {0.0: "free now", 52.0: "wait: about a minute", 521.0: "wait: about 9 min", None: "all are held"}
     for seconds, words in waits.items():
@@ -62,7 +62,8 @@ def test_flavor_list_marks_the_choice_and_says_rate_and_why_not(rest_pool: RestP
     assert main(["flavor", "list", "--all"]) == 0
     out = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in out.splitlines() if line.startswith("|")]
-    assert rows[2] == ["*", "medium.128gb", "131,040 MiB", "2.99 USD/h", "1 x MI250 or 2 x MI210 or 0.25 x A100", "process", "no"]
+    served_by = "1 x MI250 or 2 x MI210 or 0.25 x A100"
+    assert rows[2] == ["*", "medium.128gb", "131,040 MiB", "2.99 USD/h", served_by, "process", "", "no"], "an older pool says nothing"
     assert out.endswith("Not available:\n  medium.128gb needs 1 MI250; this installation has 1 cpu-dev.\n")
     pair = [{"model": "cpu-dev", "count": 2, "share_milli": 1000, "devices": 2}]
     rest_pool.answers["api/flavors"] = [DEV | {"equivalents": pair}, MEDIUM]
