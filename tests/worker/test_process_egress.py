@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import fork_server
 import pytest
 from forebay_wire.remote import places
+from forebay_worker.remote import tunnel
 from forebay_worker.remote.egress import Refused, place_in, why_not
 
 HERE = Path(__file__).parent
@@ -161,3 +163,35 @@ def test_a_request_is_for_a_listed_place_or_refused(request_line: bytes, status:
     with pytest.raises(Refused) as refused:
         place_in(request_line, {"pypi.org:443"})
     assert refused.value.status == status
+
+
+def test_all_that_was_sent_arrives_at_a_reader_that_takes_its_time() -> None:
+    words = bytes(range(256)) * 40_000
+
+    async def says(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(words)
+        writer.close()
+
+    async def scenario() -> int:
+        speaker = await asyncio.start_server(says, "127.0.0.1", 0)
+        port = speaker.sockets[0].getsockname()[1]
+
+        async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await tunnel.join((reader, writer), await asyncio.open_connection("127.0.0.1", port))
+
+        front = await asyncio.start_server(carry, "127.0.0.1", 0)
+        wrong = 0
+        for pause in (0.0, 0.001, 0.01, 0.2):
+            reader, writer = await asyncio.open_connection(*front.sockets[0].getsockname(), limit=2**12)
+            writer.write_eof()
+            heard = b""
+            while piece := await reader.read(2**20):
+                heard += piece
+                await asyncio.sleep(pause if len(heard) < len(words) // 100 else 0)
+            wrong += heard != words
+            writer.close()
+        front.close()
+        speaker.close()
+        return wrong
+
+    assert asyncio.run(scenario()) == 0
