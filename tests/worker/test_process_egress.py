@@ -7,7 +7,9 @@ import ipaddress
 import json
 import os
 import shutil
+import socket
 import subprocess
+import time
 from pathlib import Path
 
 import fork_server
@@ -179,17 +181,14 @@ def test_all_that_was_sent_arrives_at_a_reader_that_takes_its_time(tmp_path: Pat
         async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await tunnel.join((reader, writer), await asyncio.open_unix_connection(tmp_path / "speaker"))
 
-        speaker = await asyncio.start_unix_server(says, tmp_path / "speaker")
-        front = await asyncio.start_unix_server(carry, tmp_path / "front")
-        heard = []
-        for _ in pieces:
-            reader, writer = await asyncio.open_unix_connection(tmp_path / "front", limit=1)
-            writer.write_eof()
-            await asyncio.sleep(0.2)
-            heard.append(len(await reader.read()))
-            writer.close()
-        front.close()
-        speaker.close()
-        return heard
+        def hears() -> int:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(tmp_path / "front"))
+                connection.shutdown(socket.SHUT_WR)
+                time.sleep(0.2)
+                return len(connection.makefile("rb").read())
+
+        async with await asyncio.start_unix_server(says, tmp_path / "speaker"), await asyncio.start_unix_server(carry, tmp_path / "front"):
+            return [await asyncio.to_thread(hears) for _ in pieces]
 
     assert asyncio.run(scenario()) == [len(piece) for piece in pieces]
