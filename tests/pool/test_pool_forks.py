@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from forebay_pool.machine.base.messages import resume_key
-from forebay_pool.model.events import SessionJoined, SessionLeft, SessionParked, WorkerAway, WorkerGone
+from forebay_pool.model.events import SessionJoined, SessionLeft, SessionMoved, SessionParked, WorkerAway, WorkerGone
 from forebay_pool.model.instructions import DropImages
 from forebay_wire import messages as wire
 from forebay_wire.message_parts import SHARED_IMAGE
@@ -292,7 +292,7 @@ LONG_TREES, LONG_STEPS = 250, 40
 
 
 async def happen(running: Any, chance: random.Random, events: str, happened: Counter[str]) -> None:
-    """Parks sessions that rest, and kills workers, now and then."""
+    """Parks sessions that rest, moves those that have tensors on a device, and kills workers, now and then."""
     while True:
         await asyncio.sleep(chance.uniform(0, 0.3))
         sessions = [session for session in running.machine.sessions.values() if session.worker is not None]
@@ -300,6 +300,10 @@ async def happen(running: Any, chance: random.Random, events: str, happened: Cou
             session = chance.choice(sessions)
             running.service.shell.apply(SessionParked(session.id))
             happened["parked"] += session.worker is not None and session.worker.parking
+        movable = [session for session in sessions if session.worker is not None and session.worker.opened]
+        if movable and "m" in events and chance.random() < 0.5:
+            running.service.shell.apply(SessionMoved(chance.choice(movable).id))
+            happened["moved"] += 1
         if sessions and "k" in events and chance.random() < 0.15:
             worker = chance.choice(sessions).worker
             with contextlib.suppress(ProcessLookupError, KeyError):
@@ -307,7 +311,7 @@ async def happen(running: Any, chance: random.Random, events: str, happened: Cou
                 happened["killed"] += 1
 
 
-@pytest.mark.parametrize("events", ["", "p", *(pytest.param(one, marks=pytest.mark.full_sweep) for one in ("k", "pk"))])
+@pytest.mark.parametrize("events", ["", "pm", *(pytest.param(one, marks=pytest.mark.full_sweep) for one in ("p", "m", "k", "pk", "pmk"))])
 def test_every_leaf_of_a_tree_of_forks_is_what_its_straight_run_is(pool: Make, events: str, full_sweep: bool) -> None:
     happened: Counter[str] = Counter()
 
