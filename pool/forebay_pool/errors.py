@@ -29,6 +29,10 @@ class TooManyShared(PoolError, Conflict):
     """Who shares so many notebooks shares no more before one is taken back, or expires."""
 
 
+class FilesRefused(PoolError, Conflict):
+    """Files of a job that are not taken, or not there."""
+
+
 class HubUnavailable(PoolError):
     """JupyterHub did not answer, or cannot do now what it was asked; it is asked again."""
 

@@ -17,7 +17,7 @@ from forebay_wire.texts import Name
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from forebay_pool.model.elastic import NodeGroup
-from forebay_pool.model.jobs import JobLimits
+from forebay_pool.model.jobs import FileLimits, JobLimits
 from forebay_pool.model.limits import Limits
 from forebay_pool.model.policies import GangSpread, ImagePolicy, Preference
 from forebay_pool.model.types import Device, Kind
@@ -176,7 +176,28 @@ class ProcessSettings(ServiceSettings):
         )
 
 
-class Settings(ImageSettings, LinkSettings, ProcessSettings):
+class JobFileSettings(ServiceSettings):
+    """What becomes of files that go along with jobs, and of those that jobs leave."""
+
+    job_files_dir: Path | None = Field(
+        None,
+        description="Where files are that people send along with jobs, and those that such jobs leave; all pools of one database share it."
+        " None: job-files in state_dir.",
+    )
+    job_files_user_bytes_max: Bytes = Field(8 * 2**30, description="Bytes that the files of a member's jobs may take.")
+    job_files_keep_seconds: Annotated[float, Field(ge=3_600, le=31_622_400)] = Field(
+        604_800.0, description="For how long files stay that a job left, and those that were sent and that no job needs."
+    )
+    job_files_free_bytes_min: AnyBytes = Field(
+        4 * 2**30, description="No files of jobs are taken that would leave less than this free on their disk."
+    )
+
+    @property
+    def file_limits(self) -> FileLimits:
+        return FileLimits(self.job_files_user_bytes_max, self.job_files_keep_seconds, self.job_files_free_bytes_min)
+
+
+class Settings(ImageSettings, LinkSettings, ProcessSettings, JobFileSettings):
     """The pool's settings. ``docs/reference/pool.md`` lists them."""
 
     package: ClassVar[str] = "forebay_pool"

@@ -243,7 +243,7 @@ def test_who_submits_from_another_machine_is_told_that_no_file_goes_along(
     try:
         for folder, where in ((tmp_path / "work", "~/work"), (tmp_path, "~")):
             monkeypatch.chdir(folder)
-            assert main(["submit", str(tmp_path / "work" / "train.py")]) == 0
+            assert main(["submit", "--no-upload", str(tmp_path / "work" / "train.py")]) == 0
             said = f"forebay: No file of this machine is sent: it runs in {where} of your home at the hub, with what is there.\n"
             out, err = capsys.readouterr()
             assert out.startswith("Job 7 (train.py) is queued.") and err == (said if outside == "1" else "")

@@ -224,6 +224,7 @@ class Job(JobBase):
     time_limit_seconds: Count | None = None
     notify: str | None = None
     environment: str | None = None
+    files: str | None = None
     created_at_ns: Count
     state: str
     label: str
@@ -240,6 +241,7 @@ class Schedule(Row):
 
     id: Count
     name: str
+    files: str | None = None
     cron: str
     zone: str
     next_at_ns: Count

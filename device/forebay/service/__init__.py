@@ -66,12 +66,11 @@ class Service:
         """The service at each address that it may be at."""
         return [self, *(replace(self, url=url, others=()) for url in self.others)]
 
-    @property
-    def session_url(self) -> str:
-        """The session link's WebSocket address."""
+    def link_url(self, path: str) -> str:
+        """The address of a WebSocket of the service."""
         parts = urlsplit(self.url)
         scheme = "wss" if parts.scheme == "https" else "ws"
-        return urlunsplit((scheme, parts.netloc, parts.path + "api/session", "", ""))
+        return urlunsplit((scheme, parts.netloc, parts.path + path, "", ""))
 
     def edge_url(self, worker: str) -> str:
         """Where the command stream of a worker is reached from outside: a WebSocket of the edge beside the pool. Raises NotConfigured."""

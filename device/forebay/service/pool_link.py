@@ -1,4 +1,4 @@
-"""The WebSocket of the session link, to the first pool that takes it."""
+"""The WebSockets of the pool, the session link and that of files, to the first pool that takes them."""
 
 from __future__ import annotations
 
@@ -16,44 +16,50 @@ from forebay.errors import PoolRefused, PoolUnreachable
 from forebay.service import Service
 from forebay.service.proxy import proxy_for
 
+SESSION = "api/session"
 PING_SECONDS = 20.0
 SILENCE_SECONDS_MAX = 60.0
 """The host of a pool that acknowledges no ping for so long is gone. The kernel watches for it: user code that holds the
 interpreter's lock for minutes would keep us from reading an answer that is there."""
 CLOSE_SECONDS_MAX = 2.0
 
-
 NOT_OUTSIDE = {messages.GROUP_HEADER: "Processes that compute together", messages.RUNS_HEADER: "Processes beside a device (`forebay exec`)"}
 """What cannot be had from outside, by the header that asks for it."""
 
 
-def connect(service: Service, headers: Mapping[str, str], open_seconds: float) -> ClientConnection:
-    """A WebSocket to the first of the service's pools that takes it. Raises PoolUnreachable, PoolRefused, NotConfigured."""
+def connect(
+    service: Service, headers: Mapping[str, str], open_seconds: float, path: str = SESSION, bytes_max: int = messages.MESSAGE_BYTES_MAX
+) -> ClientConnection:
+    """A WebSocket, of which no message is longer than ``bytes_max``, to the first of the service's pools that takes it.
+
+    Raises PoolUnreachable, PoolRefused, NotConfigured.
+    """
     for header, what in NOT_OUTSIDE.items():
         if service.outside and header in headers:
             raise PoolRefused(f"{what} cannot be had from outside of the installation; use a notebook of the hub, or a job.", "outside")
     *others, last = service.each()
     for one in others:
         with contextlib.suppress(PoolUnreachable):
-            return _connect_to(one, headers, open_seconds)
-    return _connect_to(last, headers, open_seconds)
+            return _connect_to(one, headers, open_seconds, path, bytes_max)
+    return _connect_to(last, headers, open_seconds, path, bytes_max)
 
 
-def _connect_to(service: Service, headers: Mapping[str, str], open_seconds: float) -> ClientConnection:
+def _connect_to(service: Service, headers: Mapping[str, str], open_seconds: float, path: str, bytes_max: int) -> ClientConnection:
     outside = {messages.OUTSIDE_HEADER: "1"} if service.outside else {}
-    proxy = proxy_for(service.session_url)
+    url = service.link_url(path)
+    proxy = proxy_for(url)
     try:
         connection = open_socket(
-            service.session_url,
+            url,
             additional_headers={**headers, **outside, "Authorization": service.authorization},
-            sock=None if proxy is None else proxy.tunnel(service.session_url, open_seconds),
+            sock=None if proxy is None else proxy.tunnel(url, open_seconds),
             proxy=None,
             compression=None,
             open_timeout=open_seconds,
             ping_interval=PING_SECONDS,
             ping_timeout=None,
             close_timeout=CLOSE_SECONDS_MAX,
-            max_size=messages.MESSAGE_BYTES_MAX,
+            max_size=bytes_max,
         )
         if hasattr(socket, "TCP_USER_TIMEOUT"):
             connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_SECONDS_MAX * 1000))

@@ -12,7 +12,7 @@ from forebay_service.identity import COMPUTE, OPERATE, TENANT, Identity
 from forebay_wire.texts import NAME_CHARS_MAX, ONE_LINE, Name
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from forebay_pool.errors import RequestRefused
+from forebay_pool.errors import FilesRefused, RequestRefused
 from forebay_pool.http.handler import Api, oversees, owns, whose
 from forebay_pool.jobs.cron import next_time
 from forebay_pool.jobs.dispatcher import Dispatcher
@@ -38,6 +38,7 @@ _HomePath = Annotated[str, Field(max_length=PATH_CHARACTERS_MAX), ONE_LINE]
 _Argument = Annotated[str, Field(max_length=ARGUMENT_CHARACTERS_MAX, pattern=r"^[^\x00]*$")]
 _Environment = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 """As `forebay env` takes names; which there are only the user's home knows."""
+_Files = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Number = Annotated[int, Field(ge=0, lt=2**63)]
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,8 @@ class JobBody(BaseModel):
     """What ``POST api/jobs`` takes. ``folder`` is where it runs, ``file`` what: both from the user's home on, a module by its name.
 
     ``notify`` is of what the user is told: nothing, failures and budgets, or all; without it as the user prefers. ``label`` is what usage
-    calls its work, so that budgets for that label hold for it too; without it the job's number and name.
+    calls its work, so that budgets for that label hold for it too; without it the job's number and name. ``files`` names files that were
+    sent (``GET api/job-files``): each run begins with them in a folder of its own, which stands in place of the home.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -63,6 +65,7 @@ class JobBody(BaseModel):
     notify: Notify | None = None
     environment: _Environment | None = None
     label: Name | None = None
+    files: _Files | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -78,7 +81,7 @@ class JobBody(BaseModel):
     @property
     def program(self) -> Program:
         name = self.name or (PurePosixPath(self.file).name or self.file)[:NAME_CHARS_MAX]
-        bounds = (self.flavor, self.retries_max, self.time_limit_seconds, self.notify, self.environment, self.label)
+        bounds = (self.flavor, self.retries_max, self.time_limit_seconds, self.notify, self.environment, self.label, self.files)
         return Program(self.kind, self.file, self.arguments, self.folder, name, *bounds)
 
 
@@ -195,6 +198,13 @@ class JobApi(Api):
             raise RequestRefused(409, "not_servable", why_not)
 
 
+    async def check_files(self, tenant: str, user: str, name: str | None) -> None:
+        """Raises FilesRefused."""
+        keeper = self.context.job_files
+        if name is not None and (keeper is None or not await keeper.do(keeper.files.use, tenant, user, name)):
+            raise FilesRefused("The files of this job are not there, or no longer: send them again.")
+
+
 class Jobs(JobApi):
     """``GET`` and ``POST api/jobs``."""
 
@@ -209,6 +219,7 @@ class Jobs(JobApi):
         identity, tenant = await self.member()
         dispatcher, program = self.dispatcher, self.body(JobBody).program
         self.check_flavor(program.flavor)
+        await self.check_files(tenant, identity.name, program.files)
         job = await self.context.write(lambda: dispatcher.store.add(tenant, identity.name, program, dispatcher.clock_ns()))
         fields = {"action": "job_submitted", "job": job.id, "tenant": tenant, "user": identity.name, "kind": program.kind}
         log.info("job %d of %s is queued", job.id, identity.name, extra=fields)
@@ -279,6 +290,7 @@ class Schedules(JobApi):
         dispatcher, body = self.dispatcher, self.body(ScheduleBody)
         program, now_ns = body.program, dispatcher.clock_ns()
         self.check_flavor(program.flavor)
+        await self.check_files(tenant, identity.name, program.files)
         when = (body.cron, body.zone, next_time(body.cron, body.zone, now_ns), now_ns)
         schedule = await self.context.write(lambda: dispatcher.store.add_schedule(tenant, identity.name, program, *when))
         fields = {"action": "schedule_set", "schedule": schedule.id, "tenant": tenant, "user": identity.name}

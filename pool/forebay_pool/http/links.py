@@ -19,10 +19,11 @@ from forebay_wire.message_parts import RECEIPTS_HEADER
 from pydantic import ValidationError
 from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
-from tornado.websocket import WebSocketClosedError, WebSocketHandler, WebSocketProtocol
+from tornado.websocket import WebSocketClosedError, WebSocketProtocol
 
 from forebay_pool.errors import RequestRefused
-from forebay_pool.http.handler import Api, Context
+from forebay_pool.http.handler import Context
+from forebay_pool.http.web_sockets import SocketApi
 from forebay_pool.machine.base.messages import resume_key
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.events import (
@@ -58,13 +59,11 @@ CLOSE_TOO_BIG = 1009
 PROBLEM_CHARACTERS_MAX = 1024
 """Of what is wrong with a message that cannot be read."""
 VERSION_DIGITS_MAX = 9
-WEBSOCKET_VERSION = "13"
-"""RFC 6455's, the only one that there is."""
 
 log = logging.getLogger(__name__)
 
 
-class _LinkHandler(WebSocketHandler, Api):
+class _LinkHandler(SocketApi):
     """What both links share: sending without waiting, bounded, and without Nagle's delay."""
 
     def initialize(self, context: Context) -> None:
@@ -90,22 +89,6 @@ class _LinkHandler(WebSocketHandler, Api):
     def closed(self) -> None:
         """The link that was open is over."""
         raise NotImplementedError
-
-    async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Refuses as all of the pool does what Tornado would refuse in plain text: a request that opens no WebSocket (RFC 6455, 4.2.1)."""
-        headers = self.request.headers
-        options = {option.strip().lower() for option in headers.get("Connection", "").split(",")}
-        upgrades = "upgrade" in options and headers.get("Upgrade", "").lower() == "websocket"
-        if not upgrades or headers.get("Sec-WebSocket-Version") != WEBSOCKET_VERSION or not headers.get("Sec-WebSocket-Key"):
-            raise RequestRefused(426, "upgrade_required", f"{self.request.path} is a WebSocket: connect to it as one.")
-        await super().get(*args, **kwargs)
-
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Says with every refusal, as RFC 9110 (section 7.8) asks for with 426, what is spoken here."""
-        self.set_header("Upgrade", "websocket")
-        self.set_header("Connection", "Upgrade")
-        self.set_header("Sec-WebSocket-Version", WEBSOCKET_VERSION)
-        super().write_error(status_code, **kwargs)
 
     def get_websocket_protocol(self) -> WebSocketProtocol | None:
         """Tornado's, which ends a link by itself when a message is far too long: that is a breach, and no accident of the network."""

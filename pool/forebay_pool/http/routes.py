@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 
 from forebay_pool.http import audit, events, flavors, health, jobs, nodes, queue, receipts, sessions, shared_notebooks, trends
 from forebay_pool.http.handler import Api
+from forebay_pool.http.job_files import JobFilesLink
 from forebay_pool.http.jobs import EndBody, JobBody, JobQuery, OutputQuery, PrintedBody, RunnerBody, ScheduleBody, ScheduleQuery
 from forebay_pool.http.links import SessionLink, WorkerLink
 from forebay_pool.http.nodes import DeviceBody, ModelBody, NodeBody
@@ -288,6 +289,12 @@ ROUTES = (
         refusals=(NotFound.status, Conflict.status),
         status=204,
         link=True,
+    ),
+    Route(
+        *("GET", "api/job-files", JobFilesLink, "Files that jobs begin with, and that they leave (WebSocket)"),
+        scopes=(COMPUTE,),
+        refusals=(UpgradeRequired.status,),
+        status=SWITCHING,
     ),
     Route(
         *("GET", "api/schedules", jobs.Schedules, "What is run again and again; users see their own", list[ScheduleRow]),

@@ -57,6 +57,8 @@ class Program:
     """Whose packages it has, of those in the user's home; None: of a notebook that of its kernel, else the one in use there."""
     label: str | None = None
     """What usage calls its work; None: the job, by its number and name."""
+    files: str | None = None
+    """The list of files that it begins with, in a folder of its own in place of the user's home; None: it runs in the home."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,17 @@ class JobLimits:
     output_job_bytes_max: int
     output_user_bytes_max: int
     output_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileLimits:
+    """What files that go along with jobs, and those that jobs leave, may take."""
+
+    user_bytes_max: int
+    keep_seconds: float
+    """For how long stays what a job left, and what was sent and no job needs."""
+    free_bytes_min: int
+    """Of the disk that they are on."""
 
 
 def started(job: Job, now_ns: int) -> Job:

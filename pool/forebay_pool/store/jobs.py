@@ -111,6 +111,16 @@ class JobStore:
         """Those that are not over, of everybody."""
         return self._read(select(JOBS).where(JOBS.c.state.not_in(_OVER)).order_by(JOBS.c.id))
 
+    def files_needed(self) -> dict[tuple[str, str], set[str]]:
+        """By tenant and user, the lists of files with which jobs of theirs begin, or may begin again."""
+        found: dict[tuple[str, str], set[str]] = {}
+        with self._reading() as connection:
+            for table, waiting in ((JOBS, JOBS.c.state.not_in(_OVER)), (SCHEDULES, SCHEDULES.c.files.is_not(None))):
+                query = select(table.c.tenant, table.c.user, table.c.files).where(waiting, table.c.files.is_not(None))
+                for row in connection.execute(query):
+                    found.setdefault((row.tenant, row.user), set()).add(row.files)
+        return found
+
     def _read(self, query: Any) -> list[Job]:
         with self._reading() as connection:
             return [_job(row) for row in connection.execute(query)]
@@ -230,7 +240,7 @@ def _program_row(program: Program) -> dict[str, Any]:
 
 
 def _program(row: Any) -> Program:
-    bounds = (row.flavor, row.retries_max, row.time_limit_seconds, row.notify, row.environment, row.label)
+    bounds = (row.flavor, row.retries_max, row.time_limit_seconds, row.notify, row.environment, row.label, row.files)
     return Program(row.kind, row.file, tuple(json.loads(row.arguments)), row.folder, row.name, *bounds)
 
 

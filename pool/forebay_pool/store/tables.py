@@ -222,6 +222,7 @@ def _program() -> tuple[Column[Any], ...]:
         Column("notify", String(16), nullable=True, comment="none, failures or all; null: as the user prefers"),
         Column("environment", String(32), nullable=True, comment="null: the one in use, or a notebook's"),
         Column("label", String(128), nullable=True, comment="What usage calls its work; null: the job's number and name"),
+        Column("files", String(64), nullable=True, comment="The list of files that it begins with; null: those of the user's home"),
         Column("created_ns", BigInteger, nullable=False),
     )
 

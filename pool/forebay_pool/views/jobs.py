@@ -29,7 +29,8 @@ SENTENCES: dict[JobReason, str] = {
 
 class ProgramRow(TypedDict):
     """``folder`` and ``file`` are relative to the user's home, where ``environment`` is looked for; ``label`` is what usage calls it, and
-    ``notify`` is null where the user's preference says it."""
+    ``notify`` is null where the user's preference says it. Where ``files`` is not null, it has a folder of its own in place of the home, in
+    which the files of that list are."""
 
     id: int
     tenant: str
@@ -44,6 +45,7 @@ class ProgramRow(TypedDict):
     time_limit_seconds: int | None
     notify: Notify | None
     environment: str | None
+    files: str | None
     created_at_ns: int
 
 
@@ -105,6 +107,7 @@ def _program_row(of: Job | Schedule) -> ProgramRow:
         "time_limit_seconds": program.time_limit_seconds,
         "notify": program.notify,
         "environment": program.environment,
+        "files": program.files,
         "created_at_ns": of.created_ns,
     }
 

@@ -85,6 +85,9 @@ class Metrics:
         self.device_alerts = self._counter("forebay_pool_device_alerts_total", "Devices whose health an operator should look at", "model")
         self.sessions_lost = self._counter("forebay_pool_sessions_lost_total", "Sessions whose tensors were lost")
         self.store_failures = self._counter("forebay_pool_store_failures_total", "Writes that the database did not take")
+        self.job_files_bytes = Gauge(
+            "forebay_pool_job_files_bytes", "What files of jobs take on disk, as last looked at", registry=self.registry
+        )
         for link in ("worker", "session"):
             self.heartbeats_lost.labels(link)
             self.bad_messages.labels(link)

@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -19,6 +19,9 @@ from forebay_wire.remote.frames import PATH_BYTES_MAX, PIECE_BYTES
 
 NAME_BYTES_MAX = 255
 DEPTH_MAX = 64
+LEFT_MAX = 64
+LEFT_CHARACTERS_MAX = 256
+"""Of sentences about what is not sent, and of each."""
 HOLES_BYTES_MAX = 2**20
 """Of a file that is sent: a larger one that has more is sparse, and would fill a disk that it did not fill before."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -151,6 +154,14 @@ def _make(name: str, folder: int, owner: int | None) -> None:
             os.chown(name, owner, owner, dir_fd=folder, follow_symlinks=False)
 
 
+def shortened(left: Iterable[str]) -> tuple[str, ...]:
+    """Sentences of what is not sent, as a message takes them."""
+    cut = [one if len(one) <= LEFT_CHARACTERS_MAX else f"{one[:LEFT_CHARACTERS_MAX]}…" for one in left]
+    if len(cut) > LEFT_MAX:
+        cut[LEFT_MAX - 1 :] = [f"{len(cut) - LEFT_MAX + 1} more are left out"]
+    return tuple(one.encode("utf-8", "replace").decode() for one in cut)
+
+
 def open_file(folder: int, path: str) -> int:
     """Opens a regular file below the folder to read it. Raises NameRefused, OSError."""
     parts = parts_of(path)
@@ -184,15 +195,17 @@ def hash_of(opened: int, size: int) -> str:
 class Written:
     """A file that is being written below the folder: it has its name once all of it is there and has the hash that was told of it."""
 
-    def __init__(self, folder: int, path: str, size: int, expected: str, executable: bool, owner: int | None = None) -> None:
-        """``owner``: whose it is to be, if not this process's. Raises NameRefused, OSError."""
+    def __init__(
+        self, folder: int, path: str, size: int, expected: str, executable: bool, owner: int | None = None, mode: int = 0o666
+    ) -> None:
+        """``owner``: whose it is to be, if not this process's; ``mode`` as for ``open``. Raises NameRefused, OSError."""
         self._folder, self._parts, self._expected, self._left = folder, parts_of(path), expected, size
         self._path, self._owner = path, owner
         self._hash = hashlib.sha256()
         self._copied = ""
         self._temporary = f".forebay-{secrets.token_hex(8)}"
         with _parent(folder, self._parts, True, owner) as parent:
-            self._opened = os.open(self._temporary, WRITE, 0o777 if executable else 0o666, dir_fd=parent)
+            self._opened = os.open(self._temporary, WRITE, 0o777 if executable else mode, dir_fd=parent)
 
     @property
     def complete(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from forebay_wire.remote import folder
@@ -15,8 +15,6 @@ from forebay_wire.remote.frames import FILES_MAX, File
 from forebay_worker.remote.contents import Contents
 
 BLOCK_BYTES = 512
-LEFT_MAX = 64
-LEFT_CHARACTERS_MAX = 256
 
 
 @dataclass
@@ -73,7 +71,7 @@ class Files:
     def _note(self, file: File, written: Written) -> None:
         self._known[file.path] = (folder.mark_of(written.take_name()), file)
 
-    def changed(self, bytes_max: int) -> tuple[list[File], list[str]]:
+    def changed(self, bytes_max: int) -> tuple[list[File], tuple[str, ...]]:
         """What is new or other than it came, once nothing writes there any more; and what is left out, in sentences."""
         found: list[File] = []
         left: list[str] = []
@@ -87,7 +85,7 @@ class Files:
                 continue
             total += file.size
             found.append(file)
-        return found, _shortened(left)
+        return found, folder.shortened(left)
 
     def _changed_file(self, path: str, seen: os.stat_result, left: list[str]) -> File | None:
         known = self._known.get(path)
@@ -108,11 +106,3 @@ class Files:
         finally:
             os.close(opened)
         return None if known is not None and known[1] == file else file
-
-
-def _shortened(left: Iterable[str]) -> list[str]:
-    """As a message takes them."""
-    sentences = [one if len(one) <= LEFT_CHARACTERS_MAX else f"{one[:LEFT_CHARACTERS_MAX]}…" for one in left]
-    if len(sentences) > LEFT_MAX:
-        sentences[LEFT_MAX - 1 :] = [f"{len(sentences) - LEFT_MAX + 1} more are left out"]
-    return [one.encode("utf-8", "replace").decode() for one in sentences]

@@ -71,6 +71,7 @@ class JobRow(Row):
     time_limit_seconds: int | None
     notify: Literal["none", "failures", "all"] | None
     environment: str | None
+    files: str | None
     created_at_ns: int
     state: Literal["queued", "starting", "running", "succeeded", "failed", "cancelling", "cancelled"]
     label: str
@@ -143,6 +144,7 @@ class ScheduleRow(Row):
     time_limit_seconds: int | None
     notify: Literal["none", "failures", "all"] | None
     environment: str | None
+    files: str | None
     created_at_ns: int
     label: str | None
     cron: str

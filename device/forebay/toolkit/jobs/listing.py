@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError, NotConfigured, PoolUnreachable
 from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, table
-from forebay.toolkit.jobs import costs
+from forebay.toolkit.jobs import costs, fetch
 
 WAIT_SECONDS = 8
 """How long the pool holds a question for output that is not there yet; less than an answer may take."""
@@ -41,6 +42,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     for name, what, perform in (
         ("show", "all that is known of a job", perform_show),
         ("logs", "what a job printed", perform_logs),
+        ("fetch", "write what a job left that brought its files", perform_fetch),
         ("cancel", "end a job, or have it never start", perform_cancel),
     ):
         action = actions.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.")
@@ -48,6 +50,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         action.set_defaults(perform=perform)
         if name == "show":
             action.add_argument("--json", action="store_true", help="print JSON instead of lines")
+        if name == "fetch":
+            fetch.add_to(action)
         if name == "logs":
             action.add_argument("-f", "--follow", action="store_true", help="go on until it is over; its end is the exit status")
             action.add_argument("--attempt", type=int, metavar="NUMBER", help="of which run; without it the newest")
@@ -133,7 +137,7 @@ def perform_show(arguments: argparse.Namespace) -> int:
         "State": row["state"],
         "Why": row["sentence"],
         "Program": program,
-        "Folder": f"~/{row['folder']}",
+        "Folder": f"~/{row['folder']}" if row.get("files") is None else "one of its own, with the files that were sent",
         "Flavor": row["flavor"] or "your choice",
         "Environment": row.get("environment"),
         "Submitted": time_of(row["created_at_ns"]),
@@ -187,6 +191,8 @@ def follow(asked: Service, job: int, attempt: int | None = None) -> int:
 def _end(row: Row) -> int:
     why = f" {row['sentence']}" if row["sentence"] else ""
     sys.stderr.write(f"forebay: job {row['id']} {'is' if row['state'] == 'cancelled' else 'has'} {row['state']}.{why}\n")
+    if row.get("files") is not None and row["state"] != "cancelled":
+        sys.stderr.write(f"forebay: `forebay jobs fetch {row['id']}` brings what it wrote.\n")
     if row["state"] == "cancelled":
         return EXIT_CANCELLED
     status = row["exit_status"]
@@ -205,6 +211,11 @@ def _print(answer: Row, after: int) -> None:
         sys.stderr.write("forebay: the beginning of what follows is not kept\n")
     sys.stdout.write("".join(piece["text"] for piece in pieces))
     sys.stdout.flush()
+
+
+def perform_fetch(arguments: argparse.Namespace) -> int:
+    """Writes what a job left."""
+    return fetch.fetch(service(), arguments.job, arguments.into or Path(f"job-{arguments.job}"))
 
 
 def perform_cancel(arguments: argparse.Namespace) -> int:

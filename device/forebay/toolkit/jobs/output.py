@@ -17,7 +17,7 @@ SENT_CHARACTERS_MAX = 131_072
 
 
 def output_of(job: Mapping[str, Any]) -> Path:
-    """Where a notebook with its outputs is kept, in the user's home: beside the notebook."""
+    """Where a notebook with its outputs is kept, in the user's home or in the job's folder: beside the notebook."""
     notebook = Path(str(job["file"]))
     return notebook.with_name(f"{notebook.stem}-job-{job['id']}{notebook.suffix}")
 

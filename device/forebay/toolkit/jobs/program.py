@@ -31,18 +31,19 @@ _NO_BUDGET = f"{BUDGET}\n"
 
 
 class Program:
-    """One run of a job's program, in the user's home and environment. Raises ForebayError where it cannot be started."""
+    """One run of a job's program, in the user's environment. Raises ForebayError where it cannot be started."""
 
-    def __init__(self, job: Mapping[str, Any], output: Output, variables: Mapping[str, str]) -> None:
+    def __init__(self, job: Mapping[str, Any], output: Output, variables: Mapping[str, str], root: Path) -> None:
+        """``root`` is what the job's paths are relative to: the user's home, or the folder of a job that brought its files."""
         self._output = output
         used = _environment(job)
         descriptor, self._loss = tempfile.mkstemp(prefix="forebay-job-")
         os.close(descriptor)
-        folder = Path.home() / str(job["folder"])
+        folder = root / str(job["folder"])
         own = {**variables, **_told(job), LOSS_VARIABLE: self._loss}
         try:
             self._process = subprocess.Popen(
-                _command(job, sys.executable if used is None else str(used.python)),
+                _command(job, sys.executable if used is None else str(used.python), root),
                 cwd=folder,
                 env=own if used is None else used.activated(own),
                 stdin=subprocess.DEVNULL,
@@ -112,24 +113,24 @@ def _environment(job: Mapping[str, Any]) -> Environment | None:
     return chosen if chosen.exists else None
 
 
-def _command(job: Mapping[str, Any], python: str) -> list[str]:
+def _command(job: Mapping[str, Any], python: str, root: Path) -> list[str]:
     """With that Python; a notebook's kernel brings its own, that of the environment that the job names, else the notebook's.
 
     Nothing that lies in the program's folder is imported before the program itself is.
     """
     ours = [python, "-P", "-m"]
     if job["kind"] == "notebook":
-        files = [str(Path.home() / str(job["file"])), str(Path.home() / output_of(job))]
+        files = [str(root / str(job["file"])), str(root / output_of(job))]
         named = job.get("environment")
         kernel = [] if named is None else [environment(str(named)).kernel]
         return [sys.executable, *ours[1:], "forebay.toolkit.jobs.notebook", *files, *kernel]
-    program = str(job["file"]) if job["kind"] == "module" else _path(str(job["file"]))
+    program = str(job["file"]) if job["kind"] == "module" else _path(str(job["file"]), root)
     return [*ours, "forebay", "run", *(["-m"] if job["kind"] == "module" else []), program, *map(str, job["arguments"])]
 
 
-def _path(file: str) -> str:
+def _path(file: str, root: Path) -> str:
     """A script's path; a command on PATH, such as torchrun, is named by its name alone."""
-    script = Path.home() / file
+    script = root / file
     return str(script) if script.exists() or os.sep in file else file
 
 

@@ -10,9 +10,10 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import FrameType
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +23,7 @@ from forebay.service import URL_VARIABLE, Service, service_at
 from forebay.toolkit.jobs.output import Output
 from forebay.toolkit.jobs.page import served
 from forebay.toolkit.jobs.program import Program
+from forebay.toolkit.jobs.scratch import OVER, Scratch
 
 NAME_PREFIX = "job-"
 SEND_SECONDS = 1.0
@@ -35,6 +37,8 @@ END_SECONDS_MAX = 86_400.0
 STOPPED_SECONDS_MAX = 4.0
 """Where JupyterHub stops the runner there is no time for more."""
 KEY_BYTES = 16
+MOVE_SECONDS_MAX = 1_800.0
+"""For so long a pool that is away is asked again for a job's files, or for room for them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,10 @@ class End:
 
 class NotOurs(Exception):
     """The pool says that the job is not, or no longer, this runner's."""
+
+
+class _Stopped(Exception):
+    """JupyterHub stops the runner."""
 
 
 class Runner:
@@ -66,6 +74,8 @@ class Runner:
         """Whether the pool knows that this run came to wait for a budget."""
         self._heard = 0.0
         self._active = float("-inf")
+        self._scratch: Scratch | None = None
+        """A job's own folder, once what was written there is sent."""
 
     def run(self) -> int:
         """Until the run is over and the pool knows it; the exit status."""
@@ -91,16 +101,63 @@ class Runner:
         return answer
 
     def _run(self, job: Mapping[str, Any]) -> End:
+        scratch = None if job.get("files") is None else Scratch(job, self._service, self._go_on)
         try:
-            program = Program(job, self._output, self._environment)
+            if scratch is not None:
+                self._fill(scratch)
+            program = Program(job, self._output, self._environment, Path.home() if scratch is None else scratch.path)
         except ForebayError as error:
             self._output.write(f"forebay: {error}\n".encode())
             return End(None, "unstartable")
+        except _Stopped:
+            return End(None, "server_stopped")
         try:
-            return self._follow(program, job["time_limit_seconds"])
+            end = self._follow(program, job["time_limit_seconds"])
         except BaseException:
             program.end()
             raise
+        if scratch is not None and end.reason != "server_stopped":
+            self._send_back(scratch)
+        return end
+
+    # The files of a job that brought its own
+
+    def _fill(self, scratch: Scratch) -> None:
+        """Raises ForebayError, NotOurs, _Stopped."""
+        self._patiently(scratch.fill)
+
+    def _send_back(self, scratch: Scratch) -> None:
+        """What the program wrote; where that cannot be, it stays, and the job's output says where."""
+        try:
+            self._patiently(lambda: scratch.send_back(self._key))
+        except (ForebayError, _Stopped) as error:
+            why = str(error) or "its server was stopped"
+            self._output.write(f"\nforebay: what the job wrote stays in {scratch.path} of the hub's host: {why}\n".encode())
+        else:
+            self._scratch = scratch
+
+    def _patiently(self, move: Callable[[], object]) -> None:
+        """Again, where the pool is away. Raises ForebayError, NotOurs, _Stopped."""
+        deadline = time.monotonic() + MOVE_SECONDS_MAX
+        while True:
+            try:
+                move()
+                return
+            except PoolUnreachable:
+                if time.monotonic() > deadline:
+                    raise
+            self._go_on()
+            time.sleep(RETRY_SECONDS)
+
+    def _go_on(self) -> None:
+        """While files move: the pool hears that the run goes on. Raises NotOurs, _Stopped."""
+        if self._stopped:
+            raise _Stopped
+        if time.monotonic() - self._heard > HEARTBEAT_SECONDS:
+            with contextlib.suppress(PoolUnreachable):
+                self._say("printed", {"pieces": []})
+            self._heard = time.monotonic()
+        self._tell_activity()
 
     def _follow(self, program: Program, limit_seconds: float | None) -> End:
         """Raises NotOurs."""
@@ -154,6 +211,15 @@ class Runner:
             self._tell("printed", {"pieces": pieces}, seconds)
             self._output.sent(pieces)
         self._tell("end", {"exit_status": end.exit_status, "reason": end.reason}, seconds)
+        if self._scratch is not None and self._is_over():
+            self._scratch.remove()
+
+    def _is_over(self) -> bool:
+        """Whether no other run follows, which would go on in the same folder."""
+        try:
+            return str(self._service.get(self._path.rstrip("/"))["state"]) in OVER
+        except (PoolUnreachable, PoolRefused, KeyError, TypeError):
+            return False
 
     def _tell(self, what: str, body: Mapping[str, Any], seconds: float) -> Any:
         """What the pool answers; one that is away is waited for. Raises NotOurs, PoolUnreachable."""

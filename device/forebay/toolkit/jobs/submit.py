@@ -16,13 +16,17 @@ from forebay.errors import ForebayError, NotConfigured
 from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, run
 from forebay.toolkit.environments import environment
-from forebay.toolkit.jobs import listing
+from forebay.toolkit.jobs import listing, sending
 from forebay.toolkit.jobs.output import output_of
+from forebay.toolkit.remote.command import LIMIT_BYTES, bytes_of
 
 DESCRIPTION = """\
-Has a script, a module, a command or a notebook run as a job: in a server of its own, as you, in your home, with the packages that your
-notebooks have. It goes on when the browser is closed and your notebook server has ended, and is run again when a worker or a host is lost.
-The files are read when a run begins. Of a notebook a copy with its outputs is kept beside it.
+Has a script, a module, a command or a notebook run as a job: in a server of its own, as you, with the packages that your notebooks have.
+It goes on when the browser is closed and your notebook server has ended, and is run again when a worker or a host is lost.
+
+From a machine of your own the files of this folder go along (--upload): the job has them in a folder of its own, and `forebay jobs fetch`
+brings what it writes there. At the hub it runs in your home, and the files are read when a run begins (--no-upload). Of a notebook a copy
+with its outputs is kept beside it.
 """
 NOTEBOOK = ".ipynb"
 NOTIFY = ("none", "failures", "all")
@@ -48,6 +52,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     command.add_argument("--notify", choices=NOTIFY, help="of what you are told where you said: none, failures, all; else as you prefer")
     command.add_argument("--cron", metavar="FIELDS", help="run it again and again: minute, hour, day, month and weekday, as '30 2 * * 1-5'")
     command.add_argument("--zone", default=None, metavar="ZONE", help="time zone of --cron, as Asia/Seoul; without it TZ, else UTC")
+    what = "send the files of this folder along, but those that .forebayignore names; without it from outside of the hub alone"
+    command.add_argument("--upload", action=argparse.BooleanOptionalAction, default=None, help=what)
+    most = "most that the folder may have: 500M, 10G (2G)"
+    command.add_argument("--limit", type=bytes_of, default=LIMIT_BYTES, metavar="SIZE", help=most)
+    command.add_argument("--yes", action="store_true", help="send more than 200 MB without asking")
     command.add_argument("-f", "--follow", action="store_true", help="print what it prints, until it is over; its end is the exit status")
     command.add_argument("-m", dest="module", action="store_true", help="what follows is a module's name, as in `python -m`")
     command.add_argument("program", help="the script, the module after -m, a command on PATH, or a notebook")
@@ -77,18 +86,18 @@ def perform(arguments: argparse.Namespace) -> int:
 
 
 def _submit(service: Service, arguments: argparse.Namespace) -> int:
-    body = body_of(arguments)
+    body = _body(service, arguments)
     job = pool.row(service, service.post("api/jobs", body), "id")
     _tell_whose_files(service, body)
     sys.stdout.write(f"Job {job['id']} ({job['name']}) is queued. `forebay jobs logs -f {job['id']}` follows it.\n")
-    if job["kind"] == "notebook":
+    if job["kind"] == "notebook" and "files" not in body:
         sys.stdout.write(f"The notebook with its outputs will be ~/{output_of(job)}.\n")
     return listing.follow(service, int(job["id"])) if arguments.follow else 0
 
 
 def _schedule(service: Service, arguments: argparse.Namespace) -> int:
     zone = arguments.zone or os.environ.get("TZ") or "UTC"
-    body = body_of(arguments)
+    body = _body(service, arguments)
     row = pool.row(service, service.post("api/schedules", {**body, "cron": arguments.cron, "zone": zone}), "id")
     _tell_whose_files(service, body)
     when = listing.time_of(row["next_at_ns"])
@@ -98,21 +107,36 @@ def _schedule(service: Service, arguments: argparse.Namespace) -> int:
 
 def _tell_whose_files(service: Service, body: Mapping[str, Any]) -> None:
     """To somebody on another machine than the hub's, whose home a job does not see."""
-    if service.outside:
+    if service.outside and "files" not in body:
         where = f"~/{body['folder']}".removesuffix("/")
         sys.stderr.write(f"forebay: No file of this machine is sent: it runs in {where} of your home at the hub, with what is there.\n")
 
 
-def body_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What the pool is asked for. Raises ForebayError where program or environment are not to be found in the user's home."""
+def _body(service: Service, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What the pool is asked for, once the files are there that go along. Raises ForebayError."""
+    sends = service.outside if arguments.upload is None else arguments.upload
+    if not sends:
+        return body_of(arguments)
+    here = Path.cwd()
+    body = body_of(arguments, here)
+    is_file = body["kind"] != "module" and (here / body["file"]).is_file()
+    return {**body, "files": sending.send(service, here, arguments.limit, body["file"] if is_file else None, arguments.yes)}
+
+
+def body_of(arguments: argparse.Namespace, sent: Path | None = None) -> dict[str, Any]:
+    """What the pool is asked for: with paths from the folder on that is sent along, else from the user's home on.
+
+    Raises ForebayError where the program is not to be found there, or the environment in the home.
+    """
     program = str(arguments.program)
     kind = "module" if arguments.module else "notebook" if program.endswith(NOTEBOOK) else "script"
     if kind == "notebook" and arguments.arguments:
         raise ForebayError("A notebook takes no arguments.")
     bounds = {"flavor": arguments.flavor, "name": arguments.name, "retries_max": arguments.retries, "notify": arguments.notify}
-    bounds |= {"time_limit_seconds": arguments.time_limit, "environment": _environment(arguments, kind)}
+    bounds |= {"time_limit_seconds": arguments.time_limit}
+    bounds |= {"environment": _environment(arguments, kind) if sent is None else arguments.env}
     given = {key: value for key, value in bounds.items() if value is not None}
-    body = {"kind": kind, "file": _file(program, kind), "folder": in_home(Path.cwd()), **given}
+    body = {"kind": kind, "file": _file(program, kind, sent), "folder": _path(Path.cwd(), sent), **given}
     return {**body, "arguments": list(arguments.arguments)}
 
 
@@ -127,20 +151,40 @@ def _environment(arguments: argparse.Namespace, kind: str) -> str | None:
     return None
 
 
-def _file(program: str, kind: str) -> str:
+def _path(path: Path, sent: Path | None) -> str:
+    """As the pool takes it. Raises ForebayError."""
+    if sent is None:
+        return in_home(path)
+    found = _below(sent, path)
+    if found is None:
+        raise ForebayError(f"{path} is not in this folder ({sent}), which is what is sent along; change to a folder that has it.")
+    return found
+
+
+def _file(program: str, kind: str, sent: Path | None) -> str:
     path = Path(program)
     if kind == "module" or (kind == "script" and os.sep not in program and not path.exists() and run.command_of(program)):
         return program
     if not path.is_file():
         raise ForebayError(f"There is no file {program}; give a script's or notebook's path, or -m and a module's name.")
-    return in_home(path)
+    return _path(path, sent)
 
 
 def in_home(path: Path) -> str:
     """The path from the user's home on, links as they are. Raises ForebayError."""
-    home, absolute = Path.home().absolute(), Path(os.path.abspath(path))
-    for one, other in ((absolute, home), (absolute.resolve(), home.resolve())):
+    home = Path.home().absolute()
+    found = _below(home, path)
+    if found is None:
+        why = f"is not in your home ({home}), and a job sees nothing else of this server; copy it there, or say --upload"
+        raise ForebayError(f"{os.path.abspath(path)} {why}.")
+    return found
+
+
+def _below(folder: Path, path: Path) -> str | None:
+    """The path from the folder on; None where it is not below it."""
+    absolute = Path(os.path.abspath(path))
+    for one, other in ((absolute, folder.absolute()), (absolute.resolve(), folder.resolve())):
         if one.is_relative_to(other):
             found = str(one.relative_to(other))
             return "" if found == "." else found
-    raise ForebayError(f"{absolute} is not in your home ({home}), and a job sees nothing else of this server; copy it there.")
+    return None

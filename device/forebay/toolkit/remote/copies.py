@@ -27,17 +27,19 @@ LEFT_SHOWN = 3
 class Copies:
     """Of the regular files of a folder."""
 
-    def __init__(self, path: Path, bytes_max: int) -> None:
-        """Reads all of them. Raises ForebayError, OSError."""
+    def __init__(self, path: Path, bytes_max: int, files_max: int = FILES_MAX, results: bool = False) -> None:
+        """Reads all of them. ``results``: those that a job leaves, of which the user's patterns keep none back. Raises ForebayError,
+        OSError."""
         self._folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._ignored = _ignored(path)
-        self._bytes_max = bytes_max
+        self._ignored = GitIgnoreSpec.from_lines(ALWAYS_LEFT) if results else _ignored(path)
+        self._bytes_max, self._files_max = bytes_max, files_max
         self._marks: dict[str, Mark] = {}
         self.left: list[str] = []
         """What is not sent, and why, in sentences."""
         self._hashes = KnownHashes(path)
         self.files = tuple(self._read())
-        self._hashes.keep()
+        if not results:
+            self._hashes.keep()
 
     def _read(self) -> Iterator[File]:
         total = 0
@@ -48,8 +50,8 @@ class Copies:
                 raise ForebayError(
                     f"The folder has more than {limit}. Name what is not needed in {IGNORE_FILE}, as in a .gitignore, or raise --limit."
                 )
-            if number == FILES_MAX:
-                raise ForebayError(f"The folder has more than {FILES_MAX} files. Name what is not needed in {IGNORE_FILE}.")
+            if number == self._files_max:
+                raise ForebayError(f"The folder has more than {self._files_max} files. Name what is not needed in {IGNORE_FILE}.")
             yield self._file(path)
 
     def _file(self, path: str) -> File:

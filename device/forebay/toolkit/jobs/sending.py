@@ -1,0 +1,60 @@
+"""What `forebay submit` does with the files of the folder: asks where they are many, and sends those that the pool does not have."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from forebay_wire.remote import job_files
+from forebay_wire.remote.frames import File
+
+from forebay.errors import ForebayError
+from forebay.service import Service
+from forebay.toolkit import table
+from forebay.toolkit.jobs.file_link import FileLink, contents_bytes
+from forebay.toolkit.jobs.transfer_progress import TransferProgress, size
+from forebay.toolkit.remote.copies import IGNORE_FILE, Copies, in_words
+
+ASKED_BYTES = 200 * 10**6
+"""What goes without a question."""
+
+
+def send(service: Service, folder: Path, limit_bytes: int, program: str | None, agreed: bool) -> str:
+    """Sends the files of a folder; the name under which they are kept. Raises ForebayError.
+
+    ``program`` is the file below it that a job is to run, if it is one. ``agreed``: nobody is asked.
+    """
+    try:
+        copies = Copies(folder, limit_bytes, job_files.FILES_MAX)
+    except OSError as error:
+        raise ForebayError(f"The folder cannot be read: {error.strerror or error}.") from None
+    try:
+        if program is not None and program not in (file.path for file in copies.files):
+            raise ForebayError(f"{program} is not sent: {IGNORE_FILE} names it, or it is no regular file.")
+        if copies.left:
+            sys.stderr.write(f"forebay: not sent: {in_words(copies.left)}\n")
+        with FileLink(service, TransferProgress("sending")) as link:
+            wanted = link.offer(copies.files)
+            _ask(wanted, agreed)
+            name = link.send(wanted, copies.pieces)
+        files, sent = table.counted(len(copies.files), "file"), size(contents_bytes(wanted))
+        sys.stderr.write(f"forebay: {files} of this folder go along; {sent} had to be sent.\n")
+        return name
+    finally:
+        copies.close()
+
+
+def _ask(wanted: Sequence[File], agreed: bool) -> None:
+    """Raises ForebayError where somebody would have to agree, and does not."""
+    count = contents_bytes(wanted)
+    if agreed or count <= ASKED_BYTES:
+        return
+    largest = ", ".join(f"{file.path} ({size(file.size)})" for file in sorted(wanted, key=lambda file: -file.size)[:3])
+    what = f"{size(count)} would be sent, of which most in {largest}"
+    if not sys.stdin.isatty():
+        raise ForebayError(f"{what}. Name what is not needed in {IGNORE_FILE}, or say --yes.")
+    sys.stderr.write(f"forebay: {what}.\nSend it? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ForebayError(f"Nothing is sent, and nothing submitted. Name what is not needed in {IGNORE_FILE}.")
