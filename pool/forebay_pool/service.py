@@ -44,7 +44,7 @@ from forebay_pool.http import handler as handler_http
 from forebay_pool.http.routes import ROUTES
 from forebay_pool.jobs.activity import Activity, in_use
 from forebay_pool.jobs.dispatcher import Dispatcher
-from forebay_pool.jobs.file_keeper import FileKeeper
+from forebay_pool.jobs.file_transfers import transfers_of
 from forebay_pool.jobs.hub import HubServers
 from forebay_pool.jobs.leavers import Leavers
 from forebay_pool.machine.state_machine import StateMachine
@@ -59,14 +59,13 @@ from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
 from forebay_pool.store.database import OutboxCount, Store
 from forebay_pool.store.flavors import seeds
-from forebay_pool.store.job_files import JobFiles
 from forebay_pool.store.jobs import JobStore
 from forebay_pool.store.leadership import Leadership
 from forebay_pool.store.receipts import receipt_key
 from forebay_pool.store.trends import TrendStore
 from forebay_pool.store.writer import Writer
 from forebay_pool.views.event_stream import FLUSH_SECONDS
-from forebay_pool.views.metrics import Backlog, Metrics, StateCollector, tell_certificate
+from forebay_pool.views.metrics import Backlog, Metrics, StateCollector, tell_certificate, tell_job_files
 from forebay_pool.views.receipts import Receipts
 from forebay_pool.views.trends import TrendRecorder
 
@@ -161,7 +160,6 @@ class Service:
             self.shell.apply(quota)
         self._collect_state(machine)
         self.dispatcher = self._make_dispatcher()
-        self.file_keeper = None if self.dispatcher is None else await self._make_file_keeper(self.dispatcher.store)
         self._trends = TrendRecorder(machine, self.metrics, TrendStore(self.store), self.writer, time.time_ns)
         self.outbox = None
         if self.billing is not None:
@@ -190,18 +188,10 @@ class Service:
             return await asyncio.wrap_future(self.writer.call(call))
 
         store = JobStore(self.store, limits, tells=self.billing is not None)
-        return Dispatcher(store, servers, write, limits, time.time_ns, lambda: self.shell.attentive_seconds)
-
-    async def _make_file_keeper(self, jobs: JobStore) -> FileKeeper | None:
-        """Where a folder can be had for the files of jobs."""
-        folder = self.settings.job_files_dir or self.settings.state_dir / "job-files"
-        files = JobFiles(folder.absolute(), self.settings.file_limits, time.time_ns)
-        try:
-            await asyncio.to_thread(files.begin)
-        except OSError as error:
-            log.warning("no files of jobs are taken: %s", error, extra={"action": "job_files_off"})
-            return None
-        return FileKeeper(files, jobs, self.metrics.job_files_bytes.set)
+        files = transfers_of(self.settings, store)
+        if files is not None:
+            tell_job_files(self.metrics.registry, lambda: files.bytes)
+        return Dispatcher(store, servers, write, limits, time.time_ns, lambda: self.shell.attentive_seconds, files)
 
     def _collect_state(self, machine: StateMachine) -> None:
         """What metrics tell besides what they count."""
@@ -373,7 +363,6 @@ class Service:
             count_outbox=self._count_outbox,
             billing_trouble=lambda: None if self._beats is None else self._beats.trouble,
             dispatcher=self.dispatcher,
-            job_files=self.file_keeper,
         )
 
     def _listen(self) -> None:
@@ -439,7 +428,7 @@ class Service:
             loops += (self.outbox.run(), self.outbox.retry_refused())
         if self.dispatcher is not None:
             activity = Activity(self._in_use, self.dispatcher.servers, time.time)
-            loops += () if self.file_keeper is None else (self.file_keeper.run(),)
+            loops += () if self.dispatcher.files is None else (self.dispatcher.files.run(),)
             loops += (self.dispatcher.run(), self._leavers(self.dispatcher).run(), activity.run())
             if self.billing is not None:
                 loops.append(JobNotices(self.dispatcher.store, self.writer, self.billing, self.settings.source).run())
@@ -521,8 +510,8 @@ class Service:
 
     async def _close(self) -> None:
         self._trends.close()
-        if self.file_keeper is not None:
-            self.file_keeper.close()
+        if self.dispatcher is not None and self.dispatcher.files is not None:
+            self.dispatcher.files.close()
         await asyncio.to_thread(self.writer.close, WRITE_SECONDS_MAX)
         await asyncio.to_thread(self.leadership.release)
         self.store.close()

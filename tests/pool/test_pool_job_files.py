@@ -11,13 +11,13 @@ import secrets
 import socket
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 from conftest import PEOPLE
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable
@@ -51,6 +51,15 @@ os.symlink("/etc/passwd", "link")
 Path("__pycache__").mkdir(exist_ok=True)
 Path("__pycache__/left").touch()
 sys.exit(int(sys.argv[1]))
+"""
+TWICE = """
+import os
+from pathlib import Path
+seen = Path("seen")
+seen.write_text(seen.read_text() + "x" if seen.exists() else "x")
+if seen.read_text() == "x":
+    Path(os.environ["FOREBAY_JOB_LOSS"]).write_text("gone")
+raise SystemExit(3)
 """
 TREE = {"train.py": PROGRAM.encode(), "data/x.bin": b"x" * 700_000, "log.txt": b"before", "nothing": b"", "secret.env": b"key",
         ".forebayignore": b"secret.env\nout/\n"}  # fmt: skip
@@ -98,7 +107,7 @@ class Place:
     async def command(self, *words: str, at: Path | None = None, status: int = 0) -> tuple[str, str]:
         """What `forebay` says on the laptop."""
         told = {**self.environment, "HOME": str(self.folder / "laptop"), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-        command = [sys.executable, "-m", "forebay", *words]
+        command = [str(fork_server.programs()), "-m", "forebay", *words]
         pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = await asyncio.create_subprocess_exec(*command, env=told, cwd=at or self.work, **pipes)
         out, err = await asyncio.wait_for(process.communicate(), 60)
@@ -116,7 +125,7 @@ class Place:
         told = {"FOREBAY_URL": self.running.service.url, "FOREBAY_TOKEN": "ada", "JUPYTERHUB_SERVER_NAME": f"job-{number}"}
         told |= {"JUPYTERHUB_SERVICE_URL": "http://127.0.0.1:0/user/ada/", "JUPYTERHUB_USER": "ada", "HOME": str(self.home)}
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTERHUB_"))} | told
-        command = [sys.executable, "-I", "-m", "forebay.toolkit.jobs"]
+        command = [str(fork_server.programs()), "-I", "-m", "forebay.toolkit.jobs"]
         runner = await asyncio.create_subprocess_exec(*command, env=environment, cwd=self.home)
         assert await asyncio.wait_for(runner.wait(), 60) == 0
 
@@ -175,8 +184,7 @@ async def test_a_job_has_the_files_of_the_folder_and_what_it_writes_comes_back(p
 @in_loop
 async def test_a_run_that_is_repeated_goes_on_in_its_folder_and_one_that_fails_gives_back_what_it_wrote(pool: Make, tmp_path: Path) -> None:
     async with place(pool, tmp_path, False) as found:
-        write(found.work, {"twice.py": b"import os\nfrom pathlib import Path\np = Path('seen'); p.write_text(p.read_text() + 'x' if p.exists() "
-              b"else 'x')\nPath(os.environ['FOREBAY_JOB_LOSS']).write_text('gone') if len(p.read_text()) == 1 else None\nraise SystemExit(3)"})  # fmt: skip
+        write(found.work, {"twice.py": TWICE.encode()})
         await found.command("submit", "--upload", "twice.py")
         await found.run(1)
         store = found.running.service.dispatcher.store
@@ -286,8 +294,9 @@ async def test_hostile_lists_and_contents_are_refused_and_leave_nothing(pool: Ma
 
         one = file("a", b"abcd")
         cases: list[tuple[tuple[str | bytes, ...], str]] = [
-            (("{",), "message"), (("[]",), "message"), (('{"type":"kept","files":"' + 64 * "0" + '"}',), "message"),
-            ((offer(one).replace('"size":4', '"size":-1'),), "size"), ((offer(one).replace('"size":4', '"size":9223372036854775808'),), "size"),
+            (("{",), "message"), (("[]",), "message"), (('{"type":"kept","files":"' + 64 * "0" + '"}',), "message"), (("",), "message"),
+            ((offer(one).replace('"size":4', '"size":-1'),), "size"),
+            ((offer(one).replace('"size":4', '"size":9223372036854775808'),), "size"),
             ((offer(one, one),), "a is there twice"), ((offer(one, file("a/b", b"")),), "a/b is below what is a file"),
             ((offer(one), b"abcde"), "more bytes than its size"), ((offer(one), b"abce"), "other contents"),
             ((offer(one), b"ab", offer(one)), "contents are on their way"), ((b"abcd",), "nobody asked for"),
@@ -301,8 +310,8 @@ async def test_hostile_lists_and_contents_are_refused_and_leave_nothing(pool: Ma
         for sent, why in cases:
             heard = await asyncio.to_thread(said, *sent)
             assert heard.startswith('{"type":"denied"') and why in heard, (sent[0][:200], heard)
-        await running.until(lambda: not on_disk(running) and not running.service.file_keeper.links)
-        assert not running.service.file_keeper.files._uploads
+        await running.until(lambda: not on_disk(running) and not running.service.dispatcher.files.links)
+        assert not running.service.dispatcher.files.files._uploads
         assert (await running.call("GET", "api/job-files", "ada")).code == 426
         for path in BAD_PATHS:
             with pytest.raises(NameRefused):
@@ -327,7 +336,7 @@ async def test_a_client_that_dies_leaves_what_came_whole_and_no_half(pool: Make,
 
         await asyncio.to_thread(die)
         await started.wait()
-        await running.until(lambda: not running.service.file_keeper.links and not running.service.file_keeper.files._uploads)
+        await running.until(lambda: not running.service.dispatcher.files.links and not running.service.dispatcher.files.files._uploads)
         assert [hash_of(contents) for contents in on_disk(running).values()] == [hash_of(files["whole"])]
         assert (await asyncio.to_thread(send, running, files))[0] == ["half"], "what came whole is not sent again"
 
@@ -343,7 +352,7 @@ async def test_only_the_runner_that_has_a_job_says_what_it_left(pool: Make, tmp_
         with pytest.raises(PoolRefused, match="This run of job 1 is over"):
             await asyncio.to_thread(send, running, {"out": b"1"}, "ada", wire.JobRun(job=1, key=key))
         assert (await running.call("POST", "api/jobs/1/begin", "ada", {"key": key})).code == 200
-        for who, its, why in (("ada", other, "This run of job 1 is over"), ("ben", key, "There is no job 1"), ("other-ada", key, "no job 1")):
+        for who, its, why in (("ada", other, "This run of job 1 is over"), ("ben", key, "no job 1"), ("other-ada", key, "no job 1")):
             with pytest.raises(PoolRefused, match=why):
                 await asyncio.to_thread(send, running, {"out": b"1"}, who, wire.JobRun(job=1, key=its))
         with pytest.raises(PoolRefused, match="Job 1 is running; what it writes can be had once it is over"):
@@ -362,7 +371,7 @@ async def test_a_user_has_so_many_links_and_no_more(pool: Make, tmp_path: Path) 
             with pytest.raises(PoolRefused, match="4 times already"):
                 await asyncio.to_thread(send, running, {"a": b"1"})
             assert (await asyncio.to_thread(send, running, {"a": b"1"}, "ben"))[0] == ["a"]
-        await running.until(lambda: not running.service.file_keeper.links)
+        await running.until(lambda: not running.service.dispatcher.files.links)
         assert (await asyncio.to_thread(send, running, {"a": b"1"}))[0] == ["a"]
 
 
@@ -430,7 +439,7 @@ def test_room_is_made_of_what_nobody_needs_and_of_nothing_else(kept: tuple[JobFi
     files, clock = kept
     needed = put(files, {"a": b"a" * 40 * 4096})
     put(files, {"b": b"b" * 40 * 4096})
-    with pytest.raises(FilesRefused, match="these would be .* too many"):
+    with pytest.raises(FilesRefused, match=r"these would be .* too many"):
         put(files, {"c": b"c" * 40 * 4096}, needed=(needed,))
     assert names(files) == {hash_of(b"a" * 40 * 4096), hash_of(b"b" * 40 * 4096)}, "what was sent just now may be submitted"
     clock.ahead_ns = SUBMIT_NS + 10**9
@@ -490,10 +499,11 @@ async def test_a_disk_that_fills_up_midway_is_one_clear_error(pool: Make, tmp_pa
         pytest.skip("nothing can be mounted here")
     try:
         async with pool(**HUB, job_files_dir=str(small), job_files_free_bytes_min=0) as running:
-            running.service.file_keeper.files._limits = replace(running.service.file_keeper.files._limits, free_bytes_min=-(2**40))
+            files = running.service.dispatcher.files.files
+            files._limits = replace(files._limits, free_bytes_min=-(2**40))
             with pytest.raises(PoolRefused, match="The disk that keeps the files of jobs is full; tell an operator"):
-                await asyncio.to_thread(send, running, {"a": secrets.token_bytes(200_000), "b": secrets.token_bytes(200_000) + b"3" * 400_000})
-            await running.until(lambda: not running.service.file_keeper.links and not list(small.rglob(".forebay-*")))
+                await asyncio.to_thread(send, running, {name: secrets.token_bytes(300_000) for name in "ab"})
+            await running.until(lambda: not running.service.dispatcher.files.links and not list(small.rglob(".forebay-*")))
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
 

@@ -12,7 +12,6 @@ from forebay_service.identity import OPERATE, SERVICE, TENANT, Authenticator, Id
 
 from forebay_pool.errors import RequestRefused
 from forebay_pool.jobs.dispatcher import Dispatcher
-from forebay_pool.jobs.file_keeper import FileKeeper
 from forebay_pool.model.types import Session
 from forebay_pool.settings import Settings
 from forebay_pool.shell import Shell
@@ -50,8 +49,6 @@ class Context:
     """Why billing did not take the last heartbeat; None where it did, or nobody bills."""
     dispatcher: Dispatcher | None
     """Of jobs; None where no JupyterHub would run them."""
-    job_files: FileKeeper | None
-    """None where none are taken."""
 
     async def write(self, job: Callable[[], T]) -> T:
         """Makes a write on the writer's thread. Raises StoreUnavailable."""

@@ -20,7 +20,7 @@ from forebay_pool.errors import FilesRefused
 from forebay_pool.http.handler import owns
 from forebay_pool.http.jobs import JobApi
 from forebay_pool.http.web_sockets import SocketApi
-from forebay_pool.jobs.file_keeper import FileKeeper
+from forebay_pool.jobs.file_transfers import FileTransfers
 from forebay_pool.model import jobs as decisions
 from forebay_pool.model.jobs import Job
 from forebay_pool.store.job_files import Upload
@@ -57,6 +57,7 @@ class JobFilesLink(SocketApi, JobApi):
         super().prepare()
         self._identity, self._tenant = await self.member()
         self._whose = (self._tenant, self._identity.name)
+        self._files = self.dispatcher.files
         self._upload: Upload | None = None
         self._run: wire.JobRun | None = None
         self._left: tuple[str, ...] = ()
@@ -65,11 +66,11 @@ class JobFilesLink(SocketApi, JobApi):
         self._opened = self._counted = self._over = False
 
     @property
-    def keeper(self) -> FileKeeper:
+    def transfers(self) -> FileTransfers:
         """Raises FilesRefused."""
-        if self.context.job_files is None:
+        if self._files is None:
             raise FilesRefused("This pool takes no files of jobs; ask an operator about job_files_dir.")
-        return self.context.job_files
+        return self._files
 
     def open(self, *_arguments: str) -> None:
         self.set_nodelay(True)
@@ -77,14 +78,14 @@ class JobFilesLink(SocketApi, JobApi):
         if isinstance(self.ws_connection, WebSocketProtocol13):  # other requests have less to say
             self.ws_connection.stream.max_buffer_size = 2 * wire.MESSAGE_BYTES_MAX
         self._end = asyncio.get_running_loop().call_later(LIFE_SECONDS_MAX, self._deny, "This took longer than a day; begin again.")
-        if self.context.job_files is not None and not self._count(self.keeper):
+        if self._files is not None and not self._count(self._files):
             self._deny(f"{self._identity.name} sends or fetches files of jobs {LINKS_PER_USER_MAX} times already; wait until one is over.")
 
-    def _count(self, keeper: FileKeeper) -> bool:
+    def _count(self, transfers: FileTransfers) -> bool:
         """Whether the member may have one more."""
         self._counted = True
-        keeper.links[self._whose] += 1
-        return keeper.links[self._whose] <= LINKS_PER_USER_MAX
+        transfers.links[self._whose] += 1
+        return transfers.links[self._whose] <= LINKS_PER_USER_MAX
 
     async def on_message(self, message: str | bytes) -> None:  # Tornado waits for it before it reads on
         if self._over:
@@ -112,7 +113,7 @@ class JobFilesLink(SocketApi, JobApi):
 
     async def _hear(self, text: str) -> None:
         """Raises RequestError, StreamError, NameRefused, OSError."""
-        message = await self.keeper.do(wire.from_client, text)
+        message = await self.transfers.do(wire.from_client, text)
         if self._upload is not None or self._sending is not None:
             raise StreamError(f"{message.type} while contents are on their way")
         match message:
@@ -128,10 +129,10 @@ class JobFilesLink(SocketApi, JobApi):
     async def _begin(self, offer: wire.Offer) -> None:
         if offer.run is not None:
             await self._check_run(offer.run)
-        keeper, needed = self.keeper, await self.keeper.needed(*self._whose)
-        upload = await keeper.do(keeper.files.take, *self._whose, offer.files, needed)
+        transfers, needed = self.transfers, await self.transfers.needed(*self._whose)
+        upload = await transfers.do(transfers.files.take, *self._whose, offer.files, needed)
         if self._over:
-            keeper.later(keeper.files.drop, upload)
+            transfers.later(transfers.files.drop, upload)
             return
         self._upload, self._run, self._left = upload, offer.run, offer.left
         await self._say(wire.Wanted(places=upload.wanted))
@@ -149,15 +150,15 @@ class JobFilesLink(SocketApi, JobApi):
         upload = self._upload
         if upload is None:
             raise StreamError("contents that nobody asked for")
-        await self.keeper.do(upload.add, piece)
+        await self.transfers.do(upload.add, piece)
         if upload.complete and not self._over:
             await self._finish(upload)
 
     async def _finish(self, upload: Upload) -> None:
-        keeper, run = self.keeper, self._run
+        transfers, run = self.transfers, self._run
         if run is not None:
             await self._check_run(run)  # another may have it by now
-        name = await keeper.do(keeper.files.keep, upload, None if run is None else run.job, self._left)
+        name = await transfers.do(transfers.files.keep, upload, None if run is None else run.job, self._left)
         self._drop_upload()
         fields = {"action": "job_files_kept", "tenant": self._tenant, "user": self._identity.name, "job": None if run is None else run.job}
         log.info("%d files of %s are kept", len(upload.files), self._identity.name, extra=fields)
@@ -166,7 +167,7 @@ class JobFilesLink(SocketApi, JobApi):
     def _drop_upload(self) -> None:
         upload, self._upload = self._upload, None
         if upload is not None:
-            self.keeper.later(self.keeper.files.drop, upload)
+            self.transfers.later(self.transfers.files.drop, upload)
 
     # What is had back
 
@@ -176,8 +177,8 @@ class JobFilesLink(SocketApi, JobApi):
             raise FilesRefused("The files of a job are for its user alone.")
         if job.program.files is None:
             raise FilesRefused(f"Job {job.id} ran in your home at the hub, and what it wrote is there.")
-        keeper = self.keeper
-        listed = await keeper.do(keeper.files.listed, *self._whose, asked.which, _name_of(job, asked.which))
+        transfers = self.transfers
+        listed = await transfers.do(transfers.files.listed, *self._whose, asked.which, _name_of(job, asked.which))
         if listed is None:
             raise FilesRefused(_why_none(job, asked.which))
         self._listed = (job, listed.files)
@@ -189,7 +190,7 @@ class JobFilesLink(SocketApi, JobApi):
             if self._listed is None:
                 raise StreamError("wanted where no list was told")
             for file in wanted.of(self._listed[1]):
-                await self._send_file(self.keeper.files.pieces(*self._whose, file))
+                await self._send_file(self.transfers.files.pieces(*self._whose, file))
             self.close(CLOSE_NORMAL)
         except (RequestError, StreamError) as error:
             self._deny(str(error))
@@ -197,14 +198,14 @@ class JobFilesLink(SocketApi, JobApi):
             self.close()
 
     async def _send_file(self, pieces: Iterator[bytes]) -> None:
-        while (piece := await self.keeper.do(next, pieces, None)) is not None:
+        while (piece := await self.transfers.do(next, pieces, None)) is not None:
             await self._take_turn(len(piece))
             await self.write_message(piece, binary=True)
 
     # The end
 
     async def _say(self, message: Message) -> None:
-        text = await self.keeper.do(message.encode)
+        text = await self.transfers.do(message.encode)
         if not self._over:
             await self.write_message(text)
 
@@ -227,9 +228,9 @@ class JobFilesLink(SocketApi, JobApi):
             self._end.cancel()
         if self._counted:
             self._counted = False
-            self.keeper.links[self._whose] -= 1
-            if not self.keeper.links[self._whose]:
-                del self.keeper.links[self._whose]
+            self.transfers.links[self._whose] -= 1
+            if not self.transfers.links[self._whose]:
+                del self.transfers.links[self._whose]
 
     def _release(self) -> None:
         self._over = True

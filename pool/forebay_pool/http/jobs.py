@@ -200,8 +200,8 @@ class JobApi(Api):
 
     async def check_files(self, tenant: str, user: str, name: str | None) -> None:
         """Raises FilesRefused."""
-        keeper = self.context.job_files
-        if name is not None and (keeper is None or not await keeper.do(keeper.files.use, tenant, user, name)):
+        transfers = self.dispatcher.files
+        if name is not None and (transfers is None or not await transfers.do(transfers.files.use, tenant, user, name)):
             raise FilesRefused("The files of this job are not there, or no longer: send them again.")
 
 

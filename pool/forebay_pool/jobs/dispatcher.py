@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from forebay_pool.errors import HubRefused, HubUnavailable, ScheduleUnreadable, StoreUnavailable
 from forebay_pool.jobs.cron import next_time
+from forebay_pool.jobs.file_transfers import FileTransfers
 from forebay_pool.jobs.hub import Servers
 from forebay_pool.model import jobs as decisions
 from forebay_pool.model.jobs import Job, JobLimits, JobReason, Schedule
@@ -41,9 +42,12 @@ class Dispatcher:
         limits: JobLimits,
         clock_ns: Callable[[], int],
         awake_seconds: Callable[[], float] = time.monotonic,
+        files: FileTransfers | None = None,
     ) -> None:
         """``clock_ns`` tells dates; ``awake_seconds`` is a clock that is never set, by which silence is judged."""
         self.store = store
+        self.files = files
+        """None where no files are taken along."""
         self.servers = servers
         self._write = write
         self._limits = limits

@@ -85,9 +85,6 @@ class Metrics:
         self.device_alerts = self._counter("forebay_pool_device_alerts_total", "Devices whose health an operator should look at", "model")
         self.sessions_lost = self._counter("forebay_pool_sessions_lost_total", "Sessions whose tensors were lost")
         self.store_failures = self._counter("forebay_pool_store_failures_total", "Writes that the database did not take")
-        self.job_files_bytes = Gauge(
-            "forebay_pool_job_files_bytes", "What files of jobs take on disk, as last looked at", registry=self.registry
-        )
         for link in ("worker", "session"):
             self.heartbeats_lost.labels(link)
             self.bad_messages.labels(link)
@@ -193,6 +190,12 @@ def tell_certificate(registry: CollectorRegistry, seconds_left: Callable[[], flo
     """Has the registry tell when the certificate ends."""
     text = "Until the certificate ends that this service shows; infinite where it shows none"
     Gauge("forebay_pool_certificate_left_seconds", text, registry=registry).set_function(seconds_left)
+
+
+def tell_job_files(registry: CollectorRegistry, count_bytes: Callable[[], float]) -> None:
+    """What the files of jobs take."""
+    text = "What files of jobs take on disk, as last looked at"
+    Gauge("forebay_pool_job_files_bytes", text, registry=registry).set_function(count_bytes)
 
 
 def leader_family(leads: bool) -> GaugeMetricFamily:

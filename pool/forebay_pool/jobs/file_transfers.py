@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from forebay_pool.errors import StoreUnavailable
+from forebay_pool.settings import Settings
 from forebay_pool.store.job_files import JobFiles
 from forebay_pool.store.jobs import JobStore
 
@@ -23,13 +25,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class FileKeeper:
-    """One for each pool that leads. ``told`` hears how many bytes all files take."""
+class FileTransfers:
+    """One for each pool that leads."""
 
-    def __init__(self, files: JobFiles, jobs: JobStore, told: Callable[[int], None]) -> None:
+    def __init__(self, files: JobFiles, jobs: JobStore) -> None:
         self.files = files
         self._jobs = jobs
-        self._told = told
+        self.bytes = 0
+        """What all files take on disk, as last looked at."""
         self.links: Counter[tuple[str, str]] = Counter()
         """That are open, by tenant and user."""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="job-files")
@@ -57,13 +60,25 @@ class FileKeeper:
         """Once. Where it cannot be known what is needed, all stays."""
         try:
             needed = await asyncio.to_thread(self._jobs.files_needed)
-            self._told(await self.do(self.files.sweep, needed))
+            self.bytes = await self.do(self.files.sweep, needed)
         except (OSError, StoreUnavailable) as error:
             log.warning("files of jobs that nobody needs stay for now: %s", error, extra={"action": "job_files_stay"})
 
     def close(self) -> None:
         """Waits for nothing: what is written by half has no name."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def transfers_of(settings: Settings, jobs: JobStore) -> FileTransfers | None:
+    """Where a folder can be had for the files of jobs."""
+    folder = settings.job_files_dir or settings.state_dir / "job-files"
+    files = JobFiles(folder.absolute(), settings.file_limits, time.time_ns)
+    try:
+        files.begin()
+    except OSError as error:
+        log.warning("no files of jobs are taken: %s", error, extra={"action": "job_files_off"})
+        return None
+    return FileTransfers(files, jobs)
 
 
 def _tell_failure(done: Future[object]) -> None:
