@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from forebay.client import Client, Conflict, Forbidden, NotFound, PreconditionFailed
+from forebay.client import Client, Conflict, Forbidden, NotFound, PreconditionFailed, Refused
 from forebay.service import Service
 
 WRITER = runpy.run_path(str(Path(__file__).parents[2] / "device" / "client_models.py"))
@@ -164,10 +164,13 @@ def test_notices_go_where_their_person_says(owner: Client) -> None:
     assert owner.notify("ended", "train.ipynb", 75.0) == 0
 
 
-def test_jobs_are_submitted_followed_and_cancelled(owner: Client) -> None:
+def test_jobs_are_submitted_followed_and_cancelled(owner: Client, tmp_path: Path) -> None:
     terms: dict[str, Any] = {"kind": "script", "folder": "work", "name": "nightly", "flavor": "dev.1gb"}
     bounds: dict[str, Any] = {"retries_max": 1, "time_limit_seconds": 60, "notify": "all", "environment": "work"}
     job = owner.submit("work/train.py", ["--epochs", "3"], **terms, **bounds)
+    (tmp_path / "sent").mkdir()
+    (tmp_path / "sent" / "train.py").write_text("print(1)")
+    files = owner.send_files(tmp_path / "sent")
     named = owner.submit("work/train.py", label="experiment first")
     assert named.label == "experiment first" and owner.cancel_job(named.id).label == named.label
     assert (job.name, job.arguments, job.retries_max, job.label) == ("nightly", ["--epochs", "3"], 1, f"job {job.id}: nightly")
@@ -178,13 +181,17 @@ def test_jobs_are_submitted_followed_and_cancelled(owner: Client) -> None:
     with pytest.raises(Conflict, match=f"Job {job.id} is cancelled already"):
         owner.cancel_job(job.id)
     assert "".join(owner.follow_job(job.id)) == ""
-    made = owner.schedule("30 2 * * 1-5", "work/train.py", [], zone="Asia/Seoul", label="experiment first", **terms, **bounds)
-    assert made.label == "experiment first"
+    made = owner.schedule("30 2 * * 1-5", "work/train.py", [], zone="Asia/Seoul", label="experiment first", files=files, **terms, **bounds)
+    assert made.label == "experiment first" and made.files == files
     assert made in owner.schedules(everybody=True) and made.next_at_ns > ns(START)
     owner.remove_schedule(made.id)
     assert owner.schedules() == []
     with pytest.raises(NotFound):
         owner.job(10**6)
+    brought = owner.submit("train.py", files=files)
+    assert brought.files == files and owner.cancel_job(brought.id).files == files
+    with pytest.raises(Refused, match="left no files"):
+        owner.fetch_files(brought.id, tmp_path / "back")
 
 
 def test_a_notebook_is_shared_read_and_taken_back(owner: Client, client_of: Callable[[str], Client]) -> None:

@@ -154,11 +154,11 @@ async def starting_job(running: Any) -> str:
 
 def test_a_link_that_is_asked_for_as_a_page_is_refused_as_described(pool: Make) -> None:
     async def scenario() -> None:
-        async with pool() as running:
+        async with pool(**HUB) as running:
             await running.until(lambda: any(worker.state == "warm" for worker in running.machine.fleet.workers.values()))
             (token,) = [process.environ()["FOREBAY_WORKER_TOKEN"] for process in psutil.Process().children() if is_worker(process)]
             siege = Siege(running.service.url, await running.get("api/openapi.json", None))
-            for operation, who in zip(links, ("ada", token), strict=True):
+            for operation, who in zip(links, ("ada", token, "ada"), strict=True):
                 await asyncio.to_thread(siege.bombard, operation, {}, who)
                 handshake = {"Connection": "keep-alive, Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
                 for headers in ({}, handshake, {**handshake, "Sec-WebSocket-Key": "a" * 22 + "==", "Sec-WebSocket-Version": "0"}):

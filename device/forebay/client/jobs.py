@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
-from forebay.client.calls import Calls, segment
+from forebay.client.calls import Calls, refusals, segment
 from forebay.client.models.pool import JobRow, OutputRow, ScheduleRow
 
 Kind = Literal["script", "module", "notebook"]
@@ -30,14 +31,33 @@ class JobCalls(Calls):
         self, file: str, arguments: Sequence[str] = (), *, kind: Kind = "script", folder: str = "", name: str | None = None,
         flavor: str | None = None, retries_max: int | None = None, time_limit_seconds: int | None = None, notify: Notify | None = None,
         environment: str | None = None, label: str | None = None,
+        files: str | None = None,
     ) -> JobRow:  # fmt: skip
         """Has a program run once. ``file`` is a script or notebook, and ``folder`` where it runs, both relative to the user's home; of a
         module ``file`` is its name. ``environment`` is one of the user's own; without it that of a notebook's kernel, else the one in use
         there. After a loss it is run again, at most ``retries_max`` times (3). ``notify``: of what the user's channels are told; None as
-        they prefer. ``label``: what usage calls its work, for which budgets of that label hold; None: its number and name."""
+        they prefer. ``label``: what usage calls its work, for which budgets of that label hold; None: its number and name.
+        ``files``: what :meth:`send_files` answered, and the paths are relative to that folder then."""
         bounds = {"retries_max": retries_max, "time_limit_seconds": time_limit_seconds, "notify": notify, "environment": environment}
-        body = _program(file, arguments, kind=kind, folder=folder, name=name, flavor=flavor, label=label, **bounds)
+        more = {"name": name, "flavor": flavor, "label": label, "files": files}
+        body = _program(file, arguments, kind=kind, folder=folder, **more, **bounds)
         return self._change(JobRow, self._pool, "POST", "api/jobs", body)
+
+    def send_files(self, folder: Path | str = ".", *, bytes_max: int = 2 * 2**30) -> str:
+        """Sends the files of a folder that jobs are to begin with, as `forebay submit --upload` does; their name for :meth:`submit`."""
+        from forebay.toolkit.jobs.file_link import FileLink  # what few programs need
+        from forebay.toolkit.jobs.sending import opened
+
+        with refusals(), opened(Path(folder), bytes_max) as copies, FileLink(self._pool) as link:
+            return link.send(link.offer(copies.files), copies.pieces)
+
+    def fetch_files(self, job: int, into: Path | str) -> list[Path]:
+        """Writes what a job left that began with :meth:`send_files` into a folder, which is made. The files that were not there yet: one
+        that is another there stays, and the job's is beside it."""
+        from forebay.toolkit.jobs.fetch import Fetch  # as above
+
+        with refusals():
+            return Fetch(self._pool, job, Path(into)).perform()
 
     def cancel_job(self, job: int) -> JobRow:
         """Ends a job, or has it never start."""
@@ -65,11 +85,13 @@ class JobCalls(Calls):
         self, cron: str, file: str, arguments: Sequence[str] = (), *, zone: str = "UTC", kind: Kind = "script", folder: str = "",
         name: str | None = None, flavor: str | None = None, retries_max: int | None = None, time_limit_seconds: int | None = None,
         notify: Notify | None = None, environment: str | None = None, label: str | None = None,
+        files: str | None = None,
     ) -> ScheduleRow:  # fmt: skip
         """Has a program run at the times of ``cron`` (minute, hour, day of month, month, weekday) in the time zone ``zone``; the rest as
         for :meth:`submit`."""
         bounds = {"retries_max": retries_max, "time_limit_seconds": time_limit_seconds, "notify": notify, "environment": environment}
-        body = _program(file, arguments, kind=kind, folder=folder, name=name, flavor=flavor, label=label, **bounds)
+        more = {"name": name, "flavor": flavor, "label": label, "files": files}
+        body = _program(file, arguments, kind=kind, folder=folder, **more, **bounds)
         return self._change(ScheduleRow, self._pool, "POST", "api/schedules", {**body, "cron": cron, "zone": zone})
 
     def remove_schedule(self, schedule: int) -> None:

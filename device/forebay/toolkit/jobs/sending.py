@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from forebay_wire.remote import job_files
@@ -20,16 +21,25 @@ ASKED_BYTES = 200 * 10**6
 """What goes without a question."""
 
 
-def send(service: Service, folder: Path, limit_bytes: int, program: str | None, agreed: bool) -> str:
+@contextlib.contextmanager
+def opened(path: Path, bytes_max: int) -> Iterator[Copies]:
+    """The files of a folder, as they are sent along. Raises ForebayError."""
+    try:
+        copies = Copies(path, bytes_max, job_files.FILES_MAX)
+    except OSError as error:
+        raise ForebayError(f"The folder {path} cannot be read: {error.strerror or error}.") from None
+    try:
+        yield copies
+    finally:
+        copies.close()
+
+
+def send(service: Service, path: Path, bytes_max: int, program: str | None, agreed: bool) -> str:
     """Sends the files of a folder; the name under which they are kept. Raises ForebayError.
 
     ``program`` is the file below it that a job is to run, if it is one. ``agreed``: nobody is asked.
     """
-    try:
-        copies = Copies(folder, limit_bytes, job_files.FILES_MAX)
-    except OSError as error:
-        raise ForebayError(f"The folder cannot be read: {error.strerror or error}.") from None
-    try:
+    with opened(path, bytes_max) as copies:
         if program is not None and program not in (file.path for file in copies.files):
             raise ForebayError(f"{program} is not sent: {IGNORE_FILE} names it, or it is no regular file.")
         if copies.left:
@@ -41,8 +51,6 @@ def send(service: Service, folder: Path, limit_bytes: int, program: str | None, 
         files, sent = table.counted(len(copies.files), "file"), size(contents_bytes(wanted))
         sys.stderr.write(f"forebay: {files} of this folder go along; {sent} had to be sent.\n")
         return name
-    finally:
-        copies.close()
 
 
 def _ask(wanted: Sequence[File], agreed: bool) -> None:
