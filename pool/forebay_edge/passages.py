@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter as Counts
+from collections import deque
 from dataclasses import dataclass, field
 
 from forebay_service.errors import Forbidden, TooManyRequests
@@ -18,6 +19,8 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from forebay_edge.doors import PIECE_BYTES, DoorClosed, Doors
 from forebay_edge.settings import Settings
 
+PIECES_UNDER_WAY = 4
+"""Pieces that a client has not taken yet while more is read of its worker: it and the proxy work meanwhile."""
 CLOSE_UNSUPPORTED = 1003
 CLOSE_TRY_LATER = 1013
 
@@ -99,10 +102,16 @@ class Passage(WebSocketHandler, JsonHandler):
 
     async def _pass_down(self, reader: asyncio.StreamReader) -> None:
         """What the worker says, as fast as the client takes it."""
-        with contextlib.suppress(OSError, WebSocketClosedError):
-            while data := await reader.read(PIECE_BYTES):
-                DOWN.inc(len(data))
-                await self.write_message(data, binary=True)
+        under_way: deque[asyncio.Future[None]] = deque()
+        try:
+            with contextlib.suppress(OSError, WebSocketClosedError):
+                while data := await reader.read(PIECE_BYTES):
+                    DOWN.inc(len(data))
+                    under_way.append(self.write_message(data, binary=True))
+                    if len(under_way) == PIECES_UNDER_WAY:
+                        await under_way.popleft()
+        finally:
+            await asyncio.gather(*under_way, return_exceptions=True)
         self.close()
 
     async def on_message(self, message: str | bytes) -> None:  # Tornado waits for it before it reads on

@@ -161,6 +161,9 @@ _JOB_ENDS: Mapping[str, Callable[[Values], Text]] = {
     "worker_lost": lambda given: Text("The worker that held its tensors was lost."),
     "server_lost": lambda given: Text("The process that ran it is gone, as after a host was lost."),
     "server_stopped": lambda given: Text("The server that it ran in was stopped."),
+    "older_release": lambda given: Text(
+        "Its server's forebay takes no files along, being of an older release; `forebay update` in a notebook brings the pool's."
+    ),
     "not_started": lambda given: Text("JupyterHub could not start a server for it."),
     "silent": lambda given: Text("The process that ran it was not heard of any more."),
     "refused": lambda given: Text("JupyterHub starts no server for this user any more."),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import httpx
 import psutil
 import pytest
@@ -176,6 +179,44 @@ def test_jobs_run_side_by_side_and_one_that_loses_its_worker_runs_again(place: P
         records = place.usage(f"job {job}: {name}")
         assert {(one["tenant"], one["user"]) for one in records} == {("acme", "acme-member")}
     assert set(place.costs(train, {1, 2})) == {1, 2} and set(place.costs(notebook, {1})) == {1}
+
+
+BROUGHT = """
+import torch
+from pathlib import Path
+import own
+Path("sum.txt").write_text(str(float((torch.ones(own.SIZE, device="cuda:0") * 2).sum())))
+"""
+
+
+def test_a_job_from_a_laptop_has_its_files_and_what_it_writes_is_fetched(place: Place, tmp_path: Path) -> None:
+    """By the hub's one address; at the end nothing of it is left in the home."""
+    (tmp_path / "own.py").write_text("SIZE = 21")
+    (tmp_path / "train.py").write_text(BROUGHT)
+    (tmp_path / "cells.ipynb").write_text(json.dumps(NOTEBOOK))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FOREBAY_", "JUPYTERHUB_"))}
+    laptop = {"FOREBAY_URL": f"{place.cloud.url}/services/pool/", "FOREBAY_TOKEN": place.token, "FOREBAY_OUTSIDE": "1"}
+
+    laptop["HOME"] = str(tmp_path)
+
+    def say(*words: str) -> str:
+        command = [str(fork_server.programs()), "-m", "forebay", *words]
+        bounds: dict[str, Any] = {"timeout": PATIENCE_SECONDS, "check": False}
+        done = subprocess.run(command, env=kept | laptop, cwd=tmp_path, capture_output=True, text=True, **bounds)
+        assert done.returncode == 0, done.stderr + place.cloud.log[-2000:]
+        return done.stderr + done.stdout
+
+    followed = say("submit", "--follow", "train.py")
+    job = int(followed.partition("forebay jobs logs -f ")[2].partition("`")[0])
+    assert "3 files of this folder go along" in followed and "succeeded" in followed
+    assert "Job" in say("jobs", "fetch", str(job), "--into", "back") and (tmp_path / "back" / "sum.txt").read_text() == "42.0"
+    assert len(place.usage(f"job {job}: train.py")) == 1
+    notebook = int(say("submit", "cells.ipynb").partition("forebay jobs logs -f ")[2].partition("`")[0])
+    assert place.over(notebook)["state"] == "succeeded", place.printed(notebook)
+    say("jobs", "fetch", str(notebook))
+    (outputs,) = (tmp_path / f"job-{notebook}").iterdir()
+    assert outputs.name == f"cells-job-{notebook}.ipynb" and "3.0" in outputs.read_text()
+    assert not list((place.home / ".forebay" / "jobs").glob("*"))
 
 
 def test_others_see_nothing_of_a_job_but_owners_and_operators_that_it_is_there(place: Place) -> None:

@@ -351,7 +351,7 @@ async def test_only_the_runner_that_has_a_job_says_what_it_left(pool: Make, tmp_
         key, other = "a" * 32, "b" * 32
         with pytest.raises(PoolRefused, match="This run of job 1 is over"):
             await asyncio.to_thread(send, running, {"out": b"1"}, "ada", wire.JobRun(job=1, key=key))
-        assert (await running.call("POST", "api/jobs/1/begin", "ada", {"key": key})).code == 200
+        assert (await running.call("POST", "api/jobs/1/begin", "ada", {"key": key, "takes_files": True})).code == 200
         for who, its, why in (("ada", other, "This run of job 1 is over"), ("ben", key, "no job 1"), ("other-ada", key, "no job 1")):
             with pytest.raises(PoolRefused, match=why):
                 await asyncio.to_thread(send, running, {"out": b"1"}, who, wire.JobRun(job=1, key=its))
@@ -360,6 +360,18 @@ async def test_only_the_runner_that_has_a_job_says_what_it_left(pool: Make, tmp_
         assert (await asyncio.to_thread(send, running, {"out": b"1"}, "ada", wire.JobRun(job=1, key=key)))[0] == ["out"]
         with await asyncio.to_thread(link, running) as one:
             assert [each.path for each in (await asyncio.to_thread(one.ask, 1, "results")).files] == ["out"]
+
+
+@in_loop
+async def test_a_runner_that_knows_of_no_files_runs_nothing_in_their_place(pool: Make, tmp_path: Path) -> None:
+    async with pool(**HUB) as running:
+        _, name = await asyncio.to_thread(send, running, {"a.py": b""})
+        await running.call("POST", "api/jobs", "ada", {"kind": "script", "file": "a.py", "files": name})
+        Place(running, tmp_path, {}).start(1)
+        refused = await running.call("POST", "api/jobs/1/begin", "ada", {"key": "a" * 32})
+        assert refused.code == 409 and b"takes no files along" in refused.body
+        row = await running.get("api/jobs/1", "ada")
+        assert (row["state"], row["reason"]) == ("failed", "older_release") and "`forebay update`" in row["sentence"]
 
 
 @in_loop

@@ -12,7 +12,7 @@ from forebay_service.identity import COMPUTE, OPERATE, TENANT, Identity
 from forebay_wire.texts import NAME_CHARS_MAX, ONE_LINE, Name
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from forebay_pool.errors import FilesRefused, RequestRefused
+from forebay_pool.errors import FilesRefused, JobConflict, RequestRefused
 from forebay_pool.http.handler import Api, oversees, owns, whose
 from forebay_pool.jobs.cron import next_time
 from forebay_pool.jobs.dispatcher import Dispatcher
@@ -20,7 +20,7 @@ from forebay_pool.model import jobs as decisions
 from forebay_pool.model.jobs import Job, Kind, Notify, Program
 from forebay_pool.store.audit import AuditEntry
 from forebay_pool.store.job_output import Piece
-from forebay_pool.views.jobs import OutputRow, job_row, output_row, schedule_row
+from forebay_pool.views.jobs import SENTENCES, OutputRow, job_row, output_row, schedule_row
 
 ARGUMENTS_MAX = 256
 ARGUMENT_CHARACTERS_MAX = 8_192
@@ -133,6 +133,12 @@ class RunnerBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     key: Annotated[str, Field(min_length=32, max_length=64, pattern="^[0-9a-f]+$")]
+
+
+class BeginBody(RunnerBody):
+    """``takes_files``: whether the runner has its job begin with the files that were sent along."""
+
+    takes_files: bool = False
 
 
 class PrintedBody(RunnerBody):
@@ -334,8 +340,17 @@ class Beginning(RunnerApi):
     """``POST api/jobs/{job}/begin``: the runner takes the job."""
 
     async def post(self, number: str) -> None:
-        own, key = await self.own(number), self.body(RunnerBody).key
-        self.write_json(job_row(await self.decide(own, lambda job, now_ns: decisions.begun(job, key, now_ns))))
+        own, body = await self.own(number), self.body(BeginBody)
+
+        def begin(job: Job, now_ns: int) -> Job:
+            if job.program.files is not None and not body.takes_files:
+                return decisions.outdated(job, now_ns)
+            return decisions.begun(job, body.key, now_ns)
+
+        job = await self.decide(own, begin)
+        if job.reason == "older_release":
+            raise JobConflict(SENTENCES["older_release"])
+        self.write_json(job_row(job))
 
 
 class Printed(RunnerApi):

@@ -20,7 +20,7 @@ from typing_extensions import TypedDict
 from forebay_pool.http import audit, events, flavors, health, jobs, nodes, queue, receipts, sessions, shared_notebooks, trends
 from forebay_pool.http.handler import Api
 from forebay_pool.http.job_files import JobFilesLink
-from forebay_pool.http.jobs import EndBody, JobBody, JobQuery, OutputQuery, PrintedBody, RunnerBody, ScheduleBody, ScheduleQuery
+from forebay_pool.http.jobs import BeginBody, EndBody, JobBody, JobQuery, OutputQuery, PrintedBody, ScheduleBody, ScheduleQuery
 from forebay_pool.http.links import SessionLink, WorkerLink
 from forebay_pool.http.nodes import DeviceBody, ModelBody, NodeBody
 from forebay_pool.http.queue import QuotaBody
@@ -266,7 +266,7 @@ ROUTES = (
         refusals=(NotFound.status,),
     ),
     Route(
-        *("POST", "api/jobs/{job}/begin", jobs.Beginning, "A runner takes its job", JobRow, RunnerBody),
+        *("POST", "api/jobs/{job}/begin", jobs.Beginning, "A runner takes its job", JobRow, BeginBody),
         scopes=(COMPUTE,),
         who="the runner of the job",
         refusals=(NotFound.status, Conflict.status),

@@ -15,7 +15,7 @@ from forebay_pool.errors import JobConflict
 JobState = Literal["queued", "starting", "running", "succeeded", "failed", "cancelled"]
 Kind = Literal["script", "module", "notebook"]
 JobReason = Literal[
-    "exit_status", "unstartable", "time_limit", "budget", "refused", "by_user", "by_other",
+    "exit_status", "unstartable", "time_limit", "budget", "refused", "older_release", "by_user", "by_other",
     "worker_lost", "server_lost", "server_stopped", "not_started", "silent",
 ]  # fmt: skip
 """Why a job is not running any more, or is to run again."""
@@ -162,6 +162,11 @@ def begun(job: Job, key: str, now_ns: int) -> Job:
         raise JobConflict(f"Job {job.id} is {job.state}: no runner is expected.")
     first_ns = now_ns if job.started_ns is None else job.started_ns
     return replace(job, state="running", key=key, since_ns=now_ns, started_ns=first_ns, heard_ns=now_ns, reason=None)
+
+
+def outdated(job: Job, now_ns: int) -> Job:
+    """The runner that came for it is of a release that would run it without its files."""
+    return closed(job, "failed", "older_release", now_ns) if job.state == "starting" else job
 
 
 def heard(job: Job, key: str, now_ns: int) -> Job:

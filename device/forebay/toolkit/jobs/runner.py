@@ -95,7 +95,7 @@ class Runner:
 
     def _begin(self) -> Mapping[str, Any]:
         """The job, once the pool has given it to this runner. Raises NotOurs, PoolUnreachable."""
-        answer = self._tell("begin", {}, BEGIN_SECONDS_MAX)
+        answer = self._tell("begin", {"takes_files": True}, BEGIN_SECONDS_MAX)
         if not isinstance(answer, dict):
             raise self._service.no_service()
         return answer
