@@ -162,7 +162,7 @@ _JOB_ENDS: Mapping[str, Callable[[Values], Text]] = {
     "server_lost": lambda given: Text("The process that ran it is gone, as after a host was lost."),
     "server_stopped": lambda given: Text("The server that it ran in was stopped."),
     "older_release": lambda given: Text(
-        "Its server's forebay takes no files along, being of an older release; `forebay update` in a notebook brings the pool's."
+        "Its server's forebay is of an older release, which takes no files along; `forebay update` in a notebook helps."
     ),
     "not_started": lambda given: Text("JupyterHub could not start a server for it."),
     "silent": lambda given: Text("The process that ran it was not heard of any more."),

@@ -22,7 +22,7 @@ SENTENCES: dict[JobReason, str] = {
     "not_started": "JupyterHub could not start a server for it.",
     "silent": "The process that ran it was not heard of any more.",
     "refused": "JupyterHub starts no server for this user any more.",
-    "older_release": "Its server's forebay takes no files along, being of an older release; `forebay update` in a notebook brings the pool's.",
+    "older_release": "Its server's forebay is of an older release, which takes no files along; `forebay update` in a notebook helps.",
     "by_user": "Its user cancelled it.",
     "by_other": "An owner of the tenant, or an operator, cancelled it.",
 }
