@@ -22,7 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 import forebay
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, SessionEnded
 from forebay.facade.checkpoint import WentBack
 from killed_training import workers
 
@@ -195,6 +195,8 @@ class Program:
     def go_back(self, kept: Kept, ask: Callable[[], WentBack]) -> None:
         try:
             went = ask()
+        except SessionEnded:  # whoever runs this says whether that may be
+            raise
         except ForebayError as error:
             assert "nothing has changed" in str(error) or "no checkpoint to go back to" in str(error), error
             self.done["parked" if "parked" in str(error) else "not there"] += 1
