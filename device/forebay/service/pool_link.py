@@ -62,7 +62,8 @@ def _connect_to(service: Service, headers: Mapping[str, str], open_seconds: floa
             max_size=bytes_max,
         )
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_SECONDS_MAX * 1000))
+            with contextlib.suppress(OSError):  # it may be closed already: why is among what came
+                connection.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SILENCE_SECONDS_MAX * 1000))
         return connection
     except InvalidStatus as error:
         status = error.response.status_code
