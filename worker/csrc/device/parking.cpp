@@ -167,11 +167,11 @@ void Storages::unspilled(const std::vector<Entry*>& entries, std::vector<c10::St
 
 // Images.
 
-std::vector<Storages::Item> Storages::items() const {
+std::vector<Storages::Item> Storages::items(bool with_freed) const {
   std::vector<Item> items;
   items.reserve(entries_.size());
   for (const auto& [id, entry] : entries_) {
-    if (entry.watch_ && entry.watch_->is_freed()) continue;
+    if (!with_freed && entry.watch_ && entry.watch_->is_freed()) continue;
     const bool in_memory = entry.memory_ && !keeps_beside(entry.memory_);  // a derivative does without
     items.push_back({id, entry.bytes_, entry.cause_, in_memory || !entry.spilled_.empty()});
   }

@@ -183,4 +183,23 @@ void Storages::free(uint64_t id) {
   entries_.erase(found);
 }
 
+StorageAside::StorageAside(Storages& storages, uint64_t id) : storages_(storages), node_(storages.entries_.extract(id)) {
+  TORCH_INTERNAL_ASSERT(!node_.empty(), "a storage is put aside that does not exist");
+  storages_.used_bytes_ -= node_.mapped().bytes();
+  storages_.absent_bytes_ -= node_.mapped().bytes();
+}
+
+StorageAside::~StorageAside() {
+  Entry& entry = node_.mapped();
+  const auto came = storages_.entries_.find(node_.key());
+  if (came != storages_.entries_.end()) {
+    entry.take_over(came->second);
+    storages_.used_bytes_ -= came->second.bytes();
+    storages_.entries_.erase(came);
+  }
+  storages_.used_bytes_ += entry.bytes();
+  storages_.absent_bytes_ += entry.bytes();
+  storages_.entries_.insert(std::move(node_));
+}
+
 }  // namespace forebay::worker

@@ -203,6 +203,14 @@ class Entry {
     kept_ = false;
     forget_views();
   }
+  // What all devices, or one, hold of another storage of the same size is what they hold of this one.
+  void take_over(Entry& other) {
+    replace(std::move(other.memory_));
+    elsewhere_ = std::move(other.elsewhere_);
+    on_host_ = std::move(other.on_host_);
+    share_ = std::move(other.share_);
+    kept_ = other.kept_;
+  }
   // Its bytes lie there now.
   void relocate(c10::Storage memory) {
     memory_ = std::move(memory);
@@ -330,7 +338,8 @@ class Storages {
     Cause cause;
     bool has_bytes = false;  // false where it was never touched: it reads as zeros
   };
-  std::vector<Item> items() const;
+  // `with_freed`: those as well that stay though their client has freed them.
+  std::vector<Item> items(bool with_freed = false) const;
   using TakeBytes = std::function<void(const uint8_t* data, int64_t bytes)>;
   void hand_over(const std::vector<Item>& items, const TakeBytes& take);
   // Of one that is on this host: those from the offset on that lie together, and how many they are. `staging` keeps what comes from a file.
@@ -343,8 +352,15 @@ class Storages {
   // As admit, of one whose bytes lie in this memory of the device.
   Entry& admit(const Item& item, c10::Storage memory);
   bool has(uint64_t id) const { return entries_.count(id) != 0; }
+  // Whether there is one that its client has not freed.
+  bool is_alive(uint64_t id) const {
+    const auto found = entries_.find(id);
+    return found != entries_.end() && !(found->second.watch_ && found->second.watch_->is_freed());
+  }
+
 
  private:
+  friend class StorageAside;
   struct Mix {
     uint64_t salt;
     size_t operator()(uint64_t id) const {
@@ -370,6 +386,20 @@ class Storages {
   std::function<void(int64_t)> give_up_;
   int64_t limit_bytes_ = std::numeric_limits<int64_t>::max();
   bool parked_ = false;
+};
+
+// A storage that is not in memory (StorageWatch) is out of the way while it lives, so that a call can make one under the same id. What came under the id
+// is the storage's memory afterwards, and it is in memory.
+class StorageAside {
+ public:
+  StorageAside(Storages& storages, uint64_t id);
+  ~StorageAside();
+  StorageAside(const StorageAside&) = delete;
+  StorageAside& operator=(const StorageAside&) = delete;
+
+ private:
+  Storages& storages_;
+  std::unordered_map<uint64_t, Entry, Storages::Mix>::node_type node_;
 };
 
 }  // namespace forebay::worker

@@ -14,7 +14,7 @@ int64_t GangMemory::part_of(int64_t limit_bytes) const {
 
 int64_t GangMemory::used(int place) const {
   if (place > 0) return others_[static_cast<size_t>(place) - 1]->used_bytes();
-  return std::accumulate(others_.begin(), others_.end(), storages_.used_bytes() + copied_bytes_ - hosted_bytes_,
+  return std::accumulate(others_.begin(), others_.end(), storages_.used_bytes() - storages_.absent_bytes() + copied_bytes_ - hosted_bytes_,
                          [](int64_t left, const auto& other) { return left - other->used_bytes(); });
 }
 

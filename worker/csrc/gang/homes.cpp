@@ -36,7 +36,7 @@ void GangHomes::empty(int place, const std::vector<uint64_t>& but) {
 // The storages but these whose home is a device, the largest first.
 std::vector<uint64_t> GangHomes::movable(int place, const std::vector<uint64_t>& but) {
   std::vector<std::pair<int64_t, uint64_t>> found;
-  for (const auto& item : storages_.items()) {
+  for (const auto& item : storages_.items(/*with_freed=*/true)) {
     const Entry& entry = storages_.at(item.id);
     const bool is_there = entry.share() == nullptr && entry.holds_anything() && entry.home() == place;
     if (is_there && !std::binary_search(but.begin(), but.end(), item.id)) found.emplace_back(-item.bytes, item.id);
@@ -222,7 +222,7 @@ void GangHomes::copy(uint64_t target, int64_t target_offset, uint64_t source, in
 }
 
 void GangHomes::fetch_all() {
-  for (const auto& item : storages_.items()) {
+  for (const auto& item : storages_.items(/*with_freed=*/true)) {
     Entry& entry = storages_.at(item.id);
     if (entry.home() == 0) continue;
     auto memory = device_.allocate_parked(item.bytes);
@@ -234,7 +234,7 @@ void GangHomes::fetch_all() {
 
 void GangHomes::spread() {
   std::vector<uint64_t> ids;
-  for (const auto& item : storages_.items()) {
+  for (const auto& item : storages_.items(/*with_freed=*/true)) {
     if (item.has_bytes) ids.push_back(item.id);
   }
   std::sort(ids.begin(), ids.end());

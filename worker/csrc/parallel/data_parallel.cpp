@@ -401,7 +401,7 @@ void DataParallel::leave() {
 
 void DataParallel::park() {
   on_ = false;
-  for (const auto& item : storages_.items()) {
+  for (const auto& item : storages_.items(/*with_freed=*/true)) {
     Entry& entry = storages_.at(item.id);
     if (entry.share() == nullptr) continue;
     if (entry.share()->placement.sharing != Sharing::kRows) shares_.gather(item.id);

@@ -64,6 +64,8 @@ class DataParallel {
   // if it is given slices of data that come like batches; else null.
   std::unique_ptr<Slices::Taken> look(uint64_t number, const Plan& plan, const wire::Words& words);
   bool is_on() const { return on_; }
+  // Whether a call that is given the storage is to have it in rows.
+  bool is_in_rows(uint64_t id) const;
   // Why nothing is divided while it is not on.
   wire::Alone why_off() const { return has_room_ ? wire::Alone::kNoBatch : wire::Alone::kNoRoom; }
   // Templates have new numbers from here on.
@@ -124,7 +126,6 @@ class DataParallel {
   // Copies that a way wants in rows.
   std::map<uint64_t, int64_t> to_be_cut(const Way& way, const Plan& plan, const wire::Words& words);
   void place_batches(const std::vector<uint64_t>& ids);
-  bool is_in_rows(uint64_t id) const;
   // Makes what is still to be made of the devices' parts, and with it, in one exchange, the small ones that were not asked for yet.
   void merge(std::vector<uint64_t> ids);
   // The parts in which owners carry out a call; none where it is not theirs.

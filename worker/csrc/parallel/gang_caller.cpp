@@ -33,6 +33,7 @@ void GangCaller::check(const std::vector<pollfd>& polled) const {
 }
 
 void GangCaller::make_whole(const std::vector<uint64_t>& ids, bool only_read) {
+  if (recomputing_.use) recomputing_.use(ids, only_read);
   if (!data_parallel_) return;
   if (only_read) data_parallel_->gather_to_read(ids);
   else data_parallel_->gather(ids);
@@ -40,12 +41,17 @@ void GangCaller::make_whole(const std::vector<uint64_t>& ids, bool only_read) {
 
 bool GangCaller::is_settled() {
   if (effects_.stopped()) return false;
+  if (is_repeating_) {
+    demand_settled();
+    return true;
+  }
   const GangWork::Wait wait(work_);
   const Running::Call waiting(caller_.running(), *sent_operator_);
   const auto stopped = gang_->settle();
   if (data_parallel_) data_parallel_->settled();
   if (!stopped) return true;
   const Cause cause = effects_.announced(effects_.stop(stopped->failure));
+  if (recomputing_.withdraw) recomputing_.withdraw(stopped->failure.sequence, stopped->never_made);
   for (const uint64_t id : stopped->never_made) {
     if (storages_.has(id)) effects_.never_make(id, cause);
   }
@@ -86,6 +92,7 @@ Cause GangCaller::call(uint64_t number, Plan& plan, const wire::Words& given, ui
   caller_.check(plan, given);
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) return effects_.announced(effects_.stop_after(*before));
   const auto slices = data_parallel_ ? data_parallel_->look(number, plan, given) : nullptr;
+  took_batch_ = slices || Batches::makes_batch(plan, given);
   const wire::Words& words = slices ? slices->words : given;
   const Sent whole{number, plan, words, sequence, /*is_part=*/false};
   Cause cause;
@@ -98,6 +105,27 @@ Cause GangCaller::call(uint64_t number, Plan& plan, const wire::Words& given, ui
   }
   if (data_parallel_ && !cause) data_parallel_->batches().note_call(plan, words);
   return cause;
+}
+
+bool GangCaller::begin_repeats() {
+  is_repeating_ = is_settled();
+  return is_repeating_;
+}
+
+void GangCaller::repeat(uint64_t number, Plan& plan, const wire::Words& words) {
+  caller_.check(plan, words);
+  const Cause cause = carried_out({number, plan, words, effects_.next_call(), /*is_part=*/false});
+  if (cause) throw CommandError(cause->code, cause->message);
+}
+
+void GangCaller::end_repeats() {
+  is_repeating_ = false;
+  demand_settled();
+}
+
+void GangCaller::give_up_repeats() {
+  is_repeating_ = false;
+  gang_->settle_each();
 }
 
 Cause GangCaller::carried_out(const Sent& call) {
@@ -148,7 +176,7 @@ Cause GangCaller::call_divided(const Sent& call) {
     return effects_.stopped();
   }
   sent_operator_ = &call.plan.op.schema().name();
-  const TimedCall timed(timing_, call.sequence);
+  const auto timed = timed_call(call);
   data_parallel_->carry_out(*way, call.definition, call.plan, call.words, call.sequence);
   if (way->whole) device_.synchronize();  // or an accelerator's time for it would be taken for the next call's
   work_.book(work_of(*way, call.plan), since_ns);
@@ -163,8 +191,8 @@ void GangCaller::carry_out(const Sent& call) {
   if (!place) return;  // stopped: the caller says what was never made
   const bool is_watched = gang_->memory().may_lack(*place, call.plan) && is_repeatable(call.plan, call.words);
   if (is_watched && !is_settled()) return;
-  const bool is_timed = timing_.is_noting();
-  const TimedCall timed(timing_, call.sequence);
+  const bool is_timed = timing_.is_noting() && !is_repeating_;
+  const auto timed = timed_call(call);
   auto& work = work_.alone(call.plan.op, data_parallel_ ? data_parallel_->why_off() : wire::Alone::kNoBatch);
   try {
     carry_out_at(*place, call);
@@ -193,9 +221,12 @@ void GangCaller::carry_out_at(int place, const Sent& call) {
   sent_operator_ = &call.plan.op.schema().name();
 }
 
+std::unique_ptr<TimedCall> GangCaller::timed_call(const Sent& call) { return is_repeating_ ? nullptr : std::make_unique<TimedCall>(timing_, call.sequence); }
+
 void GangCaller::demand_settled() {
   const GangWork::Wait wait(work_);
   const Running::Call waiting(caller_.running(), *sent_operator_);
+  if (data_parallel_) data_parallel_->settled();
   for (const auto& [place, failure] : gang_->settle_each()) throw CommandError(failure.code, failure.message);
 }
 

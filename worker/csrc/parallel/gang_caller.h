@@ -4,9 +4,11 @@
 #include <poll.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <forebay/gang_work.h>
@@ -52,6 +54,14 @@ class GangCaller {
   // As settle: whether all is carried out.
   bool is_settled();
 
+  // What is told of storages that may be computed again (recomputation/): before they are read or written to; and of calls, from one on, that have had no
+  // effect, and what they were to make.
+  struct Recomputing {
+    std::function<void(const std::vector<uint64_t>& ids, bool only_read)> use;
+    std::function<void(uint64_t sequence, const std::vector<uint64_t>& never_made)> withdraw;
+  };
+  void recompute_by(Recomputing recomputing) { recomputing_ = std::move(recomputing); }
+
   // What devices hold together is whole on this one, but that copies stay where they are only read.
   void make_whole(const std::vector<uint64_t>& ids, bool only_read = false);
   // The device that carries out what is given such storages, which lie there then. None where something failed before.
@@ -65,6 +75,18 @@ class GangCaller {
 
   // Carries out a call. Returns why its results are never made, or null.
   Cause call(uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence);
+
+  // Whether the last call took a batch out of data: carried out once more it would be divided in another way.
+  bool took_batch() const { return took_batch_; }
+
+  // Calls are to be carried out that were before. False where something failed.
+  bool begin_repeats();
+  // Carries out one. Throws what it throws, CommandError; its results are the caller's to withdraw.
+  void repeat(uint64_t number, Plan& plan, const wire::Words& words);
+  // They are carried out. Throws CommandError where one was not.
+  void end_repeats();
+  // Waits until none is being carried out.
+  void give_up_repeats();
 
   // What finds how calls are divided; null where nothing does.
   DataParallel* data_parallel() { return data_parallel_.get(); }
@@ -93,6 +115,8 @@ class GangCaller {
   void carry_out_at(int place, const Sent& call);
   // Within a handler of what `carried_out` threw: where that was for want of memory on a device, tries it once more, by rows.
   Cause carried_out_by_rows(const Sent& call);
+  // Of a call that comes for the first time.
+  std::unique_ptr<TimedCall> timed_call(const Sent& call);
   // Waits for all that was sent. Throws CommandError where it failed: the results are the caller's to withdraw.
   void demand_settled();
   // How long the calls of such a way take.
@@ -106,6 +130,9 @@ class GangCaller {
   std::unique_ptr<Gang> gang_;  // outlives the storages, which may lie on its devices
   std::unique_ptr<DataParallel> data_parallel_;
   GangWork work_;
+  Recomputing recomputing_;
+  bool is_repeating_ = false;
+  bool took_batch_ = false;
   static const std::string kNoOperator;
   const std::string* sent_operator_ = &kNoOperator;  // of the last call that another device was sent
 };

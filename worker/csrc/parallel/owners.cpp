@@ -282,7 +282,7 @@ bool Owners::make_room_at(int place, int64_t bytes, const std::vector<uint64_t>&
 
 void Owners::leave_copies(const std::function<bool()>& has_room, const std::vector<uint64_t>& but) {
   std::vector<std::pair<uint64_t, uint64_t>> shared;  // by their last use
-  for (const auto& item : storages_.items()) {
+  for (const auto& item : storages_.items(/*with_freed=*/true)) {
     const Entry& entry = storages_.at(item.id);
     if ((is_copies(entry) || entry.is_partial()) && !std::binary_search(but.begin(), but.end(), item.id)) shared.emplace_back(entry.share()->used, item.id);
   }
@@ -299,7 +299,7 @@ void Owners::leave_copies(const std::function<bool()>& has_room, const std::vect
 
 void Owners::leave_rows(const std::function<bool()>& has_room, const std::vector<uint64_t>& but) {
   std::vector<std::pair<int64_t, uint64_t>> rows;
-  for (const auto& item : storages_.items()) {
+  for (const auto& item : storages_.items(/*with_freed=*/true)) {
     const Share* share = storages_.at(item.id).share();
     const bool is_rows = share != nullptr && share->placement.sharing == Sharing::kRows;
     if (is_rows && !std::binary_search(but.begin(), but.end(), item.id)) rows.emplace_back(-item.bytes, item.id);

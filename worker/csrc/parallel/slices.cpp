@@ -97,7 +97,7 @@ bool Slices::moves(const Use& use, uint64_t offset, uint64_t made) {
   const auto [found, is_new] = seen_.try_emplace(use, Seen{offset, made});
   Seen& seen = found->second;
   if (is_new) return false;
-  seen.moves = seen.moves || (seen.offset != offset && !storages_.has(seen.made));
+  seen.moves = seen.moves || (seen.offset != offset && !storages_.is_alive(seen.made));
   seen.offset = offset;
   seen.made = made;
   return seen.moves;

@@ -47,7 +47,7 @@ void StepRecord::note(uint64_t number, const Plan& plan, const wire::Words& word
 // Before the next call.
 void StepRecord::note_freed(const Storages& storages) {
   const auto is_freed = [&](uint64_t id) {
-    if (storages.has(id)) return false;
+    if (storages.is_alive(id)) return false;
     storages_.at(id).last = calls_.size() - 1;
     return true;
   };

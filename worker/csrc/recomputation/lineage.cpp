@@ -2,7 +2,8 @@
 
 namespace forebay::worker {
 
-RecordedCall::RecordedCall(Plan& plan, const wire::Words& words, double seconds, const std::vector<Input>& inputs) : plan(plan), words(words), seconds(seconds) {
+RecordedCall::RecordedCall(const Call& call, double seconds, const std::vector<Input>& inputs)
+    : number(call.number), plan(call.plan), words(call.words), sequence(call.sequence), seconds(seconds) {
   uses_.reserve(inputs.size());
   for (const Input& input : inputs) {
     auto& users = input.product->users;
@@ -25,7 +26,9 @@ Product::~Product() { host_.forget(*this); }
 
 void Product::before_read() { host_.read(*this); }
 
-void Product::before_write() { host_.write(*this); }
+void Product::before_write() { host_.move(*this); }
+
+void Product::before_placed_write() { host_.write(*this); }
 
 bool Product::stays_when_freed() { return host_.keeps_freed(*this); }
 

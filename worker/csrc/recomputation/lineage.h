@@ -23,6 +23,8 @@ class ProductHost {
   virtual ~ProductHost() = default;
   virtual void read(Product& product) = 0;
   virtual void write(Product& product) = 0;
+  // Something is about to change its memory, which need not change its bytes.
+  virtual void move(Product& product) = 0;
   virtual bool keeps_freed(Product& product) = 0;
   // It ends.
   virtual void forget(Product& product) = 0;
@@ -42,15 +44,23 @@ struct User {
 // A call that was carried out, and makes the same bytes again: its words name its inputs, and hold the seed of what it draws.
 class RecordedCall {
  public:
-  RecordedCall(Plan& plan, const wire::Words& words, double seconds, const std::vector<Input>& inputs);
+  struct Call {
+    uint64_t number;  // of its template
+    Plan& plan;
+    const wire::Words& words;
+    uint64_t sequence;
+  };
+  RecordedCall(const Call& call, double seconds, const std::vector<Input>& inputs);
   ~RecordedCall();
   RecordedCall(const RecordedCall&) = delete;
   RecordedCall& operator=(const RecordedCall&) = delete;
 
   std::vector<Product*> inputs() const;
 
+  const uint64_t number;  // of its template
   Plan& plan;
   const wire::Words words;
+  const uint64_t sequence;
   const double seconds;           // it took
   std::vector<Product*> outputs;  // that it makes again
 
@@ -72,6 +82,7 @@ class Product final : public StorageWatch {
 
   void before_read() override;
   void before_write() override;
+  void before_placed_write() override;
   bool stays_when_freed() override;
   bool is_freed() const override { return freed; }
 

@@ -18,11 +18,9 @@ constexpr int kDepthMax = 512;       // a longer chain of calls begins anew from
 constexpr size_t kWritesMax = 8;     // to one storage, after which it is not made again
 constexpr int kVisitsMax = 512;      // of storages, to see how long one takes to make
 constexpr uint64_t kLastCalls = 8;  // of the program, whose tensors go last: a gradient is soon used
-constexpr int64_t kLeastPart = 64;   // of the limit, that is let go at once
 constexpr int64_t kRetryPart = 8;    // of the limit, where an operator found no memory
 constexpr int64_t kReducedPart = 4;  // of what a call was given: less than that is kept, as gradients of weights are
 constexpr int64_t kRetainedPart = 4;  // of what was made of a storage, that it may have to stay for that
-constexpr double kBytesPerSecond = 1e12, kOpSeconds = 5e-6, kProductsFactor = 16;  // of an accelerator, to weigh one call against another
 
 // In training these make their results of what they are given alone: the statistics that they keep are not read.
 bool updates_statistics(const Plan& plan) {
@@ -41,13 +39,6 @@ bool trains(const Plan& plan) {
 
 // Whether the call makes the same again from the same inputs, and each result in a storage of its own.
 bool is_recordable(const Plan& plan) { return !plan.tells && plan.sparse.empty() && !plan.keeps_places; }
-
-// As a device works on calls side by side, the host's clock does not tell how long one takes.
-double estimated_seconds(const Plan& plan) {
-  const auto name = base_name(plan);
-  const bool is_product = name.find("mm") != std::string_view::npos || name.find("convolution") != std::string_view::npos || name.find("attention") != std::string_view::npos;
-  return kOpSeconds + static_cast<double>(plan.given_bytes + plan.new_bytes) / kBytesPerSecond * (is_product ? kProductsFactor : 1);
-}
 
 int64_t wanted_after_failure(const Plan& plan, int64_t limit_bytes) { return std::max(plan.new_bytes, limit_bytes / kRetryPart); }
 
@@ -114,6 +105,7 @@ Recomputation::~Recomputation() {
 }
 
 void Recomputation::forget(Product& product) {
+  if (is_repeating_) std::erase(made_again_, &product);
   if (product.locks > 0) std::erase(locked_, &product);
   if (product.is_orphan) std::erase(orphans_, &product);
   products_[product.place] = products_.back();
@@ -181,7 +173,7 @@ void Recomputation::begin(const Plan& plan, const wire::Words& words) {
     if (product->absent) recompute(*product);
   }
   prepare_write(plan, words);
-  make_room(plan.new_bytes);
+  make_room({plan.new_bytes, &plan, &words});
 }
 
 void Recomputation::prepare_write(const Plan& plan, const wire::Words& words) {
@@ -200,27 +192,61 @@ void Recomputation::prepare_write(const Plan& plan, const wire::Words& words) {
   }
 }
 
-void Recomputation::run(Caller& caller, Plan& plan, const wire::Words& words) {
+void Recomputation::run(Caller& caller, const RecordedCall::Call& call) {
   while (true) {
     const auto since = Clock::now();
     try {
-      caller.run(plan);
-      if (!is_recordable(plan)) return;
-      const double seconds = device_.is_host() ? std::chrono::duration<double>(Clock::now() - since).count() : estimated_seconds(plan);
-      const bool makes_all = plan.mutated.empty() || (updates_statistics(plan) && trains(plan));
-      return makes_all ? record_results(plan, words, seconds) : record_write(plan, words, seconds);
+      caller.run(call.plan);
+      return note(call, std::chrono::duration<double>(Clock::now() - since).count());
     } catch (const c10::OutOfMemoryError&) {
-      const bool can_repeat = is_repeatable(plan, words) || caller.lacks_memory();
-      if (!can_repeat || let_go(wanted_after_failure(plan, storages_.limit_bytes())) == 0) throw;
+      const bool can_repeat = is_repeatable(call.plan, call.words) || caller.lacks_memory();
+      const int64_t wanted = wanted_after_failure(call.plan, storages_.limit_bytes());
+      if (!can_repeat || let_go([wanted](int64_t gone) { return gone >= wanted; }) == 0) throw;
     }
     caller.withdraw();
-    caller.bind(plan, words);
+    caller.bind(call.plan, call.words);
+  }
+}
+
+void Recomputation::note(const RecordedCall::Call& call, double seconds) {
+  if (!is_recordable(call.plan)) return;
+  const bool makes_all = call.plan.mutated.empty() || (updates_statistics(call.plan) && trains(call.plan));
+  const double known = repeater_->seconds_of(call.plan, seconds);
+  makes_all ? record_results(call, known) : record_write(call, known);
+}
+
+void Recomputation::use(uint64_t id, bool writes) {
+  const Entry& entry = storages_.at(id);
+  if (entry.watch() == nullptr) return;
+  auto& product = static_cast<Product&>(*entry.watch());
+  writes ? write(product) : read(product);
+}
+
+// What a call after it was to make, or to write to, is as before it.
+void Recomputation::withdraw(uint64_t sequence, const std::vector<uint64_t>& never_made) {
+  written_ = {};
+  const auto is_later = [sequence](const auto& call) { return call->sequence >= sequence; };
+  for (Product* product : std::vector<Product*>(products_)) {
+    const auto first = std::find_if(product->origin.begin(), product->origin.end(), is_later);
+    if (first == product->origin.end()) continue;
+    if (!product->absent) {
+      drop_origin(*product);
+      continue;
+    }
+    Lineage later(first, product->origin.end());
+    product->origin.erase(first, product->origin.end());
+    drop(std::move(later), *product);
+    if (product->origin.empty()) come_back(*product);  // it holds nothing: zeros, or what is never made
+  }
+  for (const uint64_t id : never_made) {
+    if (!storages_.has(id) || storages_.at(id).watch() == nullptr) continue;
+    drop_origin(static_cast<Product&>(*storages_.at(id).watch()));
   }
 }
 
 void Recomputation::begin_allocation(int64_t bytes) {
   bury();
-  make_room(bytes);
+  make_room({bytes, nullptr, nullptr});
 }
 
 void Recomputation::note_allocation(uint64_t id) { product_of(id).is_zeros = true; }
@@ -235,70 +261,76 @@ std::vector<Input> Recomputation::inputs_of(const Plan& plan, const wire::Words&
   return inputs;
 }
 
-void Recomputation::record_results(Plan& plan, const wire::Words& words, double seconds) {
+void Recomputation::record_results(const RecordedCall::Call& call, double seconds) {
+  const Plan& plan = call.plan;
   if (plan.new_bytes < std::max(kBytesMin, plan.given_bytes / kReducedPart)) return;
-  const auto inputs = inputs_of(plan, words, nullptr);
+  const auto inputs = inputs_of(plan, call.words, nullptr);
   int depth = 0;
   for (const auto& input : inputs) depth = std::max(depth, input.product->depth + 1);
   if (depth > kDepthMax) return;
-  const auto call = std::make_shared<RecordedCall>(plan, words, seconds, inputs);
-  for_each_storage(plan, words, wire::Word::kNew, [&](uint64_t id) {
+  const auto recorded = std::make_shared<RecordedCall>(call, seconds, inputs);
+  for_each_storage(plan, call.words, wire::Word::kNew, [&](uint64_t id) {
     Product& product = product_of(id);
-    product.origin.push_back(call);
+    product.origin.push_back(recorded);
     product.depth = depth;
-    call->outputs.push_back(&product);
+    recorded->outputs.push_back(&product);
   });
 }
 
-void Recomputation::record_write(Plan& plan, const wire::Words& words, double seconds) {
+void Recomputation::record_write(const RecordedCall::Call& call, double seconds) {
   if (written_.product == nullptr) return;
   Written written = std::exchange(written_, {});
   Product& product = *written.product;
   const bool was_made = written.was_zeros || !written.origin.empty();
-  const auto inputs = inputs_of(plan, words, &product);
+  const auto inputs = inputs_of(call.plan, call.words, &product);
   int depth = product.depth + 1;
   for (const auto& input : inputs) depth = std::max(depth, input.product->depth + 1);
   if (!was_made || product.entry.bytes() < kBytesMin || written.origin.size() >= kWritesMax || depth > kDepthMax) {
     product.depth = 0;
     return drop(std::move(written.origin), product);
   }
-  const auto call = std::make_shared<RecordedCall>(plan, words, seconds, inputs);
-  call->outputs.push_back(&product);
+  const auto recorded = std::make_shared<RecordedCall>(call, seconds, inputs);
+  recorded->outputs.push_back(&product);
   product.origin = std::move(written.origin);
-  product.origin.push_back(call);
+  product.origin.push_back(recorded);
   product.depth = depth;
 }
 
 // Letting go.
 
-void Recomputation::make_room(int64_t bytes) {
-  const auto lacking = [&] { return bytes - (storages_.limit_bytes() - storages_.used_bytes() + storages_.absent_bytes()); };
-  if (lacking() > 0) let_go(std::max(lacking(), storages_.limit_bytes() / kLeastPart));
+void Recomputation::make_room(const Need& need) {
+  const int64_t lacking = repeater_->lacking(need);
+  if (lacking <= 0) return;
+  const int64_t wanted = std::max(lacking, repeater_->least_bytes());
+  let_go([&](int64_t) { return lacking - repeater_->lacking(need) >= wanted; });
 }
 
 // What one costs rises as what it is made of goes: the cheapest is looked at again before it goes.
-int64_t Recomputation::let_go(int64_t bytes) {
-  const int64_t gone = let_go(bytes, /*of_last_calls=*/false);
-  return gone < bytes ? gone + let_go(bytes - gone, /*of_last_calls=*/true) : gone;
+int64_t Recomputation::let_go(const IsEnough& is_enough) {
+  const int64_t gone = let_go(is_enough, 0, /*of_last_calls=*/false);
+  return is_enough(gone) ? gone : let_go(is_enough, gone, /*of_last_calls=*/true);
 }
 
-int64_t Recomputation::let_go(int64_t bytes, bool of_last_calls) {
-  using Offer = std::pair<double, Product*>;
+int64_t Recomputation::let_go(const IsEnough& is_enough, int64_t gone, bool of_last_calls) {
+  struct Offer {
+    double price;
+    Product* product;
+    bool operator>(const Offer& other) const { return std::pair(price, product->id) > std::pair(other.price, other.product->id); }
+  };
   std::priority_queue<Offer, std::vector<Offer>, std::greater<>> offers;
   for (Product* product : products_) {
-    if (product->origin.empty() || product->absent || product->locks > 0 || !product->entry.memory() || product->entry.bytes() < kBytesMin) continue;
+    if (product->origin.empty() || product->absent || product->locks > 0 || !repeater_->gives_room(product->entry) || product->entry.bytes() < kBytesMin) continue;
     if (!of_last_calls && !product->freed && calls_ - product->last_call < kLastCalls) continue;
     const double price = price_of(*product, clock_);
-    if (price < std::numeric_limits<double>::infinity()) offers.emplace(price, product);
+    if (price < std::numeric_limits<double>::infinity()) offers.push({price, product});
   }
-  int64_t gone = 0;
-  while (gone < bytes && !offers.empty()) {
-    Product& product = *offers.top().second;
+  while (!is_enough(gone) && !offers.empty()) {
+    Product& product = *offers.top().product;
     offers.pop();
     const double price = price_of(product, clock_);
     if (price == std::numeric_limits<double>::infinity()) continue;
-    if (!offers.empty() && price > offers.top().first) {
-      offers.emplace(price, &product);
+    if (!offers.empty() && price > offers.top().price) {
+      offers.push({price, &product});
       continue;
     }
     gone += product.entry.bytes();
@@ -315,19 +347,40 @@ void Recomputation::let_go(Product& product) {
 
 void Recomputation::come_back(Product& product) {
   product.absent = false;
+  if (is_repeating_) made_again_.push_back(&product);
   storages_.count_absent(-product.entry.bytes());
 }
 
 // Making again.
 
 void Recomputation::recompute(Product& product) {
+  if (is_repeating_) return make_again(product);
+  repeater_->begin();
+  is_repeating_ = true;
+  try {
+    make_again(product);
+    repeater_->end();
+  } catch (...) {
+    repeater_->give_up();
+    for (Product* made : made_again_) {
+      if (!made->absent) let_go(*made);
+    }
+    made_again_.clear();
+    is_repeating_ = false;
+    throw;
+  }
+  made_again_.clear();
+  is_repeating_ = false;
+}
+
+void Recomputation::make_again(Product& product) {
   const Lineage origin = product.origin;
   TORCH_INTERNAL_ASSERT(!origin.empty(), "a storage was let go that cannot be made again");
   const Lock lock(product);
   auto watch = product.entry.watch_by(nullptr);  // nobody asks it while it is being made
   try {
     if (origin.front()->plan.new_storages == 0) {  // it was allocated, and written to
-      make_room(product.entry.bytes());
+      make_room({product.entry.bytes(), nullptr, nullptr});
       come_back(product);
     }
     for (const auto& call : origin) {
@@ -347,15 +400,16 @@ void Recomputation::repeat(RecordedCall& call, Product& product) {
   std::vector<Lock> locks;
   for (Product* input : inputs) locks.emplace_back(*input);
   for (Product* input : inputs) {
-    if (input->absent) recompute(*input);
+    if (input->absent) make_again(*input);
   }
-  make_room(call.plan.new_bytes);
+  make_room({call.plan.new_bytes, &call.plan, &call.words});
   while (true) {
     try {
       return rerun(call, product);
     } catch (const c10::OutOfMemoryError&) {
-      const bool can_repeat = is_repeatable(call.plan, call.words) || caller_.lacks_memory();
-      if (!can_repeat || let_go(wanted_after_failure(call.plan, storages_.limit_bytes())) == 0) throw;
+      const bool can_repeat = is_repeatable(call.plan, call.words) || repeater_->has_not_begun();
+      const int64_t wanted = wanted_after_failure(call.plan, storages_.limit_bytes());
+      if (!can_repeat || let_go([wanted](int64_t gone) { return gone >= wanted; }) == 0) throw;
     }
   }
 }
@@ -363,20 +417,19 @@ void Recomputation::repeat(RecordedCall& call, Product& product) {
 void Recomputation::rerun(RecordedCall& call, Product& product) {
   ++clock_;
   const size_t locked = locked_.size();
+  std::vector<uint64_t> results{product.id};
   std::vector<std::pair<Product*, std::unique_ptr<StorageWatch>>> others;  // that the call makes, too
-  const auto target = [&](uint64_t id) -> Entry* {
-    if (id == product.id) return &product.entry;
-    const auto found = std::find_if(call.outputs.begin(), call.outputs.end(), [id](const Product* output) { return output->id == id; });
-    if (found == call.outputs.end() || !(*found)->absent || (*found)->freed || (*found)->origin.size() != 1) return nullptr;
-    others.emplace_back(*found, (*found)->entry.watch_by(nullptr));
-    return &(*found)->entry;
-  };
+  for (Product* output : call.outputs) {
+    if (output == &product || !output->absent || output->freed || output->origin.size() != 1) continue;
+    results.push_back(output->id);
+    others.emplace_back(output, output->entry.watch_by(nullptr));
+  }
   const auto put_back = [&] {
     for (auto& [other, watch] : others) other->entry.watch_by(std::move(watch));
     unlock_to(locked);
   };
   try {
-    caller_.rerun(call.plan, call.words, target);
+    repeater_->repeat(call, results);
   } catch (...) {
     for (auto& [other, watch] : others) other->entry.replace(c10::Storage(nullptr));
     put_back();

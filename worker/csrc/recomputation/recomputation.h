@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -14,17 +16,20 @@
 #include "call/plan.h"
 #include "device/device.h"
 #include "device/storage.h"
+#include "recomputation/call_repeater.h"
 #include "recomputation/lineage.h"
 
 namespace forebay::worker {
 
 class Recomputation final : public ProductHost {
  public:
-  Recomputation(const Device& device, Storages& storages) : device_(device), storages_(storages), caller_(device, storages) {}
+  Recomputation(const Device& device, Storages& storages) : storages_(storages), repeater_(std::make_unique<DeviceRepeater>(device, storages)) {}
   ~Recomputation() override;
   Recomputation(const Recomputation&) = delete;
   Recomputation& operator=(const Recomputation&) = delete;
 
+  // From here on calls are carried out again by another; there were none yet.
+  void repeat_by(std::unique_ptr<CallRepeater> repeater) { repeater_ = std::move(repeater); }
   // To be called with nothing let go.
   void turn(bool on) { is_on_ = on; }
   bool is_on() const { return is_on_; }
@@ -34,7 +39,13 @@ class Recomputation final : public ProductHost {
   // A call comes: all that it is given is in memory, and there is room for what it makes.
   void begin(const Plan& plan, const wire::Words& words);
   // Has the caller carry out the call that it has bound, after `begin`; again where there was no memory for it.
-  void run(Caller& caller, Plan& plan, const wire::Words& words);
+  void run(Caller& caller, const RecordedCall::Call& call);
+  // The call that has begun was carried out, by whoever.
+  void note(const RecordedCall::Call& call, double seconds);
+  // A command reads a storage, or writes to it, whose memory is about to be changed for that.
+  void use(uint64_t id, bool writes);
+  // Calls from this one on have had no effect after all, and storages were never made.
+  void withdraw(uint64_t sequence, const std::vector<uint64_t>& never_made);
   // An allocation of so many bytes comes, and has come.
   void begin_allocation(int64_t bytes);
   void note_allocation(uint64_t id);
@@ -60,6 +71,7 @@ class Recomputation final : public ProductHost {
   // Of a storage, by its watch.
   void read(Product& product) override;
   void write(Product& product) override;
+  void move(Product& product) override { repeater_->moves_storages() ? read(product) : write(product); }
   bool keeps_freed(Product& product) override;
   void forget(Product& product) override;
 
@@ -68,18 +80,22 @@ class Recomputation final : public ProductHost {
   void unlock_to(size_t count);
 
   // What a call that has been carried out leaves.
-  void record_results(Plan& plan, const wire::Words& words, double seconds);
-  void record_write(Plan& plan, const wire::Words& words, double seconds);
+  void record_results(const RecordedCall::Call& call, double seconds);
+  void record_write(const RecordedCall::Call& call, double seconds);
   std::vector<Input> inputs_of(const Plan& plan, const wire::Words& words, const Product* except);
   void prepare_write(const Plan& plan, const wire::Words& words);
 
   // Letting go, and making again.
-  void make_room(int64_t bytes);
-  // Lets go of so many bytes, if it can. Returns how many.
-  int64_t let_go(int64_t bytes);
-  int64_t let_go(int64_t bytes, bool of_last_calls);
+  void make_room(const Need& need);
+  // Lets go until that is enough, given how many bytes were let go, if it can. Returns how many.
+  using IsEnough = std::function<bool(int64_t gone)>;
+  int64_t let_go(const IsEnough& is_enough);
+  int64_t let_go(const IsEnough& is_enough, int64_t gone, bool of_last_calls);
   void let_go(Product& product);
+  // With all that it is made of.
   void recompute(Product& product);
+  // As recompute, while something else is.
+  void make_again(Product& product);
   void repeat(RecordedCall& call, Product& product);
   void rerun(RecordedCall& call, Product& product);
   // Makes what was made of the product and let go, and ends that it can be made again: its bytes are about to change.
@@ -95,15 +111,16 @@ class Recomputation final : public ProductHost {
   void release(Lineage origin);
   void bury();
 
-  const Device& device_;
   Storages& storages_;
-  Caller caller_;  // of what is made again
+  std::unique_ptr<CallRepeater> repeater_;
   bool is_on_ = false;
   uint64_t calls_ = 0;               // of the program
   uint64_t clock_ = 0;               // counts them, and those that are carried out again
   std::vector<Product*> products_;
   std::vector<Product*> locked_;     // by the present command, as often as it used them
   std::vector<Product*> orphans_;    // freed by the client, and no longer needed
+  std::vector<Product*> made_again_; // since `is_repeating_`
+  bool is_repeating_ = false;
   const Product* buried_ = nullptr;  // the one that is being freed at last
   Written written_;                  // by the present call, where that can be told
 };

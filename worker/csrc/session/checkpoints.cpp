@@ -131,17 +131,17 @@ void Checkpoints::begin_segment(const Path& path, Templates& templates) {
   }
 }
 
-void Checkpoints::run(Plan& plan, const wire::Words& words) {
+void Checkpoints::run(const RecordedCall::Call& call) {
   try {
-    return recomputed_.run(plan, words);
+    return recomputed_.run(call);
   } catch (const c10::OutOfMemoryError&) {
-    if (storages_.kept_bytes() == 0 || !(is_repeatable(plan, words) || caller_.lacks_memory())) throw;
+    if (storages_.kept_bytes() == 0 || !(is_repeatable(call.plan, call.words) || caller_.lacks_memory())) throw;
   }
   versions_.drop_all(Versions::kForMemory);
   device_.release_cache();
   caller_.withdraw();
-  caller_.bind(plan, words);
-  recomputed_.run(plan, words);
+  caller_.bind(call.plan, call.words);
+  recomputed_.run(call);
 }
 
 }  // namespace forebay::worker

@@ -59,7 +59,7 @@ class Checkpoints {
   // As begin_call, of all the calls of a segment that is carried out at once.
   void begin_segment(const Path& path, Templates& templates);
   // Has the call carried out that is bound; without the checkpoints, if there is no memory for it beside them.
-  void run(Plan& plan, const wire::Words& words);
+  void run(const RecordedCall::Call& call);
   // The program wants what it computes made again where memory is short: that and checkpoints do not go together.
   void yield_to_recomputation();
   // The session may hold less than before.

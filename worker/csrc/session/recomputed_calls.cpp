@@ -1,6 +1,21 @@
 #include "session/recomputed_calls.h"
 
+#include <memory>
+#include <vector>
+
+#include "parallel/gang_repeater.h"
+
 namespace forebay::worker {
+
+void RecomputedCalls::join(GangCaller& gang) {
+  recomputation_.repeat_by(std::make_unique<GangRepeater>(gang, storages_));
+  gang.recompute_by({
+      [this](const std::vector<uint64_t>& ids, bool only_read) {
+        for (const uint64_t id : ids) recomputation_.use(id, !only_read);
+      },
+      [this](uint64_t sequence, const std::vector<uint64_t>& never_made) { recomputation_.withdraw(sequence, never_made); },
+  });
+}
 
 void RecomputedCalls::heed(bool is_wanted) {
   if (recomputation_.is_on() && (!is_wanted || !device_.is_host())) settle();  // as it was computed
@@ -8,14 +23,18 @@ void RecomputedCalls::heed(bool is_wanted) {
   was_wanted_ = was_wanted_ || is_wanted;
 }
 
-Cause RecomputedCalls::prepare(Plan& plan, const wire::Words& words, uint64_t sequence) {
+Cause RecomputedCalls::prepare(Plan& plan, const wire::Words& words, uint64_t sequence, bool is_question) {
   if (!recomputation_.is_on()) return nullptr;
   caller_.skip_question(plan, words);
   try {
     recomputation_.begin(plan, words);
     return nullptr;
+  } catch (const wire::WireError&) {
+    throw;
   } catch (...) {
-    return effects_.stop_now(plan.op.schema().name(), sequence, &plan);
+    if (effects_.stopped()) return effects_.stopped();  // a call before it has failed on another device, and its client was told
+    Cause cause = effects_.stop_now(plan.op.schema().name(), sequence, &plan);
+    return is_question ? cause : effects_.announced(std::move(cause));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "call/plan.h"
 #include "device/device.h"
 #include "device/storage.h"
+#include "parallel/gang_caller.h"
 #include "recomputation/recomputation.h"
 
 namespace forebay::worker {
@@ -15,16 +16,22 @@ namespace forebay::worker {
 class RecomputedCalls {
  public:
   RecomputedCalls(const Device& device, Storages& storages, Caller& caller, Effects& effects)
-      : device_(device), caller_(caller), effects_(effects), recomputation_(device, storages) {}
+      : device_(device), storages_(storages), caller_(caller), effects_(effects), recomputation_(device, storages) {}
 
+  // The session computes on several devices; it has done nothing yet.
+  void join(GangCaller& gang);
   // As the program says, and each time that it says otherwise how its device computes.
   void heed(bool is_wanted);
   // Whether its program has said so.
   bool was_wanted() const { return was_wanted_; }
-  // All that the call is given is in memory. Returns why not, or null.
-  Cause prepare(Plan& plan, const wire::Words& words, uint64_t sequence);
+  // All that the call is given is in memory. Returns why not, or null. The client is told, but for a question, whose answer tells.
+  Cause prepare(Plan& plan, const wire::Words& words, uint64_t sequence, bool is_question = false);
   // Has the call carried out that is bound.
-  void run(Plan& plan, const wire::Words& words) { recomputation_.is_on() ? recomputation_.run(caller_, plan, words) : caller_.run(plan); }
+  void run(const RecordedCall::Call& call) { recomputation_.is_on() ? recomputation_.run(caller_, call) : caller_.run(call.plan); }
+  // Several devices have carried the call out. `may_repeat`: it can be carried out again as it came.
+  void note(const RecordedCall::Call& call, bool may_repeat) {
+    if (recomputation_.is_on() && may_repeat) recomputation_.note(call, 0);
+  }
   // An allocation comes, and has come.
   void begin_allocation(int64_t bytes) {
     if (recomputation_.is_on()) recomputation_.begin_allocation(bytes);
@@ -47,6 +54,7 @@ class RecomputedCalls {
 
  private:
   const Device& device_;
+  Storages& storages_;
   Caller& caller_;
   Effects& effects_;
   Recomputation recomputation_;

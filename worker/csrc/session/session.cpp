@@ -152,6 +152,7 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
 
 void Session::join(std::vector<std::unique_ptr<Rank>> others, Homes homes, GroupHost& group_host, const std::optional<DeviceRates>& rates) {
   gang_.join(std::move(others), homes, templates_.layouts());
+  recomputed_.join(gang_);
   gang_.gang().add_up_by(std::make_unique<GangSums>(gang_.gang(), device_, group_host));
   if (are_divided(homes)) gang_.gang().note_rates(rates ? *rates : measured_rates(gang_.gang(), device_));
   std::unique_ptr<Executor> pipelines;
@@ -310,11 +311,14 @@ Cause Session::carry_out(uint64_t number, Plan& plan, const wire::Words& words, 
     caller_.skip(plan, words);
     return effects_.stopped();
   }
-  if (!gang_.is_on()) {
-    if (const Cause cause = recomputed_.prepare(plan, words, sequence)) return effects_.announced(cause);
-  }
+  const RecordedCall::Call call{number, plan, words, sequence};
+  if (Cause cause = recomputed_.prepare(plan, words, sequence)) return cause;
   checkpoints_.begin_call(plan, words);
-  if (gang_.is_on()) return gang_.call(number, plan, words, sequence);
+  if (gang_.is_on()) {
+    Cause cause = gang_.call(number, plan, words, sequence);
+    if (!cause) recomputed_.note(call, !gang_.took_batch());
+    return cause;
+  }
   caller_.bind(plan, words);
   Cause cause;
   if (const Cause& before = effects_.lost() ? effects_.lost() : caller_.unusable()) {
@@ -322,7 +326,7 @@ Cause Session::carry_out(uint64_t number, Plan& plan, const wire::Words& words, 
   } else {
     try {
       const TimedCall timed(timing_, sequence);
-      checkpoints_.run(plan, words);
+      checkpoints_.run(call);
       return nullptr;
     } catch (const wire::WireError&) {
       throw;
@@ -368,7 +372,7 @@ void Session::ask(wire::Reader& in) {
 // Results are made for this question alone: its client has no ids of what a failure keeps from being made.
 Cause Session::answer(Plan& plan, uint64_t first_storage, uint64_t sequence, wire::Writer& answer) {
   const uint64_t since_ns = gang_.work().clock();
-  if (const Cause cause = recomputed_.prepare(plan, words_, sequence)) return cause;
+  if (const Cause cause = recomputed_.prepare(plan, words_, sequence, /*is_question=*/true)) return cause;
   checkpoints_.begin_call(plan, words_, /*is_question=*/true);
   if (gang_.is_on()) {
     if (const Cause cause = gang_.gather_question(plan, words_, sequence)) return cause;
@@ -405,7 +409,7 @@ void Session::settle() {
 void Session::settings(wire::Reader& in) {
   const uint64_t bits = in.bounded(wire::kSettingsMax, "the settings");
   const uint64_t of_device = bits & ~static_cast<uint64_t>(wire::kCompiled | wire::kRecomputed);
-  const bool recomputes = bits & wire::kRecomputed && !gang_.is_on() && device_.computes();
+  const bool recomputes = bits & wire::kRecomputed && device_.computes();
   auto use = bits & wire::kCompiled ? LibraryUse::kAtOnce : bits & wire::kDeterministic ? LibraryUse::kNone : LibraryUse::kMade;
   if (recomputes) use = LibraryUse::kNone;
   segments_.settle_wish(use, device_.is_host() && !gang_.is_on() && replies_.can_share());
