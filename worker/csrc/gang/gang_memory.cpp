@@ -76,7 +76,7 @@ std::string GangMemory::out_of_memory_text(const std::string& told) const {
   const std::string devices = fullest();
   if (told.find("; one call runs within one of them") != std::string::npos) return told;
   if (told.find(kOurs) == std::string::npos) return told + ". " + devices;
-  const std::string ours = out_of_memory(0, storages_.used_bytes(), storages_.limit_bytes());
+  const std::string ours = out_of_memory(0, storages_.used_bytes() - storages_.absent_bytes(), storages_.limit_bytes());
   return told.substr(0, told.find(": ")) + ours.substr(ours.find(": ")) + ". " + devices;
 }
 
@@ -98,7 +98,7 @@ int64_t GangMemory::scratch_of(const std::vector<uint64_t>& ids, int64_t fresh_b
 }
 
 void GangMemory::refuse(int64_t bytes) const {
-  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, storages_.used_bytes(), storages_.limit_bytes()) + ". " + fullest());
+  throw CommandError(wire::FailureCode::kOutOfMemory, out_of_memory(bytes, storages_.used_bytes() - storages_.absent_bytes(), storages_.limit_bytes()) + ". " + fullest());
 }
 
 }  // namespace forebay::worker

@@ -13,7 +13,7 @@ namespace forebay::worker {
 namespace {
 
 constexpr int64_t kLeastPart = 32;  // of a device's memory
-constexpr int64_t kSparePart = 8;   // of a device's memory, that a call is to find free
+constexpr int64_t kSparePart = 16;  // of a device's memory, that a call is to find free
 constexpr uint64_t kFirstDraft = std::numeric_limits<uint64_t>::max() - (uint64_t{1} << 21);  // below those of Shares and Slices
 
 // A call's words, of which those of results that are not wanted, and of what else the call writes to, name storages that go with this.
@@ -63,18 +63,18 @@ class RepeatedWords {
 
 }  // namespace
 
-int64_t GangRepeater::lacking(const Need& need) const {
+int64_t GangRepeater::lacking(const Need& need, Room room) const {
   const int64_t of_all = lacking_of_all(need.bytes);
   if (need.plan == nullptr) return of_all;
   const auto ids = storages_of(*need.plan, *need.words);
   const bool is_divided = gang_.data_parallel() != nullptr && gang_.data_parallel()->is_on();
-  return std::max(of_all, is_divided ? lacking_of_each(*need.plan, ids) : lacking_of_one(*need.plan, ids));
+  return std::max(of_all, is_divided ? lacking_of_each(*need.plan, ids, room) : lacking_of_one(*need.plan, ids, room));
 }
 
 int64_t GangRepeater::lacking_of_all(int64_t bytes) const { return bytes - (storages_.limit_bytes() - storages_.used_bytes() + storages_.absent_bytes()); }
 
 // What no device holds alone lies there as rows or a copy; the rest comes as a copy.
-int64_t GangRepeater::lacking_of_each(const Plan& plan, const std::vector<uint64_t>& ids) const {
+int64_t GangRepeater::lacking_of_each(const Plan& plan, const std::vector<uint64_t>& ids, Room room) const {
   const GangMemory& memory = gang_.gang().memory();
   const auto devices = static_cast<int64_t>(memory.devices());
   const bool in_rows = std::any_of(ids.begin(), ids.end(), [&](uint64_t id) { return gang_.data_parallel()->is_in_rows(id); });
@@ -86,7 +86,8 @@ int64_t GangRepeater::lacking_of_each(const Plan& plan, const std::vector<uint64
     bytes += entry.bytes();
     if (entry.holds_anything() && entry.home() != kOnHost) there[static_cast<size_t>(entry.home())] += entry.bytes();
   }
-  const int64_t spare = std::max(memory.scratch_of(ids, plan.new_bytes), memory.part_of(storages_.limit_bytes()) / kSparePart);
+  const int64_t least = memory.part_of(storages_.limit_bytes()) / kSparePart;
+  const int64_t spare = room == Room::kLeast ? least : std::max(memory.scratch_of(ids, plan.new_bytes), least);
   int64_t lacking = std::numeric_limits<int64_t>::min();
   for (int place = 0; place < static_cast<int>(devices); ++place) {
     lacking = std::max(lacking, bytes - there[static_cast<size_t>(place)] + spare - memory.room(place));
@@ -94,12 +95,12 @@ int64_t GangRepeater::lacking_of_each(const Plan& plan, const std::vector<uint64
   return lacking;
 }
 
-int64_t GangRepeater::lacking_of_one(const Plan& plan, const std::vector<uint64_t>& ids) const {
+int64_t GangRepeater::lacking_of_one(const Plan& plan, const std::vector<uint64_t>& ids, Room room) const {
   const GangMemory& memory = gang_.gang().memory();
   const auto load = memory.load_of(ids, plan.new_bytes);
   int64_t lacking = std::numeric_limits<int64_t>::max();
   for (int place = 0; place < static_cast<int>(memory.devices()); ++place) {
-    lacking = std::min(lacking, load.needed(place) - memory.spare_room(place, load.scratch_bytes));
+    lacking = std::min(lacking, load.needed(place) - (room == Room::kLeast ? memory.room(place) : memory.spare_room(place, load.scratch_bytes)));
   }
   return lacking;
 }

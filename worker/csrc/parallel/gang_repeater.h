@@ -19,7 +19,7 @@ class GangRepeater final : public CallRepeater {
  public:
   GangRepeater(GangCaller& gang, Storages& storages) : gang_(gang), storages_(storages) {}
 
-  int64_t lacking(const Need& need) const override;
+  int64_t lacking(const Need& need, Room room) const override;
   int64_t least_bytes() const override;
   bool gives_room(const Entry& entry) const override;
   double seconds_of(const Plan& plan, double) const override { return estimated_seconds(plan); }
@@ -33,8 +33,8 @@ class GangRepeater final : public CallRepeater {
  private:
   // Of the session's limit; and of the device that lacks most, or of the one that lacks least where one alone carries the call out.
   int64_t lacking_of_all(int64_t bytes) const;
-  int64_t lacking_of_each(const Plan& plan, const std::vector<uint64_t>& ids) const;
-  int64_t lacking_of_one(const Plan& plan, const std::vector<uint64_t>& ids) const;
+  int64_t lacking_of_each(const Plan& plan, const std::vector<uint64_t>& ids, Room room) const;
+  int64_t lacking_of_one(const Plan& plan, const std::vector<uint64_t>& ids, Room room) const;
 
   GangCaller& gang_;
   Storages& storages_;

@@ -18,7 +18,7 @@ double estimated_seconds(const Plan& plan) {
   return kOpSeconds + static_cast<double>(plan.given_bytes + plan.new_bytes) / kBytesPerSecond * (is_product ? kProductsFactor : 1);
 }
 
-int64_t DeviceRepeater::lacking(const Need& need) const { return need.bytes - (storages_.limit_bytes() - storages_.used_bytes() + storages_.absent_bytes()); }
+int64_t DeviceRepeater::lacking(const Need& need, Room) const { return need.bytes - (storages_.limit_bytes() - storages_.used_bytes() + storages_.absent_bytes()); }
 
 int64_t DeviceRepeater::least_bytes() const { return storages_.limit_bytes() / kLeastPart; }
 

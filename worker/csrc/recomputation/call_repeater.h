@@ -21,12 +21,15 @@ struct Need {
   const wire::Words* words;
 };
 
+// How much is wanted beside it: what its operator may keep while it runs, too, or as little as can be.
+enum class Room { kUsual, kLeast };
+
 class CallRepeater {
  public:
   virtual ~CallRepeater() = default;
 
   // Bytes that lack, of one device's memory or of all; 0 or less: none do.
-  virtual int64_t lacking(const Need& need) const = 0;
+  virtual int64_t lacking(const Need& need, Room room) const = 0;
   // The least that is let go at once, by the same measure.
   virtual int64_t least_bytes() const = 0;
   // Whether something is held of it whose end gives memory back that may lack.
@@ -53,7 +56,7 @@ class DeviceRepeater final : public CallRepeater {
  public:
   DeviceRepeater(const Device& device, Storages& storages) : device_(device), storages_(storages), caller_(device, storages) {}
 
-  int64_t lacking(const Need& need) const override;
+  int64_t lacking(const Need& need, Room room) const override;
   int64_t least_bytes() const override;
   bool gives_room(const Entry& entry) const override { return static_cast<bool>(entry.memory()); }
   double seconds_of(const Plan& plan, double measured_seconds) const override;

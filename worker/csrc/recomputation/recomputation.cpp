@@ -216,6 +216,7 @@ void Recomputation::note(const RecordedCall::Call& call, double seconds) {
 }
 
 void Recomputation::use(uint64_t id, bool writes) {
+  if (!is_on_) return;
   const Entry& entry = storages_.at(id);
   if (entry.watch() == nullptr) return;
   auto& product = static_cast<Product&>(*entry.watch());
@@ -224,6 +225,7 @@ void Recomputation::use(uint64_t id, bool writes) {
 
 // What a call after it was to make, or to write to, is as before it.
 void Recomputation::withdraw(uint64_t sequence, const std::vector<uint64_t>& never_made) {
+  if (!is_on_) return;
   written_ = {};
   const auto is_later = [sequence](const auto& call) { return call->sequence >= sequence; };
   for (Product* product : std::vector<Product*>(products_)) {
@@ -298,11 +300,16 @@ void Recomputation::record_write(const RecordedCall::Call& call, double seconds)
 
 // Letting go.
 
+// What was made last goes only for what is needed in any case: it would soon be made again.
 void Recomputation::make_room(const Need& need) {
-  const int64_t lacking = repeater_->lacking(need);
-  if (lacking <= 0) return;
-  const int64_t wanted = std::max(lacking, repeater_->least_bytes());
-  let_go([&](int64_t) { return lacking - repeater_->lacking(need) >= wanted; });
+  const auto make = [&](Room room, int64_t least_bytes) {
+    const int64_t lacking = repeater_->lacking(need, room);
+    if (lacking <= 0) return;
+    const int64_t wanted = std::max(lacking, least_bytes);
+    let_go([&](int64_t) { return lacking - repeater_->lacking(need, room) >= wanted; }, 0, /*of_last_calls=*/room == Room::kLeast);
+  };
+  make(Room::kUsual, repeater_->least_bytes());
+  make(Room::kLeast, 0);
 }
 
 // What one costs rises as what it is made of goes: the cheapest is looked at again before it goes.
@@ -398,9 +405,13 @@ void Recomputation::make_again(Product& product) {
 void Recomputation::repeat(RecordedCall& call, Product& product) {
   const auto inputs = call.inputs();
   std::vector<Lock> locks;
-  for (Product* input : inputs) locks.emplace_back(*input);
   for (Product* input : inputs) {
-    if (input->absent) make_again(*input);
+    if (!input->absent) locks.emplace_back(*input);
+  }
+  for (Product* input : inputs) {  // what is made on the way to another may go once more, or all of a long way would have to fit
+    if (!input->absent) continue;
+    make_again(*input);
+    locks.emplace_back(*input);
   }
   make_room({call.plan.new_bytes, &call.plan, &call.words});
   while (true) {
