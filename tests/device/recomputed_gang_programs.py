@@ -35,10 +35,16 @@ def special(step: int, ordinary: Tensor) -> Tensor:
     return made.get(step, ordinary)
 
 
+def half_zero(step: int, ordinary: Tensor) -> Tensor:
+    """Of a batch that is all alike a norm makes rounding errors large."""
+    return special(step, ordinary) if step in (5, 6) else ordinary
+
+
 class Program:
     """A model that is trained by Adam; ``held``: what it keeps of each step and reads only at the end."""
 
     rows = ROWS
+    special = staticmethod(special)
 
     def __init__(self) -> None:
         torch.manual_seed(0)
@@ -59,7 +65,7 @@ class Program:
 
     def step(self, number: int) -> Tensor:
         x, y = self.batch()
-        x, y = special(number, x).to(DEVICE), y.to(DEVICE)
+        x, y = self.special(number, x).to(DEVICE), y.to(DEVICE)
         self.optimizer.zero_grad()
         loss = self.loss(x, y)
         loss.backward()
@@ -111,6 +117,7 @@ class Convolutions(Program):
     """With batch norms, which keep statistics, and functions in place. A convolution of single pixels keeps little while it runs."""
 
     rows = 32
+    special = staticmethod(half_zero)
 
     def make(self) -> nn.Module:
         layers: list[nn.Module] = [nn.Conv2d(3, 16, 1), nn.BatchNorm2d(16), nn.ReLU(inplace=True)]

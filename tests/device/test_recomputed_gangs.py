@@ -29,7 +29,8 @@ def ran(folder: Path, name: str, devices: int, memory_bytes: int, recomputes: bo
     """What a program tells on so many devices with so much memory together; ``error``: what it raised."""
     folder.mkdir(parents=True)
     several = [option for _ in range(devices) for option in ("--device", "cpu:0")]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("FOREBAY_")} | {"FOREBAY_RECOMPUTE": str(int(recomputes))}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("FOREBAY_")}
+    environment |= {"FOREBAY_RECOMPUTE": str(int(recomputes))}
     with standalone_worker(folder, "--threads", "1", *several, memory_bytes=memory_bytes) as reached:
         command = [fork_server.programs(), str(PROGRAM), *reached, name, str(STEPS)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
@@ -57,7 +58,7 @@ MANY = [pytest.param(4, marks=pytest.mark.full_sweep)]
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("devices", [2, *MANY])
-def test_training_beyond_the_memory_of_all_devices_gives_what_one_device_gives(tmp_path: Path, roomy: Roomy, devices: int, name: str) -> None:
+def test_training_beyond_the_memory_of_all_devices_gives_what_one_gives(tmp_path: Path, roomy: Roomy, devices: int, name: str) -> None:
     alone = roomy(name, 1)
     limit = int(alone["most_bytes"] * SHARE)
     assert "OutOfMemoryError" in ran(tmp_path / "kept", name, devices, limit, recomputes=False)["error"]
@@ -69,7 +70,7 @@ def test_training_beyond_the_memory_of_all_devices_gives_what_one_device_gives(t
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("devices", [2, *MANY])
-def test_where_memory_suffices_each_bit_is_that_of_devices_that_let_go_of_nothing(tmp_path: Path, roomy: Roomy, devices: int, name: str) -> None:
+def test_where_memory_suffices_bits_are_as_without_recomputation(tmp_path: Path, roomy: Roomy, devices: int, name: str) -> None:
     kept, ours = roomy(name, devices), ran(tmp_path / "again", name, devices, devices * ROOM, recomputes=True)
     assert {part: ours[part] for part in ("losses", "held", "weights")} == {part: kept[part] for part in ("losses", "held", "weights")}
     assert ours["divided"] == kept["divided"] > 0

@@ -193,7 +193,11 @@ StorageAside::~StorageAside() {
   Entry& entry = node_.mapped();
   const auto came = storages_.entries_.find(node_.key());
   if (came != storages_.entries_.end()) {
-    entry.take_over(came->second);
+    entry.replace(std::move(came->second.memory_));
+    entry.elsewhere_ = std::move(came->second.elsewhere_);
+    entry.on_host_ = std::move(came->second.on_host_);
+    entry.share_ = std::move(came->second.share_);
+    entry.kept_ = came->second.kept_;
     storages_.used_bytes_ -= came->second.bytes();
     storages_.entries_.erase(came);
   }

@@ -203,14 +203,6 @@ class Entry {
     kept_ = false;
     forget_views();
   }
-  // What all devices, or one, hold of another storage of the same size is what they hold of this one.
-  void take_over(Entry& other) {
-    replace(std::move(other.memory_));
-    elsewhere_ = std::move(other.elsewhere_);
-    on_host_ = std::move(other.on_host_);
-    share_ = std::move(other.share_);
-    kept_ = other.kept_;
-  }
   // Its bytes lie there now.
   void relocate(c10::Storage memory) {
     memory_ = std::move(memory);
@@ -240,6 +232,7 @@ class Entry {
   std::unique_ptr<StorageWatch> watch_by(std::unique_ptr<StorageWatch> watch) { return std::exchange(watch_, std::move(watch)); }
 
  private:
+  friend class StorageAside;
   friend class Storages;
   struct Numbers {
     std::optional<int64_t> except;

@@ -12,8 +12,8 @@ namespace forebay::worker {
 
 namespace {
 
-constexpr int64_t kLeastPart = 32;  // of a device's memory
-constexpr int64_t kSparePart = 16;  // of a device's memory, that a call is to find free
+constexpr int64_t kLetGoPart = 32;  // of a device's memory
+constexpr int64_t kFreePart = 16;  // of a device's memory, that a call is to find free
 constexpr uint64_t kFirstDraft = std::numeric_limits<uint64_t>::max() - (uint64_t{1} << 21);  // below those of Shares and Slices
 
 // A call's words, of which those of results that are not wanted, and of what else the call writes to, name storages that go with this.
@@ -86,7 +86,7 @@ int64_t GangRepeater::lacking_of_each(const Plan& plan, const std::vector<uint64
     bytes += entry.bytes();
     if (entry.holds_anything() && entry.home() != kOnHost) there[static_cast<size_t>(entry.home())] += entry.bytes();
   }
-  const int64_t least = memory.part_of(storages_.limit_bytes()) / kSparePart;
+  const int64_t least = memory.part_of(storages_.limit_bytes()) / kFreePart;
   const int64_t spare = room == Room::kLeast ? least : std::max(memory.scratch_of(ids, plan.new_bytes), least);
   int64_t lacking = std::numeric_limits<int64_t>::min();
   for (int place = 0; place < static_cast<int>(devices); ++place) {
@@ -105,11 +105,11 @@ int64_t GangRepeater::lacking_of_one(const Plan& plan, const std::vector<uint64_
   return lacking;
 }
 
-int64_t GangRepeater::least_bytes() const { return gang_.gang().memory().part_of(storages_.limit_bytes()) / kLeastPart; }
+int64_t GangRepeater::least_bytes() const { return gang_.gang().memory().part_of(storages_.limit_bytes()) / kLetGoPart; }
 
 // What lies on the host gives room to the session, to no device.
 bool GangRepeater::gives_room(const Entry& entry) const {
-  return entry.holds_anything() && (entry.home() != kOnHost || lacking_of_all(storages_.limit_bytes() / kLeastPart) > 0);
+  return entry.holds_anything() && (entry.home() != kOnHost || lacking_of_all(storages_.limit_bytes() / kLetGoPart) > 0);
 }
 
 void GangRepeater::begin() {

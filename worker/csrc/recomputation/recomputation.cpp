@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <queue>
 #include <string_view>
 #include <unordered_set>
@@ -105,9 +106,9 @@ Recomputation::~Recomputation() {
 }
 
 void Recomputation::forget(Product& product) {
-  if (is_repeating_) std::erase(made_again_, &product);
-  if (product.locks > 0) std::erase(locked_, &product);
-  if (product.is_orphan) std::erase(orphans_, &product);
+  if (is_repeating_) std::erase(remade_, &product);
+  locked_.forget(product);
+  origins_.forget(product);
   products_[product.place] = products_.back();
   products_[product.place]->place = product.place;
   products_.pop_back();
@@ -126,31 +127,21 @@ Product& Recomputation::product_of(uint64_t id) {
   return static_cast<Product&>(*entry.watch());
 }
 
-void Recomputation::lock(Product& product) {
-  product.last_used = clock_;
-  ++product.locks;
-  locked_.push_back(&product);
-}
-
-void Recomputation::unlock_to(size_t count) {
-  for (; locked_.size() > count; locked_.pop_back()) --locked_.back()->locks;
-}
-
 void Recomputation::read(Product& product) {
-  lock(product);
+  locked_.add(product, clock_);
   if (product.absent) recompute(product);
 }
 
 void Recomputation::write(Product& product) {
   read(product);
   settle_users(product);
-  drop_origin(product);
+  origins_.drop(product);
   product.is_zeros = false;
 }
 
 void Recomputation::end() {
-  unlock_to(0);
-  if (written_.product != nullptr) drop(std::exchange(written_, {}).origin, *written_.product);
+  locked_.release_to(0);
+  if (written_.product != nullptr) origins_.drop(std::exchange(written_, {}).origin, *written_.product);
   bury();
 }
 
@@ -167,7 +158,7 @@ void Recomputation::begin(const Plan& plan, const wire::Words& words) {
   }
   for (Product* product : given) {  // so that none goes for another one
     product->last_call = calls_;
-    lock(*product);
+    locked_.add(*product, clock_);
   }
   for (Product* product : given) {
     if (product->absent) recompute(*product);
@@ -186,7 +177,7 @@ void Recomputation::prepare_write(const Plan& plan, const wire::Words& words) {
     if (ids.size() == 1 && plan.new_storages == 0) {
       written_ = {&product, std::exchange(product.origin, {}), product.is_zeros};
     } else {
-      drop_origin(product);
+      origins_.drop(product);
     }
     product.is_zeros = false;
   }
@@ -232,17 +223,17 @@ void Recomputation::withdraw(uint64_t sequence, const std::vector<uint64_t>& nev
     const auto first = std::find_if(product->origin.begin(), product->origin.end(), is_later);
     if (first == product->origin.end()) continue;
     if (!product->absent) {
-      drop_origin(*product);
+      origins_.drop(*product);
       continue;
     }
     Lineage later(first, product->origin.end());
     product->origin.erase(first, product->origin.end());
-    drop(std::move(later), *product);
+    origins_.drop(std::move(later), *product);
     if (product->origin.empty()) come_back(*product);  // it holds nothing: zeros, or what is never made
   }
   for (const uint64_t id : never_made) {
     if (!storages_.has(id) || storages_.at(id).watch() == nullptr) continue;
-    drop_origin(static_cast<Product&>(*storages_.at(id).watch()));
+    origins_.drop(static_cast<Product&>(*storages_.at(id).watch()));
   }
 }
 
@@ -289,7 +280,7 @@ void Recomputation::record_write(const RecordedCall::Call& call, double seconds)
   for (const auto& input : inputs) depth = std::max(depth, input.product->depth + 1);
   if (!was_made || product.entry.bytes() < kBytesMin || written.origin.size() >= kWritesMax || depth > kDepthMax) {
     product.depth = 0;
-    return drop(std::move(written.origin), product);
+    return origins_.drop(std::move(written.origin), product);
   }
   const auto recorded = std::make_shared<RecordedCall>(call, seconds, inputs);
   recorded->outputs.push_back(&product);
@@ -354,33 +345,33 @@ void Recomputation::let_go(Product& product) {
 
 void Recomputation::come_back(Product& product) {
   product.absent = false;
-  if (is_repeating_) made_again_.push_back(&product);
+  if (is_repeating_) remade_.push_back(&product);
   storages_.count_absent(-product.entry.bytes());
 }
 
 // Making again.
 
 void Recomputation::recompute(Product& product) {
-  if (is_repeating_) return make_again(product);
+  if (is_repeating_) return remake(product);
   repeater_->begin();
   is_repeating_ = true;
   try {
-    make_again(product);
+    remake(product);
     repeater_->end();
   } catch (...) {
     repeater_->give_up();
-    for (Product* made : made_again_) {
+    for (Product* made : remade_) {
       if (!made->absent) let_go(*made);
     }
-    made_again_.clear();
+    remade_.clear();
     is_repeating_ = false;
     throw;
   }
-  made_again_.clear();
+  remade_.clear();
   is_repeating_ = false;
 }
 
-void Recomputation::make_again(Product& product) {
+void Recomputation::remake(Product& product) {
   const Lineage origin = product.origin;
   TORCH_INTERNAL_ASSERT(!origin.empty(), "a storage was let go that cannot be made again");
   const Lock lock(product);
@@ -410,7 +401,7 @@ void Recomputation::repeat(RecordedCall& call, Product& product) {
   }
   for (Product* input : inputs) {  // what is made on the way to another may go once more, or all of a long way would have to fit
     if (!input->absent) continue;
-    make_again(*input);
+    remake(*input);
     locks.emplace_back(*input);
   }
   make_room({call.plan.new_bytes, &call.plan, &call.words});
@@ -437,7 +428,7 @@ void Recomputation::rerun(RecordedCall& call, Product& product) {
   }
   const auto put_back = [&] {
     for (auto& [other, watch] : others) other->entry.watch_by(std::move(watch));
-    unlock_to(locked);
+    locked_.release_to(locked);
   };
   try {
     repeater_->repeat(call, results);
@@ -456,15 +447,16 @@ void Recomputation::settle_users(Product& product) {
     const auto outputs = user->call->outputs;
     Lineage held = outputs.front()->origin;  // or the call would go while its outputs are looked at
     for (Product* output : outputs) {
-      const Lock lock(*output);
+      std::optional<Lock> lock;  // what is not there may come and go on the way to another
+      if (!output->absent) lock.emplace(*output);
       if (output->absent && output->freed) {
         settle_users(*output);
       } else if (output->absent) {
         recompute(*output);
       }
-      drop_origin(*output);
+      origins_.drop(*output);
     }
-    release(std::move(held));
+    origins_.release(std::move(held));
   }
 }
 
@@ -485,13 +477,13 @@ std::vector<uint64_t> Recomputation::settle(bool may_compute) {
   std::vector<uint64_t> lost;
   for (Product* product : lacking_of(products_)) {
     if (may_compute && comes_back(*product)) {
-      drop_origin(*product);
+      origins_.drop(*product);
     } else if (product->absent) {
       lost.push_back(product->id);
     }
   }
   for (const uint64_t id : lost) come_back(product_of(id));
-  for (Product* product : products_) drop_origin(*product);
+  for (Product* product : products_) origins_.drop(*product);
   bury();
   return lost;
 }
@@ -507,7 +499,7 @@ bool Recomputation::keeps_freed(Product& product) {
   if (&product == buried_) return false;
   if (product.freed) return true;
   if (product.users.empty()) {
-    drop_origin(product);
+    origins_.drop(product);
     if (product.absent) come_back(product);
     return false;
   }
@@ -516,59 +508,16 @@ bool Recomputation::keeps_freed(Product& product) {
   if (!product.origin.empty()) {
     let_go(product);
   } else if (product.entry.bytes() > bytes_made_of(product) / kRetainedPart) {
-    give_up(product);
+    origins_.give_up(product);
   }
   return true;
 }
 
-void Recomputation::give_up(const Product& product) {
-  std::unordered_set<const Product*> seen;  // what was made in many ways is looked at once
-  std::vector<const Product*> left{&product};
-  while (!left.empty()) {
-    std::vector<Product*> outputs;
-    for (const User& user : left.back()->users) outputs.insert(outputs.end(), user.call->outputs.begin(), user.call->outputs.end());
-    left.pop_back();
-    for (Product* output : outputs) {
-      if (!seen.insert(output).second) continue;
-      if (!output->absent) {
-        drop_origin(*output);
-      } else if (output->freed) {
-        left.push_back(output);
-      }
-    }
-  }
-}
-
-void Recomputation::drop_origin(Product& product) {
-  product.depth = 0;
-  drop(std::exchange(product.origin, {}), product);
-}
-
-void Recomputation::drop(Lineage origin, Product& product) {
-  for (const auto& call : origin) std::erase(call->outputs, &product);
-  release(std::move(origin));
-}
-
-void Recomputation::release(Lineage origin) {
-  std::vector<Product*> inputs;
-  for (const auto& call : origin) {
-    for (Product* input : call->inputs()) inputs.push_back(input);
-  }
-  origin.clear();
-  for (Product* input : inputs) {
-    if (!input->freed || !input->users.empty() || input->is_orphan) continue;
-    input->is_orphan = true;
-    orphans_.push_back(input);
-  }
-}
-
 void Recomputation::bury() {
-  while (!orphans_.empty()) {
-    Product& product = *orphans_.back();
-    orphans_.pop_back();
-    product.is_orphan = false;
+  while (Product* const orphan = origins_.take_orphan()) {
+    Product& product = *orphan;
     if (!product.users.empty()) continue;
-    drop_origin(product);
+    origins_.drop(product);
     if (product.absent) come_back(product);
     buried_ = &product;
     storages_.free(product.id);

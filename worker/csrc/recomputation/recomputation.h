@@ -18,6 +18,7 @@
 #include "device/storage.h"
 #include "recomputation/call_repeater.h"
 #include "recomputation/lineage.h"
+#include "recomputation/origins.h"
 
 namespace forebay::worker {
 
@@ -76,8 +77,6 @@ class Recomputation final : public ProductHost {
   void forget(Product& product) override;
 
   Product& product_of(uint64_t id);
-  void lock(Product& product);
-  void unlock_to(size_t count);
 
   // What a call that has been carried out leaves.
   void record_results(const RecordedCall::Call& call, double seconds);
@@ -95,7 +94,7 @@ class Recomputation final : public ProductHost {
   // With all that it is made of.
   void recompute(Product& product);
   // As recompute, while something else is.
-  void make_again(Product& product);
+  void remake(Product& product);
   void repeat(RecordedCall& call, Product& product);
   void rerun(RecordedCall& call, Product& product);
   // Makes what was made of the product and let go, and ends that it can be made again: its bytes are about to change.
@@ -104,11 +103,6 @@ class Recomputation final : public ProductHost {
   // Makes it, if there is room. Whether there was.
   bool comes_back(Product& product);
 
-  // What is in memory stays there until it is freed, rather than keep the product, of which it would be made again.
-  void give_up(const Product& product);
-  void drop_origin(Product& product);
-  void drop(Lineage origin, Product& product);
-  void release(Lineage origin);
   void bury();
 
   Storages& storages_;
@@ -117,9 +111,9 @@ class Recomputation final : public ProductHost {
   uint64_t calls_ = 0;               // of the program
   uint64_t clock_ = 0;               // counts them, and those that are carried out again
   std::vector<Product*> products_;
-  std::vector<Product*> locked_;     // by the present command, as often as it used them
-  std::vector<Product*> orphans_;    // freed by the client, and no longer needed
-  std::vector<Product*> made_again_; // since `is_repeating_`
+  ProductLocks locked_;              // by the present command, as often as it used them
+  Origins origins_;
+  std::vector<Product*> remade_; // since `is_repeating_`
   bool is_repeating_ = false;
   const Product* buried_ = nullptr;  // the one that is being freed at last
   Written written_;                  // by the present call, where that can be told
