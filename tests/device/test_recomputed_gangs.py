@@ -56,8 +56,13 @@ def assert_alike(ours: Told, theirs: Told) -> None:
 MANY = [pytest.param(4, marks=pytest.mark.full_sweep)]
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("devices", [2, *MANY])
+LARGE_CALLS = ("convolutions", "encoder")
+"""Programs whose first steps, which one device carries out, have calls that a quarter of so little memory does not hold."""
+BEYOND = [(2, name) for name in PROGRAMS]
+BEYOND += [pytest.param(4, name, marks=pytest.mark.full_sweep) for name in PROGRAMS if name not in LARGE_CALLS]
+
+
+@pytest.mark.parametrize(("devices", "name"), BEYOND)
 def test_training_beyond_the_memory_of_all_devices_gives_what_one_gives(tmp_path: Path, roomy: Roomy, devices: int, name: str) -> None:
     alone = roomy(name, 1)
     limit = int(alone["most_bytes"] * SHARE)
