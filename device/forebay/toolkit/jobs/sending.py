@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from forebay_wire.remote import job_files
 from forebay_wire.remote.frames import File
 
 from forebay.errors import ForebayError
+from forebay.files.copies import IGNORE_FILE, in_words
+from forebay.files.file_link import FileLink, contents_bytes, opened
 from forebay.service import Service
 from forebay.toolkit import table
-from forebay.toolkit.jobs.file_link import FileLink, contents_bytes
 from forebay.toolkit.jobs.transfer_progress import TransferProgress, size
-from forebay.toolkit.remote.copies import IGNORE_FILE, Copies, in_words
 
 ASKED_BYTES = 200 * 10**6
 """What goes without a question."""
-
-
-@contextlib.contextmanager
-def opened(path: Path, bytes_max: int) -> Iterator[Copies]:
-    """The files of a folder, as they are sent along. Raises ForebayError."""
-    try:
-        copies = Copies(path, bytes_max, job_files.FILES_MAX)
-    except OSError as error:
-        raise ForebayError(f"The folder {path} cannot be read: {error.strerror or error}.") from None
-    try:
-        yield copies
-    finally:
-        copies.close()
 
 
 def send(service: Service, path: Path, bytes_max: int, program: str | None, agreed: bool) -> str:

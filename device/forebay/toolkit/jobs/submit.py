@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError, NotConfigured
+from forebay.files.size_argument import LIMIT_BYTES, bytes_of
 from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, run
 from forebay.toolkit.environments import environment
 from forebay.toolkit.jobs import listing, sending
 from forebay.toolkit.jobs.output import output_of
-from forebay.toolkit.remote.command import LIMIT_BYTES, bytes_of
 
 DESCRIPTION = """\
 Has a script, a module, a command or a notebook run as a job: in a server of its own, as you, with the packages that your notebooks have.

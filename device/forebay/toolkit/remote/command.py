@@ -10,6 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forebay.files.size_argument import LIMIT_BYTES, bytes_of
 from forebay.toolkit import pool, table
 from forebay.toolkit.jobs.costs import amount
 from forebay.waiting import short
@@ -21,8 +22,6 @@ DESCRIPTION = """\
 Runs a command beside a device: the whole process is there, in a sandbox without a network, and not only its calls. The files of this folder
 go there, and those that it changes come back. Its lease begins when it starts and ends when it ends. The exit status is the command's.
 """
-LIMIT_BYTES = 2 * 2**30
-UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,19 +42,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     command.set_defaults(perform=perform)
 
 
-def bytes_of(text: str) -> int:
-    """``500M`` as bytes. Raises ArgumentTypeError."""
-    number, unit = (text[:-1], text[-1].lower()) if text[-1:].lower() in UNITS else (text, "")
-    if not number.isdecimal() or not int(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write 500M or 10G")
-    return int(number) * UNITS[unit]
-
-
 def perform(arguments: argparse.Namespace) -> int:
     """Runs the process, and returns its exit status. Raises ForebayError."""
+    from forebay.files.copies import Copies, in_words
     from forebay.service import FLAVOR_VARIABLE
     from forebay.spans import LABEL_VARIABLE, Spans
-    from forebay.toolkit.remote.copies import Copies, in_words
     from forebay.toolkit.remote.process_session import ProcessSession
     from forebay.toolkit.remote.process_stream import ProcessStream
     from forebay.toolkit.remote.remote_run import RemoteRun

@@ -16,6 +16,7 @@ from forebay_wire.remote.job_files import JobRun, Listed
 from websockets.exceptions import WebSocketException
 
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable
+from forebay.files.copies import Copies
 from forebay.service import Service, pool_link
 
 PATH = "api/job-files"
@@ -179,3 +180,16 @@ def _opened(path: Path) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
+
+
+@contextlib.contextmanager
+def opened(path: Path, bytes_max: int) -> Iterator[Copies]:
+    """The files of a folder, as they are sent along. Raises ForebayError."""
+    try:
+        copies = Copies(path, bytes_max, job_files.FILES_MAX)
+    except OSError as error:
+        raise ForebayError(f"The folder {path} cannot be read: {error.strerror or error}.") from None
+    try:
+        yield copies
+    finally:
+        copies.close()

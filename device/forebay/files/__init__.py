@@ -1,0 +1,1 @@
+"""Files of folders that go along with programs, and come back."""
