@@ -21,9 +21,9 @@ import fork_server
 import pytest
 from conftest import PEOPLE
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable
-from forebay.files.copies import Copies
-from forebay.files.file_link import FileLink
 from forebay.service import Service
+from forebay.service.files.copies import Copies
+from forebay.service.files.file_link import FileLink
 from forebay_pool.errors import FilesRefused
 from forebay_pool.model import jobs as decisions
 from forebay_pool.model.jobs import FileLimits

@@ -45,7 +45,7 @@ class JobCalls(Calls):
 
     def send_files(self, folder: Path | str = ".", *, bytes_max: int = 2 * 2**30) -> str:
         """Sends the files of a folder that jobs are to begin with, as `forebay submit --upload` does; their name for :meth:`submit`."""
-        from forebay.files.file_link import FileLink, opened  # what few programs need
+        from forebay.service.files.file_link import FileLink, opened  # what few programs need
 
         with refusals(), opened(Path(folder), bytes_max) as copies, FileLink(self._pool) as link:
             return link.send(link.offer(copies.files), copies.pieces)
@@ -53,7 +53,7 @@ class JobCalls(Calls):
     def fetch_files(self, job: int, into: Path | str) -> list[Path]:
         """Writes what a job left that began with :meth:`send_files` into a folder, which is made. The files that were not there yet: one
         that is another there stays, and the job's is beside it."""
-        from forebay.files.fetch import Fetch  # as above
+        from forebay.service.files.fetch import Fetch  # as above
 
         with refusals():
             return Fetch(self._pool, job, Path(into)).perform()

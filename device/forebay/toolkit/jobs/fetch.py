@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from forebay.files.copies import in_words
-from forebay.files.fetch import Fetch
 from forebay.service import Service
+from forebay.service.files.copies import in_words
+from forebay.service.files.fetch import Fetch
 from forebay.toolkit import table
 from forebay.toolkit.jobs.transfer_progress import TransferProgress, size
 

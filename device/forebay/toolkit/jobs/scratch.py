@@ -15,9 +15,9 @@ from forebay_wire.remote.job_files import JobRun, Listed
 from pydantic import ValidationError
 
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable
-from forebay.files.copies import Copies
-from forebay.files.file_link import FileLink
 from forebay.service import Service
+from forebay.service.files.copies import Copies
+from forebay.service.files.file_link import FileLink
 
 RESULT_BYTES_MAX = 2**40
 """The pool's own bound is lower."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from forebay_wire.remote.frames import File
 
 from forebay.errors import ForebayError
-from forebay.files.copies import IGNORE_FILE, in_words
-from forebay.files.file_link import FileLink, contents_bytes, opened
 from forebay.service import Service
+from forebay.service.files.copies import IGNORE_FILE, in_words
+from forebay.service.files.file_link import FileLink, contents_bytes, opened
 from forebay.toolkit import table
 from forebay.toolkit.jobs.transfer_progress import TransferProgress, size
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from forebay.errors import ForebayError, NotConfigured
-from forebay.files.size_argument import LIMIT_BYTES, bytes_of
 from forebay.service import URL_VARIABLE, Service
+from forebay.service.files.size_argument import LIMIT_BYTES, bytes_of
 from forebay.toolkit import pool, run
 from forebay.toolkit.environments import environment
 from forebay.toolkit.jobs import listing, sending

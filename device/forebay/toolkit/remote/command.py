@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.files.size_argument import LIMIT_BYTES, bytes_of
+from forebay.service.files.size_argument import LIMIT_BYTES, bytes_of
 from forebay.toolkit import pool, table
 from forebay.toolkit.jobs.costs import amount
 from forebay.waiting import short
@@ -44,8 +44,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def perform(arguments: argparse.Namespace) -> int:
     """Runs the process, and returns its exit status. Raises ForebayError."""
-    from forebay.files.copies import Copies, in_words
     from forebay.service import FLAVOR_VARIABLE
+    from forebay.service.files.copies import Copies, in_words
     from forebay.spans import LABEL_VARIABLE, Spans
     from forebay.toolkit.remote.process_session import ProcessSession
     from forebay.toolkit.remote.process_stream import ProcessStream

@@ -14,7 +14,7 @@ from forebay_wire.remote import frames
 from forebay_wire.remote.frames import FrameKind, StreamError
 
 from forebay.errors import ForebayError, SessionEnded
-from forebay.files.copies import ASIDE, Copies, in_words
+from forebay.service.files.copies import ASIDE, Copies, in_words
 from forebay.toolkit.remote.process_stream import ProcessStream
 
 INPUT_BYTES = 65_536

@@ -14,7 +14,7 @@ from forebay_wire.remote.frames import FILES_MAX, File
 from pathspec import GitIgnoreSpec
 
 from forebay.errors import ForebayError, SessionEnded
-from forebay.files.known_hashes import KnownHashes
+from forebay.service.files.known_hashes import KnownHashes
 
 IGNORE_FILE = ".forebayignore"
 ALWAYS_LEFT = (".git/", "__pycache__/", ".ipynb_checkpoints/", ".venv/", "venv/", "node_modules/", ".forebay-*")

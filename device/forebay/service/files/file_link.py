@@ -16,8 +16,8 @@ from forebay_wire.remote.job_files import JobRun, Listed
 from websockets.exceptions import WebSocketException
 
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable
-from forebay.files.copies import Copies
 from forebay.service import Service, pool_link
+from forebay.service.files.copies import Copies
 
 PATH = "api/job-files"
 OPEN_SECONDS_MAX = 30.0

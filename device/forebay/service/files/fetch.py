@@ -9,8 +9,8 @@ from forebay_wire.remote.frames import File
 from forebay_wire.remote.job_files import Listed
 
 from forebay.errors import ForebayError
-from forebay.files.file_link import FileLink, Moved
 from forebay.service import Service
+from forebay.service.files.file_link import FileLink, Moved
 
 
 class Fetch:
