@@ -57,7 +57,7 @@ MANY = [pytest.param(4, marks=pytest.mark.full_sweep)]
 
 
 LARGE_CALLS = ("convolutions", "encoder")
-"""Programs whose first steps, which one device carries out, have calls that a quarter of so little memory does not hold."""
+"""Programs that four devices with so little memory do not train yet: they end with an OutOfMemoryError, as without recomputation."""
 BEYOND = [(2, name) for name in PROGRAMS]
 BEYOND += [pytest.param(4, name, marks=pytest.mark.full_sweep) for name in PROGRAMS if name not in LARGE_CALLS]
 
