@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -263,6 +264,36 @@ def test_the_death_of_the_worker_that_it_has_left_does_not_end_a_session_with_im
             await running.until(lambda: session.image is not None)
             kill(running, session.image.id)
             assert await training.rest() == undisturbed
+
+    asyncio.run(scenario())
+
+
+def test_the_death_of_the_worker_before_the_image_of_the_move_is_whole_ends_the_session(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path
+) -> None:
+    """Its client has let go of what it sent before LEAVE. It hears that the image is not there, and prints nothing wrong."""
+    groups = [{"kind": "cpu", "model": "cpu-dev", "memory": "1 GiB", "count": 2}]
+
+    async def scenario() -> None:
+        async with pool(**settings | {"devices": groups, "image_dirs": {"process": tmp_path / "images"}}) as running:
+            async with started(running, FOREBAY_IMAGE_SECONDS="60") as training:
+                await training.until_step(5)
+                session = session_of(running)
+                (folder,) = map(Path, running.service.shell.image_folders.all_of(session.secret))
+                folder.mkdir()
+                os.mkfifo(folder / "unfinished")  # of which the worker cannot write more than a pipe holds
+                reading = os.open(folder / "unfinished", os.O_RDONLY | os.O_NONBLOCK)
+                worker = session.worker.id
+                await running.call("POST", f"api/sessions/{session.id}/move", body={})
+                await running.until(lambda: select.select([reading], [], [], 0)[0])
+                kill(running, worker)
+                while await training.line():
+                    pass
+                os.close(reading)
+                errors = await training.errors()
+            assert training.process.returncode != 0
+            assert "image 1 of this session cannot be used: image 1: No such file or directory" in errors
+            assert training.lines[:-1] == undisturbed[: len(training.lines) - 1]
 
     asyncio.run(scenario())
 
