@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -18,6 +19,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "device"))
 from checkpointed_programs import Program
 
 DEPTH_MAX, CHILDREN_MAX = 3, 3
+LOSSES = {
+    "origin": re.compile("The session of the process that this one was forked from is over"),
+    "copy": re.compile("cannot be had here"),
+    "unkept": re.compile("The worker that held this session's tensors is gone"),
+    "unwritten": re.compile(r"image (\d{1,9}) of this session cannot be used: image \1: No such file or directory"),
+    "ungreeted": re.compile("a RESTORE of a session that has begun"),
+}
+"""How a process may lose tensors, by what it is told: its parent's session, or the copy, is not to be had; its worker died, and no image
+is kept; its worker died before it had written the image of a move; the worker that it moved to died while the process greeted it."""
 
 
 def grow(program: Program, chance: random.Random, steps: int, depth: int) -> bool:
@@ -42,8 +52,9 @@ def ended(program: Program, seed: int, steps: int, depth: int) -> int:
         program.branch(seed)
         well = grow(program, random.Random(seed), steps, depth)
     except RuntimeError as error:
-        well = "lost" in str(error) or "gone" in str(error) or "cannot be had here" in str(error)
-        program.done["lost"] += 1
+        losses = [loss for loss, told in LOSSES.items() if told.search(str(error))]
+        program.done.update(["lost", *losses])
+        well = bool(losses)
         if not well:
             traceback.print_exc()
     except BaseException:

@@ -291,6 +291,21 @@ TREES, STEPS = 2, 25
 LONG_TREES, LONG_STEPS = 250, 40
 
 
+def follow(running: Any, deaths: Counter[str]) -> None:
+    """Counts deaths of workers that their session was asked to leave and had not left, and of those at which it had not arrived."""
+    apply, workers, asked = running.service.shell.apply, running.machine.fleet.workers, set()
+
+    def followed(event: Any, now_ns: int | None = None) -> None:
+        asked.update(worker.id for worker in workers.values() if worker.leave_by_ns is not None or worker.stays)
+        worker = workers.get(event.worker) if isinstance(event, WorkerAway) else None
+        if worker is not None and worker.session is not None and worker.state == "bound":
+            deaths["left"] += worker.id in asked
+            deaths["entered"] += worker.opened and worker.session.image is not None
+        apply(event, now_ns)
+
+    running.service.shell.apply = followed
+
+
 async def happen(running: Any, chance: random.Random, events: str, happened: Counter[str]) -> None:
     """Parks sessions that rest, moves those that have tensors on a device, and kills workers, now and then."""
     while True:
@@ -313,24 +328,31 @@ async def happen(running: Any, chance: random.Random, events: str, happened: Cou
 
 @pytest.mark.parametrize("events", ["", "pm", *(pytest.param(one, marks=pytest.mark.full_sweep) for one in ("p", "m", "k", "pk", "pmk"))])
 def test_every_leaf_of_a_tree_of_forks_is_what_its_straight_run_is(pool: Make, events: str, full_sweep: bool) -> None:
+    """A session that has images is lost with its worker only in the middle of a move."""
     happened: Counter[str] = Counter()
+    deaths: Counter[str] = Counter()
 
     async def tree(running: Any, seed: int) -> Counter[str]:
         chance = random.Random(seed)
-        more = {"FOREBAY_IMAGE_SECONDS": chance.choice(["0", "0.05", "10"])}
+        interval = chance.choice(["0", "0.05", "10"])
         around = asyncio.create_task(happen(running, chance, events, happened))
         text = f"import runpy, sys; sys.argv = ['forked_trees.py', *sys.argv[1:]]; runpy.run_path({str(PROGRAM)!r}, run_name='__main__')"
+        steps = str(LONG_STEPS if full_sweep else STEPS)
         try:
-            out, _ = await output_of(running, text, str(seed), str(LONG_STEPS if full_sweep else STEPS), **more)
+            out, _ = await output_of(running, text, str(seed), steps, FOREBAY_IMAGE_SECONDS=interval)
         finally:
             around.cancel()
-        return Counter(leaves=len(out)) + sum(map(Counter, map(json.loads, out)), Counter())
+        done = sum(map(Counter, map(json.loads, out)), Counter(leaves=len(out)))
+        assert not done["unkept"] or interval == "0", (seed, done)
+        return done
 
     async def scenario() -> None:
         done: Counter[str] = Counter()
         async with pool(**REAL | {"heartbeat_seconds": 0.2, "resume_seconds": 0.0}) as running:
+            follow(running, deaths)
             for seed in range(LONG_TREES if full_sweep else TREES):
                 done += await tree(running, seed)
+                assert done["unwritten"] <= deaths["left"] and done["ungreeted"] <= deaths["entered"], (seed, done, deaths)
         assert done["leaves"] > 2 * TREES and done["restore"] > 0
         assert done["lost"] == 0 or "k" in events, done
         assert bool(happened.total()) == bool(events), happened
