@@ -51,6 +51,7 @@ bool is_short(const Plan& plan) {
   std::vector<const OutputPlan*> made;
   for (const auto& argument : plan.arguments) flatten(argument, given);
   flatten(plan.outputs, made);
+  if (given.size() != plan.tensors) return false;  // parts of sparse tensors, whose sizes say little, are arguments, too
   std::vector<double> numels;
   double bytes = 0, largest = 0;
   const auto note = [&](const Layout& layout) {
