@@ -188,15 +188,16 @@ def head_of(data: bytes) -> tuple[FrameKind, int]:
 
 def from_client(contents: bytes) -> FromClient:
     """Raises StreamError."""
-    return _read(_FROM_CLIENT, contents)
+    return message_of(_FROM_CLIENT, contents)
 
 
 def from_worker(contents: bytes) -> FromWorker:
     """Raises StreamError."""
-    return _read(_FROM_WORKER, contents)
+    return message_of(_FROM_WORKER, contents)
 
 
-def _read(adapter: TypeAdapter[T], contents: bytes) -> T:
+def message_of(adapter: TypeAdapter[T], contents: str | bytes) -> T:
+    """Reads JSON. Raises StreamError."""
     try:
         return adapter.validate_json(contents)
     except ValidationError as error:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from forebay_wire.message_parts import Count, Hex256, Message, Text
 from forebay_wire.remote import folder
-from forebay_wire.remote.frames import PIECE_BYTES, File, StreamError, Wanted
+from forebay_wire.remote.frames import PIECE_BYTES, File, Wanted, message_of
 
 FILES_MAX = 20_000
 MESSAGE_BYTES_MAX = 8 * 2**20
 """Of one message; a list of files is the longest."""
-T = TypeVar("T")
 
 __all__ = ["FILES_MAX", "MESSAGE_BYTES_MAX", "PIECE_BYTES", "Ask", "Denied", "JobRun", "Kept", "Listed", "Offer", "Wanted"]
 
@@ -84,20 +83,12 @@ _FROM_POOL: TypeAdapter[FromPool] = TypeAdapter(Annotated[FromPool, Field(discri
 
 def from_client(text: str) -> FromClient:
     """Raises StreamError."""
-    return _read(_FROM_CLIENT, text)
+    return message_of(_FROM_CLIENT, text)
 
 
 def from_pool(text: str) -> FromPool:
     """Raises StreamError."""
-    return _read(_FROM_POOL, text)
-
-
-def _read(adapter: TypeAdapter[T], text: str) -> T:
-    try:
-        return adapter.validate_json(text)
-    except ValidationError as error:
-        found = error.errors(include_input=False, include_url=False)[0]
-        raise StreamError(f"{'.'.join(map(str, found['loc'])) or 'message'}: {found['msg']}") from None
+    return message_of(_FROM_POOL, text)
 
 
 def name_of(files: Iterable[File]) -> str:

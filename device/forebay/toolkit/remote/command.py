@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from forebay_wire import messages
 
 DESCRIPTION = """\
-Runs a command beside a device: the whole process is there, in a sandbox without a network, and not only its calls. The files of this folder
-go there, and those that it changes come back. Its lease begins when it starts and ends when it ends. The exit status is the command's.
+Runs a command beside a device: the whole process is there, and not only its calls. It is in a sandbox that has no network, but for places
+that an operator lists. The files of this folder go there, and those that it changes come back. Its lease begins when it starts and ends
+when it ends. The exit status is the command's.
 """
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from forebay_wire import messages as wire
 from forebay_wire.message_parts import RUNTIMES
@@ -78,32 +78,32 @@ class Rules:
 
     def _keep_to_runtimes(self) -> None:
         """Refuses requests that no host serves any more. Places those again whose places do not serve them."""
-        for session in list(self._sessions.values()):
-            request = session.request
-            if request is None:
-                continue
-            why = None if _waits_for_hosts(session) else refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
-            if why is not None:
-                self._granting.drop(session, refusals.not_servable(why, request.number))
-            elif request.place is not None and not self._fleet.runtimes.serve(request.place.devices, session.runtime):
+        for request in self._servable():
+            if request.place is not None and not self._fleet.runtimes.serve(request.place.devices, request.session.runtime):
                 self._granting.place_again(request)
         self._worklist.whole_queue = True
 
     def _reconsider(self, changed: str | None) -> None:
         """Refuses requests that no device serves any more. Places those of the changed flavor again, or all if ``changed`` is None."""
         self._queue.rebuild()
+        for request in self._servable():
+            if self.refuse_if_over_limits(request):
+                continue
+            if request.place is not None and changed in (None, request.session.flavor):
+                self._granting.place_again(request)
+        self._worklist.whole_queue = True
+
+    def _servable(self) -> Iterator[Request]:
+        """The requests that somebody can serve. Each of the others is refused when its turn comes."""
         for session in list(self._sessions.values()):
             request = session.request
             if request is None:
                 continue
             why = None if _waits_for_hosts(session) else refusals.why_not(session, self._fleet.flavors[session.flavor], self._fleet)
-            if why is not None:
+            if why is None:
+                yield request
+            else:
                 self._granting.drop(session, refusals.not_servable(why, request.number))
-            elif self.refuse_if_over_limits(request):
-                continue
-            elif request.place is not None and changed in (None, session.flavor):
-                self._granting.place_again(request)
-        self._worklist.whole_queue = True
 
     def _apply_limits(self, event: QuotaSet | BudgetSet) -> None:
         """Refuses requests that the new limits will never allow, and ranks all others again."""
