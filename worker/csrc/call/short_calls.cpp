@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "call/operator_kinds.h"
+
 namespace forebay::worker {
 
 namespace {
@@ -20,19 +22,12 @@ constexpr double kNominalFunctionsPerS = 500e6;
 constexpr double kTapsOfConvolutions = 4;  // of a kernel, over the root of which its geometries say too little
 constexpr double kListsOfItems = 3;        // that an operator of lists reads and writes; threads share one item at a time
 
-// Operators that multiply matrices, and those that take a function such as the exponential of each element, by the beginnings of their names.
-constexpr std::array<std::string_view, 13> kMultiplying{"mm", "addmm", "bmm", "baddbmm", "_addmm", "addmv", "addbmm",
-                                                         "mv", "dot", "linear", "mkldnn", "matmul", "_scaled_dot_product"};
+// Other products.
+constexpr std::array<std::string_view, 6> kMultiplying{"mv", "dot", "linear", "mkldnn", "matmul", "_scaled_dot_product"};
+constexpr std::array<std::string_view, 2> kSlowConvolutions{"slow_conv", "_slow_conv"};
 // Operators whose sizes say little of what they take.
 constexpr std::array<std::string_view, 9> kUntold{"linalg", "_linalg", "cholesky", "geqrf", "orgqr", "ormqr", "triangular", "lu_", "recurrent"};
 constexpr std::array<std::string_view, 2> kOfLists{"_foreach", "_fused"};
-constexpr std::array<std::string_view, 4> kConvolving{"convolution", "_convolution", "slow_conv", "_slow_conv"};
-constexpr std::array<std::string_view, 18> kOfElements{"exp", "gelu", "silu", "mish", "sigmoid", "tanh", "softplus", "elu", "erf",
-                                                      "log", "pow", "sin", "cos", "_softmax", "_log_softmax", "native_layer_norm", "logsumexp", "max_pool"};
-
-bool begins_with(std::string_view name, const auto& beginnings) {
-  return std::any_of(beginnings.begin(), beginnings.end(), [&](std::string_view one) { return name.starts_with(one); });
-}
 
 // Each number of two matrices, and of their product, takes part in as many multiplications as there are others along the side that it lacks: the
 // root of the three sizes' product is how many there are.
@@ -67,9 +62,13 @@ bool is_short(const Plan& plan) {
     if (given[index] != nullptr) bytes += static_cast<double>(given[index]->numel * given[index]->item_bytes);  // what is written is read, too
   }
   double seconds = (begins_with(name, kOfLists) ? kListsOfItems * largest : bytes) / kNominalBytesPerS;
-  if (begins_with(name, kMultiplying)) seconds = std::max(seconds, 2 * multiplications_of(numels) / kNominalFlopsPerS);
-  if (begins_with(name, kConvolving)) seconds = std::max(seconds, 2 * kTapsOfConvolutions * multiplications_of(numels) / kNominalFlopsPerS);
-  if (begins_with(name, kOfElements) && !numels.empty()) seconds = std::max(seconds, *std::max_element(numels.begin(), numels.end()) / kNominalFunctionsPerS);
+  if (begins_with(name, kMatrixProducts) || begins_with(name, kMultiplying)) seconds = std::max(seconds, 2 * multiplications_of(numels) / kNominalFlopsPerS);
+  if (begins_with(name, kConvolutions) || begins_with(name, kSlowConvolutions)) {
+    seconds = std::max(seconds, 2 * kTapsOfConvolutions * multiplications_of(numels) / kNominalFlopsPerS);
+  }
+  if ((takes_function(name) || name.starts_with("max_pool")) && !numels.empty()) {
+    seconds = std::max(seconds, *std::max_element(numels.begin(), numels.end()) / kNominalFunctionsPerS);
+  }
   return seconds <= kShortS;
 }
 

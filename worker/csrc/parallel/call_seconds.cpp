@@ -1,7 +1,6 @@
 #include "parallel/call_seconds.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <map>
 #include <string_view>
@@ -9,6 +8,7 @@
 
 #include <forebay/operators.h>
 
+#include "call/operator_kinds.h"
 #include "sharding/local_call.h"
 #include "strategies/strategy.h"
 
@@ -17,21 +17,8 @@ namespace forebay::worker {
 namespace {
 
 constexpr int64_t kChannelBlock = 16;
-constexpr std::array<std::string_view, 7> kMatrixProducts{"mm", "addmm", "bmm", "baddbmm", "_addmm", "addmv", "addbmm"};
-constexpr std::array<std::string_view, 2> kConvolutions{"convolution", "_convolution"};
-// Operators that take a function such as the exponential of each element; so do those whose names go on after these with an underscore.
-constexpr std::array<std::string_view, 17> kFunctions{"exp", "gelu", "silu", "mish", "sigmoid", "tanh", "softplus", "elu", "erf",
-                                                      "log", "pow", "sin", "cos", "_softmax", "_log_softmax", "native_layer_norm", "logsumexp"};
 
 int64_t elements(const wire::Geometry& geometry) { return wire::elements_of(geometry.sizes).value_or(0); }
-
-bool begins_with(std::string_view name, const auto& beginnings) {
-  return std::any_of(beginnings.begin(), beginnings.end(), [&](std::string_view one) { return name.substr(0, one.size()) == one; });
-}
-
-bool takes_function(std::string_view name) {
-  return std::any_of(kFunctions.begin(), kFunctions.end(), [&](std::string_view one) { return name == one || (name.starts_with(one) && name[one.size()] == '_'); });
-}
 
 // A product of matrices, or as many of them as there are indices of the labels that all of its tensors have.
 struct MatrixProduct {
