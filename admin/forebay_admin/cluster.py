@@ -15,7 +15,7 @@ from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
 from forebay.waiting import of_row
-from forebay_wire.message_parts import RUNTIMES
+from forebay_wire.remote.runtimes import RUNTIMES
 
 from forebay_admin.actions import Parsers
 from forebay_admin.actions import action as _action

@@ -9,7 +9,7 @@ from forebay_pool.model.events import FlavorSet, PricesSet, SessionLeft, Session
 from forebay_pool.model.prices import Tariff
 from forebay_pool.model.types import Device, Equivalent, Flavor, Price
 from forebay_wire import messages as wire
-from forebay_wire.message_parts import RUNTIMES
+from forebay_wire.remote.runtimes import RUNTIMES
 from pool_world import World
 
 GIB = 2**30

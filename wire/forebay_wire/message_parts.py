@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,9 +30,6 @@ Certificate = Hex256
 Rates = Annotated[str, Field(max_length=8_192, pattern=r"^([0-9a-f]{2})+$")]
 """What several devices and the links between them can do, as workers measure it: floating-point operations, bytes and seconds, packed."""
 Priority = Annotated[int, Field(ge=-99, le=99)]
-Runtime = Literal["torch", "xla", "exec"]
-"""What a session has done on its device: calls of PyTorch; programs of JAX and TensorFlow as well; or one process in place of both."""
-RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
 WaitCode = Literal["quota", "shortage", "fragmentation", "budget", "draining", "starting", "restoring", "store"]
 """Why a request waits. ``shortage``: what could serve it is held. ``fragmentation``: enough is free, but not together, or not where the
 session's tensors are. ``draining``: what it needs is being given back. ``starting``, ``restoring``: its lease is being opened."""
@@ -95,7 +92,7 @@ class Flavor(Message):
     """None where nobody bills (the embedded pool)."""
     currency: Currency | None = None
     runtimes: tuple[Name, ...] | None = None
-    """Those that it offers, :data:`Runtime` s and maybe later ones; None: of a pool that does not know of them."""
+    """Those that it offers, :data:`~forebay_wire.remote.runtimes.Runtime` s and maybe later ones; None: of a pool that does not know of them."""
 
 
 class DeviceModel(Message):

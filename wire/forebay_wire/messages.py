@@ -30,11 +30,11 @@ from forebay_wire.message_parts import Kept as Kept
 from forebay_wire.message_parts import Message as Message
 from forebay_wire.message_parts import ProcessBounds as ProcessBounds
 from forebay_wire.message_parts import Receipts as Receipts
-from forebay_wire.message_parts import Runtime as Runtime
 from forebay_wire.message_parts import Source as Source
 from forebay_wire.message_parts import Span as Span
 from forebay_wire.message_parts import WaitCode as WaitCode
 from forebay_wire.message_parts import Working as Working
+from forebay_wire.remote.runtimes import Runtime as Runtime
 from forebay_wire.sentences import ENGLISH
 from forebay_wire.texts import MendedLabel, Name
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Set
 
-from forebay_wire.message_parts import RUNTIMES
-from forebay_wire.messages import Runtime
+from forebay_wire.remote.runtimes import RUNTIMES, Runtime
 
 from forebay_pool.model.types import Device, Node, Worker
 

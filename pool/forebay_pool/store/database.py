@@ -13,7 +13,7 @@ from typing import Any, Literal
 from forebay_service.audit import Entry, Wanted, entries
 from forebay_service.errors import OTHER_RELEASE, Fault, Forbidden, SettingsError
 from forebay_service.preconditions import ANYHOW, MISMATCH, Precondition, tag_of
-from forebay_wire.message_parts import RUNTIMES
+from forebay_wire.remote.runtimes import RUNTIMES
 from sqlalchemy import Connection, Engine, create_engine, delete, event, func, insert, select, update
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError

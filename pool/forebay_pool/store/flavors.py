@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 from forebay_service.errors import SettingsError
-from forebay_wire.message_parts import RUNTIMES
-from forebay_wire.messages import Runtime
+from forebay_wire.remote.runtimes import RUNTIMES, Runtime
 from forebay_wire.texts import Name
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import Literal
 
 from forebay_service.preconditions import tag_of
-from forebay_wire.message_parts import RUNTIMES
-from forebay_wire.messages import Runtime, Span, WaitCode
+from forebay_wire.messages import Span, WaitCode
+from forebay_wire.remote.runtimes import RUNTIMES, Runtime
 from typing_extensions import TypedDict  # pydantic reads typing's own from Python 3.12 on
 
 from forebay_pool.machine.base.eviction import parked_bytes

@@ -6,11 +6,11 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from forebay_wire.remote.runtimes import RUNTIMES, Runtime
+
 from forebay_worker.user_code import programs
 
 if TYPE_CHECKING:
-    from forebay_wire.messages import Runtime
-
     from forebay_worker.pytorch import SeenDevice
 
 PROCESS_KINDS = ("cpu", "null")
@@ -20,8 +20,6 @@ PROCESS_TOOLS = ("bwrap", "setpriv")
 
 def served(devices: Sequence[SeenDevice]) -> tuple[Runtime, ...] | None:
     """None: all. Whether a process is confined here is tried when one comes; this is quick."""
-    from forebay_wire.message_parts import RUNTIMES  # not needed, and slow to load, without a pool
-
     lacking = {"xla": programs.why_not_here(devices), "exec": why_no_process(devices)}
     found = tuple(runtime for runtime in RUNTIMES if not lacking.get(runtime))
     return None if found == RUNTIMES else found

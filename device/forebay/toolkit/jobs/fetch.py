@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 
 from forebay.service import Service
-from forebay.service.files.copies import in_words
-from forebay.service.files.fetch import Fetch
 from forebay.toolkit import table
 from forebay.toolkit.jobs.transfer_progress import TransferProgress, size
 
@@ -20,6 +18,9 @@ def add_to(action: argparse.ArgumentParser) -> None:
 
 def fetch(service: Service, job: int, into: Path) -> int:
     """Writes what a job left into a folder, and says what that was. Raises ForebayError."""
+    from forebay.service.files.copies import in_words
+    from forebay.service.files.fetch import Fetch
+
     found = Fetch(service, job, into, TransferProgress("fetching"))
     written = found.perform()
     for told in (found.listed.left, found.aside):

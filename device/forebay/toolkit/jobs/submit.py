@@ -17,7 +17,7 @@ from forebay.service import URL_VARIABLE, Service
 from forebay.service.files.size_argument import LIMIT_BYTES, bytes_of
 from forebay.toolkit import pool, run
 from forebay.toolkit.environments import environment
-from forebay.toolkit.jobs import listing, sending
+from forebay.toolkit.jobs import listing
 from forebay.toolkit.jobs.output import output_of
 
 DESCRIPTION = """\
@@ -117,6 +117,8 @@ def _body(service: Service, arguments: argparse.Namespace) -> dict[str, Any]:
     sends = service.outside if arguments.upload is None else arguments.upload
     if not sends:
         return body_of(arguments)
+    from forebay.toolkit.jobs import sending
+
     here = Path.cwd()
     body = body_of(arguments, here)
     is_file = body["kind"] != "module" and (here / body["file"]).is_file()

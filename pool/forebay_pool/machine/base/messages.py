@@ -7,7 +7,7 @@ import hmac
 from functools import lru_cache
 
 from forebay_wire import messages as wire
-from forebay_wire.message_parts import RUNTIMES
+from forebay_wire.remote.runtimes import RUNTIMES
 
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.limits import Limits

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from forebay_wire.messages import Refused, Runtime
+from forebay_wire.messages import Refused
+from forebay_wire.remote.runtimes import Runtime
 
 from forebay_pool.model.causes import Cause, told
 from forebay_pool.model.types import Flavor, Session

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from forebay_wire import messages as wire
-from forebay_wire.message_parts import RUNTIMES
+from forebay_wire.remote.runtimes import RUNTIMES
 
 from forebay_pool.machine.base import refusals
 from forebay_pool.machine.base.step import Step
