@@ -92,7 +92,7 @@ class Flavor(Message):
     """None where nobody bills (the embedded pool)."""
     currency: Currency | None = None
     runtimes: tuple[Name, ...] | None = None
-    """Those that it offers, :data:`~forebay_wire.remote.runtimes.Runtime` s and maybe later ones; None: of a pool that does not know of them."""
+    """Those that it offers, of :mod:`~forebay_wire.remote.runtimes`, maybe later ones too; None: of a pool that does not know of them."""
 
 
 class DeviceModel(Message):
