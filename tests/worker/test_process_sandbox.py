@@ -127,6 +127,7 @@ BOMBS = {
     "threads": "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(100,), daemon=True).start()",
     "memory": "held = []\nwhile True: held.append(bytearray(b'x') * (16 << 20))",
     "memory of several": "import os, time\nfor _ in range(4): os.fork()\nheld = bytearray(b'x') * (200 << 20)\ntime.sleep(60)",
+    "memory of children": "import os, time\nif os.fork() and os.fork(): time.sleep(60)\nheld = bytearray(b'x') * (400 << 20)\ntime.sleep(60)",
     "shared memory": "for number in range(64): open(f'/dev/shm/{number}', 'wb').write(b'x' * (8 << 20))",
     "one file": "with open('x', 'wb') as file:\n while True: file.write(b'x' * (1 << 20)); file.flush()",
     "many files": "import os, time\nfor number in range(64):\n open(str(number), 'wb').write(b'x' * (4 << 20))\ntime.sleep(60)",
@@ -138,7 +139,7 @@ BOMBS = {
 @pytest.mark.parametrize("before", [(), pytest.param(("without groups",), marks=as_root)], ids=["groups", "no groups"])
 def test_what_takes_too_much_ends_and_the_host_goes_on(before: tuple[str, ...], pytestconfig: pytest.Config) -> None:
     wrapper = without_groups() if before else ()
-    chosen = BOMBS if pytestconfig.getoption("--full-sweep") else ("processes", "memory of several")
+    chosen = BOMBS if pytestconfig.getoption("--full-sweep") else ("processes", "memory of several", "memory of children")
     for name in chosen:
         began, memory = time.monotonic(), psutil.virtual_memory().available
         told = outcome("python", "-c", BOMBS[name], before=wrapper)

@@ -73,7 +73,7 @@ class Guard:
         watch = Watch(self._order, counted=self._groups is not None)
         while not self._ended(ends):
             if not self._why and self._first:
-                self._why = watch.excess(self._first)
+                self._why = self._memory_ran_out() or watch.excess(self._first)
                 if self._why:
                     self._kill()
         os.waitid(os.P_PIDFD, ends, os.WEXITED)
@@ -84,12 +84,15 @@ class Guard:
         self._tell_end(over)
 
     def _tell_end(self, over: bool) -> None:
-        full = self._groups is not None and self._groups.was_full()
+        why = self._why or self._memory_ran_out()
         if not over:
             self._tell(failed="the sandbox did not start")
         else:
-            why = self._why or ("it took more memory than it may" if full and self._exit not in (None, 0) else "")
-            self._tell(status=KILLED if self._exit is None or self._why else self._exit, why=why)
+            self._tell(status=KILLED if self._exit is None or why else self._exit, why=why)
+
+    def _memory_ran_out(self) -> str:
+        """Why all of them end once the kernel has ended one, whichever it chose; empty where it has not."""
+        return "it took more memory than it may" if self._groups is not None and self._groups.was_full() else ""
 
     def _start(self) -> None:
         calls = os.memfd_create("calls", 0)
