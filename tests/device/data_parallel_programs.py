@@ -78,6 +78,23 @@ def autoencoder() -> nn.Module:
     return nn.Sequential(*parts, nn.Linear(784, WORDS))
 
 
+class Tables(nn.Module):
+    """Tables of 10 and 6 MiB: with its states and what Adam makes of them, the larger one fits on none of four devices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(count, 64) for count in (40_000, 24_000))
+        self.out = nn.Linear(128, WORDS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        chosen = words.flatten() * 393
+        return self.out(torch.cat([table(chosen) for table in self.tables], 1))
+
+
+def one_large_layer() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 1500), nn.ReLU(), nn.Linear(1500, 1500), nn.ReLU(), nn.Linear(1500, WORDS))
+
+
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "perceptron": (perceptron, (32,)),
     "dropout": (lambda: perceptron(nn.Dropout(0.3)), (32,)),
@@ -90,6 +107,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 LARGE: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "images": (images, (3, 32, 32)),
     "autoencoder": (autoencoder, (784,)),
+    "tables": (Tables, (12,)),
+    "one large layer": (one_large_layer, (64,)),
     **{f"{count} layers": (functools.partial(layers, count), (32,)) for count in (8, 15)},
 }
 """As the models, for tests of memory."""

@@ -176,6 +176,10 @@ def test_devices_share_states_and_more_where_memory_is_short(
         ("images", 32, 4),  # a batch norm's gradient alone takes more than one of them has
         pytest.param("autoencoder", 256, 2, marks=pytest.mark.full_sweep),
         ("autoencoder", 256, 4),  # its two large layers are in rows, the others with owners
+        pytest.param("tables", 64, 2, marks=pytest.mark.full_sweep),
+        ("tables", 64, 4),  # one of them with its states is more than a device has
+        pytest.param("one large layer", 32, 2, marks=pytest.mark.full_sweep),
+        ("one large layer", 32, 4),  # as is the layer
     ],
 )
 def test_what_takes_three_quarters_of_all_memory_trains(tmp_path: Path, model: str, rows: int, devices: int) -> None:

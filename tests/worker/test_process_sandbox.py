@@ -127,7 +127,8 @@ BOMBS = {
     "threads": "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(100,), daemon=True).start()",
     "memory": "held = []\nwhile True: held.append(bytearray(b'x') * (16 << 20))",
     "memory of several": "import os, time\nfor _ in range(4): os.fork()\nheld = bytearray(b'x') * (200 << 20)\ntime.sleep(60)",
-    "memory of children": "import os, time\nif os.fork() and os.fork(): time.sleep(60)\nheld = bytearray(b'x') * (400 << 20)\ntime.sleep(60)",
+    "memory of children": "import os, time\nos.fork() and os.fork() and time.sleep(60)\n"
+    "held = bytearray(b'x') * (400 << 20)\ntime.sleep(9)",
     "shared memory": "for number in range(64): open(f'/dev/shm/{number}', 'wb').write(b'x' * (8 << 20))",
     "one file": "with open('x', 'wb') as file:\n while True: file.write(b'x' * (1 << 20)); file.flush()",
     "many files": "import os, time\nfor number in range(64):\n open(str(number), 'wb').write(b'x' * (4 << 20))\ntime.sleep(60)",

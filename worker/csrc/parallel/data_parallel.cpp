@@ -43,6 +43,7 @@ class Loan {
 // Batches.
 
 std::unique_ptr<Slices::Taken> DataParallel::look(uint64_t number, const Plan& plan, const wire::Words& given) {
+  if (rows_for_room_.rest(number, plan, given)) on_ = has_room_ = true;
   if (!has_room_) return nullptr;
   auto slices = slices_.take(number, plan, given);
   const wire::Words& words = slices ? slices->words : given;

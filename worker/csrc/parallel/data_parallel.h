@@ -50,7 +50,7 @@ class DataParallel {
         batches_(devices(), storages, step_),
         slices_(gang, device, storages, batches_),
         rows_(storages, shares_, owners_, step_),
-        rows_for_room_(gang, storages, ways_, rows_) {
+        rows_for_room_(gang, storages, ways_, rows_, owners_, step_) {
     whole_.whole = true;
     owned_.by_owners = true;
     owners_.rest_by([this](uint64_t id) { return step_.period_of(id); });

@@ -36,14 +36,18 @@ std::vector<Owners::Part> Owners::parts_of(uint64_t number, Plan& plan, const wi
   if (!plan.sparse.empty()) return {};
   if (is_owned_together(number, plan, words)) return parts_of_items(number, plan, words);
   std::vector<int64_t> there(gang_.size(), 0);
-  int64_t bytes = 0;
+  int64_t bytes = 0, untouched_bytes = 0;
+  bool is_shared = false;
   for (const uint64_t id : storages_of(plan, words)) {
     const Entry& entry = storages_.at(id);
+    is_shared = is_shared || entry.share() != nullptr;
+    if (entry.is_untouched()) untouched_bytes += entry.bytes();
     if (!is_home(entry) || lent_.count(id) != 0) continue;
     bytes += entry.bytes();
     if (entry.home() != kOnHost) there[static_cast<size_t>(entry.home())] += entry.bytes();
   }
-  if (bytes < kOwnedBytes) return {};
+  const bool has_no_copies = !is_shared && untouched_bytes >= kOwnedBytes && !have_room(bytes + untouched_bytes + plan.new_bytes);
+  if (bytes < kOwnedBytes && !has_no_copies) return {};
   const auto most = std::max_element(there.begin(), there.end());
   const int place = *most > 0 ? static_cast<int>(most - there.begin()) : gang_.memory().roomiest();
   std::vector<Part> parts;

@@ -30,13 +30,53 @@ std::vector<RowsForRoom::Rows> RowsForRoom::possible(const Plan& plan, const wir
   return found;
 }
 
+std::vector<RowsForRoom::Rows> RowsForRoom::alike(const std::vector<Rows>& all, const Rows& one) {
+  std::vector<Rows> found;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(found),
+               [&](const Rows& other) { return other.dimension == one.dimension && other.view->sizes == one.view->sizes; });
+  return found;
+}
+
+bool RowsForRoom::is_too_large(const std::vector<uint64_t>& ids) const {
+  int64_t bytes = 0, largest = 0;
+  for (const uint64_t id : ids) {
+    const Entry& entry = storages_.at(id);
+    if (entry.is_in_rows() || step_.period_of(id) != 0) return false;
+    bytes += entry.bytes();
+    largest = std::max(largest, entry.bytes());
+  }
+  return !owners_.may_have_room(bytes + largest);
+}
+
+bool RowsForRoom::rest(uint64_t number, const Plan& plan, const wire::Words& words) {
+  if (is_repeatable(plan, words) || owners_.may_have_room(2 * plan.given_bytes)) return false;
+  auto& templates = gang_.templates();
+  if (templates.length_of_items(number) < 2) return is_too_large(storages_of(plan, words)) && rest_largest(number, plan, words);
+  bool rests = false;
+  const auto items = templates.items_of(number, words);
+  for (size_t item = 0; item < items.size(); ++item) {
+    if (!is_too_large(items[item])) continue;
+    const auto part = templates.part_of_items(number, words, {item});
+    rests = rest_largest(part.definition, *part.plan, part.words) || rests;
+  }
+  return rests;
+}
+
+bool RowsForRoom::rest_largest(uint64_t number, const Plan& plan, const wire::Words& words) {
+  const auto all = possible(plan, words);
+  for (const auto& one : all) {
+    const auto rows = alike(all, one);
+    if (!is_divided_by(rows, number, plan, words)) continue;
+    for (const auto& resting : rows) step_.rest(resting.id, resting.period);
+    return true;
+  }
+  return false;
+}
+
 bool RowsForRoom::divide(uint64_t number, const Plan& plan, const wire::Words& words) {
   const auto all = possible(plan, words);
   for (const auto& one : all) {
-    std::vector<Rows> alike;  // as both of what a gradient is made of
-    std::copy_if(all.begin(), all.end(), std::back_inserter(alike),
-                 [&](const Rows& other) { return other.dimension == one.dimension && other.view->sizes == one.view->sizes; });
-    for (const auto& rows : {std::vector<Rows>{one}, alike}) {
+    for (const auto& rows : {std::vector<Rows>{one}, alike(all, one)}) {
       if (!is_divided_by(rows, number, plan, words)) continue;
       for (const auto& cut : rows) {
         if (!storages_.at(cut.id).is_in_rows()) rows_.cut(cut.id, cut.period, storages_of(plan, words));  // it may be given twice

@@ -41,6 +41,11 @@ class StepPlan {
     return found == periods_.end() ? 0 : found->second;
   }
   bool has_rows() const { return has_rows_; }
+  // Has a storage rest in rows from here on.
+  void rest(uint64_t id, int64_t period) {
+    periods_[id] = period;
+    has_rows_ = true;
+  }
   // What a step could be as a pipeline. And a step begins that is carried out so, or is not: then nothing rests in rows, since stages have the weights.
   void note_pipeline(wire::GangPlan::Pipeline pipeline) { pipeline_ = std::move(pipeline); }
   bool has_pipeline() const { return pipeline_.has_value(); }
