@@ -148,6 +148,37 @@ def test_without_such_a_volume_nothing_is_spilled(helm: str, tmp_path: Path) -> 
     assert read(rendered(helm, "gpus"), "pool", tmp_path).spill_dir is None
 
 
+@pytest.mark.parametrize(("replicas", "mode"), [(2, "ReadWriteMany"), (1, "ReadWriteOnce")])
+def test_files_of_jobs_go_to_a_volume_that_all_pools_share_and_that_is_kept(
+    render: Render, tmp_path: Path, replicas: int, mode: str
+) -> None:
+    storage = {"capacity": "2Ti", "storageClass": "shared", "accessModes": [mode]}
+    chart = render({"pool": {"replicas": replicas, "jobFiles": {"enabled": True, "storage": storage}}})
+    folder, pod = read(chart, "pool", tmp_path).job_files_dir, chart.pod("pool")
+    (mount,) = [mount for mount in pod.containers[-1]["volumeMounts"] if mount["name"] == "job-files"]
+    assert folder is not None and folder.parent == Path(mount["mountPath"]), "the volume's root is not the pool's own"
+    (volume,) = [volume for volume in pod.spec["volumes"] if volume["name"] == "job-files"]
+    claim = chart.one("PersistentVolumeClaim", "job-files")
+    assert volume["persistentVolumeClaim"] == {"claimName": claim["metadata"]["name"]}
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    wanted = {"accessModes": [mode], "storageClassName": "shared", "resources": {"requests": {"storage": "2Ti"}}}
+    assert claim["spec"] == wanted
+    others = [other for other in chart.pods() if other.part != "pool"]
+    assert not [volume for other in others for volume in other.spec["volumes"] if volume["name"] == "job-files"]
+
+
+def test_a_volume_of_one_host_for_pools_on_several_is_refused(helm: str) -> None:
+    options = ("--set", "pool.jobFiles.enabled=true,pool.jobFiles.storage.accessModes={ReadWriteOnce}")
+    refused = run(helm, "template", str(CHART), "--values", str(CHART / "examples" / "gpus.yaml"), *options)
+    assert refused.returncode != 0 and "several pools, which lie on several hosts, share a volume of ReadWriteMany" in refused.stderr
+
+
+def test_without_a_volume_for_them_no_files_of_jobs_are_taken(helm: str, tmp_path: Path) -> None:
+    chart = rendered(helm, "gpus")
+    assert read(chart, "pool", tmp_path).job_files_dir is None
+    assert [claim["metadata"]["name"] for claim in chart.all("PersistentVolumeClaim")] == ["cloud-backup"]
+
+
 def test_an_ingress_has_several_hosts_and_a_certificate_for_all(render: Render) -> None:
     chart = render({"ingress": {"hosts": ["gpu.example.org", "ai.example.org"]}})
     names = ["ai.example.org", "gpu.example.org"]

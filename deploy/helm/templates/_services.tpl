@@ -28,6 +28,11 @@
 {{- end }}
 {{- end }}
 
+{{/* Where the pools' volume is for files of jobs. Their folder lies in it: its root is not the pool's own, and may have a lost+found. */}}
+{{- define "forebay.jobFilesVolume" -}}
+/var/lib/forebay/job-files
+{{- end }}
+
 {{/* What the pool is told of the cluster: the devices are those of the worker groups, and all pools have one address, that of the one
      which leads. Several pools leave their workers to the next one when they end. */}}
 {{- define "forebay.poolSettings" -}}
@@ -41,6 +46,9 @@ replicas:
 ray_address: {{ include "forebay.rayAddress" . }}
 {{- if .Values.ray.spillVolume }}
 spill_dir: {{ include "forebay.spillDir" . }}
+{{- end }}
+{{- if .Values.pool.jobFiles.enabled }}
+job_files_dir: {{ include "forebay.jobFilesVolume" . }}/members
 {{- end }}
 worker_python: /opt/forebay/bin/python
 {{- with .Values.ray.workerGroups }}
