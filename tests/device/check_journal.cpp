@@ -1,5 +1,5 @@
-// What a journal with a kernel of the program has another worker be sent, from the beginning and from an image, and from one of a session in a process
-// group: a line each time.
+// What a journal has another worker be sent, a line each time: with a kernel of the program, from the beginning and from an image; from one of a session in
+// a process group; and of a session that leaves its worker, by what the next one has.
 #include <cstdio>
 #include <string>
 
@@ -19,9 +19,10 @@ std::vector<uint8_t> frame_of(Command command, uint64_t number) {
 
 void append(Journal& journal, Command command, uint64_t number, std::vector<AskedCommand> questions = {}) { journal.append(frame_of(command, number), std::move(questions)); }
 
-void show(const Journal& journal, uint64_t answered) {
+void show(const Journal& journal, uint64_t answered, bool restores = true) {
   std::string sent;
   Journal::Replay replay;
+  replay.restores = restores;
   replay.answered = answered;
   replay.again = [](uint64_t) { return false; };
   replay.send = [&](const std::vector<uint8_t>& frames) {
@@ -37,6 +38,24 @@ void show(const Journal& journal, uint64_t answered) {
   };
   journal.replay(replay);
   std::printf("%s\n", sent.c_str());
+}
+
+// A session leaves its worker by request 7 and names image 2. The next worker has these images, and the client these answers.
+void leave(const std::vector<uint64_t>& there, uint64_t answered, uint64_t before) {
+  Journal journal;
+  journal.begin(1 << 20);
+  append(journal, Command::kCall, 1);
+  if (before != 0) {
+    journal.ask_image(before, {}, frame_of(Command::kSettings, 0), {});
+    journal.image_kept();
+  }
+  append(journal, Command::kFree, 2);
+  journal.leave(2, 7);
+  std::printf("%d%d%d", journal.is_whole(), journal.may_be_whole(), journal.begins_where_it_left());
+  journal.choose(there, answered);
+  append(journal, Command::kRead, 3);
+  std::printf(" %d%d%d", journal.is_whole(), journal.renumbers(), journal.begins_where_it_left());
+  show(journal, answered);
 }
 
 }  // namespace
@@ -62,4 +81,18 @@ int main() {
   append(journal, Command::kReduce, 3);
   journal.image_kept();
   show(journal, kRequest);
+  leave({2}, 7, 0);
+  leave({}, 7, 0);
+  leave({2}, 6, 0);      // something is not answered
+  leave({1, 2}, 7, 1);
+  leave({1}, 7, 1);
+  leave({1, 2}, 6, 1);
+  leave({2}, 6, 1);      // there is nothing to begin with
+  leave({3}, 7, 1);
+  journal.leave(9, 8);
+  append(journal, Command::kReduce, 3);
+  journal.image_kept();  // the next worker has what the session left, but not what came then
+  show(journal, 8, false);
+  journal.leave(0, 9);
+  std::printf("%d%d\n", journal.is_whole(), journal.may_be_whole());
 }

@@ -16,11 +16,12 @@ from standin import build
 
 SOURCES = Path(__file__).parents[2] / "device" / "csrc"
 KERNEL, LAUNCH, SETTINGS, RESTORE, DOOR, MEMBER, REDUCE = 36, 37, 26, 43, 30, 31, 33
+CALL, FREE, READ, RENUMBER = 4, 8, 10, 53
 """Numbers of commands (docs/wire.md)."""
 SECONDS_MAX = 300
 
 
-def test_a_kernel_is_sent_and_awaited_before_its_launches(tmp_path: Path) -> None:
+def test_another_worker_is_sent_what_it_lacks_in_the_right_order(tmp_path: Path) -> None:
     compiler = shutil.which("g++")
     assert compiler, "g++ builds the extensions, so it must be here"
     sources = [Path(__file__).with_name("check_journal.cpp"), SOURCES / "replay" / "journal.cpp"]
@@ -29,7 +30,12 @@ def test_a_kernel_is_sent_and_awaited_before_its_launches(tmp_path: Path) -> Non
     said = subprocess.run([tmp_path / "check"], capture_output=True, text=True, check=True, timeout=20).stdout.splitlines()
     assert said[:2] == [f" {KERNEL} await(7) {LAUNCH}", f" {RESTORE} {KERNEL} await(7) {SETTINGS} {LAUNCH}"]
     assert said[2] == f" {RESTORE} {KERNEL} await(7) {SETTINGS} {LAUNCH} {REDUCE}", "the image before had no groups"
-    assert said[3:] == [f" {RESTORE} {SETTINGS} {DOOR} met(7) {MEMBER} {REDUCE}"], "doors are told of before members are waited for"
+    assert said[3] == f" {RESTORE} {SETTINGS} {DOOR} met(7) {MEMBER} {REDUCE}", "doors are told of before members are waited for"
+    assert said[4:7] == [f"111 101 {RESTORE} {READ}", *[f"111 110 {CALL} {FREE} {RENUMBER} {READ}"] * 2], "from the beginning"
+    between = f"{RESTORE} {SETTINGS} {FREE} {RENUMBER} {READ}"
+    assert said[7:10] == [f"111 101 {RESTORE} {READ}", f"111 110 {between}", f"111 110 {between}"], "from the image before"
+    assert said[10:12] == ["111 000"] * 2, "nothing is there to go on from"
+    assert said[12:] == [f" {REDUCE}", "00"], "what the worker has already is not restored"
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: pip install triton (190 MB)")

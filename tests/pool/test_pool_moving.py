@@ -18,6 +18,7 @@ from typing import Any
 import fork_server
 import psutil
 import pytest
+from forebay_pool.model.events import ClientSaid, WorkerSaid
 from forebay_pool.model.instructions import TellClient
 from forebay_wire import messages as wire
 from processes import suspend
@@ -55,6 +56,7 @@ for s in optimizer.state_dict()["state"].values():
     state += [v.cpu().numpy().tobytes() for v in s.values()]
 print("state", hashlib.sha256(b"".join(state)).hexdigest(), flush=True)
 """
+TWINS = [{"kind": "cpu", "model": "cpu-dev", "memory": "1 GiB", "count": 2}]
 FLAVORS = """
 [[flavors]]
 name = "dev.1gb"
@@ -148,6 +150,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def session_of(running: Any) -> Any:
     (session,) = running.machine.sessions.values()
     return session
+
+
+async def move(running: Any) -> None:
+    """Until the session is at another worker."""
+    session = session_of(running)
+    worker = session.worker.id
+    await running.call("POST", f"api/sessions/{session.id}/move", body={})
+    await running.until(lambda: session.image is None and session.worker is not None and session.worker.id != worker)
 
 
 def notes(caplog: pytest.LogCaptureFixture, action: str) -> int:
@@ -268,32 +278,121 @@ def test_the_death_of_the_worker_that_it_has_left_does_not_end_a_session_with_im
     asyncio.run(scenario())
 
 
-def test_the_death_of_the_worker_before_the_image_of_the_move_is_whole_ends_the_session(
-    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path
+@pytest.mark.parametrize("moves", [0, 1])
+def test_the_death_of_the_worker_before_the_image_of_the_move_is_whole_loses_nothing(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path, moves: int
 ) -> None:
-    """Its client has let go of what it sent before LEAVE. It hears that the image is not there, and prints nothing wrong."""
-    groups = [{"kind": "cpu", "model": "cpu-dev", "memory": "1 GiB", "count": 2}]
-
+    """Its client sends all from the beginning again, or from the image that an earlier move left; and moves on as if nothing had been."""
     async def scenario() -> None:
-        async with pool(**settings | {"devices": groups, "image_dirs": {"process": tmp_path / "images"}}) as running:
+        async with pool(**settings | {"devices": TWINS, "image_dirs": {"process": tmp_path / "images"}}) as running:
             async with started(running, FOREBAY_IMAGE_SECONDS="60") as training:
                 await training.until_step(5)
                 session = session_of(running)
+                for _ in range(moves):
+                    await move(running)
+                    await training.until_step(12)
                 (folder,) = map(Path, running.service.shell.image_folders.all_of(session.secret))
-                folder.mkdir()
+                folder.mkdir(exist_ok=True)
                 os.mkfifo(folder / "unfinished")  # of which the worker cannot write more than a pipe holds
                 reading = os.open(folder / "unfinished", os.O_RDONLY | os.O_NONBLOCK)
                 worker = session.worker.id
                 await running.call("POST", f"api/sessions/{session.id}/move", body={})
                 await running.until(lambda: select.select([reading], [], [], 0)[0])
+                assert (folder / "1").exists() == bool(moves)
                 kill(running, worker)
-                while await training.line():
-                    pass
                 os.close(reading)
-                errors = await training.errors()
-            assert training.process.returncode != 0
-            assert "image 1 of this session cannot be used: image 1: No such file or directory" in errors
-            assert training.lines[:-1] == undisturbed[: len(training.lines) - 1]
+                (folder / "unfinished").unlink()
+                await training.until_step(20)
+                assert session.worker.id != worker
+                await move(running)
+                await training.until_step(30)
+                kill(running, session.worker.id)
+                assert await training.rest() == undisturbed
+
+    asyncio.run(scenario())
+
+
+def unheard(running: Any, kind: type[wire.Message]) -> list[wire.Message]:
+    """From now on the pool hears no message of this kind; those that it did not hear."""
+    apply, messages = running.service.shell.apply, []
+
+    def heard(event: Any, now_ns: int | None = None) -> None:
+        if isinstance(event, ClientSaid | WorkerSaid) and isinstance(event.message, kind):
+            messages.append(event.message)
+        else:
+            apply(event, now_ns)
+
+    running.service.shell.apply = heard
+    return messages
+
+
+def test_a_worker_that_dies_before_its_pool_hears_that_the_session_left_loses_nothing(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path
+) -> None:
+    """The image of the move is there, and so is what came before: the client goes on from the image."""
+    async def scenario() -> None:
+        async with pool(**settings | {"devices": TWINS, "image_dirs": {"process": tmp_path / "images"}}) as running:
+            async with started(running, FOREBAY_IMAGE_SECONDS="60") as training:
+                await training.until_step(5)
+                session, left = session_of(running), unheard(running, wire.Left)
+                await running.call("POST", f"api/sessions/{session.id}/move", body={})
+                await running.until(lambda: left)
+                assert session.image is None and session.replay.image is None and left[0].image == 1
+                kill(running, session.worker.id)
+                assert await training.rest() == undisturbed
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_a_worker_that_dies_while_it_is_greeted_is_replaced_and_nothing_is_lost(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path, images: bool
+) -> None:
+    folders = {"process": tmp_path / "images"} if images else {}
+
+    async def scenario() -> None:
+        async with pool(**settings | {"devices": TWINS, "image_dirs": folders}) as running, started(running) as training:
+            granted: list[str] = []
+            await training.until_step(5)
+            first, shell = session_of(running).worker.id, running.service.shell
+            tell = shell._do[TellClient]
+
+            def told(instruction: TellClient) -> None:
+                if isinstance(instruction.message, wire.Granted) and instruction.message.worker != first and not granted:
+                    granted.append(instruction.message.worker)
+                    suspend(shell.launcher._pids[granted[0]])
+                tell(instruction)
+
+            shell._do[TellClient] = told
+            await running.call("POST", f"api/sessions/{session_of(running).id}/move", body={})
+            await running.until(lambda: granted)
+            await asyncio.sleep(0.5)  # its socket takes the greeting
+            kill(running, granted[0])
+            assert await training.rest() == undisturbed
+            await running.until(lambda: len(running.records()) == 3)
+            assert [record["close_reason"] for record in running.records()] == ["moved", "failed", "drained"]
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_dies_before_its_pool_hears_that_the_client_arrived_loses_nothing(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path
+) -> None:
+    """The next one fetches what the session left, and the client sends it what the dead one was sent."""
+    async def scenario() -> None:
+        async with pool(**settings | {"devices": TWINS, "image_dirs": {"process": tmp_path / "images"}}) as running:
+            async with started(running, FOREBAY_IMAGE_SECONDS="60") as training:
+                await training.until_step(5)
+                session, arrivals = session_of(running), unheard(running, wire.Arrived)
+                await running.call("POST", f"api/sessions/{session.id}/move", body={})
+                await running.until(lambda: arrivals)
+                second = session.worker.id
+                await training.until_step(10)
+                assert session.image is not None
+                kill(running, second)
+                await running.until(lambda: len(arrivals) == 2)
+                assert session.worker.id != second
+                assert await training.rest() == undisturbed
 
     asyncio.run(scenario())
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import socket
 import struct
 import tracemalloc
 
 import pytest
-from forebay_wire import gang_work, images, programs, stream, vocabulary
+from forebay_wire import gang_work, images, programs, steps, stream, vocabulary
 from forebay_wire.greetings import Resume, Resumed
 from forebay_wire.stream import Argument, Geometry, Output, OutputTag, Tag, Template
 from hypothesis import given, settings
@@ -114,7 +115,7 @@ def conversations(draw: st.DrawFn) -> list[stream.Command]:
             commands.append(stream.Call(number, bindings, random))
         else:
             commands.append(stream.Ask(draw(UNSIGNED), draw(UNSIGNED), number, bindings, random))
-    commands.append(stream.Forget())
+    commands.append(draw(st.sampled_from([stream.Forget(), stream.Renumber()])))
     return commands
 
 
@@ -250,7 +251,7 @@ STAGED_STATE = st.builds(images.SegmentState, st.integers(0, images.STEPS_MAX), 
 SEGMENT_STATES = st.lists(SEGMENT_STATE | STAGED_STATE, max_size=4).map(tuple)
 LONE_WORK = st.lists(st.builds(stream.LoneWork, TEXT, st.sampled_from(stream.Alone), WORK), max_size=4).map(tuple)
 REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
-    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans(), st.integers(0, 255)),
+    st.builds(stream.Welcome, UNSIGNED, TEXT, TEXT, TEXT, UNSIGNED, TEXT, UNSIGNED, st.booleans(), *[st.integers(0, 255)] * 2, NUMBERS),
     st.builds(images.Checkpoints, UNSIGNED, st.lists(st.tuples(UNSIGNED, st.booleans()), max_size=4).map(tuple), TEXT),
     st.builds(images.WentBack, UNSIGNED, UNSIGNED, IDS, UNSIGNED),
     st.builds(images.Kept, UNSIGNED, UNSIGNED, UNSIGNED, TEXT),
@@ -292,6 +293,39 @@ def test_commands_come_out_as_they_went_in(commands: list[stream.Command]) -> No
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_replies_come_out_as_they_went_in(reply: stream.Reply) -> None:
     assert stream.decode_reply(stream.encode_reply(reply)) == reply
+
+
+@pytest.mark.parametrize("leave", [stream.Leave(3), stream.Leave(3, 1 << 62), stream.Leave(3, 5, 4)])
+def test_a_session_leaves_with_as_many_images_as_it_has(leave: stream.Leave) -> None:
+    assert stream.CommandReader().read(encode([leave])) == [leave]
+    assert len(encode([leave])) < 5 or leave.image, "a worker of an earlier release is told of none"
+
+
+def test_a_worker_of_an_earlier_release_tells_of_no_images() -> None:
+    told = stream.Welcome(5, "2.13.0", "cpu", "cpu-dev", 1 << 30, "", 120_000, True, 3, 1, (4, 9))
+    body = stream.encode_reply(told)
+    assert stream.decode_reply(body[:-4]) == dataclasses.replace(told, begun=0, images=())
+    assert stream.decode_reply(body[:-5]) == dataclasses.replace(told, checkpoints=0, begun=0, images=())
+    for cut in (1, 2, 3):
+        with pytest.raises(stream.WireError):
+            stream.decode_reply(body[:-cut])
+    with pytest.raises(stream.WireError, match="the number of images"):
+        stream.decode_reply(stream.encode_reply(dataclasses.replace(told, images=tuple(range(65)))))
+
+
+def test_numbers_begin_again_with_other_operators_and_templates() -> None:
+    reader, writer = steps.StepReader(), stream.CommandWriter()
+    tensor = Argument(Tag.TENSOR, geometry=stream.Geometry(6, (4,), (1,)))
+    for name, arguments in (("aten::neg", (tensor,)), ("aten::add", (tensor, tensor))):
+        views = tuple(stream.View(1, 0) for _ in arguments)
+        template = stream.Template(0, arguments, (Output(OutputTag.SAME),))
+        defined = stream.Operator(name, "", 1), stream.DefineTemplate(template)
+        for command in (*defined, stream.Call(0, views), stream.Cut(False), stream.Follow(1)):
+            writer.add(command)
+        called = [event for event in reader.read(writer.take()) if isinstance(event, steps.Called)]
+        assert [one.name for one in reader.operators] == [name]
+        assert [one.template for one in called] == [template] * 2 and reader.template(0) == template
+        writer.add(stream.Renumber())
 
 
 def expect_reading_or_refusal(body: bytes) -> None:

@@ -135,7 +135,9 @@ class Linked:
         if self.certificate is not None:
             client.socket = encrypted(client.socket, self.certificate)
         self.clients.append(client)
-        assert isinstance(client.hello(), stream.Welcome)
+        welcome = client.hello()
+        assert isinstance(welcome, stream.Welcome)
+        self.welcome = welcome
         return client
 
     def serve(self, **more: Any) -> Any:

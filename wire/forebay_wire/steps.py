@@ -29,6 +29,7 @@ from forebay_wire.vocabulary import (
     OutputTag,
     Read,
     ReadShared,
+    Renumber,
     Resize,
     Settings,
     Step,
@@ -195,6 +196,11 @@ class StepReader:
             case Forget():
                 self._templates.clear()
                 self._steps.cut(True)
+            case Renumber():
+                self.operators.clear()
+                self._templates.clear()
+                self._freed.clear()
+                self._steps, self._all_told = Steps(), False
             case Cut():
                 self._steps.cut(command.forget)
             case _ if isinstance(command, CUTTING):

@@ -74,7 +74,7 @@ def put_storage_command(out: Writer, command: StorageCommand | KernelCommand | P
         case Copy():
             put_numbers(out, 17, command.storage, command.offset_bytes, command.source, command.source_offset_bytes, command.bytes)
         case Leave():
-            put_numbers(out, 18, command.request, *([command.image] if command.image else []))
+            put_numbers(out, 18, command.request, *([command.image, command.base] if command.image else []))
         case Heard():
             put_numbers(out, 25, command.failure)
         case Limit():
@@ -124,7 +124,7 @@ def get_storage_command(reader: Reader, opcode: int) -> Command:
             numbers = (reader.varint(), reader.varint(), reader.varint(), reader.varint())
             return Copy(*numbers, reader.bounded(_stream.STORAGE_BYTES_MAX, "the size of a storage"))
         case 18:
-            return Leave(reader.varint(), reader.varint() if reader.left() else 0)
+            return Leave(*(reader.varint() if reader.left() else 0 for _ in range(3)))
         case 25:
             return Heard(reader.varint())
         case 29:

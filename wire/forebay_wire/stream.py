@@ -25,7 +25,7 @@ from forebay_wire._stream import (
     Writer,
 )
 from forebay_wire.gang_work import Alone, GangWork, LoneWork, Work, get_gang_work, put_gang_work
-from forebay_wire.greetings import Fetch, Hello, Resume, Resumed, get_greeting, put_greeting
+from forebay_wire.greetings import Fetch, Hello, Resume, Resumed, Welcome, get_greeting, get_welcome, put_greeting, put_welcome
 from forebay_wire.images import OPCODES as IMAGE_OPCODES
 from forebay_wire.images import (
     ImageBytes,
@@ -78,6 +78,7 @@ from forebay_wire.vocabulary import (
     Read,
     ReadShared,
     Refused,
+    Renumber,
     Reply,
     Resize,
     Segment,
@@ -95,7 +96,6 @@ from forebay_wire.vocabulary import (
     Time,
     Times,
     View,
-    Welcome,
     Write,
     WriteShared,
     schema_hash,
@@ -155,6 +155,7 @@ __all__ = [
     "ReadShared",
     "Reader",
     "Refused",
+    "Renumber",
     "Reply",
     "Resize",
     "Segment",
@@ -264,8 +265,8 @@ class CommandWriter:
                 out.varint(command.request)
                 out.varint(command.first_storage)
                 self._put_call(command)
-            case Forget():
-                out.u8(13)
+            case Forget() | Renumber():
+                out.u8(13 if isinstance(command, Forget) else 53)
                 self.templates.clear()
             case Follow() | Step() | Cut():
                 put_trace_command(out, command)
@@ -452,9 +453,9 @@ class CommandReader:
                 return Call(*self._bound(reader))
             case 5:
                 return Ask(reader.varint(), reader.varint(), *self._bound(reader))
-            case 13:
+            case 13 | 53:
                 self.templates.clear()
-                return Forget()
+                return Forget() if opcode == 13 else Renumber()
             case 20 | 21 | 22:
                 return get_trace_command(reader, opcode)
             case 23 | 24:
@@ -548,14 +549,8 @@ def encode_reply(reply: Reply) -> bytes:
     out = Writer()
     match reply:
         case Welcome():
-            put_numbers(out, 65, reply.version)
-            for text in (reply.torch, reply.device_kind, reply.device_model):
-                out.string(text)
-            out.varint(reply.memory_limit_bytes)
-            out.string(reply.no_kernels)
-            out.varint(reply.grace_ms)
-            out.u8(reply.keeps_images)
-            out.u8(reply.checkpoints)
+            out.u8(65)
+            put_welcome(out, reply)
         case Resumed():
             put_numbers(out, 83, reply.received)
         case Refused():
@@ -632,9 +627,7 @@ def _reply(reader: Reader) -> Reply:
     opcode = reader.u8()
     match opcode:
         case 65:
-            words = (reader.varint(), _text(reader), _text(reader), _text(reader), reader.varint(), _text(reader))
-            more = (0, False) if reader.done() else (reader.varint(), bool(reader.u8()))
-            return Welcome(*words, *more, 0 if reader.done() else reader.u8())
+            return get_welcome(reader)
         case 83:
             return Resumed(reader.varint())
         case 66:

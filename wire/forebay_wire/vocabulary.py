@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from forebay_wire import _stream
 from forebay_wire.gang_work import GangWork
-from forebay_wire.greetings import Fetch, Hello, Resume, Resumed
+from forebay_wire.greetings import Fetch, Hello, Resume, Resumed, Welcome
 from forebay_wire.images import ImageCommand, ImageReply
 from forebay_wire.programs import Callback, Compiled, ProgramCommand
 
@@ -234,6 +234,11 @@ class Forget:
 
 
 @dataclass(frozen=True)
+class Renumber:
+    """All numbers begin again, as behind a :class:`Hello`, but for those of storages and calls."""
+
+
+@dataclass(frozen=True)
 class Follow:
     """So many steps come as the worker expects them."""
 
@@ -308,6 +313,8 @@ class Leave:
     request: int
     image: int = 0
     """The number of the image that the worker keeps before it says that the session has left; 0: none."""
+    base: int = 0
+    """That of the one that stays beside it until another worker comes for the session; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -507,6 +514,7 @@ Command = (
     | Call
     | Ask
     | Forget
+    | Renumber
     | Follow
     | Step
     | Cut
@@ -521,22 +529,6 @@ Command = (
     | ImageCommand
     | StorageCommand
 )
-
-
-@dataclass(frozen=True)
-class Welcome:
-    version: int
-    torch: str
-    device_kind: str
-    device_model: str
-    memory_limit_bytes: int
-    no_kernels: str
-    """Why it takes no kernels of programs; empty: it does."""
-    grace_ms: int = 0
-    """How long it waits for a client whose connection broke."""
-    keeps_images: bool = False
-    checkpoints: int = 0
-    """0: it keeps none; 1: it does; 2: it makes images of them for other sessions, too."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ void Images::begin(bool keeps) {
 void Images::lose(Journal& journal) {
   settle(journal);
   if (is_kept_here_) return;  // the members of its group say whether it counts
-  is_asked_together_ ? journal.image_failed() : journal.image_lost();
+  if (!journal.awaits_last_image()) is_asked_together_ ? journal.image_failed() : journal.image_lost();
 }
 
 uint64_t Images::ask_last(const Journal& journal, Duration worked) {

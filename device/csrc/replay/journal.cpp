@@ -44,12 +44,15 @@ void Journal::begin(uint64_t bytes_max) {
 
 void Journal::drop() { set(std::nullopt, std::nullopt); }
 
-void Journal::begin_at(uint64_t image) { set(image == 0 ? std::nullopt : std::optional(Stretch{image, {}, {}, {}, {}, 0}), std::nullopt); }
+void Journal::leave(uint64_t image, uint64_t request) {
+  if (image == 0) return drop();
+  set(std::move(now_), Stretch{image, {}, {}, {}, {}, 0, request});
+}
 
 void Journal::forked(uint64_t image) {
   new (&now_) std::optional<Stretch>;
   new (&next_) std::optional<Stretch>;
-  begin_at(image);
+  set(Stretch{image, {}, {}, {}, {}, 0, 0}, std::nullopt);
 }
 
 // Where there is too much, what was sent since an image that is on its way may still do.
@@ -116,8 +119,20 @@ void Journal::image_lost() {
   now_ || is_given_up() ? image_failed() : image_kept();
 }
 
+void Journal::choose(const std::vector<uint64_t>& there, uint64_t answered) {
+  if (!awaits_last_image()) return;
+  const auto is_there = [&](uint64_t image) { return std::find(there.begin(), there.end(), image) != there.end(); };
+  const bool is_before = now_ && (now_->image == 0 || is_there(now_->image));
+  if (is_there(next_->image) && answered >= *next_->left) return image_kept();
+  is_before ? image_failed() : drop();
+}
+
 void Journal::image_failed() {
   if (now_ && next_) {
+    if (next_->left) {
+      now_->renumbers = true;
+      now_->blocks.push_back({framed([](wire::Writer& out) { out.command(Command::kRenumber); }), {}, {}});
+    }
     std::move(next_->blocks.begin(), next_->blocks.end(), std::back_inserter(now_->blocks));
     now_->bytes += next_->bytes;
   }
@@ -126,7 +141,7 @@ void Journal::image_failed() {
 
 bool Journal::replay(const Replay& replay) const {
   if (!now_) return false;
-  if (now_->image != 0) {
+  if (now_->image != 0 && replay.restores) {
     replay.send(framed([this](wire::Writer& out) {
       out.command(Command::kRestore);
       out.varint(now_->image);

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "forebay/wire.h"
@@ -41,8 +42,9 @@ class Journal {
   bool may_be_whole() const { return (whole_.load(std::memory_order_relaxed) || awaits_.load(std::memory_order_relaxed)) && !is_given_up(); }
   // No other worker can be until an image has been kept.
   void drop();
-  // The session moves: its worker keeps an image of this number last, which another goes on from; 0: none.
-  void begin_at(uint64_t image);
+  // The session leaves its worker by this request, behind all that was appended. That worker keeps an image of this number last, 0: none; what the next
+  // ones are sent has numbers that begin again.
+  void leave(uint64_t image, uint64_t request);
   // In a forked child, whose session begins with an image of this number: what the parent held is left alone, since a thread may have been at it.
   void forked(uint64_t image);
   // No other worker ever can be. At any time; what is held goes with what is appended next.
@@ -64,6 +66,14 @@ class Journal {
   void image_failed();
   void image_lost();
   bool awaits_image() const { return next_.has_value(); }
+  // Likewise of the image that the worker was to keep as the session left it: what came before is kept until it is known.
+  bool awaits_last_image() const { return next_ && next_->left; }
+  // These images are there. That one counts if all before it was answered.
+  void choose(const std::vector<uint64_t>& there, uint64_t answered);
+  // Whether a worker that has what the session was when it left another can be brought to where the session is.
+  bool begins_where_it_left() const { return last() != nullptr && last()->left.has_value(); }
+  // Whether numbers begin again within what a worker is sent.
+  bool renumbers() const { return now_ && now_->renumbers; }
   // The image that another worker would go on from; 0: none, from the beginning.
   uint64_t image() const { return now_ ? now_->image : 0; }
 
@@ -74,6 +84,7 @@ class Journal {
 
   // How all of it is sent again, in order.
   struct Replay {
+    bool restores;      // the worker has nothing of the session yet
     uint64_t answered;  // requests up to this one are
     std::function<bool(uint64_t request)> again;  // whether a read that was answered is asked again
     std::function<void(const std::vector<uint8_t>& frames)> send;
@@ -103,10 +114,13 @@ class Journal {
     Block meetings;  // likewise
     std::deque<Block> blocks;
     uint64_t bytes = 0;  // of the blocks
+    std::optional<uint64_t> left{};  // it begins where the session left a worker, by this request
+    bool renumbers = false;
   };
 
   static Block block_of(const std::vector<DefinedMeeting>& meetings);
-  Stretch* last() { return next_ ? &*next_ : now_ ? &*now_ : nullptr; }
+  const Stretch* last() const { return next_ ? &*next_ : now_ ? &*now_ : nullptr; }
+  Stretch* last() { return const_cast<Stretch*>(std::as_const(*this).last()); }
   void set(std::optional<Stretch> now, std::optional<Stretch> next);
   // The stretch to which so many bytes are added, if there is room for them.
   Stretch* room_for(size_t bytes);

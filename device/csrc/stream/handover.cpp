@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -34,14 +35,19 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
   TORCH_CHECK(!stream_.session_.connected || stream_.session_.away, "the virtual device is connected already");
   const WithoutGil free;
   const std::scoped_lock lock(stream_.receiver_.mutex(), stream_.sender_.mutex());
+  const bool goes_on = stream_.session_.away;
+  stream_.session_.entering = goes_on && !stream_.session_.broken;
   const auto kept = c10::make_scope_exit([this] {  // what this worker answered counts once it has taken the session over
-    if (stream_.session_.broken) stream_.receiver_.set_answered(answered_);
+    const bool was_entering = stream_.session_.entering.exchange(false);
+    if (!stream_.session_.broken) return;
+    stream_.receiver_.set_answered(answered_);
+    if (was_entering) stream_.session_.broken = false;  // the next worker may have what this one had, and is to be told as little
   });
   {
     const std::lock_guard recording(stream_.commands_.mutex());
     stream_.commands_.meetings().begin(meeting);
   }
-  if (!stream_.session_.away) {
+  if (!goes_on) {
     stream_.sender_.clear();
     stream_.downloads_.clear();
     stream_.contents_.clear();
@@ -53,18 +59,24 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
   }
   const Welcome welcome = greet(address, ticket, credentials);
   const uint64_t kind = std::hash<std::string>()(welcome.torch + " " + welcome.kind + " " + welcome.model);
-  if (stream_.session_.broken && kind != stream_.worker_.kind) give_up("the worker is gone, and a device of another model (" + welcome.model + ") might round otherwise");
+  const wire::Begun begun = welcome.images ? welcome.images->begun : stream_.session_.broken ? wire::Begun::kNothing : wire::Begun::kMoved;
+  const bool replays = goes_on && needs_replay(begun, welcome.images);
+  if (replays && kind != stream_.worker_.kind && stream_.journal_.bytes() > 0) give_up("the worker is gone, and a device of another model (" + welcome.model + ") might round otherwise");
   stream_.worker_.is_cpu = welcome.kind == "cpu";
   stream_.worker_.is_gpu = welcome.kind == "cuda" || welcome.kind == "hip" || welcome.kind == "null";
   stream_.worker_.kind = kind;
   stream_.worker_.keeps_checkpoints = welcome.keeps_checkpoints;
   stream_.worker_.copies_checkpoints = welcome.copies_checkpoints;
   stream_.worker_.carries_checkpoints = welcome.carries_checkpoints;
+  stream_.worker_.tells_images = welcome.images.has_value();
   if (address.rfind("unix:", 0) != 0 || !share_memory(stream_.sender_, stream_.receiver_, stream_.connection_, stream_.shared_, stream_.new_request())) {
     if (stream_.session_.broken && stream_.downloads_.in_progress()) give_up("the worker is gone, and another host has no memory for the downloads that were under way");
     stream_.shared_.unmap();
   }
-  if (stream_.session_.broken) replay();
+  if (replays) {
+    stream_.session_.entering = false;
+    replay(begun == wire::Begun::kNothing);
+  }
   stream_.images_.begin(welcome.keeps_images);
   stream_.session_.origin = 0;
   note_session(stream_.device_);
@@ -72,7 +84,7 @@ Welcome Handover::connect(const std::string& address, const std::string& ticket,
   {
     const std::lock_guard recording(stream_.commands_.mutex());
     stream_.worker_.no_kernels = welcome.no_kernels;
-    if (stream_.session_.broken) stream_.last_fork_ = {};  // it is in no image
+    if (goes_on && begun != wire::Begun::kMoved) stream_.last_fork_ = {};  // it is in no image
     stream_.session_.away = stream_.session_.broken = false;
   }
   stream_.ticker_.start();
@@ -99,6 +111,7 @@ Welcome Handover::greet(const std::string& address, const std::string& ticket, c
         welcome.keeps_checkpoints = checkpoints >= wire::kKeepsCheckpoints;
         welcome.copies_checkpoints = checkpoints == wire::kCopiesCheckpoints || checkpoints == wire::kCarriesCheckpoints;
         welcome.carries_checkpoints = checkpoints >= wire::kCarriesCheckpoints;
+        if (!body.done()) welcome.images = wire::get_session_images(body);
       });
       stream_.connection_.greeted(ticket, grace);
       return welcome;
@@ -113,10 +126,28 @@ Welcome Handover::greet(const std::string& address, const std::string& ticket, c
   }
 }
 
+// Settles what the journal begins with, by what the worker has of the session. A release that does not say so has what the session left, unless that is lost.
+bool Handover::needs_replay(wire::Begun begun, const std::optional<wire::SessionImages>& images) {
+  const bool was_told = stream_.session_.broken;  // a worker that has what the session left has it without what was sent since
+  auto& journal = stream_.journal_;
+  if (begun != wire::Begun::kNothing) {
+    if (was_told && !journal.begins_where_it_left()) give_up("the worker is gone, and the next one has what the session was before its last image");
+    if (journal.awaits_last_image()) journal.image_kept();
+    return was_told;
+  }
+  if (journal.awaits_last_image()) {
+    const uint64_t answered = stream_.downloads_.in_progress() ? answered_ : std::numeric_limits<uint64_t>::max();  // whether nobody waits for what came before it
+    images ? journal.choose(images->there, answered) : journal.image_kept();
+    if (!journal.is_whole()) give_up("the worker is gone, and no image of the session is there");
+  }
+  if (journal.renumbers() && !images) give_up("the worker is gone, and the next one's release cannot be sent what it was sent");
+  return true;
+}
+
 bool Handover::leave() {
   const WithoutGil free;
   const std::lock_guard receive_lock(stream_.receiver_.mutex());
-  if (!stream_.session_.connected || stream_.session_.away) return false;
+  if (!stream_.session_.connected || stream_.session_.away || stream_.session_.broken) return false;
   const uint64_t request = stream_.new_request();
   end_stream(request);
   stream_.sender_.flush(Wait::kYes);
@@ -133,13 +164,15 @@ void Handover::end_stream(uint64_t request) {
   const std::lock_guard send_lock(stream_.sender_.mutex());
   const std::lock_guard lock(stream_.commands_.mutex());
   stream_.commands_.tracer().say_frees();
-  auto& out = stream_.commands_.cut();
+  stream_.images_.lose(stream_.journal_);  // what the worker may yet say of one comes too late
   const uint64_t image = stream_.commands_.meetings().are_known() ? 0 : stream_.images_.ask_last(stream_.journal_, stream_.lease_.worked());
-  out.command(Command::kLeave);
-  out.varint(request);
-  if (image != 0) out.varint(image);  // a worker of a former release keeps none, and does not know it
-  stream_.sender_.take_last();
-  stream_.journal_.begin_at(image);  // templates get numbers that begin again
+  stream_.sender_.take_last(framed([&](wire::Writer& out) {
+    out.command(Command::kLeave);
+    out.varint(request);
+    if (image != 0) out.varint(image);  // a worker of a former release keeps none, and does not know it
+    if (image != 0 && stream_.worker_.tells_images) out.varint(stream_.journal_.image());
+  }));
+  stream_.journal_.leave(image, request);
   stream_.commands_.forget();
   if (auto* knowledge = stream_.failures_.knowledge()) knowledge->forget();
   stream_.lease_.stop();
@@ -176,13 +209,14 @@ void Handover::give_up(const std::string& why) {
   TORCH_CHECK(false, why);
 }
 
-void Handover::replay() {
+void Handover::replay(bool restores) {
   if (stream_.commands_.meetings().are_known()) keep_recorded();
   if (const auto images = stream_.commands_.meetings().images()) choose_image(*images);
   if (!stream_.journal_.is_whole()) give_up("the worker is gone, and it was sent more than this process keeps");
   stream_.receiver_.set_answered(answered_);
   stream_.receiver_.begin_comparison();
   Journal::Replay replay;
+  replay.restores = restores;
   replay.answered = answered_;
   replay.again = [this](uint64_t request) { return stream_.receiver_.answers().knows(request); };
   replay.send = [this](const std::vector<uint8_t>& frames) { send(frames); };

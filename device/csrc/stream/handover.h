@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "forebay/image.h"
 #include "stream/stream.h"
 
 namespace forebay {
@@ -40,8 +41,10 @@ class Handover {
 
  private:
   Welcome greet(const std::string& address, const std::string& ticket, const Credentials& credentials);
-  // Sends a worker that was told nothing yet what the dead one was sent. Returns when it has done all that that one may have done.
-  void replay();
+  // Whether a worker that has so much of a session that goes on must be sent what the journal holds.
+  bool needs_replay(wire::Begun begun, const std::optional<wire::SessionImages>& images);
+  // Sends a worker that was told nothing yet what the one before was sent; `restores`: an image first. Returns when it has done all that that one may have done.
+  void replay(bool restores);
   // The worker cannot do it again: the session is lost. Throws.
   [[noreturn]] void give_up(const std::string& why);
   void end_stream(uint64_t request);

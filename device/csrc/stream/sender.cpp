@@ -162,14 +162,12 @@ void Sender::add(Upload upload) {
   unsent_ = true;
 }
 
-void Sender::take_last() {
-  if (uploads_.empty()) {
-    commands_.take(outgoing_, journal_);
-  } else {
-    Upload last{};
-    commands_.take(last.before, journal_);
-    uploads_.push_back(std::move(last));
-  }
+void Sender::take_last(const std::vector<uint8_t>& frame) {
+  Upload behind{};
+  auto& target = uploads_.empty() ? outgoing_ : behind.before;
+  commands_.take(target, journal_, /*cuts=*/true);
+  target.insert(target.end(), frame.begin(), frame.end());
+  if (!uploads_.empty()) uploads_.push_back(std::move(behind));
   unsent_ = true;
 }
 

@@ -80,8 +80,8 @@ class Sender {
   bool send_uploads(Wait wait);
   // A wait for the last upload was interrupted: it ends with the frame that has begun.
   void cut_last_upload();
-  // Takes over all commands, the last of this connection among them. The lock of the commands is held as well.
-  void take_last();
+  // Takes over all commands, and puts the last frame of this connection behind them. The lock of the commands is held as well.
+  void take_last(const std::vector<uint8_t>& frame);
   // The connection broke, and another is to be told what the journal holds: nothing is left to be sent by this one.
   void drop_unsent();
   // Sources of uploads that were sent. To be let go without the lock, by a thread that may take the GIL.

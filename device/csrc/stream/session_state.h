@@ -13,6 +13,8 @@ struct SessionState {
   std::atomic<bool> away{false};
   // True from when the connection broke until another worker has been told all that was sent.
   std::atomic<bool> broken{false};
+  // True while a worker is greeted that may have what the session left, and that is told nothing else yet.
+  std::atomic<bool> entering{false};
   // True in a forked child whose parent had a session, of which it has no copy.
   std::atomic<bool> forked{false};
   // In a forked child: the checkpoint of its parent with which the session begins, until it has begun; 0: none.

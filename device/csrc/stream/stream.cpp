@@ -87,7 +87,7 @@ void CommandStream::refuse_generation() {
 }
 
 void CommandStream::fail_connection(const std::string& reason, bool gone) {
-  if (gone && goes_on()) {
+  if (gone && (goes_on() || session_.entering)) {
     session_.broken = true;
     lease_.close();
     connection_.shut_down();

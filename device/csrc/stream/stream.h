@@ -15,6 +15,7 @@
 #include "base/waiting.h"
 #include "bulk/deduplication.h"
 #include "bulk/shared_memory.h"
+#include "forebay/image.h"
 #include "forebay/wire.h"
 #include "stream/command_buffer.h"
 #include "stream/connection.h"
@@ -43,6 +44,7 @@ struct Welcome {
   bool keeps_checkpoints;
   bool copies_checkpoints;   // as images of other sessions
   bool carries_checkpoints;  // in images and moves
+  std::optional<wire::SessionImages> images{};  // none: its release does not tell of them
 };
 
 // The last fork.
@@ -59,6 +61,7 @@ struct WorkerTraits {
   std::atomic<bool> keeps_checkpoints{false};
   std::atomic<bool> copies_checkpoints{false};
   std::atomic<bool> carries_checkpoints{false};
+  std::atomic<bool> tells_images{false};
   std::atomic<uint64_t> kind{0};  // a hash of the kind of device and its PyTorch
   std::string no_kernels;         // as in Welcome; guarded by the lock of the commands
 };

@@ -33,6 +33,8 @@ class Templates {
   Layouts& layouts() { return layouts_; }
   // Templates and layouts are gone; operators stay.
   void forget();
+  // Once their templates are gone.
+  void forget_operators() { operators_.clear(); }
 
  private:
   const Device& device_;

@@ -27,6 +27,11 @@ void Gang::forget() {
   templates_.forget();
 }
 
+void Gang::forget_operators() {
+  for (const auto& other : others_) other->renumber();
+  templates_.forget_operators();
+}
+
 void Gang::limit(int64_t bytes) {
   for (const auto& other : others_) other->limit(bytes);
 }

@@ -52,8 +52,9 @@ class Gang {
   void note_rates(DeviceRates rates) { rates_ = std::move(rates); }
   const DeviceRates& rates() const { return rates_; }
 
-  // As FORGET, SETTINGS and LIMIT say.
+  // As FORGET, RENUMBER, SETTINGS and LIMIT say.
   void forget();
+  void forget_operators();
   void settings(uint64_t bits);
   void limit(int64_t bytes);
 

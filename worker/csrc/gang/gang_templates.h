@@ -33,6 +33,8 @@ class GangTemplates {
   void define_template(const wire::Template& source, c10::OperatorHandle op);
   // All templates are gone; operators stay.
   void forget();
+  // The client's, once their templates are gone.
+  void forget_operators() { operators_.clear(); }
   // Of a template, whoever's it is.
   const wire::Template& template_of(uint64_t number) const { return is_own(number) ? own(number).source : templates_[number]; }
   c10::OperatorHandle operator_of(uint64_t number) const { return is_own(number) ? own(number).op : handles_[number]; }

@@ -112,6 +112,13 @@ void Rank::forget() {
   templates_.clear();
 }
 
+void Rank::renumber() {
+  if (operators_.empty()) return;
+  say(wire::Command::kRenumber);
+  operators_.clear();
+  templates_.clear();
+}
+
 void Rank::settings(uint64_t bits) {
   say(wire::Command::kSettings);
   out_.varint(bits);

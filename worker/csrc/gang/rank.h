@@ -63,6 +63,7 @@ class Rank {
   void call(uint64_t number, const Definition& definition, uint64_t op, const Definition& op_definition, const std::vector<wire::Word>& kinds,
             const wire::Words& words);
   void forget();
+  void renumber();
   void settings(uint64_t bits);
   // What the device may hold; memory that nothing holds there goes back to it.
   void limit(int64_t bytes);

@@ -249,4 +249,8 @@ void GangCaller::forget() {
   if (data_parallel_) data_parallel_->forget();
 }
 
+void GangCaller::forget_operators() {
+  if (gang_) gang_->forget_operators();
+}
+
 }  // namespace forebay::worker

@@ -96,6 +96,8 @@ class GangCaller {
   void restore();
   // Templates have new numbers from here on.
   void forget();
+  // And operators do.
+  void forget_operators();
 
  private:
   // A call of the client's, or a part of one with other words.

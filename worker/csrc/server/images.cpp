@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "gang/rank.h"
 
@@ -75,20 +76,32 @@ void Images::go_on_from(uint64_t number) {
   }
 }
 
-void Images::leave(uint64_t number) {
+wire::SessionImages Images::session_images() const { return {begun_, folder_.is_set() ? folder_.numbers() : std::vector<uint64_t>()}; }
+
+void Images::leave(uint64_t number, uint64_t base) {
   last_ = number;
+  base_ = base;
   if (number == 0) folder_.clear();
 }
 
 uint64_t Images::keep_last() {
   if (last_ == 0) return 0;
-  try {
-    write(last_, 0, Clock::now() + kLastPatience);
-    return last_;
-  } catch (const std::exception&) {
-    folder_.clear();  // whoever comes for the session has it from this process alone
-    return 0;
-  }
+  const auto write_beside = [this, until = Clock::now() + kLastPatience](uint64_t base) {
+    try {
+      write(last_, base, until);
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  if (write_beside(base_) || (base_ != 0 && write_beside(0))) return last_;
+  folder_.clear();  // whoever comes for the session has it from this process alone
+  return 0;
+}
+
+// Its pool has heard of the last one.
+void Images::drop_base() {
+  if (std::exchange(base_, 0) != 0) folder_.keep_only(last_);
 }
 
 // Checkpoints go along if there is room for them.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <forebay/image.h>
 #include <forebay/wire.h>
 
 #include "base/clock.h"
@@ -24,10 +25,16 @@ class Images {
   void keep_in(ImageFolder folder) { folder_ = std::move(folder); }
   // Whether the session has images.
   bool are_kept() const { return folder_.is_set(); }
-  // The session leaves, and its client names the image that is to stay; 0: none is.
-  void leave(uint64_t number);
+  // What the session has here before its client comes.
+  void begin_with(wire::Begun begun) { begun_ = begun; }
+  // What WELCOME says of that, and of the images that are there.
+  wire::SessionImages session_images() const;
+  // The session leaves, and its client names the image that is to stay, 0: none is; and the one from which it would go on until that is there, 0: none.
+  void leave(uint64_t number, uint64_t base);
   // Writes that image of a session that has left. Returns its number; 0 if there is none.
   uint64_t keep_last();
+  // Another worker comes for what the session left.
+  void drop_base();
   // The session goes on from the image of this number. Throws std::runtime_error where that cannot be used.
   void go_on_from(uint64_t number);
 
@@ -55,7 +62,9 @@ class Images {
   Mailbox& mailbox_;
   Connection& connection_;
   ImageFolder folder_;
+  wire::Begun begun_ = wire::Begun::kNothing;
   uint64_t last_ = 0;  // that is to stay when the session has left
+  uint64_t base_ = 0;  // that stays until another worker has come for the session
   std::vector<orders::Copy> copies_;      // of checkpoints that have not come
   std::optional<orders::Copy> copied_{};  // the last one that was written
 };

@@ -66,7 +66,8 @@ Channel connected(const ImageSource& source, const std::function<void(std::vecto
 void Server::leave(wire::Reader& frame) {
   frame.u8();
   const uint64_t request = frame.varint();
-  images_.leave(frame.done() ? 0 : frame.varint());
+  const uint64_t image = frame.done() ? 0 : frame.varint();
+  images_.leave(image, frame.done() ? 0 : frame.varint());
   if (!frame.done()) throw wire::WireError("commands after a LEAVE");
   session_.end_segment();
   session_.collectives().end("its session moved to another device");
@@ -103,6 +104,7 @@ void Server::hold() {
   while (true) {
     Door door(listener, ticket, wire::Command::kFetch, encryption_);
     connection_.take(hear(door));
+    images_.drop_base();
     try {
       session_.send_image(Packing::kAll, [this](const wire::Writer& head, const uint8_t* payload, size_t bytes) { connection_.send(head, payload, bytes); });
       mailbox_.report({Event::Kind::kFetched});

@@ -32,7 +32,7 @@ constexpr auto kForGood = std::chrono::hours(24 * 365);
 constexpr auto kOutside = std::chrono::milliseconds(wire::kGraceMsMax);  // the pool ends the session of a client that is away for longer than it waits
 
 // `grace`: how long a client that comes back is waited for.
-void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace, bool keeps_images) {
+void welcome(const Device& device, Session& session, Connection& connection, Clock::duration grace, const Images& images) {
   wire::Writer head;
   head.reply(wire::Reply::kWelcome);
   head.varint(wire::kVersion);
@@ -43,8 +43,9 @@ void welcome(const Device& device, Session& session, Connection& connection, Clo
   head.string(session.user_code().kernels.refusal());
   if (!connection.is_untouched()) grace = {};
   head.varint(static_cast<uint64_t>(std::chrono::ceil<std::chrono::milliseconds>(grace).count()));
-  head.u8(keeps_images);
-  head.u8(session.checkpoints().extent(keeps_images));
+  head.u8(images.are_kept());
+  head.u8(session.checkpoints().extent(images.are_kept()));
+  wire::put_session_images(head, images.session_images());
   connection.send(head, nullptr, 0);
 }
 
@@ -75,7 +76,7 @@ Server::Server(Device device, const std::string& address, std::optional<int> thr
       listener_(address),
       encryption_(std::move(encryption)),
       connection_(listener_.is_unix(), lease_, [this] { wait(POLLOUT); }),
-      resumption_(listener_, encryption_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace(), images_.are_kept()); }),
+      resumption_(listener_, encryption_, connection_, mailbox_, seconds(reconnect_seconds), [this] { welcome(device_, session_, connection_, resumption_.grace(), images_); }),
       session_(device_, connection_, *this),
       lease_(device_, session_.storages(), mailbox_) {
   session_.user_code().programs.call_back_by(callbacks_);
@@ -95,6 +96,7 @@ void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_relea
   if (is_outside) resumption_.wait_for(kOutside);
   lease_.release_after(seconds(idle_release_seconds));
   images_.keep_in(std::move(images));
+  images_.begin_with(static_cast<wire::Begun>(origin.index()));  // these are in the same order
   word_patience_ = seconds(word_seconds);
   start([this, ticket, limit_bytes, origin = std::move(origin)] {
     join_others();
@@ -108,7 +110,7 @@ void Server::assign(const Ticket& ticket, int64_t limit_bytes, double idle_relea
 
 void Server::carry(ImageSource source, int64_t limit_bytes, int64_t bytes_per_second, ImageFolder images, uint64_t image) {
   images_.keep_in(std::move(images));
-  images_.leave(image);
+  images_.leave(image, 0);
   start([this, limit_bytes, bytes_per_second, source = std::move(source)] {
     listener_.close();  // no client comes here
     pace_.begin(bytes_per_second);
@@ -193,7 +195,7 @@ void Server::admit(const Ticket& ticket) {
     resumption_.begin(ticket);
   }
   mailbox_.report({Event::Kind::kConnected});
-  welcome(device_, session_, connection_, resumption_.grace(), images_.are_kept());
+  welcome(device_, session_, connection_, resumption_.grace(), images_);
 }
 
 Channel Server::hear(Door& door) {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
@@ -171,6 +172,25 @@ void ImageFolder::read(uint64_t number, ImageReceiver& receiver) const {
     give(body, receiver);
   }
   if (!receiver.is_whole()) throw wire::WireError("its end is missing");
+}
+
+std::vector<uint64_t> ImageFolder::numbers() const {
+  std::vector<uint64_t> numbers;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(path_, none)) {
+    const std::string name = entry.path().filename();
+    uint64_t number = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (error == std::errc() && end == name.data() + name.size()) numbers.push_back(number);
+  }
+  return numbers;
+}
+
+void ImageFolder::keep_only(uint64_t number) const {
+  std::error_code ignored;
+  for (const uint64_t other : numbers()) {
+    if (other != number) fs::remove(path_of(other), ignored);
+  }
 }
 
 void ImageFolder::clear() const {

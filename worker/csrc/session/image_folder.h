@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "session/image.h"
 #include "session/shared_image.h"
@@ -27,6 +28,10 @@ class ImageFolder {
   int64_t link_shared(const ImageFolder& other) const;
   // Gives the receiver the image of this number. Throws std::system_error, wire::WireError where it is damaged or none.
   void read(uint64_t number, ImageReceiver& receiver) const;
+  // The numbers of those that are there whole.
+  std::vector<uint64_t> numbers() const;
+  // Drops all images but this one.
+  void keep_only(uint64_t number) const;
   // Drops all images.
   void clear() const;
 

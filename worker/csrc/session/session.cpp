@@ -65,7 +65,7 @@ const Session::Command& Session::command_of(uint8_t opcode) {
   using In = wire::Reader;
   using enum wire::Command;
   using enum Command::Place;
-  constexpr size_t kCommands = static_cast<size_t>(kDropCheckpoint) + 1;
+  constexpr size_t kCommands = static_cast<size_t>(kRenumber) + 1;
   static const auto table = [] {
     std::array<Command, kCommands> commands{};
     const auto set = [&](wire::Command command, Command::Place place, bool waits_for_lease, void (*carry_out)(Session&, In&)) {
@@ -74,7 +74,8 @@ const Session::Command& Session::command_of(uint8_t opcode) {
     set(kHello, kBetween, false, [](Session&, In&) { throw wire::WireError("a second HELLO"); });
     set(kOperator, kAmongSteps, false, [](Session& session, In& in) { session.define_operator(in); });
     set(kTemplate, kAmongSteps, false, [](Session& session, In& in) { session.define_template(in); });
-    set(kForget, kBetween, false, [](Session& session, In&) { session.forget(); });
+    set(kForget, kBetween, false, [](Session& session, In&) { session.forget(/*all=*/false); });
+    set(kRenumber, kEndsSegment, false, [](Session& session, In&) { session.forget(/*all=*/true); });
     set(kFollow, kAmongSteps, false, [](Session& session, In& in) { session.following_ = in.bounded(wire::kStepsMax, "the number of steps"); });
     set(kStep, kAmongSteps, false, [](Session& session, In& in) { session.step(in); });
     set(kCall, kAmongSteps, true, [](Session& session, In& in) { session.call(in); });
@@ -97,7 +98,7 @@ const Session::Command& Session::command_of(uint8_t opcode) {
     set(kTellTimes, kBetween, false, [](Session& session, In& in) { report_times(session.timing_, session.replies_, in); });
     set(kTellSegments, kAmongSteps, false, [](Session& session, In& in) { session.report_segments(in); });
     set(kTellGang, kAmongSteps, false, [](Session& session, In& in) { report_gang(session.gang_, session.replies_, in); });
-    set(kSettings, kEndsSegment, false, [](Session& session, In& in) { session.settings(in); });
+    set(kSettings, kEndsSegment, false, [](Session& session, In& in) { session.settings(in.bounded(wire::kSettingsMax, "the settings")); });
     set(kLimit, kBetween, false, [](Session& session, In& in) {  // as the first worker of a gang says
       session.hold_to(static_cast<int64_t>(std::min(in.varint(), static_cast<uint64_t>(session.given_bytes_))));
       session.collectives_.leave_device();
@@ -169,8 +170,9 @@ bool Session::is_device_work(wire::Reader in) const {
   if (following_ == 0) {
     const uint8_t opcode = in.u8();
     const auto command = static_cast<wire::Command>(opcode);
-    const bool settles = command == wire::Command::kForget || command == wire::Command::kSettings;  // what is let go, first
-    if (command != wire::Command::kStep) return command_of(opcode).waits_for_lease || (settles && recomputed_.lacks_any());
+    using enum wire::Command;
+    const bool settles = command == kForget || command == kRenumber || command == kSettings;  // what is let go, first
+    if (command != kStep) return command_of(opcode).waits_for_lease || (settles && recomputed_.lacks_any());
     const uint64_t number = in.varint();
     if (number != 0) step = traces_.child(number - 1);
   }
@@ -215,12 +217,22 @@ void Session::define_template(wire::Reader& in) {
   if (gang_.is_on()) gang_.gang().templates().define_template(source, templates_.operator_of(source));
 }
 
-void Session::forget() {
+void Session::forget(bool all) {
   recomputed_.settle();
   gang_.forget();
   segments_.forget();
   templates_.forget();
   traces_.clear();
+  if (!all) return;
+  gang_.forget_operators();
+  templates_.forget_operators();
+  user_code_.kernels.forget();
+  user_code_.programs.forget();
+  timing_.begin(0);
+  settings(wire::kSettingsDefault);
+  traces_.reset();
+  freed_.clear();
+  freed_all_ = false;
 }
 
 // Steps.
@@ -406,8 +418,7 @@ void Session::settle() {
   }
 }
 
-void Session::settings(wire::Reader& in) {
-  const uint64_t bits = in.bounded(wire::kSettingsMax, "the settings");
+void Session::settings(uint64_t bits) {
   const uint64_t of_device = bits & ~static_cast<uint64_t>(wire::kCompiled | wire::kRecomputed);
   const bool recomputes = bits & wire::kRecomputed && device_.computes();
   auto use = bits & wire::kCompiled ? LibraryUse::kAtOnce : bits & wire::kDeterministic ? LibraryUse::kNone : LibraryUse::kMade;

@@ -80,7 +80,8 @@ class Session final : private StepRunner {
 
   void define_operator(wire::Reader& in);
   void define_template(wire::Reader& in);
-  void forget();
+  // Of all that was defined, as of a worker that was told nothing yet; or of templates and steps.
+  void forget(bool all);
   void step(wire::Reader& in);
   void call(wire::Reader& in);
   void allocate(wire::Reader& in);
@@ -88,7 +89,7 @@ class Session final : private StepRunner {
   void cut(wire::Reader& in);
   void ask(wire::Reader& in);
   void report_segments(wire::Reader& in);
-  void settings(wire::Reader& in);
+  void settings(uint64_t bits);
 
   // Each of its devices to its part.
   void hold_to(int64_t bytes);

@@ -35,6 +35,9 @@ class SessionKernels {
   void define(wire::Reader& in);
   void launch(wire::Reader& in);
 
+  // Numbering begins again.
+  void forget() { kernels_.clear(); }
+
   // The kernel of this number is compiled and loaded, or cannot be. Its client is told.
   void take(uint64_t number, const std::string& name, std::vector<KernelParameter> parameters);
   void refuse(uint64_t number, wire::FailureCode code, const std::string& why);

@@ -36,6 +36,9 @@ class SessionPrograms {
   // Its callbacks are those of the request.
   void execute_calling(wire::Reader& in, uint64_t request);
 
+  // Numbering begins again.
+  void forget() { executables_.clear(); }
+
  private:
   // Throws CommandError where a client cannot be told of the program, or cannot execute it.
   static void check_size(const wire::ProgramSignature& signature);

@@ -1,6 +1,7 @@
 // What a session is on its way from one worker to another (docs/wire.md, Moving): the frames that answer a FETCH.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,6 +12,37 @@ namespace forebay::wire {
 
 // The number of the image with which a copy of another session begins.
 constexpr uint64_t kSharedImage = uint64_t{1} << 62;
+
+// What a worker has of the session before its client comes.
+enum class Begun : uint8_t {
+  kNothing,  // it is fresh
+  kMoved,    // all that the worker had which the session left
+  kImage,    // an image of that: the same, but for versions for forks
+};
+constexpr size_t kImagesToldMax = 64;
+
+// What WELCOME says of images.
+struct SessionImages {
+  Begun begun = Begun::kNothing;
+  std::vector<uint64_t> there;  // the numbers of those that are there whole
+};
+
+inline void put_session_images(Writer& out, const SessionImages& images) {
+  const size_t count = std::min(images.there.size(), kImagesToldMax);
+  out.u8(static_cast<uint8_t>(images.begun));
+  out.varint(count);
+  for (size_t index = 0; index < count; ++index) out.varint(images.there[index]);
+}
+
+inline SessionImages get_session_images(Reader& in) {
+  SessionImages images;
+  const uint8_t begun = in.u8();
+  if (begun > static_cast<uint8_t>(Begun::kImage)) throw WireError("an unknown beginning of a session");
+  images.begun = static_cast<Begun>(begun);
+  images.there.resize(in.count(kImagesToldMax, "the number of images"));
+  for (auto& number : images.there) number = in.varint();
+  return images;
+}
 
 // What there is between commands, but for the bytes of storages.
 struct ImageHead {

@@ -89,7 +89,7 @@ enum class Command : uint8_t {
   kKernel = 36,
   kLaunch = 37, kResume = 38 /* in place of HELLO */, kKeep = 42, kRestore = 43, kTraces = 44,
   kProgram = 45, kExecute = 46, kExecuteCalling = 47, kReturned = 48, kCheckpoint = 49, kTellCheckpoints = 50, kGoBack = 51,
-  kDropCheckpoint = 52,
+  kDropCheckpoint = 52, kRenumber = 53,
 };
 
 // Of PyTorch's settings that say how a device computes; docs/wire.md, SETTINGS.
