@@ -25,6 +25,7 @@ from forebay.errors import ForebayError, PoolRefused, PoolUnreachable, SessionEn
 from forebay.journal import Journal, Page
 from forebay.service import Service, forget_budget, has_runner, pool_link, tell_loss, tell_wait
 from forebay.service.receipts import Records
+from forebay.service.session_link import Link, Request
 from forebay.spans import Work, own_label
 from forebay.waiting import QUIET_SECONDS, WaitingLine
 
@@ -57,6 +58,10 @@ DRAIN_SECONDS_MAX = 10.0
 class _WorkerUnusable(SessionEnded):
     """A worker was not reached that holds nothing of the session's yet."""
 
+    def __init__(self, said: str, worker: str) -> None:
+        super().__init__(said)
+        self.worker = worker
+
 
 class Stream(Protocol):
     """What a session does to the command stream: ``forebay._C``."""
@@ -70,62 +75,6 @@ class Stream(Protocol):
     def broken(self) -> bool: ...
     def replay_differences(self) -> tuple[int, int]: ...
     def lose(self, message: str, /) -> None: ...
-
-
-class _Request:
-    """A wait for a lease; several threads may share one."""
-
-    def __init__(self, number: int, span: messages.Span) -> None:
-        self.number = number
-        self.span = span
-        self.queued: messages.Queued | None = None
-        self.granted: messages.Granted | None = None
-        self.error: ForebayError | None = None
-
-    def asked(self, opened: messages.SessionOpened | None, programs: bool) -> messages.Acquire:
-        knows = opened is not None and opened.flavor.runtimes is not None
-        return messages.Acquire(request=self.number, span=self.span, runtime=("xla" if programs else "torch") if knows else None)
-
-    @property
-    def settled(self) -> bool:
-        return self.granted is not None or self.error is not None
-
-
-class _Link:
-    """A WebSocket to the pool, or the one after it: one session, with what the pool said of it."""
-
-    def __init__(self, connection: ClientConnection) -> None:
-        self.socket = connection
-        self.line: WaitingLine | None = None
-        """Of a wait that the pool began by itself."""
-        self.opened: messages.SessionOpened | None = None
-        self.lease: messages.Granted | None = None
-        self.draining_epoch: int | None = None
-        self.request: _Request | None = None
-        self.span: messages.Span | None = None
-        """Of the last request."""
-        self.cancelled: set[int] = set()
-        self.refused: ForebayError | None = None
-        self.choice: messages.ChooseFlavor | messages.ChoosePriority | None = None
-        """What was chosen and not answered."""
-        self.over: ForebayError | None = None
-        self.worker: str | None = None
-        self.ticket: str | None = None
-        """What was shown to ``worker``."""
-        self.devices = 0
-        """How many devices ``worker`` computes on."""
-        self.away = False
-        """The session has left ``worker``, or is leaving it, and is not at another one yet."""
-        self.bereft: messages.WorkerLost | None = None
-        """``worker`` died, and the command stream has not been told yet."""
-        self.connecting = threading.RLock()
-        self.finished = threading.Event()
-        """Set when nothing of this session touches the command stream any more."""
-
-    @property
-    def flavor(self) -> str:
-        """The name of the session's flavor, for people."""
-        return "a device" if self.opened is None else self.opened.flavor.name
 
 
 class Session:
@@ -164,7 +113,7 @@ class Session:
         self._changed = threading.Condition()
         self._opening = threading.Lock()
         self._choosing = threading.Lock()
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._requests = 0
 
     @property
@@ -241,7 +190,7 @@ class Session:
             fresh = lease is None and link.request is None
             if fresh:
                 self._requests += 1
-                link.request = _Request(self._requests, work.span)
+                link.request = Request(self._requests, work.span)
                 link.span = link.request.span
             request = link.request
         if lease is None and request is not None:
@@ -249,12 +198,13 @@ class Session:
         if lease is not None:
             self._begin(link, lease)
 
-    def _await_word_of_worker(self, link: _Link, unusable: SessionEnded | None = None) -> None:
+    def _await_word_of_worker(self, link: Link, unusable: _WorkerUnusable | None = None) -> None:
         """Until the pool knows that the worker is gone. Raises SessionEnded if the worker is there, and only the connection broke, or was
         never made: ``unusable`` is why."""
 
         def is_known() -> bool:
-            return link.away or link.over is not None or (unusable is None and not self._stream.broken())
+            is_past = not self._stream.broken() if unusable is None else link.worker != unusable.worker
+            return is_past or link.away or link.over is not None
 
         with self._changed:
             told = self._changed.wait_for(is_known, WORD_SECONDS_MAX)
@@ -294,7 +244,7 @@ class Session:
 
     # Opening the link
 
-    def _open(self) -> tuple[_Link, messages.SessionOpened]:
+    def _open(self) -> tuple[Link, messages.SessionOpened]:
         with self._opening:
             with self._changed:
                 link = self._link
@@ -304,9 +254,9 @@ class Session:
                 link.finished.wait(pool_link.CLOSE_SECONDS_MAX)
             return self._open_new()
 
-    def _open_new(self) -> tuple[_Link, messages.SessionOpened]:
+    def _open_new(self) -> tuple[Link, messages.SessionOpened]:
         service = self._service()
-        link = _Link(pool_link.connect(service, self._headers, OPEN_SECONDS_MAX))
+        link = Link(pool_link.connect(service, self._headers, OPEN_SECONDS_MAX))
         threading.Thread(target=self._read, args=(link, service), name="forebay-session", daemon=True).start()
         try:
             hello = messages.Hello(process=own_label(), pid=os.getpid(), torch=self._torch_version, flavor=self._flavor)
@@ -326,7 +276,7 @@ class Session:
             link.socket.close()
             raise
 
-    def _send(self, link: _Link, message: messages.Message) -> None:
+    def _send(self, link: Link, message: messages.Message) -> None:
         """Sends it, or leaves it to :meth:`_say_again` where the link is broken. Raises what the session ended with."""
         try:
             link.socket.send(message.encode())
@@ -334,7 +284,7 @@ class Session:
             if link.over is not None:
                 raise link.over from None
 
-    def _choose(self, link: _Link, choice: messages.ChooseFlavor | messages.ChoosePriority) -> messages.SessionOpened:
+    def _choose(self, link: Link, choice: messages.ChooseFlavor | messages.ChoosePriority) -> messages.SessionOpened:
         """Says it, until the pool has answered, over a link that is made again too."""
         with self._changed:
             link.choice, link.refused = choice, None
@@ -348,7 +298,7 @@ class Session:
 
     # Waiting for a lease
 
-    def _granted(self, link: _Link, request: _Request, fresh: bool, on_wait: Callable[[], None]) -> messages.Granted | None:
+    def _granted(self, link: Link, request: Request, fresh: bool, on_wait: Callable[[], None]) -> messages.Granted | None:
         """Waits until the request is settled; asks first, if nobody did."""
         try:
             if fresh:
@@ -362,7 +312,7 @@ class Session:
             raise request.error
         return request.granted
 
-    def _wait(self, link: _Link, request: _Request, on_wait: Callable[[], None]) -> None:
+    def _wait(self, link: Link, request: Request, on_wait: Callable[[], None]) -> None:
         line = self._new_line()
         shown: messages.Queued | None = None
         checked = time.monotonic()
@@ -388,7 +338,7 @@ class Session:
             raise
         line.finish("granted" if request.granted is not None else "not granted")
 
-    def _check(self, link: _Link) -> None:
+    def _check(self, link: Link) -> None:
         """Breaks the link of a pool that answers nothing, so that it is made again, with another pool if that one leads."""
         connection = link.socket
         if link.opened is None or not link.opened.resume_seconds:
@@ -397,7 +347,7 @@ class Session:
             if not connection.ping().wait(ANSWER_SECONDS_MAX):
                 connection.socket.shutdown(socket.SHUT_RDWR)
 
-    def _cancel(self, link: _Link, request: _Request) -> None:
+    def _cancel(self, link: Link, request: Request) -> None:
         with self._changed:
             if link.request is request:
                 link.request = None
@@ -409,8 +359,9 @@ class Session:
         with contextlib.suppress(ForebayError):
             self._send(link, messages.Cancel(request=request.number))
 
-    def _begin(self, link: _Link, granted: messages.Granted) -> None:
+    def _begin(self, link: Link, granted: messages.Granted) -> None:
         with link.connecting:
+            granted = link.lease or granted  # of another worker, if that one died meanwhile
             if link.worker != granted.worker:
                 self._connect_worker(link, granted)
         with self._changed:
@@ -418,9 +369,12 @@ class Session:
         if still:
             self._stream.lease_opened(granted.epoch, granted.flavor.memory_bytes)
 
-    def _connect_worker(self, link: _Link, granted: messages.Granted) -> None:
+    def _connect_worker(self, link: Link, granted: messages.Granted) -> None:
         # Noted first: an interrupt in between then looks like a broken connection, and is mended like one.
-        link.worker, link.ticket, link.devices = granted.worker, granted.ticket, granted.devices
+        with self._changed:
+            if link.bereft is not None:
+                raise _WorkerUnusable(link.bereft.said(), granted.worker)
+            link.worker, link.ticket, link.devices = granted.worker, granted.ticket, granted.devices
         try:
             _connect_stream(self._stream, self._service(), granted, self._headers)
             self.origin = None
@@ -431,11 +385,11 @@ class Session:
                     if link.lease is granted:
                         link.lease = None
                 self._send(link, messages.Release(epoch=granted.epoch))
-            raise _WorkerUnusable(f"The worker at {granted.address} cannot be used: {error}. Run this again.") from None
+            raise _WorkerUnusable(f"The worker at {granted.address} cannot be used: {error}. Run this again.", granted.worker) from None
 
     # Moving from one worker to another, in threads of its own: the reader must go on, and Ctrl-C must not cut it short
 
-    def _leave(self, link: _Link) -> None:
+    def _leave(self, link: Link) -> None:
         with link.connecting:
             if link.worker is None or not self._stream.connected():
                 return
@@ -444,22 +398,24 @@ class Session:
             with contextlib.suppress(RuntimeError):  # the connection is gone, and the session with it
                 self._stream.leave()
 
-    def _break_off(self, link: _Link) -> None:
+    def _break_off(self, link: Link) -> None:
         """Tells the command stream that the worker died; ends the session if it cannot go on at another worker."""
         with link.connecting:
-            bereft, link.bereft = link.bereft, None
-            if bereft is None or link.worker is None:
-                return
+            with self._changed:
+                bereft = link.bereft
+                if bereft is None or link.worker is None:
+                    return
+                link.bereft = None
             if self._stream.break_off():
                 self._new_line().warn(bereft.said())
             else:
                 self._finish(link, SessionEnded(f"{bereft.said()} {TOO_MUCH}", bereft.cause))
 
-    def _follow(self, link: _Link, granted: messages.Granted) -> None:
+    def _follow(self, link: Link, granted: messages.Granted) -> None:
         with link.connecting:
             self._break_off(link)
             if link.worker != granted.worker and link.over is None:
-                if not link.away:
+                if not link.away and not self._stream.break_off():  # nobody has told of its death
                     self._finish(link, SessionEnded("The worker of this session is gone, with what it was sent; run your code again."))
                     return
                 replays, began = self._stream.broken(), time.monotonic()
@@ -486,7 +442,7 @@ class Session:
 
     # The reader
 
-    def _read(self, link: _Link, service: Service) -> None:
+    def _read(self, link: Link, service: Service) -> None:
         error: ForebayError = SessionEnded("The session ended.")
         try:
             cause = self._listen(link)
@@ -500,7 +456,7 @@ class Session:
         finally:
             self._finish(link, error)
 
-    def _listen(self, link: _Link) -> str:
+    def _listen(self, link: Link) -> str:
         """Takes what the pool says until the link breaks; why it did."""
         try:
             for text in link.socket:
@@ -509,7 +465,7 @@ class Session:
         except ConnectionClosed as closed:
             return str(closed)
 
-    def _resume(self, link: _Link, service: Service) -> bool:
+    def _resume(self, link: Link, service: Service) -> bool:
         """Makes a broken link again, as long as the pool keeps the session. Raises SessionEnded if it did not."""
         opened = link.opened
         if opened is None or opened.resume_key is None:
@@ -528,7 +484,7 @@ class Session:
                 time.sleep(RETRY_SECONDS)
         return False
 
-    def _attach(self, link: _Link, connection: ClientConnection, session: str, key: str) -> bool:
+    def _attach(self, link: Link, connection: ClientConnection, session: str, key: str) -> bool:
         """Says who is back, and what was asked for and not answered. False if the session was closed meanwhile."""
         epoch = link.draining_epoch if link.lease is None else link.lease.epoch
         ticket = None if link.worker is None else link.ticket
@@ -553,7 +509,7 @@ class Session:
         self._say_again(link)
         return True
 
-    def _say_again(self, link: _Link) -> None:
+    def _say_again(self, link: Link) -> None:
         """What the pool may not have heard before the link broke; it takes each once."""
         with self._changed:
             request, cancelled, choice = link.request, list(link.cancelled), link.choice
@@ -564,7 +520,7 @@ class Session:
         if request is not None:
             self._send(link, request.asked(link.opened, self.takes_programs))
 
-    def _take(self, link: _Link, message: messages.ToClient) -> None:
+    def _take(self, link: Link, message: messages.ToClient) -> None:
         """Applies one message of the pool."""
         self._page.told(message, link.span)
         match message:
@@ -601,7 +557,7 @@ class Session:
             case messages.SessionLost():
                 raise SessionEnded(message.said(), message.cause)
 
-    def _take_opened(self, link: _Link, opened: messages.SessionOpened) -> None:
+    def _take_opened(self, link: Link, opened: messages.SessionOpened) -> None:
         with self._changed:
             before, link.opened, link.choice = link.opened, opened, None
             self._changed.notify_all()
@@ -609,13 +565,15 @@ class Session:
             text = f"priority {self._priority} was asked for, and the quotas allow {opened.priority}: ask an operator for more"
             self._new_line().warn(text)
 
-    def _take_grant(self, link: _Link, granted: messages.Granted) -> None:
+    def _take_grant(self, link: Link, granted: messages.Granted) -> None:
+        with self._changed:
+            link.bereft = None if link.worker is None else link.bereft
         if link.worker is not None and link.worker != granted.worker:
             threading.Thread(target=self._follow, args=(link, granted), name="forebay-follow", daemon=True).start()
         else:
             self._settle_grant(link, granted, None)
 
-    def _settle_grant(self, link: _Link, granted: messages.Granted, error: ForebayError | None) -> None:
+    def _settle_grant(self, link: Link, granted: messages.Granted, error: ForebayError | None) -> None:
         with self._changed:
             request = link.request
             if granted.request in link.cancelled:
@@ -628,12 +586,12 @@ class Session:
             if request is not None:
                 link.request, request.error = None, error
                 request.granted = granted if error is None else None
-                self._changed.notify_all()
+            self._changed.notify_all()
         self._end_line(link).finish("granted")
         if request is None and error is None and link.worker == granted.worker:
             self._stream.lease_opened(granted.epoch, granted.flavor.memory_bytes)
 
-    def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:
+    def _take_close(self, link: Link, closed: messages.LeaseClosed) -> None:
         with self._changed:
             drained = link.draining_epoch is not None and closed.epoch >= link.draining_epoch
             if drained:
@@ -647,7 +605,7 @@ class Session:
         if none_is_open:
             self._stream.lease_closed()
 
-    def _take_refusal(self, link: _Link, refused: messages.Refused) -> None:
+    def _take_refusal(self, link: Link, refused: messages.Refused) -> None:
         error = PoolRefused(refused.said(), refused.code, refused.cause)
         with self._changed:
             request = link.request
@@ -659,12 +617,12 @@ class Session:
         if refused.request == POOLS_OWN_REQUEST:
             self._end_line(link).stuck(refused)
 
-    def _end_line(self, link: _Link) -> WaitingLine:
+    def _end_line(self, link: Link) -> WaitingLine:
         """The line of a wait that the pool began by itself, for its last words."""
         line, link.line = link.line or self._new_line(), None
         return line
 
-    def _finish(self, link: _Link, error: ForebayError) -> None:
+    def _finish(self, link: Link, error: ForebayError) -> None:
         with self._changed:
             first = link.over is None
             if first:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +12,14 @@ from forebay_wire import messages
 from session_case import WORK, Case, granted
 
 GONE = messages.WorkerLost(message="The worker is gone.")
+FORK = messages.Fork(session="s-0", key="ab" * 32, checkpoint=3)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10.0
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 @pytest.fixture
@@ -60,6 +69,56 @@ def test_a_thread_whose_worker_is_gone_waits_until_the_pool_knows_it_too(case: C
     case.pool.send(GONE, granted(1, 2, "w-2"))
     thread.join(5)
     assert not thread.is_alive() and not errors
+
+
+@pytest.mark.parametrize("origin", [None, FORK])
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_worker_that_dies_before_its_client_comes_is_not_gone_to(case: Case, origin: messages.Fork | None, is_replaced: bool) -> None:
+    """The pool's word comes between its grant and the thread that waited for it, alone or with the next grant."""
+    workers = iter(["w-1", "w-2"])
+    case.pool.answer = lambda message: [granted(message.request, 1, next(workers))] if isinstance(message, messages.Acquire) else []
+    case.session.origin = origin
+    case.session.flavor()
+    link = case.session._link
+    assert link is not None
+    with link.connecting:
+        thread, errors = case.in_thread()
+        until(lambda: link.lease is not None)
+        case.pool.send(GONE)
+        until(lambda: link.bereft is not None)
+        if is_replaced:
+            case.pool.send(granted(0, 2, next(workers)))
+            until(lambda: link.lease is not None)
+    thread.join(5)
+    assert not thread.is_alive() and not errors
+    assert case.stream.names() == ["connect", "lease_opened"] and link.worker == "w-2", "the first one was never gone to"
+    assert not link.away and link.bereft is None and case.session.origin is None
+
+
+def test_the_grant_of_another_worker_is_word_enough_of_the_death_of_the_one_before(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.pool.send(granted(1, 2, "w-2"))
+    case.stream.expect(lambda names: names.count("lease_opened") == 2)
+    assert case.stream.names() == ["connect", "lease_opened", "break_off", "connect", "lease_opened"]
+    case.stream.keeps = False
+    case.pool.send(granted(1, 3, "w-3"))
+    case.stream.expect(lambda names: "lose" in names)
+    assert str(case.stream.calls[-1][1]).startswith("The worker of this session is gone, with what it was sent")
+
+
+def test_a_forked_process_whose_first_worker_is_replaced_without_a_word_goes_to_the_next(case: Case) -> None:
+    workers = iter(["w-1"])
+    case.pool.answer = lambda message: [granted(message.request, 1, next(workers))] if isinstance(message, messages.Acquire) else []
+    case.session.origin = FORK
+    case.stream.connect_error = "the worker ended"
+    thread, errors = case.in_thread()
+    case.stream.expect(lambda names: "connect" in names)
+    case.stream.connect_error = None
+    case.pool.send(granted(1, 2, "w-2"))
+    thread.join(5)
+    assert not thread.is_alive() and not errors
+    assert case.stream.names()[:3] == ["connect", "break_off", "connect"] and "lose" not in case.stream.names()
 
 
 def test_a_connection_that_breaks_while_the_worker_lives_ends_the_session(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from forebay_wire import messages, torch_builds
 from forebay_wire.remote import frames
 
 from forebay.service import Service, priority_of
-from forebay.session import Session, _Link
+from forebay.service.session_link import Link
+from forebay.session import Session
 from forebay.toolkit.remote.process_stream import ProcessStream
 from forebay.waiting import WaitingLine, short
 
@@ -47,7 +48,7 @@ class ProcessSession(Session):
         self._billed.wait(CLOSED_SECONDS_MAX)
         return self._bill
 
-    def _take_close(self, link: _Link, closed: messages.LeaseClosed) -> None:
+    def _take_close(self, link: Link, closed: messages.LeaseClosed) -> None:
         super()._take_close(link, closed)
         self._bill = closed
         self._billed.set()
