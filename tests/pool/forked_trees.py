@@ -23,13 +23,9 @@ LOSSES = {
     "origin": re.compile("The session of the process that this one was forked from is over"),
     "copy": re.compile("cannot be had here"),
     "unkept": re.compile("The worker that held this session's tensors is gone"),
-    "unwritten": re.compile(r"image (\d{1,9}) of this session cannot be used: image \1: No such file or directory"),
-    "ungreeted": re.compile("a RESTORE of a session that has begun"),
-    "unheard": re.compile("The worker of this session is gone, with what it was sent"),
 }
 """How a process may lose tensors, by what it is told: its parent's session, or the copy, is not to be had; its worker died, and no image
-is kept; its worker died before it had written the image of a move; the worker that it moved to died while the process greeted it;
-another worker was granted to a process that had not been told of a death."""
+is kept."""
 
 
 def grow(program: Program, chance: random.Random, steps: int, depth: int) -> bool:
