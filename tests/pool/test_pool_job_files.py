@@ -319,7 +319,7 @@ async def test_hostile_lists_and_contents_are_refused_and_leave_nothing(pool: Ma
 
 
 @in_loop
-async def test_a_client_that_dies_leaves_what_came_whole_and_no_half(pool: Make, tmp_path: Path) -> None:
+async def test_a_client_that_dies_leaves_what_came_whole_and_no_small_half(pool: Make, tmp_path: Path) -> None:
     async with pool(**HUB) as running:
         files = {"whole": b"1" * 300_000, "half": b"2" * 600_000}
         started = asyncio.Event()
@@ -339,6 +339,112 @@ async def test_a_client_that_dies_leaves_what_came_whole_and_no_half(pool: Make,
         await running.until(lambda: not running.service.dispatcher.files.links and not running.service.dispatcher.files.files._uploads)
         assert [hash_of(contents) for contents in on_disk(running).values()] == [hash_of(files["whole"])]
         assert (await asyncio.to_thread(send, running, files))[0] == ["half"], "what came whole is not sent again"
+
+
+LARGE = bytes(range(251)) * 20_000
+"""5 MB, whose pieces all differ."""
+
+
+def die_midway(running: Any, files: dict[str, bytes], count: int) -> int:
+    """Sends so many bytes of the first file that is wanted, which the pool has then, and breaks off. What was there of it before."""
+    one = link(running)
+    wanted = one.offer([file(*each) for each in files.items()])
+    contents, begun = files[wanted[0].path], one._begun
+    for place in range(begun, begun + count, wire.PIECE_BYTES):
+        one._send(contents[place : min(begun + count, place + wire.PIECE_BYTES)])
+    halves = running.service.dispatcher.files.files._uploads[-1]
+    while halves._written._left > len(contents) - begun - count:
+        time.sleep(0.01)
+    one._link.socket.shutdown(socket.SHUT_RDWR)
+    return begun
+
+
+@in_loop
+async def test_a_file_that_broke_off_goes_on_from_what_came(pool: Make, tmp_path: Path) -> None:
+    async with pool(**HUB) as running:
+        files = {"a": b"1" * 300_000, "large": LARGE}
+        transfers = running.service.dispatcher.files
+
+        async def idle() -> None:
+            await running.until(lambda: not transfers.links and not transfers.files._uploads)
+
+        assert (await asyncio.to_thread(send, running, {"a": files["a"]}))[0] == ["a"]
+        for begun in (0, 1_500_000, 3_000_000):
+            assert await asyncio.to_thread(die_midway, running, files, 1_500_000) == begun
+            await idle()
+            (half,) = halves_of(running)
+            assert half.read_bytes() == LARGE[: begun + 1_500_000]
+        one = await asyncio.to_thread(link, running)
+        wanted = await asyncio.to_thread(one.offer, [file(*each) for each in (files | {"b": b"b"}).items()])
+        assert [each.path for each in wanted] == ["large", "b"] and one._begun == 4_500_000, "what was begun comes first"
+        name = await asyncio.to_thread(one.send, wanted, lambda each: [(files | {"b": b"b"})[each.path]])
+        one.__exit__()
+        await idle()
+        kept = [contents for path, contents in on_disk(running).items() if "/sent/" not in path]
+        assert name and sorted(kept) == sorted([*files.values(), b"b"])
+
+
+def halves_of(running: Any) -> list[Path]:
+    return list((running.service.settings.state_dir / "job-files").rglob("*.half"))
+
+
+@in_loop
+async def test_a_half_that_is_not_what_it_should_be_costs_one_more_try(pool: Make, tmp_path: Path) -> None:
+    async with pool(**HUB) as running:
+        transfers = running.service.dispatcher.files
+        await asyncio.to_thread(die_midway, running, {"large": LARGE}, 2_000_000)
+        await running.until(lambda: not transfers.files._uploads)
+        (half,) = halves_of(running)
+        half.write_bytes(b"?" + half.read_bytes()[1:])
+        with pytest.raises(PoolRefused, match="other contents than were told of"):
+            await asyncio.to_thread(send, running, {"large": LARGE})
+        await running.until(lambda: not transfers.files._uploads)
+        assert not halves_of(running)
+        assert (await asyncio.to_thread(send, running, {"large": LARGE}))[0] == ["large"]
+        await asyncio.to_thread(die_midway, running, {"other": LARGE[1:]}, 2_000_000)
+        await running.until(lambda: not transfers.files._uploads)
+        (half,) = halves_of(running)
+        half.write_bytes(LARGE[1:] + b"more")
+        one = await asyncio.to_thread(link, running)
+        await asyncio.to_thread(one.offer, [file("other", LARGE[1:])])
+        assert one._begun == 0, "it is longer than the whole"
+        one.__exit__()
+
+
+@in_loop
+async def test_files_of_a_job_are_fetched_on_from_where_it_broke_off(pool: Make, tmp_path: Path) -> None:
+    async with place(pool, tmp_path, outside=False) as laptop:
+        write(laptop.work, {"deep/large": LARGE})
+        await laptop.command("submit", "--upload", "--yes", "train.py")
+        into, moved = tmp_path / "into", []
+
+        def fetch(cut: int) -> None:
+            """Until so much is there."""
+            moved.clear()
+
+            def follow(done: int, total: int) -> None:
+                moved.append(done)
+                if done >= cut:
+                    with contextlib.suppress(OSError):  # it is closed already
+                        one._link.socket.shutdown(socket.SHUT_RDWR)
+
+            with FileLink(Service(laptop.running.service.url, "ada"), follow) as one:
+                listed = one.ask(1, "sent")
+                large = [place for place, each in enumerate(listed.files) if each.path == "deep/large"]
+                one.take(listed, [*large, *(set(range(len(listed.files))) - set(large))], into, lambda each: each.path.rpartition("/")[2])
+
+        before = 0
+        for cut in (2_000_000, 3_000_000):
+            with pytest.raises(PoolUnreachable, match="what has come is not sent again"):
+                await asyncio.to_thread(fetch, cut)
+            assert moved[0] == before and moved[-1] >= cut
+            (half,) = [path for path in into.rglob("*") if path.is_file()]
+            before = half.stat().st_size
+            assert half.parent.name == "deep" and before >= cut and LARGE.startswith(half.read_bytes())
+        await asyncio.to_thread(fetch, 1 << 60)
+        assert moved[0] == before
+        fetched = {str(path.relative_to(into)): path.read_bytes() for path in into.rglob("*") if path.is_file()}
+        assert fetched["deep/large"] == LARGE and not [name for name in fetched if name.endswith(".half")]
 
 
 @in_loop
@@ -427,7 +533,7 @@ def put(files: JobFiles, contents: dict[str, bytes], job: int | None = None, nee
 
 def names(files: JobFiles, user: str = "ada") -> set[str]:
     member = files._member("acme", user)
-    return {one.hash for one in member.contents()}
+    return {one.name for one in member.contents()}
 
 
 def test_files_stay_as_long_as_jobs_need_them_and_results_for_their_time(kept: tuple[JobFiles, Clock]) -> None:
@@ -475,18 +581,44 @@ def test_two_uploads_at_a_time_do_not_take_the_same_room_twice(kept: tuple[JobFi
     assert not names(files)
 
 
+def test_a_half_takes_room_until_it_is_needed_or_nobody_came_back_for_it(
+    kept: tuple[JobFiles, Clock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay_wire.remote.folder.HALF_BYTES_MIN", 1)
+    files, clock = kept
+    one = file("a", b"a" * 45 * 4096)
+
+    def break_off() -> None:
+        upload = files.take("acme", "ada", [one], ())
+        upload.add(b"a" * 40 * 4096)
+        files.drop(upload)
+        assert names(files) == {f"{one.hash}.half"} and files._member("acme", "ada").bytes == 40 * 4096
+
+    break_off()
+    put(files, {"b": b"b" * 80 * 4096})
+    assert names(files) == {hash_of(b"b" * 80 * 4096)}
+    clock.ahead_ns = 8 * DAY_NS
+    break_off()
+    again = files.take("acme", "ada", [file("c", b"c"), one], ())
+    assert again.wanted == (1, 0) and again.go_on() == 40 * 4096 and not names(files)
+    files.drop(again)
+    assert again.go_on() == 0, "it is over"
+    clock.ahead_ns = 30 * DAY_NS
+    assert files.sweep({}) == 0 and not names(files)
+
+
 def test_contents_that_were_damaged_are_told_of_and_sent_anew(kept: tuple[JobFiles, Clock]) -> None:
     files, _ = kept
     put(files, {"a": b"abcd"})
     one = file("a", b"abcd")
     (files._member("acme", "ada").path / one.hash).write_bytes(b"abce")
     with pytest.raises(FilesRefused, match="was damaged"):
-        list(files.pieces("acme", "ada", one))
+        list(files.pieces("acme", "ada", one, 0))
     upload = files.take("acme", "ada", [one], ())
     assert upload.wanted == (0,)
     files.drop(upload)
     with pytest.raises(FilesRefused, match="not kept any more"):
-        list(files.pieces("acme", "ada", one))
+        list(files.pieces("acme", "ada", one, 0))
 
 
 def test_a_disk_that_is_full_takes_no_files_and_a_pool_that_was_killed_leaves_no_halves(tmp_path: Path) -> None:

@@ -135,8 +135,9 @@ class JobFilesLink(SocketApi, JobApi):
             transfers.later(transfers.files.drop, upload)
             return
         self._upload, self._run, self._left = upload, offer.run, offer.left
-        await self._say(wire.Wanted(places=upload.wanted))
-        if upload.complete:
+        begun = await transfers.do(upload.go_on)
+        await self._say(wire.Wanted(places=upload.wanted, begun=begun))
+        if upload.complete and not self._over:
             await self._finish(upload)
 
     async def _check_run(self, run: wire.JobRun) -> None:
@@ -189,8 +190,10 @@ class JobFilesLink(SocketApi, JobApi):
         try:
             if self._listed is None:
                 raise StreamError("wanted where no list was told")
+            begun = wanted.begun
             for file in wanted.of(self._listed[1]):
-                await self._send_file(self.transfers.files.pieces(*self._whose, file))
+                await self._send_file(self.transfers.files.pieces(*self._whose, file, begun))
+                begun = 0
             self.close(CLOSE_NORMAL)
         except (RequestError, StreamError) as error:
             self._deny(str(error))

@@ -16,7 +16,7 @@ from forebay_wire.remote.job_files import Listed
 
 from forebay_pool.errors import FilesRefused
 from forebay_pool.model.jobs import FileLimits
-from forebay_pool.store.member_files import FOLDER_MODE, Contents, MemberFiles, Which, on_disk
+from forebay_pool.store.member_files import FOLDER_MODE, HALF, Contents, MemberFiles, Which, on_disk
 
 SUBMIT_NS = 3600 * 10**9
 """A list that was sent so recently may be that of a job which is about to be submitted."""
@@ -44,6 +44,11 @@ class Upload:
         """Whether nothing more is to come."""
         return self._written is None
 
+    def go_on(self) -> int:
+        """Begins the first file with what came of it before; how many bytes. To be called first. Raises OSError."""
+        with self._lock:
+            return 0 if self._written is None else self._written.go_on(f"{self._waiting[0].hash}{HALF}")
+
     def add(self, piece: bytes) -> None:
         """The next bytes. Raises ContentsRefused where they are not what was told of, OSError."""
         with self._lock:
@@ -69,10 +74,10 @@ class Upload:
             self.left_bytes -= on_disk(self._waiting.popleft().size)
 
     def close(self) -> None:
-        """Removes what has come by half. What has come whole stays for the next time."""
+        """What has come stays for the next time, whole or by half."""
         with self._lock:
             if self._written is not None:
-                self._written.drop()
+                self._written.drop(f"{self._waiting[0].hash}{HALF}")
                 self._written = None
             if self._folder >= 0:
                 os.close(self._folder)
@@ -119,7 +124,8 @@ class JobFiles:
                 if file.hash not in there:
                     there[file.hash] = member.use(file)
             first = {file.hash: place for place, file in reversed(list(enumerate(files)))}
-            upload = Upload(member, files, sorted(place for hash_, place in first.items() if not there[hash_]))
+            wanted = [place for hash_, place in first.items() if not there[hash_]]
+            upload = Upload(member, files, sorted(wanted, key=lambda place: (not member.has_half(files[place]), place)))
             try:
                 self._make_room(upload, needed)
             except BaseException:
@@ -173,9 +179,9 @@ class JobFiles:
         """A list; None where there is none any more."""
         return self._member(tenant, user).listed(which, name)
 
-    def pieces(self, tenant: str, user: str, file: File) -> Iterator[bytes]:
+    def pieces(self, tenant: str, user: str, file: File, begun: int) -> Iterator[bytes]:
         """As :meth:`MemberFiles.pieces`."""
-        return self._member(tenant, user).pieces(file)
+        return self._member(tenant, user).pieces(file, begun)
 
     # What goes
 
@@ -210,7 +216,7 @@ class JobFiles:
                 member.drop_list(one.which, one.name)
             else:
                 hashes.update(file.hash for file in listed.files)
-        return sorted(one for one in member.contents() if one.hash not in hashes)
+        return sorted(one for one in member.contents() if one.name not in hashes)
 
     def _drop(self, member: MemberFiles, unneeded: Sequence[Contents], wanted: int) -> int:
         """Removes contents until so many bytes are free; how many are."""
@@ -218,7 +224,7 @@ class JobFiles:
         for one in unneeded:
             if freed >= wanted:
                 break
-            member.drop(one.hash)
+            member.drop(one.name)
             freed += one.bytes
         return freed
 

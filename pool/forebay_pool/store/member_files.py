@@ -13,7 +13,7 @@ from typing import Literal
 
 from forebay_wire.remote import folder
 from forebay_wire.remote.folder import Written
-from forebay_wire.remote.frames import File
+from forebay_wire.remote.frames import PIECE_BYTES, File
 from forebay_wire.remote.job_files import Listed
 from pydantic import ValidationError
 
@@ -22,6 +22,8 @@ from forebay_pool.errors import FilesRefused
 Which = Literal["sent", "results"]
 BLOCK_BYTES = 4096
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
+HALF = ".half"
+"""The ending of contents that broke off."""
 _HEX = frozenset("0123456789abcdef")
 _HASH_CHARACTERS = 64
 
@@ -33,11 +35,12 @@ def on_disk(size: int) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Contents:
-    """One file's contents. Sorts by when they were last used."""
+    """One file's contents, or the half of them that came. Sorts by when they were last used."""
 
     used_ns: int
     bytes: int
-    hash: str
+    name: str
+    """Their hash; of a half with its ending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,8 @@ class MemberFiles:
     def contents(self) -> Iterator[Contents]:
         """All that are here."""
         for name, seen in _entries(self.path):
-            if len(name) == _HASH_CHARACTERS and _HEX.issuperset(name):
+            whole = name.removesuffix(HALF)
+            if len(whole) == _HASH_CHARACTERS and _HEX.issuperset(whole):
                 yield Contents(seen.st_mtime_ns, on_disk(seen.st_size), name)
 
     def use(self, file: File) -> bool:
@@ -88,14 +92,20 @@ class MemberFiles:
         """Contents that come, into the :meth:`opened` folder. Raises OSError."""
         return Written(opened, file.hash, file.size, file.hash, False, mode=FILE_MODE)
 
-    def pieces(self, file: File) -> Iterator[bytes]:
-        """The contents of a file. Raises FilesRefused where they are not here any more, or not what they were."""
+    def has_half(self, file: File) -> bool:
+        """Whether some of the contents of a file are here, which broke off."""
+        return (self.path / f"{file.hash}{HALF}").is_file()
+
+    def pieces(self, file: File, begun: int = 0) -> Iterator[bytes]:
+        """The contents of a file, but for the first bytes. Raises FilesRefused where they are not here any more, or not what they were."""
         made = hashlib.sha256()
         try:
             with open(os.open(self.path / file.hash, folder.READ), "rb") as opened:
                 for piece in folder.pieces_of(opened.fileno(), file.size):
                     made.update(piece)
-                    yield piece
+                    if piece := piece[begun:]:
+                        yield piece
+                    begun = max(0, begun - PIECE_BYTES)
         except OSError:
             raise FilesRefused(f"{file.path} is not kept any more; submit the job again.") from None
         if made.hexdigest() != file.hash:

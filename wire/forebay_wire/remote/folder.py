@@ -22,6 +22,8 @@ DEPTH_MAX = 64
 LEFT_MAX = 64
 LEFT_CHARACTERS_MAX = 256
 """Of sentences about what is not sent, and of each."""
+HALF_BYTES_MIN = 2**20
+"""Less of a file that broke off is not kept."""
 HOLES_BYTES_MAX = 2**20
 """Of a file that is sent: a larger one that has more is sparse, and would fill a disk that it did not fill before."""
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -221,6 +223,25 @@ class Written:
         while piece:
             piece = piece[os.write(self._opened, piece) :]
 
+    def go_on(self, half: str) -> int:
+        """Begins with what is beside it under this name, of the same contents, which loses the name; how many bytes are there now. To be
+        called first. Raises OSError."""
+        with _parent(self._folder, self._parts) as parent:
+            try:
+                os.replace(half, self._temporary, src_dir_fd=parent, dst_dir_fd=parent)
+            except FileNotFoundError:
+                return 0
+            os.close(self._opened)
+            self._opened = os.open(self._temporary, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+        size = os.fstat(self._opened).st_size
+        begun = size if size < self._left else 0  # more is no half of it
+        for piece in pieces_of(self._opened, begun):
+            self._hash.update(piece)
+        os.ftruncate(self._opened, begun)
+        os.lseek(self._opened, begun, os.SEEK_SET)
+        self._left -= begun
+        return begun
+
     def copy(self, opened: int) -> None:
         """All of it, from an open file, whose contents are hashed meanwhile. Raises OSError."""
         size = self._left
@@ -244,10 +265,15 @@ class Written:
         self._opened = -1
         return seen
 
-    def drop(self) -> None:
-        """Removes what was written, where it has no name yet."""
+    def drop(self, half: str | None = None) -> None:
+        """Removes what was written, where it has no name yet; or gives it the name ``half``, by which :meth:`go_on` finds it, if it is much
+        and more is to come."""
         if self._opened >= 0:
+            keeps = half is not None and self._left and os.fstat(self._opened).st_size >= HALF_BYTES_MIN
             os.close(self._opened)
             self._opened = -1
             with contextlib.suppress(OSError), _parent(self._folder, self._parts) as parent:
-                os.unlink(self._temporary, dir_fd=parent)
+                if half is not None and keeps:
+                    os.replace(self._temporary, half, src_dir_fd=parent, dst_dir_fd=parent)
+                else:
+                    os.unlink(self._temporary, dir_fd=parent)

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from forebay_wire.message_parts import Count, Hex256, Message, Text
-from forebay_wire.remote import folder
-from forebay_wire.remote.frames import PIECE_BYTES, File, Wanted, message_of
+from forebay_wire.remote import folder, frames
+from forebay_wire.remote.frames import PIECE_BYTES, File, StreamError, message_of
 
 FILES_MAX = 20_000
 MESSAGE_BYTES_MAX = 8 * 2**20
@@ -24,6 +24,19 @@ __all__ = ["FILES_MAX", "MESSAGE_BYTES_MAX", "PIECE_BYTES", "Ask", "Denied", "Jo
 
 _Files = Annotated[tuple[File, ...], Field(max_length=FILES_MAX)]
 _Left = Annotated[tuple[Text, ...], Field(max_length=folder.LEFT_MAX)]
+
+
+class Wanted(frames.Wanted):
+    """As there; of the first of these files the first ``begun`` bytes are there already, and do not come."""
+
+    begun: Count = 0
+
+    def of(self, files: tuple[File, ...]) -> list[File]:
+        """Raises StreamError for a place that the list does not have, and for more bytes than the first file has."""
+        found = super().of(files)
+        if self.begun > (found[0].size if found else 0):
+            raise StreamError(f"{self.begun} bytes of a file that has fewer")
+        return found
 
 
 class JobRun(Message):

@@ -11,8 +11,8 @@ from typing import Self, TypeVar
 
 from forebay_wire.message_parts import Message
 from forebay_wire.remote import folder, job_files
-from forebay_wire.remote.frames import File, StreamError, Wanted
-from forebay_wire.remote.job_files import JobRun, Listed
+from forebay_wire.remote.frames import File, StreamError
+from forebay_wire.remote.job_files import JobRun, Listed, Wanted
 from websockets.exceptions import WebSocketException
 
 from forebay.errors import ForebayError, PoolRefused, PoolUnreachable
@@ -43,7 +43,7 @@ class FileLink:
         self._service = service
         self._moved = moved
         self._link = pool_link.connect(service, {}, OPEN_SECONDS_MAX, PATH, job_files.MESSAGE_BYTES_MAX)
-        self._done = self._total = 0
+        self._done = self._total = self._begun = 0
 
     def __enter__(self) -> Self:
         return self
@@ -61,6 +61,7 @@ class FileLink:
             raise ForebayError("The names of the files are too long together. Name what is not needed in .forebayignore.")
         self._send(text)
         wanted = self._hear(Wanted)
+        self._begun = wanted.begun
         try:
             return wanted.of(tuple(files))
         except StreamError as error:
@@ -71,7 +72,9 @@ class FileLink:
         self._done, self._total = 0, contents_bytes(wanted)
         for file in wanted:
             for piece in pieces(file):
-                self._send(piece)
+                if rest := piece[self._begun :]:
+                    self._send(rest)
+                self._begun = max(0, self._begun - len(piece))
                 self._count(len(piece))
         return self._hear(job_files.Kept).files
 
@@ -84,18 +87,26 @@ class FileLink:
 
     def take(self, listed: Listed, places: Sequence[int], into: Path, name: Name) -> None:
         """Writes files into a folder, each whole or not at all. Raises ForebayError."""
-        wanted = Wanted(places=tuple(places))
-        self._send(wanted.encode())
+        halves_first = sorted(places, key=lambda place: not (into / _half_of(listed.files[place])).is_file())
+        wanted = Wanted(places=tuple(halves_first))
         files = wanted.of(listed.files)
         self._done, self._total = 0, sum(file.size for file in files)
         with _opened(into) as opened:
-            for file in files:
-                self._take(opened, file, name(file))
+            for number, file in enumerate(files):
+                self._take(opened, file, name(file), None if number else wanted)
+            if not files:
+                self._send(wanted.encode())
 
-    def _take(self, opened: int, file: File, name: str) -> None:
+    def _take(self, opened: int, file: File, name: str, wanted: Wanted | None) -> None:
+        """``wanted`` is still to be said, with how much of the file is here."""
+        half = _half_of(file)
         try:
             written = folder.Written(opened, file.path, file.size, file.hash, file.executable)
             try:
+                if wanted is not None:
+                    begun = written.go_on(half.name)
+                    self._send(wanted.model_copy(update={"begun": begun}).encode())
+                    self._count(begun)
                 while not written.complete:
                     piece = self._next()
                     if not isinstance(piece, bytes) or not piece:
@@ -104,7 +115,7 @@ class FileLink:
                     self._count(len(piece))
                 written.take_name(name)
             finally:
-                written.drop()
+                written.drop(half.name)
         except (folder.NameRefused, folder.ContentsRefused) as error:
             raise ForebayError(f"What came is refused: {error}.") from None
         except OSError as error:
@@ -165,7 +176,12 @@ class FileLink:
         except PoolRefused as refused:
             return refused
         except (OSError, TimeoutError, WebSocketException):
-            return self._service.unreachable("the link broke; what has come whole is not sent again")
+            return self._service.unreachable("the link broke; what has come is not sent again")
+
+
+def _half_of(file: File) -> Path:
+    """Where a file is, below the folder, of which some has come and the rest broke off."""
+    return Path(file.path).with_name(f".forebay-{file.hash[:32]}.half")
 
 
 @contextlib.contextmanager
