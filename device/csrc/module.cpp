@@ -271,6 +271,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("lose", of_device(&CommandStream::lose), py::arg("message"), device);
   module.def("leave", [](int index) { return forebay::Handover(stream_of(index)).leave(); }, device);
   module.def("set_journal", of_device(&CommandStream::set_journal), py::arg("bytes_max"), py::arg("image_seconds"), device);
+  module.def("is_torn", [](int index) { return forebay::Handover(stream_of(index)).is_torn(); }, device);
   module.def("break_off", [](int index) { return forebay::Handover(stream_of(index)).break_off(); }, device);
   module.def("broken", [](int index) { return stream_of(index).session().broken.load(); }, device);
   module.def("replay_differences", [](int index) { return forebay::Handover(stream_of(index)).differences(); }, device);

@@ -282,6 +282,10 @@ def set_journal(bytes_max: int, image_seconds: float, device: int = 0) -> None:
     """From the next session on the device keeps what it sends to its worker, up to so many bytes of its memory; 0: nothing. It has
     its workers keep an image of its session each time it has worked for so long; 0: never. Another worker goes on from it."""
 
+def is_torn(device: int = 0) -> bool:
+    """Whether a thread waits for an answer that a dead worker owed, and needs a lease at the present one for it: :func:`leave` does nothing
+    then."""
+
 def break_off(device: int = 0) -> bool:
     """Its worker died. What is recorded from now on waits for the next :func:`connect`, which sends the new worker all that this one was
     sent, and returns when that is carried out. Returns False, and does nothing, if not all of it was kept."""

@@ -49,6 +49,8 @@ WORD_SECONDS_MAX = 30.0
 TOO_MUCH = "It cannot be done again (docs: what your session survives), so its tensors are lost; run your code from where it made them."
 OTHER_DEVICES = "The worker is gone, and another number of devices might round otherwise; the tensors are lost."
 POOLS_OWN_REQUEST = 0  # which the pool makes itself, when the worker finds work in the stream after the lease was closed as idle
+TORN_SECONDS = 0.02
+"""How often is looked whether the session can leave its worker."""
 FORK_SECONDS_MAX = 600.0
 """How long a forked process waits for the copy of what its parent held; the parent's work before the fork comes first."""
 DRAIN_SECONDS_MAX = 10.0
@@ -71,6 +73,7 @@ class Stream(Protocol):
     def lease_opened(self, epoch: int, memory_bytes: int, /) -> None: ...
     def lease_closed(self) -> None: ...
     def leave(self) -> bool: ...
+    def is_torn(self) -> bool: ...
     def break_off(self) -> bool: ...
     def broken(self) -> bool: ...
     def replay_differences(self) -> tuple[int, int]: ...
@@ -362,7 +365,7 @@ class Session:
     def _begin(self, link: Link, granted: messages.Granted) -> None:
         with link.connecting:
             granted = link.lease or granted  # of another worker, if that one died meanwhile
-            if link.worker != granted.worker:
+            if link.worker is None:
                 self._connect_worker(link, granted)
         with self._changed:
             still = link.lease is granted
@@ -378,10 +381,12 @@ class Session:
         try:
             _connect_stream(self._stream, self._service(), granted, self._headers)
             self.origin = None
+            if link.was_bereft:
+                self._arrive(link, granted)
         except RuntimeError as error:
             if self.origin is None:
                 with self._changed:
-                    link.worker = None
+                    link.worker, link.away = None, False
                     if link.lease is granted:
                         link.lease = None
                 self._send(link, messages.Release(epoch=granted.epoch))
@@ -390,13 +395,20 @@ class Session:
     # Moving from one worker to another, in threads of its own: the reader must go on, and Ctrl-C must not cut it short
 
     def _leave(self, link: Link) -> None:
-        with link.connecting:
-            if link.worker is None or not self._stream.connected():
-                return
-            with self._changed:
-                link.away, link.lease = True, None
-            with contextlib.suppress(RuntimeError):  # the connection is gone, and the session with it
-                self._stream.leave()
+        """Once no thread waits for an answer of a dead worker any more: it has that of this one under a lease here."""
+        worker: str | None = None
+        while link.over is None:
+            with link.connecting:
+                worker = worker or link.worker
+                if link.worker is None or link.worker != worker or not self._stream.connected():
+                    return
+                if not self._stream.is_torn():
+                    with self._changed:
+                        link.away, link.lease = True, None
+                    with contextlib.suppress(RuntimeError):  # the connection is gone, and the session with it
+                        self._stream.leave()
+                    return
+            time.sleep(TORN_SECONDS)
 
     def _break_off(self, link: Link) -> None:
         """Tells the command stream that the worker died; ends the session if it cannot go on at another worker."""
@@ -414,7 +426,9 @@ class Session:
     def _follow(self, link: Link, granted: messages.Granted) -> None:
         with link.connecting:
             self._break_off(link)
-            if link.worker != granted.worker and link.over is None:
+            if link.worker is None:  # the one before was never reached: who needs the device goes to this one
+                link.bereft = None
+            elif link.worker != granted.worker and link.over is None:
                 if not link.away and not self._stream.break_off():  # nobody has told of its death
                     self._finish(link, SessionEnded("The worker of this session is gone, with what it was sent; run your code again."))
                     return
@@ -437,8 +451,12 @@ class Session:
                     self._new_line().warn(f"What the worker had done was done again in {time.monotonic() - began:.1f} s, free of charge.")
                 if differ:
                     self._new_line().warn(f"{differ} of {compared} results that were read before came out otherwise this time")
-                self._send(link, messages.Arrived(epoch=granted.epoch))
+                self._arrive(link, granted)
         self._settle_grant(link, granted, None)
+
+    def _arrive(self, link: Link, granted: messages.Granted) -> None:
+        link.was_bereft = False
+        self._send(link, messages.Arrived(epoch=granted.epoch))
 
     # The reader
 
@@ -549,7 +567,7 @@ class Session:
                 self._take_refusal(link, message)
             case messages.WorkerLost():
                 with self._changed:
-                    link.bereft, link.away, link.lease = message, link.worker is not None, None
+                    link.bereft, link.was_bereft, link.away, link.lease = message, True, link.worker is not None, None
                     self._changed.notify_all()
                 threading.Thread(target=self._break_off, args=(link,), name="forebay-leave", daemon=True).start()
             case messages.Receipts():

@@ -76,6 +76,9 @@ class DeviceStream:
     def leave(self) -> bool:
         return _C.leave(self._index)
 
+    def is_torn(self) -> bool:
+        return _C.is_torn(self._index)
+
     def break_off(self) -> bool:
         return _C.break_off(self._index)
 

@@ -25,7 +25,7 @@ class RecordedStream:
         self.connect_error: str | None = None
         self.is_connected = False
         self.keeps = True
-        self.is_broken = False
+        self.is_broken = self.torn = False
         self.meeting: int | None = None
         self.differences = (0, 0)
         self._changed = threading.Condition()
@@ -49,6 +49,9 @@ class RecordedStream:
     def leave(self) -> bool:
         self._note("leave")
         return self.is_connected
+
+    def is_torn(self) -> bool:
+        return self.torn
 
     def break_off(self) -> bool:
         self.is_broken = self.keeps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -75,7 +76,7 @@ def test_a_thread_whose_worker_is_gone_waits_until_the_pool_knows_it_too(case: C
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_worker_that_dies_before_its_client_comes_is_not_gone_to(case: Case, origin: messages.Fork | None, is_replaced: bool) -> None:
     """The pool's word comes between its grant and the thread that waited for it, alone or with the next grant."""
-    workers = iter(["w-1", "w-2"])
+    workers = iter(["w-1", "w-2", "w-2"])
     case.pool.answer = lambda message: [granted(message.request, 1, next(workers))] if isinstance(message, messages.Acquire) else []
     case.session.origin = origin
     case.session.flavor()
@@ -93,6 +94,66 @@ def test_a_worker_that_dies_before_its_client_comes_is_not_gone_to(case: Case, o
     assert not thread.is_alive() and not errors
     assert case.stream.names() == ["connect", "lease_opened"] and link.worker == "w-2", "the first one was never gone to"
     assert not link.away and link.bereft is None and case.session.origin is None
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_worker_that_dies_as_its_client_fails_to_reach_it_is_replaced_and_the_pool_hears_so(case: Case, is_replaced: bool) -> None:
+    """The pool's word, and its next grant, come while the thread still tries."""
+    workers = iter(["w-1", "w-2", "w-2"])
+    case.pool.answer = lambda message: [granted(message.request, 1, next(workers))] if isinstance(message, messages.Acquire) else []
+    trying, fails = threading.Event(), threading.Event()
+
+    def connect(*_: Any) -> None:
+        case.stream.connect = whole
+        trying.set()
+        assert fails.wait(10)
+        raise RuntimeError("the worker ended")
+
+    whole, case.stream.connect = case.stream.connect, connect
+    thread, errors = case.in_thread()
+    assert trying.wait(10)
+    link = case.session._link
+    assert link is not None
+    case.pool.send(GONE)
+    until(lambda: link.away)
+    if is_replaced:
+        case.pool.send(granted(1, 2, next(workers)))
+    fails.set()
+    thread.join(5)
+    assert not thread.is_alive() and not errors and link.worker == "w-2" and not link.away
+    assert case.stream.names() == ["connect", "lease_opened"] and case.pool.of(messages.Arrived)
+    until(lambda: link.bereft is None)
+    case.pool.send(messages.Leave())
+    case.stream.expect(lambda names: "leave" in names)
+    case.pool.send(granted(1, 3, "w-3"))
+    case.stream.expect(lambda names: names.count("connect") == 2)
+    assert "break_off" not in case.stream.names(), "what was told of the first one counts for no other"
+
+
+def test_a_session_leaves_its_worker_once_no_thread_is_owed_an_answer(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.stream.torn = True
+    case.pool.send(messages.Leave())
+    time.sleep(0.2)
+    link = case.session._link
+    assert link is not None and not link.away and link.lease is not None and "leave" not in case.stream.names()
+    case.stream.torn = False
+    case.stream.expect(lambda names: "leave" in names)
+    assert link.away and link.lease is None
+
+
+def test_a_session_that_is_owed_an_answer_and_whose_worker_dies_does_not_leave_the_next_one(case: Case) -> None:
+    case.grants()
+    case.session.acquire(WORK)
+    case.stream.torn = True
+    case.pool.send(messages.Leave())
+    time.sleep(0.1)
+    case.pool.send(GONE, granted(1, 2, "w-2"))
+    case.stream.expect(lambda names: names.count("lease_opened") == 2)
+    case.stream.torn = False
+    time.sleep(0.1)
+    assert "leave" not in case.stream.names()
 
 
 def test_the_grant_of_another_worker_is_word_enough_of_the_death_of_the_one_before(case: Case) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import fork_server
 import psutil
 import pytest
-from forebay_pool.model.events import ClientSaid, WorkerSaid
+from forebay_pool.model.events import ClientSaid, SessionMoved, WorkerSaid
 from forebay_pool.model.instructions import TellClient
 from forebay_wire import messages as wire
 from processes import suspend
@@ -371,6 +371,33 @@ def test_a_worker_that_dies_while_it_is_greeted_is_replaced_and_nothing_is_lost(
             assert await training.rest() == undisturbed
             await running.until(lambda: len(running.records()) == 3)
             assert [record["close_reason"] for record in running.records()] == ["moved", "failed", "drained"]
+
+    asyncio.run(scenario())
+
+
+def test_a_read_that_a_death_cut_is_answered_before_the_session_leaves_the_next_worker(
+    pool: Make, settings: dict[str, Any], undisturbed: list[str]
+) -> None:
+    """It is told to move on in the moment in which it comes there, while a thread waits for what the dead worker owed."""
+    async def scenario() -> None:
+        async with pool(**settings | {"devices": TWINS}) as running, started(running) as training:
+            await training.until_step(5)
+            session, shell = session_of(running), running.service.shell
+            first, tell, moved = session.worker.id, shell._do[TellClient], []
+
+            def told(instruction: TellClient) -> None:
+                tell(instruction)
+                if isinstance(instruction.message, wire.Granted) and instruction.message.worker != first and not moved:
+                    moved.append(instruction.message.worker)
+                    asyncio.get_running_loop().call_soon(shell.apply, SessionMoved(session.id))
+
+            shell._do[TellClient] = told
+            suspend(shell.launcher._pids[first])
+            await asyncio.sleep(0.3)  # the program waits for a number
+            kill(running, first)
+            assert await training.rest() == undisturbed
+            await running.until(lambda: len(running.records()) == 3)
+            assert [record["close_reason"] for record in running.records()] == ["failed", "moved", "drained"]
 
     asyncio.run(scenario())
 

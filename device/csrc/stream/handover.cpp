@@ -147,7 +147,8 @@ bool Handover::needs_replay(wire::Begun begun, const std::optional<wire::Session
 bool Handover::leave() {
   const WithoutGil free;
   const std::lock_guard receive_lock(stream_.receiver_.mutex());
-  if (!stream_.session_.connected || stream_.session_.away || stream_.session_.broken) return false;
+  const auto& session = stream_.session_;
+  if (!session.connected || session.away || session.broken || session.torn > 0) return false;
   const uint64_t request = stream_.new_request();
   end_stream(request);
   stream_.sender_.flush(Wait::kYes);

@@ -29,8 +29,10 @@ class Handover {
 
   // Ends the stream at this worker: what is recorded from now on waits for the next `connect`. False if there is no worker to leave. To be called
   // by a thread that no other waits for: what was sent before may wait for a lease. Returns once the old worker has executed it. No thread
-  // waits for an answer meanwhile, since that takes the same lock.
+  // waits for an answer meanwhile, since that takes the same lock; nor does one that `is_torn` tells of.
   bool leave();
+  // Whether a thread waits for an answer that a dead worker owed, and needs a lease at the present one for it.
+  bool is_torn() const { return stream_.session_.torn > 0; }
 
   // A worker that dies. The next one is sent what it was sent; threads that wait for its answers wait for the next one's.
 

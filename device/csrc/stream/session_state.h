@@ -13,6 +13,8 @@ struct SessionState {
   std::atomic<bool> away{false};
   // True from when the connection broke until another worker has been told all that was sent.
   std::atomic<bool> broken{false};
+  // So many threads waited for an answer of a worker that died, and do not wait for that of the next one yet. Meanwhile no other takes what comes.
+  std::atomic<int> torn{0};
   // True while a worker is greeted that may have what the session left, and that is told nothing else yet.
   std::atomic<bool> entering{false};
   // True in a forked child whose parent had a session, of which it has no copy.

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "base/devices.h"
@@ -20,6 +21,12 @@ namespace forebay {
 
 using wire::Command;
 using wire::Reply;
+
+namespace {
+
+constexpr std::chrono::milliseconds kTornPause(1);
+
+}  // namespace
 
 // One for each device there may be; they outlive static destruction, since tensors may be freed that late.
 struct Streams {
@@ -52,6 +59,7 @@ void CommandStream::forked() {
   receiver_.forked();
   ticker_.forked();
   images_.forked();
+  session_.torn = 0;
   settling_ = false;
   counters_.answers = counters_.questions.load();
 }
@@ -159,14 +167,20 @@ std::unique_lock<std::mutex> CommandStream::lock_to_send() {
   return lock;
 }
 
-std::unique_lock<std::timed_mutex> CommandStream::lock_to_receive() {
+std::unique_lock<std::timed_mutex> CommandStream::lock_to_receive(bool is_torn) {
   refuse_in_callback();
   std::unique_lock lock(receiver_.mutex(), std::defer_lock);
   for (;;) {
     while (!lock.try_lock_for(std::chrono::milliseconds(kPollMs))) check_signals();
-    if (!session_.away) return lock;
+    const bool is_free = is_torn || session_.torn == 0;
+    if (!session_.away && is_free) return lock;
     lock.unlock();
-    lease_.need();
+    if (is_free) {
+      lease_.need();
+    } else {
+      check_signals();
+      std::this_thread::sleep_for(kTornPause);
+    }
   }
 }
 
@@ -203,9 +217,11 @@ void CommandStream::receive(std::unique_lock<std::timed_mutex>& lock, const std:
     try {
       return wait();
     } catch (const LinkBroken&) {
+      session_.torn.fetch_add(1);
+      const auto whole = c10::make_scope_exit([this] { session_.torn.fetch_sub(1); });
       lock.unlock();
       lease_.need();
-      lock = lock_to_receive();
+      lock = lock_to_receive(/*is_torn=*/true);
     }
   }
 }

@@ -161,7 +161,8 @@ class CommandStream {
   void send_due();
   uint64_t new_request() { return next_request_.fetch_add(1); }
   std::unique_lock<std::mutex> lock_to_send();
-  std::unique_lock<std::timed_mutex> lock_to_receive();
+  // `is_torn`: of a thread that had it, and lost its worker.
+  std::unique_lock<std::timed_mutex> lock_to_receive(bool is_torn = false);
   void receive(std::unique_lock<std::timed_mutex>& lock, const std::function<void()>& wait);
   bool goes_on() const { return session_.connected && journal_.may_be_whole(); }
   // Throws if the answer is a failure.

@@ -57,6 +57,8 @@ class Link:
         """The session has left ``worker``, or is leaving it, and is not at another one yet."""
         self.bereft: messages.WorkerLost | None = None
         """The worker died, and the command stream has not been told yet; without ``worker``: it died before anything was sent to it."""
+        self.was_bereft = False
+        """A worker died, and the pool has not heard that the next one was reached."""
         self.connecting = threading.RLock()
         self.finished = threading.Event()
         """Set when nothing of this session touches the command stream any more."""

@@ -164,6 +164,9 @@ class _NoStream:
     def leave(self) -> bool:
         return False
 
+    def is_torn(self) -> bool:
+        return False
+
     def break_off(self) -> bool:
         return False
 

@@ -59,6 +59,9 @@ class ProcessStream:
         """A process stays where it is."""
         return False
 
+    def is_torn(self) -> bool:
+        return False
+
     def break_off(self) -> bool:
         """Nobody else can go on with it."""
         return False
