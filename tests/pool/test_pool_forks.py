@@ -115,6 +115,29 @@ def test_the_next_worker_of_the_origin_is_asked_if_the_first_one_cannot() -> Non
     assert not opened(world, "copy") and isinstance(world.last("copy"), wire.SessionLost)
 
 
+def test_an_origin_that_rests_between_two_workers_is_brought_to_one_once() -> None:
+    world = World(devices(2))
+    first = world.lease("origin")
+    world.drain("origin")
+    world.do(SessionMoved("origin"))
+    world.tick()
+    world.worker(first, wire.Left(address="unix:/left", ticket="ab" * 32, bytes=GIB, image=1))
+    origin = world.machine.sessions["origin"]
+    assert origin.worker is None and origin.request is None
+    fork(world, "copy", "origin", 7)
+    assert origin.request is not None and not [one for one in world.ordered(first) if isinstance(one, wire.Copy)]
+    request = origin.request
+    world.tick()
+    assert origin.request is request, "it is asked for once"
+    world.settle()
+    second = world.worker_of("origin")
+    world.client("origin", wire.Arrived(epoch=world.epoch("origin")))
+    world.tick()
+    assert second != first and wire.Copy(session="copy", checkpoint=7) in world.ordered(second)
+    world.worker(second, wire.Copied(session="copy", bytes=1000))
+    assert opened(world, "copy") and origin.lease is not None
+
+
 def back(world: World, worker: str, session: str) -> wire.ResumeWorker:
     epoch = world.epoch(session)
     address = f"unix:/{worker}"

@@ -118,7 +118,7 @@ class StateMachine:
         workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving, images)
         liveness = Liveness(step, limits, fleet, queue, granting, failing)
         rules = Rules(step, worklist, sessions, fleet, queue, accounts, granting, lends.revoking)
-        self._rules, self._forks = rules, Forks(step, sessions, fleet, positions, ending, replays)
+        self._rules, self._forks = rules, Forks(step, admission, sessions, fleet, positions, granting, ending, replays)
         joining = Joining(step, admission, limits, sessions, fleet, positions, lends.groups, ending, self._forks)
         clients = Clients(
             step, admission, limits, fleet, queue, accounts, leases, positions, granting, lends.revoking, failing, moving, rules

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from forebay_wire import messages as wire
 from forebay_wire.message_parts import SHARED_IMAGE
 
+from forebay_pool.machine.base.admission import Admission
 from forebay_pool.machine.base.step import Step
+from forebay_pool.machine.leasing.granting import Granting
 from forebay_pool.machine.leasing.queue_positions import QueuePositions
 from forebay_pool.machine.workers.ending import Ending
 from forebay_pool.machine.workers.replays import Replays
@@ -30,15 +32,27 @@ class Wait:
     fork: wire.Fork
     asked: str = ""
     """The worker that is to write it; empty while the origin is at none that could."""
+    brought: str = ""
+    """The worker that the origin had left when it was brought to another one for this."""
 
 
 class Forks:
     """Has workers write copies, and follows them."""
 
     def __init__(
-        self, step: Step, sessions: dict[str, Session], fleet: Fleet, positions: QueuePositions, ending: Ending, replays: Replays
+        self,
+        step: Step,
+        admission: Admission,
+        sessions: dict[str, Session],
+        fleet: Fleet,
+        positions: QueuePositions,
+        granting: Granting,
+        ending: Ending,
+        replays: Replays,
     ) -> None:
         self._step = step
+        self._admission = admission
+        self._granting = granting
         self._sessions = sessions
         self._fleet = fleet
         self._positions = positions
@@ -66,7 +80,15 @@ class Forks:
             del self._waits[session.id]
             self._ending.lose(session, Cause("fork_gone"))
         elif lives and origin is not None:
+            self._bring(wait, origin)
             self._ask(wait, origin.worker)
+
+    def _bring(self, wait: Wait, origin: Session) -> None:
+        """The origin may rest where no worker serves it, as long as its process waits for this one: then a lease brings it to one."""
+        waits = origin.request is not None or origin.away_ns is not None or origin.stalled or self._admission.stopping
+        if origin.worker is None and origin.span is not None and not waits and wait.brought != origin.left:
+            wait.brought = origin.left
+            self._granting.request(origin, 0, origin.span, origin.priority)
 
     def _ask(self, wait: Wait, worker: Worker | None) -> None:
         if worker is not None and worker.away_ns is not None:
