@@ -22,7 +22,7 @@ DEPTH_MAX, CHILDREN_MAX = 3, 3
 LOSSES = {
     "origin": re.compile("The session of the process that this one was forked from is over"),
     "copy": re.compile("cannot be had here"),
-    "unkept": re.compile("The worker that held this session's tensors is gone"),
+    "unkept": re.compile("worker that held this session's tensors is gone|connection to the worker broke .* are lost|cannot be done again"),
 }
 """How a process may lose tensors, by what it is told: its parent's session, or the copy, is not to be had; its worker died, and no image
 is kept."""
