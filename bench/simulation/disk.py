@@ -41,7 +41,7 @@ class Disk:
 
     def _note(self, batch: Batch, instruction: Instruction) -> None:
         match instruction:
-            case Launch(worker, devices):
+            case Launch(worker, devices, _):
                 batch.workers[worker] = WorkerSnapshot(worker, tuple(device.id for device in devices), "", boot_id(), 1, 1)
             case Keep(Lease() as lease) if lease.state != "closed":
                 batch.keep_lease(lease_snapshot(lease))

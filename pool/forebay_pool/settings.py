@@ -242,6 +242,10 @@ class Settings(ImageSettings, LinkSettings, ProcessSettings, JobFileSettings):
         False, description="Whether programs may launch kernels of their own (Triton) on a GPU that is theirs alone."
     )
     warm_workers: int = Field(1, ge=0, le=64, description="Workers kept started ahead of need, per kind of device with a free one.")
+    warm_programs: bool = Field(
+        True,
+        description="Whether these also load what programs of JAX and TensorFlow need, where a flavor of their device offers `xla`.",
+    )
     workers_max: Bound = Field(64, description="Most worker processes at a time; then sessions wait for one to end.")
     worker_attempts_max: Bound = Field(3, description="Workers tried for a request before it is refused.")
     worker_start_seconds: Seconds = Field(60.0, description="A worker that takes longer to start, or to take its session, is killed.")

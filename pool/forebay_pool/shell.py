@@ -202,7 +202,7 @@ class Shell:
         self._gone[instruction.worker] = asyncio.Event()
         self.metrics.worker_started(instruction.worker)
         if self.launcher is not None:
-            self.launcher.start(instruction.worker, instruction.devices, token)
+            self.launcher.start(instruction.worker, instruction.devices, token, instruction.programs)
 
     def worker_started(self, worker: str, devices: tuple[str, ...], token: str, pid: int, started: int) -> None:
         """The worker has a process: it is kept, so that a successor of this pool can take it over."""

@@ -24,13 +24,13 @@ def test_workers_take_kernels_of_programs_where_the_operator_allows_it(allowed: 
 @pytest.mark.parametrize("allowed", [False, True])
 def test_workers_on_rays_nodes_are_told_that_the_network_is_closed_where_the_operator_says_so(allowed: bool) -> None:
     command = WorkerCommand(lambda kind: Path("python"), None, "ws://pool", {}, 0.0, "info", plaintext=allowed)
-    assert command.variables.get("FOREBAY_WORKER_PLAINTEXT") == ("1" if allowed else None)
+    assert command.variables().get("FOREBAY_WORKER_PLAINTEXT") == ("1" if allowed else None)
 
 
 @pytest.mark.parametrize(("folder", "seconds"), [(None, "90.0"), (Path("/run"), "90.0")])
 def test_workers_wait_for_clients_whose_connection_broke(folder: Path | None, seconds: str | None) -> None:
     command = WorkerCommand(lambda kind: Path("python"), folder, "ws://pool", {}, 0.0, "info", reconnect_seconds=90.0)
-    assert command.variables.get("FOREBAY_WORKER_RECONNECT_SECONDS") == seconds
+    assert command.variables().get("FOREBAY_WORKER_RECONNECT_SECONDS") == seconds
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="becoming another user needs root")

@@ -42,6 +42,7 @@ TOKEN_VARIABLE = "FOREBAY_WORKER_TOKEN"  # noqa: S105 # the variable's name, not
 OTHERS_VARIABLE = "FOREBAY_OTHER_TICKETS"
 PLAINTEXT_VARIABLE = "FOREBAY_WORKER_PLAINTEXT"
 RECONNECT_VARIABLE = "FOREBAY_WORKER_RECONNECT_SECONDS"
+WARM_VARIABLE = "FOREBAY_WORKER_WARM_PROGRAMS"
 CLIENT_VARIABLE = "FOREBAY_URL"
 DEFAULT_DEVICE = "cpu:0"
 PR_SET_PDEATHSIG = 1
@@ -210,7 +211,9 @@ async def serve(
         meter = energy.enter_context(EnergyMeter(functools.partial(counters_of, devices, bool(options.other))))
         keepers = [kept.keep_in, *([compiling.keep_in] if isinstance(compiling, Compiling) else [])]
         hosts = functools.partial(host_of_process, devices, options)
-        link = WorkerLink(worker, server, meter, options.resume_seconds, heard, keepers, hosts)
+        is_warmed = os.environ.pop(WARM_VARIABLE, "") == "1"
+        ready = functools.partial(programs.load_ahead, options.threads, devices, kept) if is_warmed else nothing
+        link = WorkerLink(worker, server, meter, options.resume_seconds, heard, keepers, hosts, ready)
         work = asyncio.ensure_future(link.run(options.pool.split(","), token))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

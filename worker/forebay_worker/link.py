@@ -231,9 +231,11 @@ class WorkerLink:
         heard: Callable[[], None] | None = None,
         keepers: Sequence[Callable[[Path], None]] = (),
         process_host: Callable[[messages.ProcessBounds, str], ProcessHost] | None = None,
+        ready: Callable[[], None] | None = None,
     ) -> None:
         """``heard`` is called whenever the executor rings; ``keepers`` before a session, with the folder of its tenant's libraries.
-        ``process_host`` makes what takes the executor's place for a session that is a process, of its bounds and its ticket."""
+        ``process_host`` makes what takes the executor's place for a session that is a process, of its bounds and its ticket; ``ready`` is
+        called once the pool was first told that the worker is."""
         self._worker = worker
         self._server = executor
         self._hosted: ProcessHost | None = None
@@ -243,6 +245,7 @@ class WorkerLink:
         self._energy = energy
         self._heard = heard
         self._keepers = keepers
+        self._ready = ready
         self._resume_seconds = resume_seconds
         self._heartbeat_seconds = UNASSIGNED_HEARTBEAT_SECONDS
         self._calls = Calls()
@@ -376,8 +379,10 @@ class WorkerLink:
         self._standing.leader = lead.epoch
         self._connection = connection  # what happens from here on is sent, what happened before is in the first message
         first = self._resume() if self._linked else self._worker.ready(self._executor.address, self._executor.certificate)
-        self._linked = True
         connection.say(first)
+        if not self._linked and self._ready is not None:
+            self._ready()
+        self._linked = True
 
     def _obey(self, message: ToWorker) -> None:
         executor = self._executor

@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 class Launcher(Protocol):
     """Where workers come from."""
 
-    def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
-        """Starts a worker for the devices, which will link up with ``token``; returns at once."""
+    def start(self, worker: str, devices: tuple[Device, ...], token: str, programs: bool) -> None:
+        """Starts a worker for the devices, which will link up with ``token``; returns at once. ``programs``: it loads what they need."""
 
     def adopt(self, worker: WorkerSnapshot) -> None:
         """Watches a worker that another pool started, as if it had been started here; ``on_exit`` follows at once if it is gone."""
@@ -76,11 +76,11 @@ class WorkerCommand:
     plaintext: bool = False
     """What reaches workers over a network may be in clear, too."""
 
-    @property
-    def variables(self) -> dict[str, str]:
+    def variables(self, programs: bool = False) -> dict[str, str]:
         """What workers are told by variables, since those of the release before, on Ray's nodes, take no more options."""
         waits = {"FOREBAY_WORKER_RECONNECT_SECONDS": str(self.reconnect_seconds)}
-        return waits | ({"FOREBAY_WORKER_PLAINTEXT": "1"} if self.plaintext else {})
+        told = {"FOREBAY_WORKER_PLAINTEXT": self.plaintext, "FOREBAY_WORKER_WARM_PROGRAMS": programs}
+        return waits | {name: "1" for name, is_so in told.items() if is_so}
 
     def of(self, worker: str, devices: Sequence[Device], host: str = "127.0.0.1") -> list[str]:
         """``host`` is the address that the node of the worker and its devices is reached at."""
@@ -128,8 +128,9 @@ class LocalLauncher:
         """Processes that run."""
         return len(self._tasks)
 
-    def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
-        self._tasks[worker] = asyncio.create_task(self._watch(worker, self._run(worker, devices, token)), name=f"worker {worker}")
+    def start(self, worker: str, devices: tuple[Device, ...], token: str, programs: bool) -> None:
+        life = self._run(worker, devices, token, programs)
+        self._tasks[worker] = asyncio.create_task(self._watch(worker, life), name=f"worker {worker}")
 
     def adopt(self, worker: WorkerSnapshot) -> None:
         self._tasks[worker.id] = asyncio.create_task(self._watch(worker.id, self._follow(worker)), name=f"worker {worker.id}")
@@ -167,14 +168,14 @@ class LocalLauncher:
             self._killed.discard(worker)
         self._on_exit(worker, cause)
 
-    async def _run(self, worker: str, devices: tuple[Device, ...], token: str) -> str:
+    async def _run(self, worker: str, devices: tuple[Device, ...], token: str, programs: bool) -> str:
         command = self._command.of(worker, devices)
         process = subprocess.Popen(
             self._account.command(command) if self._account else command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**self._command.environ, **self._command.variables, "FOREBAY_WORKER_TOKEN": token},
+            env={**self._command.environ, **self._command.variables(programs), "FOREBAY_WORKER_TOKEN": token},
             process_group=0,
             preexec_fn=None if self._command.resume_seconds else _die_with(os.getpid()),
         )

@@ -137,8 +137,9 @@ class RayLauncher:
 
     # Workers
 
-    def start(self, worker: str, devices: tuple[Device, ...], token: str) -> None:
-        self._tasks[worker] = asyncio.create_task(self._watch(worker, self._run(worker, devices, token)), name=f"worker {worker}")
+    def start(self, worker: str, devices: tuple[Device, ...], token: str, programs: bool) -> None:
+        life = self._run(worker, devices, token, programs)
+        self._tasks[worker] = asyncio.create_task(self._watch(worker, life), name=f"worker {worker}")
 
     def adopt(self, worker: WorkerSnapshot) -> None:
         self._tasks[worker.id] = asyncio.create_task(self._watch(worker.id, self._follow(worker)), name=f"worker {worker.id}")
@@ -184,7 +185,7 @@ class RayLauncher:
             self._killed.discard(worker)
         self._on_exit(worker, cause)
 
-    async def _run(self, worker: str, devices: tuple[Device, ...], token: str) -> str:
+    async def _run(self, worker: str, devices: tuple[Device, ...], token: str, programs: bool) -> str:
         nodes = [self._node(device.node) for device in devices]
         group = _gang(worker, nodes, self._lifetime) if len(nodes) > 1 else None
         others: list[Other] = []
@@ -195,7 +196,8 @@ class RayLauncher:
             others = [Other(self._actor(other_name(worker, index), nodes[index], group, index), devices[index].id) for index in apart]
             addresses = [await self._begin_other(other, devices[index], nodes[index]) for other, index in zip(others, apart, strict=True)]
             actor = self._actor(worker, nodes[0], group)
-            return await self._end_of(worker, actor, nodes[0], others, self._begin(worker, actor, nodes[0], devices, token, addresses))
+            begins = self._begin(worker, actor, nodes[0], devices, token, addresses, programs)
+            return await self._end_of(worker, actor, nodes[0], others, begins)
         finally:
             self._end_others(others)
             self._dissolve(group)
@@ -209,7 +211,7 @@ class RayLauncher:
         """Starts the process of a device on another node; where it listens, and its ticket. Raises LookupError where it ends instead."""
         ticket = secrets.token_hex(TICKET_BYTES)
         argv = self._under_account(self._command.of_another(device, node.address))
-        await _done(other.actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TICKET": ticket, **self._command.variables}))
+        await _done(other.actor.start.remote(argv, self._inherit, {"FOREBAY_WORKER_TICKET": ticket, **self._command.variables()}))
         address = await _done(other.actor.address.remote())
         if address is None:
             raise LookupError(Cause("part_ended_as", _said(await _done(other.actor.wait.remote())), device=other.device))
@@ -237,12 +239,19 @@ class RayLauncher:
         return actor
 
     async def _begin(
-        self, worker: str, actor: Any, node: RayNode, devices: tuple[Device, ...], token: str, others: Sequence[tuple[str, str]]
+        self,
+        worker: str,
+        actor: Any,
+        node: RayNode,
+        devices: tuple[Device, ...],
+        token: str,
+        others: Sequence[tuple[str, str]],
+        programs: bool,
     ) -> None:
         argv = self._command.of(worker, [device for device in devices if device.node == devices[0].node], node.address)
         argv = self._under_account([*argv, *(option for address, _ in others for option in ("--other", address))])
         tickets = ",".join(ticket for _, ticket in others)
-        environ = {"FOREBAY_WORKER_TOKEN": token, "FOREBAY_OTHER_TICKETS": tickets, **self._command.variables}
+        environ = {"FOREBAY_WORKER_TOKEN": token, "FOREBAY_OTHER_TICKETS": tickets, **self._command.variables(programs)}
         pid = await _done(actor.start.remote(argv, self._inherit, environ))
         if pid is not None:
             self._on_start(worker, tuple(device.id for device in devices), token, pid, 0)

@@ -36,6 +36,8 @@ class Launch:
 
     worker: str
     devices: tuple[Device, ...]
+    programs: bool = False
+    """Once it is ready, it loads what programs of JAX and TensorFlow need, before one comes."""
 
 
 @fact

@@ -33,6 +33,8 @@ class Limits(LinkLimits):
     workers_max: int
     sessions_max: int
     queue_max: int
+    warm_programs: bool = True
+    """Workers that are started ahead of need load what programs of JAX and TensorFlow need, too, where a flavor offers these."""
     fair_share_half_life_seconds: float = 14_400.0
     wait_seconds_max: float = 3_600.0
     """A request that waited for so long goes before all that did not, whatever their priority and share."""

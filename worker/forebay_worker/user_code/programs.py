@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -52,6 +53,10 @@ ALIASES = "mhlo.input_output_alias"
 """The attribute of a module that says in which of its inputs a result may be written."""
 HLO = b"\n"
 """What a module in HLO begins with: its first field, the name, in the wire format of protocol buffers. MLIR begins with no such byte."""
+SUM = b"""func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+  %sum = stablehlo.add %a, %a : tensor<2xf32>
+  return %sum : tensor<2xf32>
+}"""
 NAME_LETTERS_MAX = 200
 PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
 """How long a device waits for the others in a collective before XLA ends the process, which takes 40 s for too long. The pool ends calls
@@ -92,10 +97,35 @@ def why_not_here(devices: Sequence[SeenDevice]) -> str:
     return NOT_YET if any(device.kind != "cpu" for device in devices) else MISSING if find_spec("jax") is None else ""
 
 
-@functools.cache
+_loading = threading.Lock()
+
+
 def runtime(threads: int | None, devices: int, kept: KeptPrograms) -> Runtime:
-    """This process's."""
+    """This process's. Who comes while another thread loads it waits."""
+    with _loading:
+        return _runtime(threads, devices, kept)
+
+
+@functools.cache
+def _runtime(threads: int | None, devices: int, kept: KeptPrograms) -> Runtime:
     return Runtime(threads, devices, kept)
+
+
+def load_ahead(threads: int | None, devices: Sequence[SeenDevice], kept: KeptPrograms) -> None:
+    """Loads XLA in a thread, so that the session's first program need not wait for it. Does nothing where no programs are carried out."""
+    if not why_not_here(devices):
+        load = functools.partial(_load, threads, len(devices), kept)
+        threading.Thread(target=load, name="forebay-programs").start()  # one that Python waits for as it ends: it is in XLA's own code
+
+
+def _load(threads: int | None, devices: int, kept: KeptPrograms) -> None:
+    began = time.monotonic()
+    try:
+        runtime(threads, devices, kept).warm_up()
+    except Exception as error:  # the first program says so to its session
+        LOG.warning("what programs need is not loaded: %s", error, extra={"action": "programs_not_loaded"})
+    else:
+        LOG.info("what programs need is loaded in %.2f s", time.monotonic() - began, extra={"action": "programs_loaded"})
 
 
 class Runtime:
@@ -135,6 +165,13 @@ class Runtime:
         self.take_over = _jax.dlpack_managed_tensor_to_buffer
         self.wait_for = _jax.batched_block_until_ready
         self.kept = kept
+
+    def warm_up(self) -> None:
+        """Compiles a small program, by which XLA starts what compiles. It is nobody's, so it is kept nowhere."""
+        with self.context:
+            module, options = self._parsed(SUM), self.options()
+            Placement().settle(options)
+            self.client.compile_and_load(module, self.list_of(tuple(self.devices[:1])), options, [])
 
     def compile(self, module: bytes, told: tuple[Any, ...], call_back: CallBack) -> HostExecutable:
         """Raises NotImplementedError for what is not served, ValueError for what is no program, and what XLA raises."""

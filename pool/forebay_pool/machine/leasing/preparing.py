@@ -69,7 +69,7 @@ class Preparing:
         ready = next((worker for worker in spares if worker.state == "warm" and worker.away_ns is None), None)
         if ready is None:
             if len(spares) < len(in_want(seat, place.devices)):
-                self._processes.launch(place.devices)
+                self._processes.launch(place.devices, session.runtime)
             return False
         self._fleet.give(ready, session)
         if brings:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from forebay_wire.remote.runtimes import Runtime
+
 from forebay_pool.machine.base.admission import Admission
 from forebay_pool.machine.base.messages import END
 from forebay_pool.machine.base.step import Step
@@ -46,21 +48,21 @@ class WorkerProcesses:
         """True if the pool may start another worker."""
         return len(self._fleet.workers) < self._limits.workers_max
 
-    def launch(self, devices: tuple[Device, ...]) -> None:
-        """Starts a worker on the devices."""
-        self._start(devices, None)
+    def launch(self, devices: tuple[Device, ...], runtime: Runtime) -> None:
+        """Starts a worker on the devices, for a session that waits for it and has done this."""
+        self._start(devices, programs=runtime == "xla")
 
     def launch_carrier(self, session: Session, seat: Seat) -> None:
         """Starts a worker on the device that fetches the session's tensors and serves no session."""
-        worker = self._start((seat.device,), session)
+        worker = self._start((seat.device,), carries=session)
         self._step.note("session_carried", session=session.id, tenant=session.tenant, worker=worker.id, device=seat.device.id)
 
-    def _start(self, devices: tuple[Device, ...], carries: Session | None) -> Worker:
+    def _start(self, devices: tuple[Device, ...], carries: Session | None = None, programs: bool = False) -> Worker:
         self._launches += 1
         worker = Worker(f"{self._name}-w{self._launches}", devices, started_ns=self._step.now_ns, carries=carries)
         worker.deadline_ns = self._step.now_ns + int(self._limits.worker_start_seconds * SECOND)
         self._fleet.add(worker)
-        self._step.out.append(Launch(worker.id, devices))
+        self._step.out.append(Launch(worker.id, devices, programs))
         if not self.has_room:  # no device is reserved any more for requests that need another worker
             self._worklist.review(self._fleet.makes, gone=True)
         return worker
@@ -99,4 +101,4 @@ class WorkerProcesses:
                 for seat in list(self._fleet.seats_to_start(kind, STARTS_MAX)):
                     if room and not seat.spares and seat.retry_ns <= self._step.now_ns:
                         room -= 1
-                        self.launch((seat.device,))
+                        self._start((seat.device,), programs=self._limits.warm_programs and self._fleet.takes_programs(seat.device))
