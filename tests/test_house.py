@@ -263,7 +263,7 @@ STARTS = {
     "dashboards": 5,
     "device": 20,
     "frameworks": 2,
-    "pool": 17,
+    "pool": 18,
     "virtual_device": 0,
     "worker": 26,
 }

@@ -167,6 +167,7 @@ class ProcessSettings(ServiceSettings):
     process_egress: tuple[Place, ...] = Field(
         (), max_length=PLACES_MAX, description="Places that it may reach by HTTPS, as host:port; none: it has no network."
     )
+    process_retry_seconds: Seconds = Field(600.0, description="A host that could not confine a process is tried again after so long.")
 
     @property
     def process(self) -> ProcessBounds:
@@ -174,6 +175,16 @@ class ProcessSettings(ServiceSettings):
         return ProcessBounds(
             memory_bytes=self.process_memory, processes=self.process_count, files_bytes=self.process_files, egress=self.process_egress
         )
+
+
+class ProgramSettings(ServiceSettings):
+    """What workers do for programs of JAX and TensorFlow."""
+
+    warm_programs: bool = Field(
+        True,
+        description="Whether workers that are started ahead of need load what programs of JAX and TensorFlow need, where a flavor of their"
+        " device offers `xla`.",
+    )
 
 
 class JobFileSettings(ServiceSettings):
@@ -197,7 +208,7 @@ class JobFileSettings(ServiceSettings):
         return FileLimits(self.job_files_user_bytes_max, self.job_files_keep_seconds, self.job_files_free_bytes_min)
 
 
-class Settings(ImageSettings, LinkSettings, ProcessSettings, JobFileSettings):
+class Settings(ImageSettings, LinkSettings, ProcessSettings, ProgramSettings, JobFileSettings):
     """The pool's settings. ``docs/reference/pool.md`` lists them."""
 
     package: ClassVar[str] = "forebay_pool"
@@ -242,10 +253,6 @@ class Settings(ImageSettings, LinkSettings, ProcessSettings, JobFileSettings):
         False, description="Whether programs may launch kernels of their own (Triton) on a GPU that is theirs alone."
     )
     warm_workers: int = Field(1, ge=0, le=64, description="Workers kept started ahead of need, per kind of device with a free one.")
-    warm_programs: bool = Field(
-        True,
-        description="Whether these also load what programs of JAX and TensorFlow need, where a flavor of their device offers `xla`.",
-    )
     workers_max: Bound = Field(64, description="Most worker processes at a time; then sessions wait for one to end.")
     worker_attempts_max: Bound = Field(3, description="Workers tried for a request before it is refused.")
     worker_start_seconds: Seconds = Field(60.0, description="A worker that takes longer to start, or to take its session, is killed.")

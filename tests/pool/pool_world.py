@@ -154,7 +154,9 @@ class World:
     def _obey(self, worker: str, message: wire.ToWorker) -> None:
         match message:
             case wire.Assign():
-                self.worker(worker, wire.Assigned(session=message.session))
+                session = self.machine.sessions.get(message.session)
+                door = "unix:/door" if session is not None and session.client.runs_process else None
+                self.worker(worker, wire.Assigned(session=message.session, door=door))
             case wire.Park():
                 self.worker(worker, wire.Parked(bytes=self.machine.fleet.workers[worker].memory_bytes))
             case wire.Restore():

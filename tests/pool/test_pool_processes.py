@@ -252,6 +252,36 @@ def test_a_host_that_cannot_confine_says_so_and_starts_nothing(
     asyncio.run(scenario())
 
 
+def test_a_host_whose_sandbox_fails_is_remembered_and_tried_again_later(
+    pool: Make, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "tools"
+    there.mkdir()
+    bwrap, real = there / "bwrap", shutil.which("bwrap")
+    bwrap.write_text("#!/bin/sh\necho the sandbox is broken >&2\nexit 1\n")
+    bwrap.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{there}{os.pathsep}{os.environ['PATH']}")
+
+    async def scenario() -> None:
+        async with pool(**REAL, warm_workers=0, process_retry_seconds=3.0) as running:
+            started: list[str] = []
+            monkeypatch.setattr(running.service.shell.metrics, "worker_started", started.append)
+            for _ in range(2):
+                status, output, errors = await outcome(running, folder, "python", "-c", "print(1)")
+                assert (status, output) == (1, "") and "cannot be confined beside this device" in errors, errors
+            (row,) = await running.get("api/nodes")
+            assert row["state"] == "up" and row["causes"][0]["code"] == "unconfined" and "the sandbox is broken" in row["cause"], row
+            assert len(started) == 1
+            bwrap.write_text(f'#!/bin/sh\nexec {real} "$@"\n')
+            await running.until(lambda: running.machine.fleet.nodes["main"].unconfined is None)
+            assert (await running.get("api/nodes"))[0]["cause"] is None
+            status, output, errors = await outcome(running, folder, "python", "-c", "print(1)")
+            assert (status, output) == (0, "1\n"), errors
+            assert len(running.records()) == 1
+
+    asyncio.run(scenario())
+
+
 OUTWARD = """
 import os, socket, sys, urllib.parse
 proxy = urllib.parse.urlsplit(os.environ["HTTPS_PROXY"])

@@ -19,7 +19,7 @@ WORDS = {"join_parts", "join_ways", "devices", "devices_one"}
 OF_THE_CATALOGUE = {
     1: "9bcc4ba2c4dc5d57", 2: "a92bcac9543bf44e", 3: "5fb98f9d08ceca5d",
     4: "356c886257545b68", 5: "387b1a19b7e2151b", 6: "368a843e795bb6fc", 7: "7e125d89ef728cc4", 8: "df6016fde09a7d98",
-    9: "c4c5dbff5f113a48",
+    9: "c4c5dbff5f113a48", 10: "9dd4048520da3066",
 }
 """What the codes and places of each version are, as :func:`fingerprint` has it."""
 HELD = messages.Cause(code="one_held", values={"device": "a/cpu:0", "flavor": "dev.1gb"})

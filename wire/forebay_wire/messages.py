@@ -46,7 +46,7 @@ leave out (:func:`to_client`, :func:`to_worker`)."""
 PROTOCOL_OLDEST = 2
 """The oldest version that a pool of this release speaks: that of the release before, so that what computes goes on in an upgrade."""
 
-CAUSES = 9
+CAUSES = 10
 """Version of the catalogue of causes (:mod:`forebay_wire.sentences`). A client that knows it says so as it connects."""
 
 CAUSES_HEADER = "Forebay-Causes"

@@ -59,6 +59,7 @@ _CAUSES: Mapping[str, Callable[[Mapping[str, Any]], Text]] = {
     "other_release": lambda given: Text(
         "another release of Forebay than the pool's %(release)s is installed there", release=given["release"]
     ),
+    "unconfined": lambda given: Text("processes of forebay exec cannot be confined there: %(why)s", why=given["why"]),
 }
 """By the code of what the pool itself judged of a device or a node."""
 

@@ -18,36 +18,37 @@ process. From the top, by module:
 12. ``sessions.clients``: what clients say
 13. ``sessions.joining``: sessions that join, and that leave
 14. ``sessions.forks``: sessions that begin as copies of others
-15. ``sessions.rules``: quotas, budgets, flavors and policies that change
-16. ``workers.liveness``: workers that fall silent, are late, or are not back in time
-17. ``workers.workers``: what workers say of themselves and of their sessions' tensors
-18. ``workers.closing``: workers say that a lease's work is over, or waits
-19. ``workers.moving``: sessions that leave a worker for another one
-20. ``workers.failing``: workers that fail, or are gone
-21. ``workers.replays``: sessions that wait to have their work done again, and what is there to do it on
-22. ``workers.ending``: sessions that end, or are lost with their worker
-23. ``workers.evacuation``: hosts that are drained, and how parked sessions leave them
-24. ``workers.kept_images``: images that workers kept, which one counts, and where others are to be removed
-25. ``workers.draining``: devices that are closed, and how they are emptied
-26. ``leasing.scheduler``: the fleet, the queue, and the parts below
-27. ``leasing.revoking``: leases that are taken back, with grace
-28. ``leasing.offering``: what became free is offered to the requests whose turn it is
-29. ``leasing.groups``: leases that are granted together, or not at all
-30. ``leasing.granting``: from a request to a lease
-31. ``leasing.preparing``: room is made on a place, and a worker is readied
-32. ``leasing.place_finder``: where a lease can be opened now
-33. ``leasing.reservations``: what is reserved for requests that wait
-34. ``leasing.worker_processes``: workers are started and dismissed
-35. ``leasing.queue_positions``: what those who wait are told
-36. ``leasing.parking``: sessions that are parked, and the time for which they are
-37. ``leasing.leases``: opened, given back, closed, metered
-38. ``base.admission``: whether leases may open at all
-39. ``base.step``: the event at hand, and the instructions that it leads to
-40. ``base.worklist``: what the event may have freed, until it is offered
-41. ``base.story``: what happened to an object
-42. ``base.refusals``: what is refused, and why
-43. ``base.messages``: what worker and client are told of a session, its flavor and its lease
-44. ``base.eviction``: what may be parked
+15. ``sessions.unconfined_hosts``: hosts whose sandbox fails
+16. ``sessions.rules``: quotas, budgets, flavors and policies that change
+17. ``workers.liveness``: workers that fall silent, are late, or are not back in time
+18. ``workers.workers``: what workers say of themselves and of their sessions' tensors
+19. ``workers.closing``: workers say that a lease's work is over, or waits
+20. ``workers.moving``: sessions that leave a worker for another one
+21. ``workers.failing``: workers that fail, or are gone
+22. ``workers.replays``: sessions that wait to have their work done again, and what is there to do it on
+23. ``workers.ending``: sessions that end, or are lost with their worker
+24. ``workers.evacuation``: hosts that are drained, and how parked sessions leave them
+25. ``workers.kept_images``: images that workers kept, which one counts, and where others are to be removed
+26. ``workers.draining``: devices that are closed, and how they are emptied
+27. ``leasing.scheduler``: the fleet, the queue, and the parts below
+28. ``leasing.revoking``: leases that are taken back, with grace
+29. ``leasing.offering``: what became free is offered to the requests whose turn it is
+30. ``leasing.groups``: leases that are granted together, or not at all
+31. ``leasing.granting``: from a request to a lease
+32. ``leasing.preparing``: room is made on a place, and a worker is readied
+33. ``leasing.place_finder``: where a lease can be opened now
+34. ``leasing.reservations``: what is reserved for requests that wait
+35. ``leasing.worker_processes``: workers are started and dismissed
+36. ``leasing.queue_positions``: what those who wait are told
+37. ``leasing.parking``: sessions that are parked, and the time for which they are
+38. ``leasing.leases``: opened, given back, closed, metered
+39. ``base.admission``: whether leases may open at all
+40. ``base.step``: the event at hand, and the instructions that it leads to
+41. ``base.worklist``: what the event may have freed, until it is offered
+42. ``base.story``: what happened to an object
+43. ``base.refusals``: what is refused, and why
+44. ``base.messages``: what worker and client are told of a session, its flavor and its lease
+45. ``base.eviction``: what may be parked
 
 **One event**, as ``StateMachine.handle`` has it:
 
@@ -66,6 +67,7 @@ process. From the top, by module:
 - ``check``: workers that came to hold what others are to be copies of are asked for that.
 - ``check``: groups that have gathered for long enough go on.
 - ``end_crash_waits``: users whose calls crashed workers, and who have waited for long enough, get workers.
+- ``try_again``: hosts whose sandbox failed a while ago may have a process again.
 - ``write``: segments that are over are metered, and confirmations are written.
 - ``check``: leases whose grace period is over close, and accounts that are used up are revoked.
 - ``check_deadlines``: leases on nodes whose deadline has passed are taken back.

@@ -27,6 +27,7 @@ from forebay_pool.machine.sessions.joining import Joining
 from forebay_pool.machine.sessions.restoring import Restoring
 from forebay_pool.machine.sessions.rules import Rules
 from forebay_pool.machine.sessions.takeover import Takeover
+from forebay_pool.machine.sessions.unconfined_hosts import UnconfinedHosts
 from forebay_pool.machine.sessions.worker_returns import WorkerReturns
 from forebay_pool.machine.workers.closing import Closing
 from forebay_pool.machine.workers.draining import Draining
@@ -118,6 +119,7 @@ class StateMachine:
         workers = Workers(step, admission, fleet, leases, parked, granting, draining, evacuation, ending, failing, moving, images)
         liveness = Liveness(step, limits, fleet, queue, granting, failing)
         rules = Rules(step, worklist, sessions, fleet, queue, accounts, granting, lends.revoking)
+        self._unconfined = UnconfinedHosts(step, worklist, limits, fleet, parked, lends.processes, granting, rules)
         self._rules, self._forks = rules, Forks(step, admission, sessions, fleet, positions, granting, ending, replays)
         joining = Joining(step, admission, limits, sessions, fleet, positions, lends.groups, ending, self._forks)
         clients = Clients(
@@ -139,7 +141,7 @@ class StateMachine:
         self.limits = limits
         self._on = self._event_handlers(joining, moving, clients_back, restoring, failing, rules)
         self._on_client = client_handlers(clients, clients_back)
-        self._on_worker = worker_handlers(workers, closing, moving, workers_back, absence, self._forks)
+        self._on_worker = worker_handlers(workers, closing, moving, workers_back, absence, self._forks, self._unconfined)
 
     # Where the rest of the pool looks
 
@@ -279,6 +281,7 @@ class StateMachine:
         self._forks.check()
         lends.groups.check()
         lends.granting.end_crash_waits()
+        self._unconfined.try_again()
         self._confirming.write()
         lends.revoking.check()
         self._operations.check_deadlines()
@@ -317,14 +320,14 @@ def client_handlers(clients: Clients, back: ClientReturns) -> dict[type[Any], Ca
 
 
 def worker_handlers(
-    workers: Workers, closing: Closing, moving: Moving, back: WorkerReturns, absence: Absence, forks: Forks
+    workers: Workers, closing: Closing, moving: Moving, back: WorkerReturns, absence: Absence, forks: Forks, hosts: UnconfinedHosts
 ) -> dict[type[Any], Callable[[Worker, Any], None]]:
     """What handles a message of a worker, by its type."""
     return {
         wire.ResumeWorker: back.resume_worker,
         wire.Ready: workers.ready,
         wire.Assigned: workers.assigned,
-        wire.Unconfined: workers.unconfined,
+        wire.Unconfined: hosts.unconfined,
         wire.Drained: closing.drained,
         wire.Idle: closing.idle,
         wire.Starved: workers.starved,

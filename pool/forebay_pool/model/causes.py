@@ -10,7 +10,9 @@ from forebay_wire import messages as wire
 from forebay_wire.sentences import sentence
 
 Value = str | int
-CauseCode = Literal["device_lost", "xid", "xid_of_programs", "memory_errors", "hot", "workers_over_memory", "ray_dead", "other_release"]
+CauseCode = Literal[
+    "device_lost", "xid", "xid_of_programs", "memory_errors", "hot", "workers_over_memory", "ray_dead", "other_release", "unconfined",
+]  # fmt: skip
 """Of devices and nodes."""
 WaitDetail = Literal[
     "unserved", "all_closed", "workers_limit", "not_enough", "one_held", "all_held", "all_held_more", "not_parkable", "held_there",

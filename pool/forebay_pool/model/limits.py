@@ -18,7 +18,17 @@ class LinkLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits(LinkLimits):
+class RuntimeLimits(LinkLimits):
+    """What holds for single runtimes."""
+
+    warm_programs: bool = True
+    """Workers that are started ahead of need load what programs of JAX and TensorFlow need, too, where a flavor offers these."""
+    process_retry_seconds: float = 600.0
+    """A host that could not confine a process is tried again after so long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(RuntimeLimits):
     """The bounds and periods the state machine keeps."""
 
     heartbeat_seconds: float
@@ -33,8 +43,6 @@ class Limits(LinkLimits):
     workers_max: int
     sessions_max: int
     queue_max: int
-    warm_programs: bool = True
-    """Workers that are started ahead of need load what programs of JAX and TensorFlow need, too, where a flavor offers these."""
     fair_share_half_life_seconds: float = 14_400.0
     wait_seconds_max: float = 3_600.0
     """A request that waited for so long goes before all that did not, whatever their priority and share."""

@@ -609,6 +609,10 @@ class Node:
     """Sessions whose parked tensors are on their way to another host."""
     deadline_ns: int | None = None
     """When the leases that are still open on it are taken back, while it drains."""
+    unconfined: Cause | None = None
+    """Why no process can be confined on it; None where none has failed to be."""
+    retry_ns: int = 0
+    """When that is tried again."""
 
     @property
     def is_open(self) -> bool:

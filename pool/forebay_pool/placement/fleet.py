@@ -137,11 +137,6 @@ class Fleet:
         self.demand.refresh()
         self._index_flavors()
 
-    def takes_programs(self, device: Device) -> bool:
-        """Whether sessions may send the device programs of JAX and TensorFlow, as far as is known."""
-        offer = (flavor for flavor in self.flavors.values() if flavor.offers("xla"))
-        return self.runtimes.serve((device,), "xla") and any(way.model == device.model for flavor in offer for way in flavor.equivalents)
-
     def remove_flavor(self, name: str) -> None:
         """Of one that no session has."""
         self.flavors.pop(name, None)

@@ -188,6 +188,7 @@ class NodeRow(TypedDict):
     switch: str
     state: NodeState
     cause: str | None
+    """Why it was given up, else why it runs no processes of ``forebay exec`` although its devices could."""
     causes: list[CauseRow]
     devices: int
     closed: int
@@ -434,12 +435,13 @@ def device_row(seat: Seat) -> DeviceRow:
 
 
 def node_row(node: Node) -> NodeRow:
+    why = node.lost or node.unconfined
     return {
         "node": node.name,
         "switch": node.switch,
         "state": node.state,
-        "cause": node.lost,
-        "causes": [] if node.lost is None else [cause_row(node.lost)],
+        "cause": why,
+        "causes": [] if why is None else [cause_row(why)],
         "devices": len(node.seats),
         "closed": sum(not seat.is_open for seat in node.seats),
         "free_milli": sum(seat.open_milli for seat in node.seats),

@@ -114,8 +114,12 @@ def why_not_runtime(flavor: Flavor, runtime: Runtime, tenant: str, fleet: Fleet)
         return None
     ways = [e for e in flavor.equivalents if e.model in fleet.indexes and fleet.policy.allows(e.model, tenant)]
     seats = [(e, seat) for e in ways for group in fleet.indexes[e.model].groups.values() for seat in group.seats]
-    served = any(suits(seat.device, flavor, e) and seat.device.id not in lacking for e, seat in seats)
-    return None if served else Cause("runtime_unserved", Cause(f"runtime_{runtime}"), flavor=flavor.name)
+    fit = [seat for e, seat in seats if suits(seat.device, flavor, e)]
+    if any(seat.device.id not in lacking for seat in fit):
+        return None
+    if runtime == "exec" and any(seat.node.unconfined is not None for seat in fit):
+        return Cause("process_unserved")
+    return Cause("runtime_unserved", Cause(f"runtime_{runtime}"), flavor=flavor.name)
 
 
 def why_not_brought(session: Session, flavor: Flavor, fleet: Fleet) -> Cause | None:

@@ -101,4 +101,10 @@ class WorkerProcesses:
                 for seat in list(self._fleet.seats_to_start(kind, STARTS_MAX)):
                     if room and not seat.spares and seat.retry_ns <= self._step.now_ns:
                         room -= 1
-                        self._start((seat.device,), programs=self._limits.warm_programs and self._fleet.takes_programs(seat.device))
+                        self._start((seat.device,), programs=self._limits.warm_programs and takes_programs(seat.device, self._fleet))
+
+
+def takes_programs(device: Device, fleet: Fleet) -> bool:
+    """Whether sessions may send the device programs of JAX and TensorFlow, as far as is known."""
+    offer = (flavor for flavor in fleet.flavors.values() if flavor.offers("xla"))
+    return fleet.runtimes.serve((device,), "xla") and any(way.model == device.model for flavor in offer for way in flavor.equivalents)

@@ -74,9 +74,9 @@ class Rules:
         if self._fleet.runtimes.learn(worker, nodes.values(), served):
             said = ", ".join(RUNTIMES if served is None else served)
             self._step.note("runtimes_served", node=worker.device.node, device=worker.device.id, runtimes=said)
-            self._keep_to_runtimes()
+            self.keep_to_runtimes()
 
-    def _keep_to_runtimes(self) -> None:
+    def keep_to_runtimes(self) -> None:
         """Refuses requests that no host serves any more. Places those again whose places do not serve them."""
         for request in self._servable():
             if request.place is not None and not self._fleet.runtimes.serve(request.place.devices, request.session.runtime):

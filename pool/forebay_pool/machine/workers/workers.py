@@ -16,6 +16,7 @@ from forebay_pool.machine.workers.failing import Failing
 from forebay_pool.machine.workers.kept_images import KeptImages
 from forebay_pool.machine.workers.moving import Moving
 from forebay_pool.model.causes import Cause
+from forebay_pool.model.instructions import Show
 from forebay_pool.model.types import Session, Worker
 from forebay_pool.placement.fleet import Fleet
 
@@ -70,16 +71,17 @@ class Workers:
             worker.state, worker.deadline_ns = "bound", None
             if message.door is not None:
                 worker.door = (message.door, message.certificate)
+                self._note_confined(worker)
             if message.rates is not None:
                 self._fleet.rates.setdefault((worker.device.model, len(worker.devices)), message.rates)
             self._moving.taken_over(worker, worker.session)
             self._granting.settle(worker)
 
-    def unconfined(self, worker: Worker, message: wire.Unconfined) -> None:
-        session = worker.session
-        if session is not None and worker.state == "assigning":
-            self._step.note("unconfined", worker=worker.id, device=worker.device.id, why=message.why)
-            self._ending.end(session, "failed", Cause("process_unserved"))
+    def _note_confined(self, worker: Worker) -> None:
+        """The worker has confined a process: so its hosts can, whatever another worker there said."""
+        for node in {seat.node.name: seat.node for seat in self._fleet.seats_under(worker) if seat.node.unconfined is not None}.values():
+            self._fleet.runtimes.confine_again(node)
+            self._step.out.append(Show(node))
 
     def heartbeat(self, worker: Worker, message: wire.Heartbeat) -> None:
         memory_bytes, session = message.memory_bytes, worker.session
