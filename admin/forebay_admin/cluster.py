@@ -15,6 +15,7 @@ from forebay.service import URL_VARIABLE, Service
 from forebay.toolkit import pool, table
 from forebay.toolkit.smi import served_by
 from forebay.waiting import of_row
+from forebay_wire.remote.places import place
 from forebay_wire.remote.runtimes import RUNTIMES
 
 from forebay_admin.actions import Parsers
@@ -170,6 +171,8 @@ def _add_flavors(things: Parsers) -> None:
     setting.add_argument("--images", choices=("process", "disk", "node", "none"), help=where)
     what = f"what it offers, of {', '.join(RUNTIMES)}, with commas between (default: all that its hosts serve)"
     setting.add_argument("--runtimes", type=_runtimes, metavar="NAMES", help=what)
+    out = "places that its processes may reach, as host:port with commas between, or none (default: those of the pool's setting)"
+    setting.add_argument("--egress", type=_egress, metavar="PLACES", help=out)
 
     suggesting = _action(
         actions, "suggest", perform_suggest, "which flavors the devices that are here could serve, and that are not there yet"
@@ -193,7 +196,8 @@ def _flavor(flavor: Row) -> list[object]:
 def perform_set_flavor(arguments: argparse.Namespace) -> int:
     bounds = {"memory_bytes": arguments.memory, "residents_max": arguments.residents_max}
     runtimes = {} if arguments.runtimes is None else {"runtimes": arguments.runtimes}
-    body = {**bounds, **runtimes, "equivalents": arguments.served_by, "images": arguments.images}
+    egress = {} if arguments.egress is None else {"egress": arguments.egress}
+    body = {**bounds, **runtimes, **egress, "equivalents": arguments.served_by, "images": arguments.images}
     answer = _put(f"api/flavors/{_part(arguments.name)}", body, "name")
     return _show(arguments, answer, lambda: _table(FLAVOR_HEADERS, [_flavor(answer)], ""))
 
@@ -214,7 +218,7 @@ def perform_suggest(arguments: argparse.Namespace) -> int:
 def _make(service: Service, row: Row) -> Row:
     """The flavor as it is once it is made, unless somebody made or changed one of its name meanwhile."""
     ways = [{key: way[key] for key in ("model", "count", "share_milli")} for way in row["equivalents"]]
-    kept = {"runtimes": row["runtimes"]} if row.get("runtimes") else {}
+    kept = {name: row[name] for name in ("runtimes", "egress") if row.get(name) is not None}
     body = {"equivalents": ways, **kept, **{name: row[name] for name in ("memory_bytes", "residents_max", "images")}}
     expected = {"If-None-Match": "*"} if row["etag"] is None else {"If-Match": row["etag"]}
     return pool.row(service, service.put(f"api/flavors/{_part(row['name'])}", body, expected), "name")
@@ -394,6 +398,16 @@ def _runtimes(text: str) -> list[str]:
     if unknown or not named:
         raise argparse.ArgumentTypeError(f"{text!r} is not like torch,xla: there are {', '.join(RUNTIMES)}")
     return named
+
+
+def _egress(text: str) -> list[str]:
+    """``pypi.org:443,files.pythonhosted.org:443``, or ``none``."""
+    if text.strip().lower() == "none":
+        return []
+    try:
+        return [place(one) for one in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _equivalent(text: str) -> dict[str, Any]:

@@ -192,9 +192,12 @@ class Shell:
     def _process_bounds_of(self, session: Session) -> ProcessBounds | None:
         """Contents of files are one user's alone: who knows the hash of another's file is not to get it."""
         bounds, folders = self.process_bounds, self.library_folders
-        if bounds is None or folders is None:
-            return bounds
-        return bounds.model_copy(update={"contents": folders.of(f"{session.tenant}\n{session.user}")})
+        if bounds is None:
+            return None
+        egress = self.machine.fleet.flavors[session.flavor].egress
+        own = {} if egress is None else {"egress": egress}
+        contents = {} if folders is None else {"contents": folders.of(f"{session.tenant}\n{session.user}")}
+        return bounds.model_copy(update=own | contents)
 
     def _launch(self, instruction: Launch) -> None:
         token = secrets.token_hex(32)

@@ -185,6 +185,17 @@ def test_a_flavor_offers_what_an_operator_says(admin: Run, monkeypatch: pytest.M
         assert "is not like torch,xla: there are torch, xla, exec" in capsys.readouterr().err
 
 
+def test_a_flavor_has_places_of_its_own_that_processes_may_reach(admin: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("flavors", "set", "out.1gb", "--memory", "1GiB", "--served-by", "1*cpu-dev")
+    assert answer(admin, *words, "--egress", "PyPI.org:443, 10.1.2.3:8443")["egress"] == ["pypi.org:443", "10.1.2.3:8443"]
+    assert answer(admin, *words, "--egress", "None")["egress"] == []
+    assert answer(admin, *words)["egress"] is None
+    for wrong in ("pypi.org", "", "127.0.0.1:80", "a.example:443,none"):
+        with pytest.raises(SystemExit):
+            admin(*words, "--egress", wrong)
+        assert "is no place" in (told := capsys.readouterr().err) or "never let out" in told
+
+
 @pytest.mark.parametrize("wrong", ["1QiB", "GiB", "1.5GiB"])
 def test_a_size_that_is_none_is_said_before_the_pool_is_asked(admin: Run, capsys: pytest.CaptureFixture[str], wrong: str) -> None:
     with pytest.raises(SystemExit):

@@ -56,6 +56,21 @@ def test_what_a_flavor_offers_is_ticked_and_stays_where_something_else_changes(c
     assert every is not None and every["runtimes"] is None
 
 
+def test_places_that_processes_may_reach_are_saved_and_one_that_is_none_is_refused_in_words(cloud: Installation) -> None:
+    form = {**NEW, "name": "out.3gb", "egress": "PyPI.org:443"}
+    assert cloud.post("operator", "operator/flavors/new", form, fragment=False).status_code == 303
+    made = flavor(cloud, "out.3gb")
+    assert made is not None and made["egress"] == ["pypi.org:443"]
+    editor = cloud.get("operator", "operator/flavors/out.3gb/edit", headers={"HX-Request": "true"}).text
+    assert 'name="egress" value="pypi.org:443"' in editor
+    typed = {"memory": "3 GiB", "equivalents": "1 cpu-dev", "flavor_stamp": made["etag"].strip('"'), "egress": "169.254.169.254:80"}
+    told = cloud.post("operator", "operator/flavors/out.3gb/edit", typed).text
+    assert "Nothing was saved." in told and "169.254.169.254" in told and 'value="169.254.169.254:80"' in told
+    cloud.post("operator", "operator/flavors/out.3gb/edit", typed | {"egress": "none"})
+    closed = flavor(cloud, "out.3gb")
+    assert closed is not None and closed["egress"] == []
+
+
 def test_a_flavor_is_made_with_its_price_and_removed_when_nobody_has_it(cloud: Installation) -> None:
     assert "New flavor" in cloud.get("operator", "operator/flavors").text
     assert cloud.post("operator", "operator/flavors/new", NEW, fragment=False).status_code == 303

@@ -66,6 +66,22 @@ def test_the_boxes_say_what_a_flavor_offers_and_a_form_without_them_leaves_it() 
     assert isinstance(again, Editor) and again.runtimes == ("xla",)
 
 
+def test_places_that_processes_may_reach_are_typed_and_a_form_without_them_leaves_them() -> None:
+    row = FlavorRow("dev.1gb", FLAVOR.model_copy(update={"egress": ("pypi.org:443",)}), (PRICE,), {"USD": "4"})
+    closed = FlavorRow("dev.1gb", FLAVOR.model_copy(update={"egress": ()}), (PRICE,), {"USD": "4"})
+    assert (open_editor(row).egress, open_editor(closed).egress, open_editor(ROW).egress) == ("pypi.org:443", "none", "")
+    for typed, places in (
+        (None, ("pypi.org:443",)), ("", None), (" , ", None), ("None", ()), ("pypi.org:443", ("pypi.org:443",)),
+        ("PyPI.org:443,\na.example:1", ("pypi.org:443", "a.example:1")), ("none a.example:1", ("none", "a.example:1")),
+    ):  # fmt: skip
+        edit = judge(row, Typed.model_validate({**UNCHANGED, **({} if typed is None else {"egress": typed})}))
+        assert isinstance(edit, Edit)
+        assert (edit.egress, edit.flavor_changed) == (places, places != ("pypi.org:443",))
+    again = judge(row, Typed.model_validate({**UNCHANGED, "memory": "much", "egress": "Nobody knows"}))
+    assert isinstance(again, Editor) and again.egress == "Nobody knows"
+    assert isinstance(left := judge(row, Typed.model_validate({**UNCHANGED, "memory": "much"})), Editor) and left.egress == "pypi.org:443"
+
+
 def test_an_exact_price_is_taken_over() -> None:
     edit = judged(price="3.6")
     assert isinstance(edit, Edit)

@@ -85,3 +85,38 @@ def test_a_pool_that_allows_no_processes_says_that_its_flavors_have_none(pool: M
             assert {row["runtimes"] for row in rows} == {None}
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("places", [None, [], ["pypi.org:443"], ["PyPI.org:443", "pypi.org:443", "[2001:db8::1]:8443"]])
+def test_a_flavor_keeps_the_places_that_its_processes_may_reach_over_a_restart(pool: Make, places: list[str] | None) -> None:
+    kept = None if places is None else list(dict.fromkeys(place.lower() for place in places))
+
+    async def scenario() -> None:
+        body = BODY if places is None else BODY | {"egress": places}
+        async with pool(warm_workers=0) as running:
+            answer = await running.call("PUT", "api/flavors/new", "operator", body=body)
+            row = json.loads(answer.body)
+            assert answer.code == 200 and row["egress"] == kept, row
+            same = await running.call("PUT", "api/flavors/new", "operator", body=body, If_Match=row["etag"])
+            assert json.loads(same.body)["etag"] == row["etag"]
+            other = json.loads((await running.call("PUT", "api/flavors/new", "operator", body=BODY | {"egress": ["a.example:1"]})).body)
+            assert other["etag"] != row["etag"]
+            assert (await running.call("PUT", "api/flavors/new", "operator", body=body)).code == 200
+        async with pool(warm_workers=0) as running:
+            (row,) = [row for row in await running.get("api/flavors") if row["name"] == "new"]
+            assert row["egress"] == kept
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "wrong", ["a.example:1", ["*:443"], ["pypi.org"], ["169.254.169.254:80"], ["10.0.0.1:0"], ["a.example:1"] * 65, [7], [""]]
+)
+def test_places_that_nobody_is_let_out_to_are_refused(pool: Make, wrong: object) -> None:
+    async def scenario() -> None:
+        async with pool(warm_workers=0) as running:
+            refused = await running.call("PUT", "api/flavors/new", "operator", body=BODY | {"egress": wrong})
+            assert refused.code == 400 and b"egress" in refused.body, refused.body
+            assert not [row for row in await running.get("api/flavors") if row["name"] == "new"]
+
+    asyncio.run(scenario())

@@ -320,6 +320,35 @@ def test_a_process_is_let_out_to_the_places_that_the_operator_lists(pool: Make, 
     asyncio.run(scenario())
 
 
+@pytest.mark.skipif(own_address() in ("", "127.0.0.1"), reason="this host has no address but its own loopback's")
+def test_a_flavor_has_places_of_its_own_in_place_of_the_installations(pool: Make, folder: Path, tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with socket.create_server(("", 0)) as own, socket.create_server(("", 0)) as everybodys:
+            mine, others = (f"{own_address()}:{listener.getsockname()[1]}" for listener in (own, everybodys))
+            flavors = tmp_path / "flavors.toml"
+            named = {"plain": "", "own": f'egress = ["{mine}", "{mine}"]', "closed": "egress = []"}
+            table = '[[flavors]]\nname = "{}"\nmemory = "1 GiB"\nequivalents = [{{model = "cpu-dev"}}]\n{}\n'
+            flavors.write_text("\n".join(table.format(name, line) for name, line in named.items()))
+            has = "import os; print('HTTPS_PROXY' in os.environ, os.path.exists('/run/egress'))"
+
+            async def said(flavor: str, *words: str) -> list[str]:
+                command = await Command.begin(running, folder, "python", "-c", *words, options=("--flavor", flavor))
+                status, output, errors = await command.end()
+                assert status == 0, errors
+                return output.splitlines()
+
+            settings = {"flavors_file": flavors, "default_flavor": "plain", "process_egress": (others,)}
+            async with pool(**REAL, **settings) as running:
+                assert await said("plain", OUTWARD, others, mine) == ["200", "HTTP/1.1 403 Forbidden"]
+                assert await said("own", OUTWARD, mine, others) == ["200", "HTTP/1.1 403 Forbidden"]
+                assert await said("closed", has) == ["False False"]
+                body = {"memory_bytes": 2**30, "equivalents": [{"model": "cpu-dev"}], "egress": [others]}
+                assert (await running.call("PUT", "api/flavors/closed", "operator", body=body)).code == 200
+                assert await said("closed", OUTWARD, others, mine) == ["200", "HTTP/1.1 403 Forbidden"]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("wrong", ["*:443", "pypi.org", "169.254.169.254:80", "[::1]:443"])
 def test_a_place_that_nobody_is_let_out_to_is_refused_as_the_pool_starts(pool: Make, wrong: str) -> None:
     async def start() -> None:

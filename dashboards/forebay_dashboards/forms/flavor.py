@@ -26,6 +26,9 @@ CURRENCIES_MAX = 200
 RUNTIMES = ("torch", "xla", "exec")
 """What a flavor may offer, in the pool's order."""
 
+NOWHERE = "none"
+"""Typed for no place at all."""
+
 T = TypeVar("T")
 NONE: tuple[Equivalent, ...] = ()
 
@@ -53,6 +56,8 @@ class Typed(BaseModel):
     equivalents: Annotated[str, Field(max_length=4096)] = ""
     runtimes: Each[Annotated[str, Field(max_length=16)]] | None = None
     """Those that are ticked, beside an empty one; None: of a form without."""
+    egress: Annotated[str, Field(max_length=4096)] | None = None
+    """Places that processes may reach; None: of a form without."""
     price: Each[Annotated[str, Field(max_length=64)]] = ()
     currency: Each[Annotated[str, Field(max_length=16)]] = ()
     stamp: Each[Annotated[str, Field(max_length=64)]] = ()
@@ -124,6 +129,8 @@ class Editor:
     runtimes: tuple[str, ...] = ()
     """Those that are ticked, of the ``choices``; none: all that its hosts serve."""
     choices: tuple[str, ...] = RUNTIMES
+    egress: str = ""
+    """Places that processes may reach, as :func:`parse_egress` reads them."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +155,7 @@ class Edit:
     """When the prices begin to hold; None: at once."""
     flavor_stamp: str = ""
     runtimes: tuple[str, ...] | None = None
+    egress: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -195,6 +203,7 @@ def open_editor(row: FlavorRow) -> Editor:
         memory=format_memory_exactly(row.flavor.memory_bytes) if row.flavor and row.flavor.memory_bytes else "",
         equivalents=format_equivalents(row.flavor.equivalents) if row.flavor else "",
         runtimes=_offered(row) or (),
+        egress=format_egress(_places(row)),
         prices=(*shown, EMPTY),
         flavor_stamp=stamp_of(row.flavor.etag) if row.flavor else "",
     )
@@ -226,8 +235,10 @@ def judge(row: FlavorRow, typed: Typed) -> Editor | Edit:
         flavor.memory_bytes != memory_bytes
         or format_equivalents(flavor.equivalents) != format_equivalents(equivalents)
         or _offered(row) != _ticked(row, typed)
+        or _places(row) != _typed_places(row, typed)
     )
-    return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices), start_ns, typed.flavor_stamp, _ticked(row, typed))
+    others = (_ticked(row, typed), _typed_places(row, typed))
+    return Edit(memory_bytes, equivalents, flavor_changed, tuple(prices), start_ns, typed.flavor_stamp, *others)
 
 
 def reopen(row: FlavorRow, typed: Typed, unsaved: Unsaved) -> Editor:
@@ -251,8 +262,8 @@ def retyped(row: FlavorRow, typed: Typed) -> Editor:
 
 def _editor(row: FlavorRow, typed: Typed, fields: list[PriceField], problems: dict[str, Text], stamp: str) -> Editor:
     spare = () if any(shown.in_force is None for shown in fields) else (EMPTY,)
-    ticked = _ticked(row, typed) or ()
-    return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems, typed.start, stamp, runtimes=ticked)
+    ticked, egress = _ticked(row, typed) or (), format_egress(_places(row)) if typed.egress is None else typed.egress
+    return Editor(row, typed.memory, typed.equivalents, (*fields, *spare), problems, typed.start, stamp, runtimes=ticked, egress=egress)
 
 
 def _offered(row: FlavorRow) -> tuple[str, ...] | None:
@@ -264,6 +275,26 @@ def _ticked(row: FlavorRow, typed: Typed) -> tuple[str, ...] | None:
     if typed.runtimes is None:
         return _offered(row)
     return tuple(one for one in RUNTIMES if one in typed.runtimes) or None
+
+
+def _places(row: FlavorRow) -> tuple[str, ...] | None:
+    """What is set; None: those of the installation."""
+    return None if row.flavor is None or row.flavor.egress is None else tuple(row.flavor.egress)
+
+
+def _typed_places(row: FlavorRow, typed: Typed) -> tuple[str, ...] | None:
+    return _places(row) if typed.egress is None else parse_egress(typed.egress)
+
+
+def parse_egress(text: str) -> tuple[str, ...] | None:
+    """``pypi.org:443, files.pythonhosted.org:443`` (or one a line), or ``none``; None where nothing is typed. The pool judges them."""
+    places = tuple(text.replace(",", " ").lower().split())
+    return None if not places else () if places == (NOWHERE,) else places
+
+
+def format_egress(places: tuple[str, ...] | None) -> str:
+    """As :func:`parse_egress` reads it."""
+    return "" if places is None else ", ".join(places or (NOWHERE,))
 
 
 def _in_force(row: FlavorRow, currency: str) -> PriceVersion | None:

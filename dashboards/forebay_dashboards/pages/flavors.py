@@ -141,7 +141,7 @@ class FlavorForm(FlavorTable):
         saved, flavor_saved, currencies = Text("Nothing was saved."), False, frozenset[str]()
         try:
             if edit.flavor_changed:
-                others = row.flavor and row.flavor.model_copy(update={"runtimes": edit.runtimes})
+                others = row.flavor and row.flavor.model_copy(update={"runtimes": edit.runtimes, "egress": edit.egress})
                 await self.services.pool.set_flavor(
                     self.token, row.name, edit.memory_bytes, edit.equivalents, others, expecting(edit.flavor_stamp)
                 )

@@ -42,6 +42,7 @@ class Flavor(FlavorBase):
     images_kept: str | None = None
     runtimes: tuple[str, ...] | None = None
     runtimes_served: tuple[str, ...] | None = None
+    egress: tuple[str, ...] | None = None
     servable: bool = False
     reason: str | None = None
     cause: Cause | None = None
@@ -55,6 +56,7 @@ class Suggestion(Row):
     residents_max: Count | None = None
     images: str | None = None
     runtimes: tuple[str, ...] | None = None
+    egress: tuple[str, ...] | None = None
     etag: Tag = None
     proposed_nano_per_hour: Count | None = None
     currency: Currency | None = None

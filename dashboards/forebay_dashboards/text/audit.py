@@ -91,6 +91,7 @@ _COLUMNS = NAMES | {
     "residents_max": Text("Resident sessions at most"),
     "images": Text("Images of sessions"),
     "runtimes": Text("Offers"),
+    "egress": Text("Places that processes may reach"),
     "role": Text("Role"),
     "state": Text("State"),
     "surcharge_nano_per_hour": Text("Surcharge in nano-units per hour"),

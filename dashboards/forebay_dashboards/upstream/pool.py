@@ -107,8 +107,8 @@ class Pool:
         is as in ``of``."""
         rows = [row.model_dump() for row in equivalents]
         others: dict[str, object] = {} if of is None else {"residents_max": of.residents_max, "images": of.images}
-        if of is not None and of.runtimes is not None:  # pools of older releases do not know of them
-            others["runtimes"] = of.runtimes
+        if of is not None:  # pools of older releases know of neither
+            others |= {name: set_to for name, set_to in (("runtimes", of.runtimes), ("egress", of.egress)) if set_to is not None}
         body = {"memory_bytes": memory_bytes, "equivalents": rows, **others}
         await self._upstream.write(_ANYTHING, token, f"api/flavors/{quote(name, safe='')}", body, headers=expected)
 

@@ -67,7 +67,7 @@ process. From the top, by module:
 - ``check``: workers that came to hold what others are to be copies of are asked for that.
 - ``check``: groups that have gathered for long enough go on.
 - ``end_crash_waits``: users whose calls crashed workers, and who have waited for long enough, get workers.
-- ``try_again``: hosts whose sandbox failed a while ago may have a process again.
+- ``retry``: hosts whose sandbox failed a while ago may have a process again.
 - ``write``: segments that are over are metered, and confirmations are written.
 - ``check``: leases whose grace period is over close, and accounts that are used up are revoked.
 - ``check_deadlines``: leases on nodes whose deadline has passed are taken back.

@@ -51,7 +51,7 @@ class Operations:
             for worker in self._workers_on(node):
                 self._step.out += (TellWorker(worker.id, wire.End()), Kill(worker.id))
             node.lost = None
-            self._fleet.runtimes.confine_again(node)
+            self._fleet.runtimes.trust(node)
         self._fleet.join(event.devices)
         self._step.note("node_joined", node=event.node, devices=len(event.devices))
         self._replays.check()
@@ -79,7 +79,7 @@ class Operations:
         grace_seconds = event.grace_seconds if event.drains else None
         node.deadline_ns = None if grace_seconds is None else self._step.now_ns + int(grace_seconds * SECOND)
         if not event.drains:
-            self._fleet.runtimes.confine_again(node)
+            self._fleet.runtimes.trust(node)
         self._step.note("node_drains" if event.drains else "node_opened", node=node.name)
         self.due.pop(node.name, None)
         if node.deadline_ns is not None:

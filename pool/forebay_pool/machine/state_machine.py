@@ -281,7 +281,7 @@ class StateMachine:
         self._forks.check()
         lends.groups.check()
         lends.granting.end_crash_waits()
-        self._unconfined.try_again()
+        self._unconfined.retry()
         self._confirming.write()
         lends.revoking.check()
         self._operations.check_deadlines()

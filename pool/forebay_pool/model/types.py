@@ -103,6 +103,8 @@ class Flavor:
     """Where images of its sessions are kept; None: where the pool keeps those of others."""
     runtimes: tuple[wire.Runtime, ...] | None = None
     """What it offers; None: all that its hosts serve."""
+    egress: tuple[str, ...] | None = None
+    """Places that its processes may reach (:mod:`forebay_wire.remote.places`), maybe none; None: those of the installation."""
 
     def offers(self, runtime: wire.Runtime) -> bool:
         return self.runtimes is None or runtime in self.runtimes

@@ -40,11 +40,11 @@ class ServedRuntimes:
         self._lacking["exec"] |= found
         node.unconfined, node.retry_ns = why, until_ns
 
-    def to_try_again(self, now_ns: int) -> list[Node]:
+    def due(self, now_ns: int) -> list[Node]:
         """Hosts that could not confine a process, and whose time is over."""
         return [node for node, _ in self._unconfined.values() if node.retry_ns <= now_ns]
 
-    def confine_again(self, node: Node) -> None:
+    def trust(self, node: Node) -> None:
         """The node is taken for one that confines processes, until a worker there says otherwise."""
         _, devices = self._unconfined.pop(node.name, (node, set()))
         self._lacking["exec"] -= devices

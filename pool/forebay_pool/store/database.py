@@ -329,7 +329,8 @@ def _flavor_row(flavor: Flavor) -> dict[str, Any]:
     equivalents = json.dumps([_parts(e) for e in flavor.equivalents])
     bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max, "images": flavor.images}
     runtimes = None if flavor.runtimes is None else " ".join(flavor.runtimes)
-    return {"name": flavor.name, **bounds, "runtimes": runtimes, "equivalents": equivalents, "removed": False}
+    egress = None if flavor.egress is None else " ".join(flavor.egress)
+    return {"name": flavor.name, **bounds, "runtimes": runtimes, "egress": egress, "equivalents": equivalents, "removed": False}
 
 
 def _check_expected(expected: Precondition, tag: str | None) -> None:
@@ -340,7 +341,8 @@ def _check_expected(expected: Precondition, tag: str | None) -> None:
 
 def _flavor(row: Any) -> Flavor:
     runtimes = None if row.runtimes is None else tuple(runtime for runtime in RUNTIMES if runtime in row.runtimes.split())
-    return Flavor(row.name, row.memory_bytes, _equivalents(row.equivalents), row.residents_max, row.images, runtimes)
+    egress = None if row.egress is None else tuple(row.egress.split())
+    return Flavor(row.name, row.memory_bytes, _equivalents(row.equivalents), row.residents_max, row.images, runtimes, egress)
 
 
 def _policy(row: Any) -> ModelPolicy:

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from forebay_pool.model.catalogue import ways_of
 from forebay_pool.model.policies import ImagePolicy
 from forebay_pool.model.types import WHOLE_MILLI, Equivalent, Flavor
-from forebay_pool.settings import Bytes
+from forebay_pool.settings import PLACES_MAX, Bytes, Place
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 DEVICES_MAX = 100_000
@@ -30,6 +30,8 @@ def _in_order(named: tuple[Runtime, ...]) -> tuple[Runtime, ...]:
 
 Runtimes = Annotated[tuple[Runtime, ...], Field(min_length=1, max_length=16), AfterValidator(_in_order)]
 """What a flavor offers, some at least."""
+Egress = Annotated[tuple[Place, ...], Field(max_length=PLACES_MAX), AfterValidator(lambda places: tuple(dict.fromkeys(places)))]
+"""Places that processes of a flavor may reach, each once, maybe none."""
 
 
 class EquivalentBody(BaseModel):
@@ -64,10 +66,12 @@ class FlavorBody(BaseModel):
     """None: where the pool keeps those of others."""
     runtimes: Runtimes | None = None
     """None: all that its hosts serve."""
+    egress: Egress | None = None
+    """None: those of the pool's setting ``process_egress``."""
 
     def named(self, name: str) -> Flavor:
         ways = tuple(e.equivalent() for e in self.equivalents)
-        return Flavor(name, self.memory_bytes, ways, self.residents_max, self.images, self.runtimes)
+        return Flavor(name, self.memory_bytes, ways, self.residents_max, self.images, self.runtimes, self.egress)
 
 
 def settings_of(flavor: Flavor) -> dict[str, Any]:
@@ -75,7 +79,8 @@ def settings_of(flavor: Flavor) -> dict[str, Any]:
     equivalents = [{"model": one.model, "count": one.count, "share_milli": one.share_milli} for one in flavor.equivalents]
     bounds = {"memory_bytes": flavor.memory_bytes, "residents_max": flavor.residents_max, "images": flavor.images}
     runtimes = {} if flavor.runtimes is None else {"runtimes": list(flavor.runtimes)}
-    return {**bounds, **runtimes, "equivalents": equivalents}
+    egress = {} if flavor.egress is None else {"egress": list(flavor.egress)}
+    return {**bounds, **runtimes, **egress, "equivalents": equivalents}
 
 
 class _Seed(BaseModel):
@@ -88,10 +93,12 @@ class _Seed(BaseModel):
     residents_max: Annotated[int, Field(ge=1, le=RESIDENTS_MAX)] | None = None
     images: ImagePolicy | None = None
     runtimes: Runtimes | None = None
+    egress: Egress | None = None
 
     def flavor(self) -> Flavor:
         named = tuple(one.equivalent() for one in self.equivalents)
-        return Flavor(self.name, self.memory, named or ways_of(self.memory), self.residents_max, self.images, self.runtimes)
+        ways = named or ways_of(self.memory)
+        return Flavor(self.name, self.memory, ways, self.residents_max, self.images, self.runtimes, self.egress)
 
 
 class _Seeds(BaseModel):

@@ -16,6 +16,12 @@ FLAVORS = Table(
     Column("residents_max", Integer, nullable=True),
     Column("images", String(8), nullable=True, comment="Where images of its sessions are kept; null: where the pool keeps those of others"),
     Column("runtimes", String(64), nullable=True, comment="What it offers, with spaces between; null: all that its hosts serve"),
+    Column(
+        "egress",
+        Text,
+        nullable=True,
+        comment="Places that its processes may reach, with spaces between; empty: none; null: those of the installation",
+    ),
     Column("equivalents", Text, nullable=False, comment="JSON: [[model, count] or [model, count, share_milli], ...]"),
     Column("removed", Boolean, nullable=False, server_default=false(), comment="Else a start would add it anew"),
 )

@@ -240,6 +240,8 @@ class FlavorRow(TypedDict):
     """What it offers; None: all that its hosts serve."""
     runtimes_served: list[Runtime] | None
     """What can be had of it here; null is for pools of older releases."""
+    egress: list[str] | None
+    """Places that its processes may reach; None: those of the pool's setting."""
     servable: bool
     reason: str | None
     """In English."""
@@ -262,6 +264,7 @@ class SuggestionRow(TypedDict):
     residents_max: int | None
     images: ImagePolicy | None
     runtimes: list[Runtime] | None
+    egress: list[str] | None
     etag: str | None
     """Of the flavor that is there by now, which this one adds to; None where there is none of the name."""
     proposed_nano_per_hour: int | None
@@ -482,6 +485,7 @@ def flavor_row(flavor: Flavor, fleet: Fleet, tenant: str, outlook: Outlook, proc
         "images_kept": fleet.policy.images_of(flavor.images),
         "runtimes": None if flavor.runtimes is None else list(flavor.runtimes),
         "runtimes_served": [one for one in runtimes if why_not_runtime(flavor, one, tenant, fleet) is None],
+        "egress": None if flavor.egress is None else list(flavor.egress),
         "servable": why_not is None,
         "reason": why_not,
         "cause": None if why_not is None else cause_row(why_not),
@@ -505,6 +509,7 @@ def suggestion_row(suggestion: Suggestion, fleet: Fleet, tenant: str) -> Suggest
         "residents_max": flavor.residents_max,
         "images": flavor.images,
         "runtimes": None if flavor.runtimes is None else list(flavor.runtimes),
+        "egress": None if flavor.egress is None else list(flavor.egress),
         "etag": None if present is None else tag_of(settings_of(present)),
         "proposed_nano_per_hour": None if proposal is None else proposal.nano_per_hour,
         "currency": None if proposal is None else proposal.currency,

@@ -40,6 +40,7 @@ class FlavorRow(Row):
     images_kept: Literal["none", "process", "node", "disk"] | None
     runtimes: list[Literal["torch", "xla", "exec"]] | None
     runtimes_served: list[Literal["torch", "xla", "exec"]] | None
+    egress: list[str] | None
     servable: bool
     reason: str | None
     cause: CauseRow | None

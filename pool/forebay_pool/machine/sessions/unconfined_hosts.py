@@ -56,10 +56,10 @@ class UnconfinedHosts:
         self._rules.keep_to_runtimes()
         self._granting.show_and_settle(worker)
 
-    def try_again(self) -> None:
+    def retry(self) -> None:
         """Hosts whose time is over may have a process again."""
-        for node in self._fleet.runtimes.to_try_again(self._step.now_ns):
-            self._fleet.runtimes.confine_again(node)
+        for node in self._fleet.runtimes.due(self._step.now_ns):
+            self._fleet.runtimes.trust(node)
             self._step.note("process_retry", node=node.name)
             self._step.out.append(Show(node))
             self._worklist.whole_queue = True

@@ -80,7 +80,7 @@ class Workers:
     def _note_confined(self, worker: Worker) -> None:
         """The worker has confined a process: so its hosts can, whatever another worker there said."""
         for node in {seat.node.name: seat.node for seat in self._fleet.seats_under(worker) if seat.node.unconfined is not None}.values():
-            self._fleet.runtimes.confine_again(node)
+            self._fleet.runtimes.trust(node)
             self._step.out.append(Show(node))
 
     def heartbeat(self, worker: Worker, message: wire.Heartbeat) -> None:
