@@ -71,3 +71,41 @@ def leaves_what_was(running: Kernel) -> None:
     running.interrupt()
     shown = running.finish(begun, shown)
     assert any("KeyboardInterrupt" in error for error in shown.errors), shown
+
+
+TABLES = """
+import datetime, numpy as np, pandas as pd, pyarrow as pa
+df = pd.DataFrame({
+    "whole": np.array([-2**63, 0, 2**63 - 1]), "real": [np.nan, -0.0, np.inf], "text": ["", "ä\\u0000", None], "yes": [True, False, True],
+    "when": pd.to_datetime(["2026-01-01", None, "1700-01-01"]), "there": pd.date_range("2026-03-28", periods=3, tz="Europe/Berlin"),
+    "kind": pd.Categorical(["b", "a", "b"], categories=["b", "a", "c"], ordered=True), "some": pd.array([1, None, 3], dtype="Int8"),
+})
+empty, table = df.iloc[:0], pa.table({"list": [[1], [], None], "nothing": pa.nulls(3)})
+named = df.set_index("text")
+many = pd.DataFrame(np.random.default_rng(7).normal(size=(200_000, 20)), columns=[f"c{i}" for i in range(20)])
+mixed = pd.DataFrame({"a": [1, "two"]})
+"""
+
+
+@NEEDS_SANDBOX
+@pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed, which tables go by")
+def test_tables_go_to_a_cell_and_come_back_as_they_were(tmp_path: Path) -> None:
+    with notebook(tmp_path) as running:
+        assert not running.run(TABLES).errors
+        shown = running.run(
+            "%%forebay exec --in df,empty,table,named,many --out df2,empty2,table2,named2,many2,column,sums\nimport pandas as pd\n"
+            "df2, empty2, table2, named2, many2 = df, empty, table, named, many * 2\n"
+            "column, sums = df[['whole']].iloc[::-1], many.sum().to_frame('sum')"
+        )
+        assert not shown.errors and "on dev.1gb" in shown.streams["stderr"], shown
+        shown = running.run(
+            "same = pd.testing.assert_frame_equal\nsame(df2, df)\nsame(empty2, empty)\nsame(named2, named)\nsame(many2, many * 2)\n"
+            "same(column, df[['whole']].iloc[::-1])\nsame(sums, many.sum().to_frame('sum'))\nassert table2.equals(table)\n"
+            "assert np.signbit(df2['real'][1]) and df2['kind'].cat.ordered and df2['there'].dt.tz is not None\nprint('equal')"
+        )
+        assert shown.streams.get("stdout") == "equal\n", shown
+        shown = running.run("%%forebay exec --in mixed --out df2\ndf2 = mixed")
+        assert "mixed is a DataFrame that Arrow does not take" in shown.streams["stderr"] and "column a" in shown.streams["stderr"], shown
+        shown = running.run("%%forebay exec --in df --out lost\nlost = df.assign(odd=[{1}, {2}, {3}])")
+        assert "lost would not come back as it is: some values of its column 'odd' would be others" in shown.streams["stderr"], shown
+        assert running.run("same(df2, df)\nprint('lost' in globals())").streams["stdout"] == "False\n"

@@ -28,6 +28,8 @@ FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
     "decimals": lambda: pd.DataFrame({"a": [Decimal("1.10"), Decimal("2.25")]}),
     "nothing": lambda: pd.DataFrame(),
     "no rows": lambda: pd.DataFrame({"a": np.array([], np.int16)}),
+    "categories of no rows": lambda: pd.DataFrame({"a": pd.Categorical([], ["y", "x"], ordered=True), "b": pd.Categorical([], [2.5])}),
+    "rows that were taken away": lambda: FRAMES["categories"]().iloc[:0],
     "attrs": lambda: pd.DataFrame({"a": [1]}),
 }
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
@@ -37,6 +39,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "names twice": (lambda: pd.DataFrame([[1, 2]], columns=["a", "a"]), "mine is a DataFrame that Arrow does not take"),
     "complex": (lambda: pd.DataFrame({"a": [1j]}), "mine is a DataFrame that Arrow does not take"),
     "lists": (lambda: pd.DataFrame({"a": [[1, 2], [3]]}), "would not come back as it is|does not take"),
+    "sets": (lambda: pd.DataFrame({"a": [1, 2], "b": [{1}, {2, 3}]}), "some values of its column 'b' would be others"),
     "a series": (lambda: pd.Series([1]), "mine is a pandas.*Series, and only"),
     "a class of theirs": (lambda: type("Frame", (pd.DataFrame,), {})({"a": [1]}), "Frame, and only"),
 }
@@ -78,6 +81,15 @@ def test_an_arrow_table_comes_back_with_its_schema(tmp_path: Path) -> None:
     extended = arrow.table({"a": arrow.ExtensionArray.from_storage(arrow.uuid(), arrow.array([bytes(16)], arrow.binary(16)))})
     with pytest.raises(values.ValueRefused, match="mine has columns of types that extend Arrow's, which do not go: a"):
         values.write(tmp_path / "others", {"mine": extended})
+
+
+def test_categories_of_arrow_that_differ_from_part_to_part_come_back_with_their_values(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    parts = [arrow.array(part, arrow.string()).dictionary_encode() for part in (["x", "y", None], ["z", "x"], [])]
+    table = arrow.table({"a": arrow.chunked_array(parts)})
+    found = sent(tmp_path / "values", table=table, none=table.slice(0, 0))
+    assert found["table"].schema == table.schema and found["table"]["a"].to_pylist() == ["x", "y", None, "z", "x"]
+    assert found["none"].schema == table.schema and found["none"].num_rows == 0
 
 
 def test_a_file_that_is_none_is_refused_and_not_followed(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def table_of(name: str, value: Any) -> Any:
     extensions = [field.name for field in table.schema if isinstance(field.type, arrow.BaseExtensionType)]
     if extensions:
         raise ValueRefused(f"{name} has columns of types that extend Arrow's, which do not go: {', '.join(extensions)}")
+    table = table.unify_dictionaries()  # a file has one of each column
     frequency = getattr(getattr(value, "index", None), "freqstr", None)
     told = {KIND: kind} if kind is TABLE or frequency is None else {KIND: kind, FREQUENCY: frequency.encode()}
     return table.replace_schema_metadata({**(table.schema.metadata or {}), **told})
@@ -65,21 +66,30 @@ def _difference(sent: Any, back: Any) -> str:
             return f"its {what} would be others"
     if sent.attrs != back.attrs:
         return "its attrs would be others"
-    return "" if sent.equals(back) and _same_kinds(sent, back) else "some of its values would be others"
+    for place, column in enumerate(sent.columns):
+        if not _is_same(sent.iloc[:, place], back.iloc[:, place]):
+            return f"some values of its column {column!r} would be others"
+    return "" if sent.equals(back) else "some of its values would be others"
 
 
-def _same_kinds(sent: Any, back: Any) -> bool:
-    """Whether objects in columns are of the same classes: ``True`` equals ``1``."""
-    columns = [place for place, dtype in enumerate(sent.dtypes) if dtype.kind == "O"]
-    pairs = ((sent.iloc[:, place], back.iloc[:, place]) for place in columns)
-    return all(type(one) is type(other) for before, after in pairs for one, other in zip(before, after, strict=True))
+def _is_same(sent: Any, back: Any) -> bool:
+    """Whether a column's values are the same; objects of the same classes, too: ``True`` equals ``1``."""
+    same_kinds = sent.dtype.kind != "O" or all(type(one) is type(other) for one, other in zip(sent, back, strict=True))
+    return same_kinds and bool(sent.equals(back))
 
 
 def write(folder: Path, name: str, table: Any) -> None:
     """Of ``table_of``. Raises OSError."""
     arrow = _pyarrow(name)
     with arrow.OSFile(str(folder / f"{name}{SUFFIX}"), "wb") as file, arrow.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
+        for batch in table.to_batches() or [_no_rows(arrow, table)]:
+            writer.write_batch(batch)
+
+
+def _no_rows(arrow: Any, table: Any) -> Any:
+    """A batch of a table without rows: categories are written with the first batch."""
+    columns = [column.chunk(0) if column.num_chunks else arrow.array([], column.type) for column in table.columns]
+    return arrow.RecordBatch.from_arrays(columns, schema=table.schema)
 
 
 def read(folder: Path) -> dict[str, Any]:
