@@ -448,7 +448,7 @@ def start_worker(
     yield start
     for worker in started:
         stop(worker.process)
-    logs = "".join(path.read_text() for path in sorted(tmp_path.glob("worker-*.log")))
+    logs = "".join(path.read_text(errors="replace") for path in sorted(tmp_path.glob("worker-*.log")))
     sys.stderr.write(logs)
     assert STANDIN_FINDING not in logs, logs
 
