@@ -17,7 +17,7 @@ SECONDS_MAX = 120
 NOT_BENCHMARKS = {"run", "report"}
 IN_FOLDERS = {path.stem: path for path in (HERE / "services").glob("*.py")}
 IN_FOLDERS |= {name: HERE / "network" / f"{name}.py" for name in ("delay", "encryption")}
-IN_FOLDERS |= {"step": HERE / "step" / "__main__.py", "programs": HERE / "frameworks" / "programs.py"}
+IN_FOLDERS |= {"step": HERE / "step" / "__main__.py", "programs": HERE / "step" / "programs.py"}
 
 
 def benchmarks() -> dict[str, Path]:
