@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ JAX = "import jax.numpy as jnp; print(float(jnp.arange(4.0).sum()))"
 BOTH = f"{TORCH}\nimport time; time.sleep(0.1)\n{JAX}"
 
 
-async def run(running: Any, folder: Path, *words: str, flavor: str) -> tuple[int, str, str]:
+async def run(running: Any, folder: Path, *words: str, flavor: str, **more: str) -> tuple[int, str, str]:
     """A program on the flavor: its status, and what it said."""
-    address = {"FOREBAY_URL": running.service.url, "FOREBAY_TOKEN": "ada", "FOREBAY_FLAVOR": flavor}
+    address = {"FOREBAY_URL": running.service.url, "FOREBAY_TOKEN": "ada", "FOREBAY_FLAVOR": flavor, **more}
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         fork_server.services(), *words, cwd=folder, env=os.environ | address, stdout=pipe, stderr=pipe
@@ -62,6 +63,49 @@ def test_a_flavor_serves_what_it_offers_and_refuses_the_rest_in_words_before_any
             status, output, errors = await run(running, folder, "-m", "forebay", "exec", "--", "echo", "here", flavor="processes")
             assert (status, output) == (0, "here\n"), errors
             assert {record["flavor"] for record in running.records()} == {"calls", "programs", "processes"}
+
+    asyncio.run(scenario())
+
+
+TENSORFLOW = """
+import tensorflow as tf
+tf.keras.utils.set_random_seed(7)
+weights = tf.Variable(tf.ones((64, 8)))
+
+@tf.function(jit_compile=True)
+def step(inputs):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((inputs @ weights) ** 2)
+    weights.assign_sub(0.1 * tape.gradient(loss, weights))
+    return loss
+
+net = tf.keras.Sequential([tf.keras.layers.Dense(8, activation="relu"), tf.keras.layers.Dense(1)])
+net.compile("sgd", "mse")
+losses = [float(step(tf.ones((16, 64)))) for _ in range(3)] + net.fit(tf.ones((16, 4)), tf.ones((16, 1)), verbose=0).history["loss"]
+print(weights.device.rpartition(":")[0].rpartition(":")[2], losses)
+"""
+
+
+@pytest.mark.skipif({"tensorflow", "forebay_tensorflow"} - packages_distributions().keys() != set(), reason="make setup-tensorflow first")
+def test_tensorflow_computes_where_programs_are_offered_and_is_refused_in_words_elsewhere(pool: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+
+    async def scenario() -> None:
+        async with pool(**REAL) as running:
+            for name, runtimes in (("calls", ["torch"]), ("programs", ["xla", "torch"])):
+                await running.call("PUT", f"api/flavors/{name}", "operator", body=BODY | {"runtimes": runtimes})
+            status, output, errors = await run(running, folder, "-c", TENSORFLOW, flavor="programs")
+            assert status == 0 and output.startswith("GPU "), errors
+            assert [record["flavor"] for record in running.records()] == ["programs"]
+            status, there, errors = await run(running, folder, "-c", TENSORFLOW, flavor="programs", CUDA_VISIBLE_DEVICES="-1")
+            assert status == 0 and there.startswith("CPU "), errors
+            ours, theirs = (json.loads(one.partition(" ")[2]) for one in (output, there))
+            assert len(ours) == 4 and ours == pytest.approx(theirs, rel=1e-5), "another XLA may add in another order"
+            status, output, errors = await run(running, folder, "-c", TENSORFLOW, flavor="calls")
+            assert (status, output) == (1, ""), errors
+            assert "calls does not offer xla (programs of JAX and TensorFlow); choose a flavor that does:" in errors, errors
+            assert len(running.records()) == 1
 
     asyncio.run(scenario())
 
