@@ -214,6 +214,7 @@ def pool(tmp_path: Path, forked_fake_python: Path, migrated_file: Path) -> Calla
             "worker_python": fork_server.services() if real_workers else forked_fake_python,
             "devices": [{"kind": "cpu", "model": "cpu-dev", "memory": "4 GiB"}],
             "end_grace_seconds": 2.0,
+            "warm_programs": False,  # to import JAX takes each worker half a second
         }
         settings = Settings.load(None, {}, values | changes, managed=False)
         if settings.database_url is None and not settings.state_dir.exists():

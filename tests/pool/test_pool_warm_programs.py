@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -38,14 +39,18 @@ def has_loaded(worker: int) -> bool:
 
 
 @has_jax
-def test_a_worker_that_waits_for_a_session_loads_what_programs_need_and_serves_one(pool: Make) -> None:
+def test_a_worker_that_waits_for_a_session_loads_what_programs_need_and_serves_one(
+    pool: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "forebay_pool.hosts.launcher")
+
     async def scenario() -> None:
-        async with pool(**REAL, warm_workers=1) as running:
+        async with pool(**REAL, warm_workers=1, warm_programs=True, worker_log_level="info") as running:
             workers, pids = running.machine.fleet.workers, running.service.shell.launcher._pids
             await running.until(lambda: [worker.state for worker in workers.values()] == ["warm"])
             (first,) = workers
-            await running.until(lambda: has_loaded(pids[first]))
-            assert not running.machine.sessions
+            await running.until(lambda: "what programs need is loaded in" in caplog.text)
+            assert has_loaded(pids[first]) and not running.machine.sessions
             lines, _ = await output_of(running, COMPUTES)
             assert lines == ["30.0"]
             await running.until(lambda: first not in workers)  # it had the session, which is over

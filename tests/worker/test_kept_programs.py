@@ -127,6 +127,19 @@ def test_another_tenant_does_not_find_it(worker: Any, tmp_path: Path) -> None:
     assert not list((tmp_path / "b").glob("*.so"))
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_what_a_worker_loads_ahead_is_kept_nowhere_and_the_tenants_folder_counts_from_then_on(
+    worker: Any, tmp_path: Path, devices: int
+) -> None:
+    runtime = worker(None, devices=devices)
+    runtime.warm_up()
+    runtime.kept.keep_in(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    first = compiled(runtime)
+    assert the_file(tmp_path / "a").stat().st_size
+    assert results(compiled(worker(tmp_path / "a", compiles=False, devices=devices)), MATRIX) == results(first, MATRIX)
+
+
 def test_without_a_folder_nothing_is_kept(worker: Any, tmp_path: Path) -> None:
     wanted = results(compiled(worker(None)), MATRIX)
     assert results(compiled(worker(None)), MATRIX) == wanted
@@ -214,7 +227,7 @@ def test_the_key_has_all_that_an_executable_is_made_of(monkeypatch: pytest.Monke
 def test_a_full_folder_loses_what_was_not_used_for_longest(tmp_path: Path) -> None:
     libraries = Libraries(tmp_path / "a", bytes_max=250)
     kept = KeptPrograms(tmp_path / "a")
-    vars(kept)["_libraries"] = libraries
+    vars(kept)["_opened"] = libraries
     for number in range(3):
         kept.keep(f"{number:040x}", bytes([number]) * 100, 1.0)
         os.utime(libraries.folder / f"{number:040x}.so", (number, number))

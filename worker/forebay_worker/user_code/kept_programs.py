@@ -35,8 +35,12 @@ class KeptPrograms:
         """To be called before a session."""
         self._folder = self._folder or folder
 
-    @cached_property
+    @property
     def _libraries(self) -> Libraries | None:
+        return None if self._folder is None else self._opened
+
+    @cached_property
+    def _opened(self) -> Libraries | None:
         if self._folder is None:
             return None
         try:

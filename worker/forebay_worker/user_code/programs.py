@@ -53,10 +53,10 @@ ALIASES = "mhlo.input_output_alias"
 """The attribute of a module that says in which of its inputs a result may be written."""
 HLO = b"\n"
 """What a module in HLO begins with: its first field, the name, in the wire format of protocol buffers. MLIR begins with no such byte."""
-SUM = b"""func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
+SUM = b"""module @warm_up { func.func public @main(%a: tensor<2xf32>) -> tensor<2xf32> {
   %sum = stablehlo.add %a, %a : tensor<2xf32>
   return %sum : tensor<2xf32>
-}"""
+} }"""
 NAME_LETTERS_MAX = 200
 PATIENCE = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
 """How long a device waits for the others in a collective before XLA ends the process, which takes 40 s for too long. The pool ends calls
@@ -167,11 +167,11 @@ class Runtime:
         self.kept = kept
 
     def warm_up(self) -> None:
-        """Compiles a small program, by which XLA starts what compiles. It is nobody's, so it is kept nowhere."""
-        with self.context:
-            module, options = self._parsed(SUM), self.options()
-            Placement().settle(options)
-            self.client.compile_and_load(module, self.list_of(tuple(self.devices[:1])), options, [])
+        """Compiles and carries out a small program, which has all loaded that the first one would wait for: an array of jaxlib's has JAX
+        itself imported."""
+        import torch
+
+        self.compile(SUM, Placement(), _no_callback).run([torch.ones(2).__dlpack__()])
 
     def compile(self, module: bytes, told: tuple[Any, ...], call_back: CallBack) -> HostExecutable:
         """Raises NotImplementedError for what is not served, ValueError for what is no program, and what XLA raises."""
@@ -227,6 +227,10 @@ class Runtime:
             return ir.Module.parse(module)
         except ir.MLIRError as error:
             raise ValueError(f"this is no program in StableHLO that this worker reads: {error}") from None
+
+
+def _no_callback(*_given: Any) -> Any:
+    raise NotImplementedError("this program calls nobody back")
 
 
 def operations(operation: Any) -> Iterator[Any]:
