@@ -211,7 +211,7 @@ async def serve(
         meter = energy.enter_context(EnergyMeter(functools.partial(counters_of, devices, bool(options.other))))
         keepers = [kept.keep_in, *([compiling.keep_in] if isinstance(compiling, Compiling) else [])]
         hosts = functools.partial(host_of_process, devices, options)
-        is_warmed = os.environ.pop(WARM_VARIABLE, "") == "1"
+        is_warmed = os.environ.pop(WARM_VARIABLE, "") == "1" and not options.other
         ready = functools.partial(programs.load_ahead, options.threads, devices, kept) if is_warmed else nothing
         link = WorkerLink(worker, server, meter, options.resume_seconds, heard, keepers, hosts, ready)
         work = asyncio.ensure_future(link.run(options.pool.split(","), token))
