@@ -382,7 +382,8 @@ class Session:
             _connect_stream(self._stream, self._service(), granted, self._headers)
             self.origin = None
             if link.was_bereft:
-                self._arrive(link, granted)
+                link.was_bereft = False
+                self._send(link, messages.Arrived(epoch=granted.epoch))
         except RuntimeError as error:
             if self.origin is None:
                 with self._changed:
@@ -451,12 +452,9 @@ class Session:
                     self._new_line().warn(f"What the worker had done was done again in {time.monotonic() - began:.1f} s, free of charge.")
                 if differ:
                     self._new_line().warn(f"{differ} of {compared} results that were read before came out otherwise this time")
-                self._arrive(link, granted)
+                link.was_bereft = False
+                self._send(link, messages.Arrived(epoch=granted.epoch))
         self._settle_grant(link, granted, None)
-
-    def _arrive(self, link: Link, granted: messages.Granted) -> None:
-        link.was_bereft = False
-        self._send(link, messages.Arrived(epoch=granted.epoch))
 
     # The reader
 
