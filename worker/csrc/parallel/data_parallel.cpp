@@ -426,7 +426,7 @@ void DataParallel::keep(const std::vector<uint64_t>& ids, int place) {
     Entry& entry = storages_.at(id);
     if (entry.is_kept() && entry.home() == place) continue;
     if (entry.is_untouched()) entry.touch(device_);
-    if (entry.is_in_rows()) shares_.gather(id);
+    if (entry.is_in_rows()) gather({id});
     if (entry.is_partial()) shares_.merge({id});
     if (entry.share() != nullptr) {
       shares_.keep(id, place);

@@ -102,11 +102,11 @@ class DataParallel {
   void gather_to_read(const std::vector<uint64_t>& ids);
   // Has one device alone keep storages. All must be settled. Throws CommandError.
   void keep(const std::vector<uint64_t>& ids, int place);
-  // Gathers all there is, in memory of the host what no device may have room for; calls are divided from the next batch on.
+  // Gathers all there is, in memory of the host what no device may have room for.
   void park();
 
  private:
-  friend class GangImage;  // takes what was found along
+  friend class GangImage;  // takes what was found along, and has calls divided from the next batch on where it cannot
 
   Held held(uint64_t id) const;
   // What a call is given.
