@@ -47,7 +47,7 @@ void LeaseClock::starve() {
 }
 
 void LeaseClock::account() {
-  memory_bytes_.store(storages_.used_bytes() + storages_.kept_bytes(), std::memory_order_relaxed);
+  memory_bytes_.store(storages_.used_bytes() - storages_.absent_bytes() + storages_.kept_bytes(), std::memory_order_relaxed);
   if (!working_) return;
   const auto now = Clock::now();
   busy_ns_.fetch_add(nanoseconds(now - working_since_), std::memory_order_relaxed);

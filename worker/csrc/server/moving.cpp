@@ -97,7 +97,7 @@ void Server::hold() {
   const uint64_t image = images_.keep_last();
   const Ticket ticket = fresh_ticket();
   Listener listener(any_port_of(door_address_));
-  const auto held = static_cast<uint64_t>(session_.storages().used_bytes() + session_.storages().kept_bytes());
+  const auto held = static_cast<uint64_t>(session_.storages().used_bytes() - session_.storages().absent_bytes() + session_.storages().kept_bytes());
   session_.segments().offer_if_compiling(SessionLeaves{});
   hand_over_offers();  // before it is told where the session is
   mailbox_.report({Event::Kind::kLeft, image, held, static_cast<uint64_t>(spilled), listener.address() + " " + hex(ticket) + " " + certificate()});

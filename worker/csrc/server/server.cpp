@@ -376,7 +376,8 @@ struct Server::Obey {
     if (server.lease_.is_open()) throw std::logic_error("the pool parks a session that holds a lease");
     if (server.holding_) return;  // it is off the device, and may be on its way elsewhere
     const auto spilled = bytes(server.session_.park(order.space, server.spill_directory_));
-    const auto used = bytes(server.session_.storages().used_bytes() + server.session_.storages().kept_bytes());
+    const auto& storages = server.session_.storages();
+    const auto used = bytes(storages.used_bytes() - storages.absent_bytes() + storages.kept_bytes());
     server.mailbox_.report({Event::Kind::kParked, 0, used, spilled});
   }
   void operator()(const orders::Restore&) const {
