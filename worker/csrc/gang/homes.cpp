@@ -243,15 +243,18 @@ void GangHomes::spread() {
     Entry& entry = storages_.at(id);
     const int place = home_with_room(entry.bytes(), filled);
     if (place != kOnHost) filled[static_cast<size_t>(place)] += entry.bytes();
-    if (place == kOnHost) {
-      auto memory = device_.allocate_parked(entry.bytes());
-      auto* data = static_cast<uint8_t*>(memory.mutable_data());
-      for_each_piece(id, [&](int64_t offset, const uint8_t* piece, int64_t bytes) { std::memcpy(data + offset, piece, static_cast<size_t>(bytes)); });
-      keep_on_host(id, std::move(memory), 0);
-    } else if (place != 0) {
-      send_away(id, place);
-    }
+    if (place == kOnHost) keep_on_host(id, on_host(id), 0);
+    else if (place != 0) send_away(id, place);
   }
+}
+
+c10::Storage GangHomes::on_host(uint64_t id) {
+  const Entry& entry = storages_.at(id);
+  if (entry.memory() && entry.memory().device().is_cpu()) return entry.memory();
+  auto memory = device_.allocate_parked(entry.bytes());
+  auto* data = static_cast<uint8_t*>(memory.mutable_data());
+  for_each_piece(id, [&](int64_t offset, const uint8_t* piece, int64_t bytes) { std::memcpy(data + offset, piece, static_cast<size_t>(bytes)); });
+  return memory;
 }
 
 void GangHomes::send_away(uint64_t id, int place) {

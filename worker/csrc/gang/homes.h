@@ -73,6 +73,8 @@ class GangHomes {
 
   // Parking and back: all storages' bytes come to this process's memory, beside the device's; and get homes again.
   void fetch_all();
+  // Of one that came, all of it in memory of the host's.
+  c10::Storage on_host(uint64_t id);
   // One that came, and is in this process's memory, goes to another device.
   void send_away(uint64_t id, int place);
   void spread();

@@ -401,7 +401,6 @@ void DataParallel::leave() {
 }
 
 void DataParallel::park() {
-  on_ = false;
   for (const auto& item : storages_.items(/*with_freed=*/true)) {
     Entry& entry = storages_.at(item.id);
     if (entry.share() == nullptr) continue;

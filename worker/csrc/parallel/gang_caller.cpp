@@ -114,7 +114,15 @@ bool GangCaller::begin_repeats() {
 
 void GangCaller::repeat(uint64_t number, Plan& plan, const wire::Words& words) {
   caller_.check(plan, words);
-  const Cause cause = carried_out({number, plan, words, effects_.next_call(), /*is_part=*/false});
+  const Sent call{number, plan, words, effects_.next_call(), /*is_part=*/false};
+  Cause cause;
+  try {
+    cause = carried_out(call);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    cause = tried_by_rows(call);
+  }
   if (cause) throw CommandError(cause->code, cause->message);
 }
 
@@ -139,19 +147,23 @@ Cause GangCaller::carried_out(const Sent& call) {
 }
 
 Cause GangCaller::carried_out_by_rows(const Sent& call) {
-  caller_.withdraw();
-  if (!is_settled()) return effects_.stopped();
-  const bool may_be_divided = data_parallel_ && is_out_of_memory(std::current_exception()) && is_repeatable(call.plan, call.words) &&
-                              gang_->parts_of(call.definition, call.words).empty();
   try {
-    if (!may_be_divided || !data_parallel_->divide_for_room(call.definition, call.plan, call.words)) return stop_now(call);
-    return call_divided(call);
+    return tried_by_rows(call);
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
     caller_.withdraw();
     return is_settled() ? stop_now(call) : effects_.stopped();
   }
+}
+
+Cause GangCaller::tried_by_rows(const Sent& call) {
+  caller_.withdraw();
+  if (!is_settled()) return effects_.stopped();
+  const bool may_be_divided = data_parallel_ && is_out_of_memory(std::current_exception()) && is_repeatable(call.plan, call.words) &&
+                              gang_->parts_of(call.definition, call.words).empty();
+  if (!may_be_divided || !data_parallel_->divide_for_room(call.definition, call.plan, call.words)) throw;
+  return call_divided(call);
 }
 
 wire::Work& GangCaller::work_of(const Way& way, const Plan& plan) {
@@ -238,10 +250,12 @@ void GangCaller::park() {
   gang_->flush();
 }
 
+void GangCaller::return_memory() {
+  if (gang_) gang_->limit(gang_->memory().part_of(storages_.limit_bytes()));
+}
+
 void GangCaller::restore() {
-  if (!gang_) return;
-  gang_->limit(gang_->memory().part_of(storages_.limit_bytes()));
-  gang_->homes().spread();
+  if (gang_) gang_->homes().spread();
 }
 
 void GangCaller::forget() {

@@ -91,8 +91,9 @@ class GangCaller {
   // What finds how calls are divided; null where nothing does.
   DataParallel* data_parallel() { return data_parallel_.get(); }
 
-  // All storages' bytes come to this process's memory; and get homes again.
+  // All storages' bytes come to this process's memory. Devices have memory again; and what came gets homes.
   void park();
+  void return_memory();
   void restore();
   // Templates have new numbers from here on.
   void forget();
@@ -115,8 +116,10 @@ class GangCaller {
   Cause stop_now(const Sent& call) { return effects_.announced(effects_.stop_now(call.plan.op.schema().name(), call.sequence, &call.plan)); }
   void carry_out(const Sent& call);
   void carry_out_at(int place, const Sent& call);
-  // Within a handler of what `carried_out` threw: where that was for want of memory on a device, tries it once more, by rows.
+  // Within a handler of what `carried_out` threw: where that was for want of memory on a device, tries it once more, by rows. Of a call that fails even so
+  // it says why; or it throws that.
   Cause carried_out_by_rows(const Sent& call);
+  Cause tried_by_rows(const Sent& call);
   // Of a call that comes for the first time.
   std::unique_ptr<TimedCall> timed_call(const Sent& call);
   // Waits for all that was sent. Throws CommandError where it failed: the results are the caller's to withdraw.

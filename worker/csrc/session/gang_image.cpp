@@ -240,13 +240,46 @@ void GangImage::restore() {
   if (in.varint() != gang_.gang().size()) throw wire::WireError("an image of another number of devices");
   std::vector<Holding> holdings;
   for (size_t left = in.count(wire::kStoragesMax, "the number of storages"); left > 0; --left) holdings.push_back(get_holding(in));
-  for (const auto& holding : holdings) move_away(holding);
-  storages_.restore();
-  for (const auto& holding : holdings) share(holding);
+  bring_back(holdings);
   if ((in.u8() != 0) != (gang_.data_parallel() != nullptr)) throw wire::WireError("an image of devices that divide their work in another way");
   if (gang_.data_parallel() != nullptr) get_found(in, *gang_.data_parallel());
   if (!in.done()) throw wire::WireError("something behind what several devices hold");
   summands_.clear();
+}
+
+void GangImage::bring_back(const std::vector<Holding>& holdings) {
+  for (const auto& holding : holdings) move_away(holding);
+  storages_.restore();
+  for (const auto& holding : holdings) share(holding);
+}
+
+// A sum that is still to be made is made, as it would be when a call uses it.
+void GangImage::note_parked() {
+  if (storages_.parked()) return;
+  parked_.clear();
+  parked_limit_bytes_ = storages_.limit_bytes();
+  for (const auto& item : storages_.items(/*with_freed=*/true)) {
+    const Entry& entry = storages_.at(item.id);
+    if (entry.share() == nullptr && !entry.holds_anything()) continue;
+    Holding holding = holding_of(item.id, entry);
+    if (entry.is_partial()) {
+      holding.is_shared = true;
+      holding.used = entry.share()->used;
+      holding.is_lent = entry.share()->is_lent;
+    }
+    parked_.push_back(holding);
+  }
+}
+
+bool GangImage::restore_parked() {
+  auto parked = std::exchange(parked_, {});
+  if (parked.empty() || parked_limit_bytes_ != storages_.limit_bytes()) {
+    if (gang_.data_parallel() != nullptr) gang_.data_parallel()->on_ = false;
+    return false;
+  }
+  std::erase_if(parked, [this](const Holding& holding) { return !storages_.has(holding.id) || !storages_.at(holding.id).holds_anything(); });
+  bring_back(parked);
+  return true;
 }
 
 void GangImage::move_away(const Holding& holding) {
@@ -255,7 +288,7 @@ void GangImage::move_away(const Holding& holding) {
   const int64_t period = holding.is_shared ? holding.placement.period : holding.period;
   if (period != 0 && (period < 0 || entry.bytes() % period != 0 || period % devices() != 0)) throw wire::WireError("rows that do not divide a storage");
   if (is_rows || holding.home == kOnHost) {
-    gang_.gang().homes().keep_on_host(holding.id, entry.memory(), holding.period);
+    gang_.gang().homes().keep_on_host(holding.id, gang_.gang().homes().on_host(holding.id), holding.period);
     if (is_rows) shares().cut(holding.id, period);
   } else if (holding.home != 0) {
     gang_.gang().homes().send_away(holding.id, holding.home);

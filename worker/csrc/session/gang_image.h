@@ -51,6 +51,11 @@ class GangImage final : public SharedStorages {
   // Behind their opcodes. They throw wire::WireError.
   void take_holdings(wire::Reader& in);
   void take_summand(wire::Reader& in);
+  // Before a session is parked: how its devices hold the storages. And that they do so again, so that it rounds as if it had not been parked; false where
+  // that is not known, or they have other memory now. They throw as `restore`.
+  void note_parked();
+  bool restore_parked();
+
   // All has come: the devices hold the storages again. Throws wire::WireError, CommandError, what allocating throws.
   void restore();
 
@@ -80,6 +85,8 @@ class GangImage final : public SharedStorages {
   void send_summands(uint64_t id, const SendImage& send);
   // Before what stays comes back to this device: what does not lie there, whole.
   void move_away(const Holding& holding);
+  // Storages that are off their devices come back to them.
+  void bring_back(const std::vector<Holding>& holdings);
   void share(const Holding& holding);
   int devices() const { return static_cast<int>(gang_.gang().size()); }
   Shares& shares() const;
@@ -88,6 +95,8 @@ class GangImage final : public SharedStorages {
   Storages& storages_;
   GangCaller& gang_;
   std::vector<uint8_t> holdings_;                                       // as they came so far
+  std::vector<Holding> parked_;                                         // of a session that is parked, and the memory that it had
+  int64_t parked_limit_bytes_ = 0;
   std::map<std::pair<uint64_t, int>, std::vector<uint8_t>> summands_;   // by storage and device
 };
 

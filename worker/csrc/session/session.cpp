@@ -450,7 +450,10 @@ void Session::hold_to(int64_t bytes) {
 int64_t Session::park(const ParkingSpace& space, const std::string& spill_directory) {
   segments_.drop_graphs();
   collectives_.leave_device();
-  if (gang_.is_on()) gang_.gang().sums().leave_device();
+  if (gang_.is_on()) {
+    gang_.gang().sums().leave_device();
+    gang_image_.note_parked();
+  }
   gang_.park();
   const int64_t spilled = storages_.park(space, spill_directory);
   checkpoints_.park(space.host_bytes - (storages_.used_bytes() - spilled));
@@ -459,6 +462,8 @@ int64_t Session::park(const ParkingSpace& space, const std::string& spill_direct
 
 void Session::restore() {
   if (!storages_.parked()) return;
+  gang_.return_memory();
+  if (gang_image_.restore_parked()) return;
   gang_.restore();
   storages_.restore();
 }
