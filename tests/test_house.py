@@ -261,7 +261,7 @@ def test_forms_and_names_are_not_taken_for_sentences() -> None:
 STARTS = {
     "billing": 2,
     "dashboards": 5,
-    "device": 20,
+    "device": 21,
     "frameworks": 2,
     "pool": 18,
     "virtual_device": 0,

@@ -408,7 +408,10 @@ void Recomputation::repeat(RecordedCall& call, Product& product) {
   while (true) {
     try {
       return rerun(call, product);
-    } catch (const c10::OutOfMemoryError&) {
+    } catch (const wire::WireError&) {
+      throw;
+    } catch (...) {
+      if (!is_out_of_memory(std::current_exception())) throw;
       const bool can_repeat = is_repeatable(call.plan, call.words) || repeater_->has_not_begun();
       const int64_t wanted = wanted_after_failure(call.plan, storages_.limit_bytes());
       if (!can_repeat || let_go([wanted](int64_t gone) { return gone >= wanted; }) == 0) throw;
