@@ -18,7 +18,7 @@ from typing import Any
 import fork_server
 import psutil
 import pytest
-from forebay_pool.model.events import ClientSaid, SessionMoved, WorkerSaid
+from forebay_pool.model.events import SessionMoved, WorkerSaid
 from forebay_pool.model.instructions import TellClient
 from forebay_wire import messages as wire
 from processes import suspend
@@ -317,7 +317,7 @@ def unheard(running: Any, kind: type[wire.Message]) -> list[wire.Message]:
     apply, messages = running.service.shell.apply, []
 
     def heard(event: Any, now_ns: int | None = None) -> None:
-        if isinstance(event, ClientSaid | WorkerSaid) and isinstance(event.message, kind):
+        if isinstance(event, WorkerSaid) and isinstance(event.message, kind):
             messages.append(event.message)
         else:
             apply(event, now_ns)
@@ -398,28 +398,6 @@ def test_a_read_that_a_death_cut_is_answered_before_the_session_leaves_the_next_
             assert await training.rest() == undisturbed
             await running.until(lambda: len(running.records()) == 3)
             assert [record["close_reason"] for record in running.records()] == ["failed", "moved", "drained"]
-
-    asyncio.run(scenario())
-
-
-def test_a_worker_that_dies_before_its_pool_hears_that_the_client_arrived_loses_nothing(
-    pool: Make, settings: dict[str, Any], undisturbed: list[str], tmp_path: Path
-) -> None:
-    """The next one fetches what the session left, and the client sends it what the dead one was sent."""
-    async def scenario() -> None:
-        async with pool(**settings | {"devices": TWINS, "image_dirs": {"process": tmp_path / "images"}}) as running:
-            async with started(running, FOREBAY_IMAGE_SECONDS="60") as training:
-                await training.until_step(5)
-                session, arrivals = session_of(running), unheard(running, wire.Arrived)
-                await running.call("POST", f"api/sessions/{session.id}/move", body={})
-                await running.until(lambda: arrivals)
-                second = session.worker.id
-                await training.until_step(10)
-                assert session.image is not None
-                kill(running, second)
-                await running.until(lambda: len(arrivals) == 2)
-                assert session.worker.id != second
-                assert await training.rest() == undisturbed
 
     asyncio.run(scenario())
 
