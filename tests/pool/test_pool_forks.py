@@ -334,6 +334,7 @@ async def happen(running: Any, chance: random.Random, events: str, happened: Cou
                 happened["killed"] += 1
 
 
+@pytest.mark.timeout(7200)  # 250 trees in full
 @pytest.mark.parametrize("events", ["", "pm", *(pytest.param(one, marks=pytest.mark.full_sweep) for one in ("p", "m", "k", "pk", "pmk"))])
 def test_every_leaf_of_a_tree_of_forks_is_what_its_straight_run_is(pool: Make, events: str, full_sweep: bool) -> None:
     """A session that has images is lost with no worker of its own."""
