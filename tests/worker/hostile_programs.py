@@ -1,10 +1,16 @@
-"""Programs that no compiler of JAX's makes: true ones whose numbers, types, names or bytes are changed by chance."""
+"""``hostile_programs.py SEED COUNT``: prints programs that no compiler of JAX's makes, as a JSON list of base64.
+
+True ones whose numbers, types, names or bytes are changed by chance. In a process of its own, since JAX minds forks of one that has it.
+"""
 
 from __future__ import annotations
 
+import base64
 import functools
+import json
 import random
 import re
+import sys
 from collections.abc import Iterator
 
 NUMBERS = ("-1", "0", "1", "2", "7", "64", "65537", "2147483648", "9223372036854775807", "-9223372036854775808")
@@ -109,3 +115,8 @@ def _changes(text: str) -> Iterator[tuple[re.Pattern[str], tuple[str, ...]]]:
     yield TYPE, TYPES
     yield OPERATION, tuple(sorted(set(OPERATION.findall(text))))
     yield VALUE, tuple(sorted(set(VALUE.findall(text))))
+
+
+if __name__ == "__main__":
+    seed, count = map(int, sys.argv[1:])
+    print(json.dumps([base64.b64encode(hostile(random.Random(seed + number))).decode() for number in range(count)]))
