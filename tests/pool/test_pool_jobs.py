@@ -400,6 +400,27 @@ def test_whatever_fails_no_job_runs_twice_at_a_time_and_each_comes_to_an_end(tmp
     assert not world.programs and world.runs >= sum(one.state == "succeeded" for one in ended) > 0
 
 
+@pytest.mark.parametrize("turns", range(5))
+def test_a_dispatcher_ends_when_it_is_cancelled_though_news_come_with_that(jobs: JobStore, turns: int) -> None:
+    """Else a pool that is stopped as a job begins or ends would never end."""
+
+    async def write(call: Callable[[], Any]) -> Any:
+        return call()
+
+    async def go() -> bool:
+        world = World(jobs, random.Random(1), calm=True)
+        dispatcher = Dispatcher(jobs, world, write, LIMITS, lambda: world.now_ns)
+        task = asyncio.create_task(dispatcher.run())
+        await asyncio.sleep(0.1)  # it waits for news
+        dispatcher.told(jobs.add("acme", "ada", PROGRAM, world.now_ns))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        return task in (await asyncio.wait({task}, timeout=5))[0] and task.cancelled()
+
+    assert asyncio.run(go())
+
+
 @pytest.mark.parametrize("step_seconds", [3600, -3600, 86_400 * 365])
 def test_a_clock_that_is_set_loses_no_job_and_one_that_runs_finds_the_silent(jobs: JobStore, step_seconds: int) -> None:
     """What a runner said last is written down by the wall clock, which an administrator or a time server may set."""

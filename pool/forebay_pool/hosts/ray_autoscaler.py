@@ -7,6 +7,7 @@ KubeRay or of VMs in a cloud, starts what is missing, and ends nodes that have i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from ray.autoscaler.sdk import request_resources
@@ -46,10 +47,9 @@ class RayAutoscaler:
                 await asyncio.to_thread(request_resources, bundles=bundles, bundle_label_selectors=selectors)
             except (RayError, OSError, RuntimeError) as error:
                 log.warning("Ray's autoscaler cannot be told: %s", one_line(error), extra={"action": "scale_failed"})
-            try:
-                await asyncio.wait_for(self._wanted.wait(), REPEAT_SECONDS)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):  # asyncio.wait_for would lose a cancellation that comes with what is wanted
+                async with asyncio.timeout(REPEAT_SECONDS):
+                    await self._wanted.wait()
 
 
 def demands(scale: Scale, ended: frozenset[str]) -> tuple[list[dict[str, float]], list[dict[str, str]]]:

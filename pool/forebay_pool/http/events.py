@@ -34,7 +34,8 @@ class Events(Api):
             await self.flush()
             while not watcher.behind:
                 try:
-                    text = await asyncio.wait_for(watcher.events.get(), KEEP_ALIVE_SECONDS)
+                    async with asyncio.timeout(KEEP_ALIVE_SECONDS):
+                        text = await watcher.events.get()
                 except TimeoutError:
                     text = ": still here\n\n"
                 self.write(text)

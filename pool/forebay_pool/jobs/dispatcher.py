@@ -6,6 +6,7 @@ Decisions are those of :mod:`forebay_pool.model.jobs`; each is made in the trans
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import Counter, defaultdict
@@ -64,10 +65,7 @@ class Dispatcher:
                 await self.look()
             except StoreUnavailable as error:
                 log.warning("jobs wait for the database: %s", error, extra={"action": "jobs_wait"})
-            try:
-                await asyncio.wait_for(self._wake.wait(), LOOK_SECONDS)
-            except TimeoutError:
-                continue
+            await self.wait(self._wake, LOOK_SECONDS)
 
     def told(self, job: Job) -> None:
         """There is news of a job: whoever waits for it is woken, and what follows is done at once."""
@@ -85,11 +83,10 @@ class Dispatcher:
         return self._news[number]
 
     async def wait(self, news: asyncio.Event, seconds: float) -> None:
-        """At most for so long."""
-        try:
-            await asyncio.wait_for(news.wait(), seconds)
-        except TimeoutError:
-            return
+        """At most for so long. ``asyncio.wait_for`` would lose a cancellation that comes with the news, in Python 3.11."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await news.wait()
 
     async def look(self) -> None:
         """Does all that is to be done now. Raises StoreUnavailable."""
