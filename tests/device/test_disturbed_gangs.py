@@ -15,7 +15,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from test_pipelines_by_default import IN_STAGES, interpreter
+from test_pipelines_by_default import IN_STAGES
 from test_torchrun import asked, pool, until
 from test_worker_deaths import SHORT_JOURNAL, outcome
 
@@ -26,11 +26,9 @@ PAUSE_SECONDS = (0.2, 0.8)
 GANGS: dict[str, tuple[int, str, int, dict[str, str]]] = {
     "recomputed": (2, "deep", 8_000_000, {"FOREBAY_RECOMPUTE": "1"}),
     "recomputed on four": (4, "deep", 10_000_000, {"FOREBAY_RECOMPUTE": "1"}),
-    "in stages": (2, "stack", 2**30, {}),
-    "in stages for want of memory": (4, "large_stack", 80 << 20, {}),
 }
 """By name: devices, program, bytes that the devices have together, what is set."""
-QUICK = ("recomputed", "in stages for want of memory")
+QUICK = ("recomputed",)
 IMAGES = [SHORT_JOURNAL, pytest.param({}, marks=pytest.mark.full_sweep)]
 ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full_sweep) for name in GANGS]
 
@@ -39,8 +37,7 @@ ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full_swee
 def gang(folder: Path, name: str, devices: int) -> Iterator[dict[str, str]]:
     """What the program needs to know of a pool that has so many devices, and a flavor of the gang's."""
     count, _, memory_bytes, wishes = GANGS[name]
-    rated = f'worker_python = "{interpreter(folder, "data-parallel")}"\n' if name == "in stages" else ""
-    with pool(devices, rated) as environment:
+    with pool(devices, "") as environment:
         flavor = {"memory_bytes": memory_bytes, "equivalents": [{"model": "cpu-dev", "count": count}]}
         asked(environment, "api/flavors/gang", "PUT", flavor)
         there = {variable: environment[variable] for variable in ("FOREBAY_URL", "FOREBAY_TOKEN", "FOREBAY_TEST_POOL")}
@@ -113,9 +110,3 @@ def disturbed(run_python: Any, folder: Path, name: str, way: str, seeds: int) ->
 def test_it_computes_the_same_when_it_is_parked_again_and_again(run_python: Any, tmp_path: Path, name: str, full_sweep: bool) -> None:
     for found, alone in disturbed(run_python, tmp_path, name, "revoke", 6 if full_sweep else 1):
         assert_same(found, alone, name)
-
-
-@pytest.mark.parametrize("name", [name for name in GANGS if "stages" in name])
-def test_it_goes_on_where_it_was_when_it_is_moved(run_python: Any, tmp_path: Path, name: str, full_sweep: bool) -> None:
-    for found, alone in disturbed(run_python, tmp_path, name, "move", 6 if full_sweep else 1):
-        assert found["losses"] == pytest.approx(alone["losses"], rel=1e-3)
