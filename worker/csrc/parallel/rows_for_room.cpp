@@ -49,7 +49,7 @@ bool RowsForRoom::is_too_large(const std::vector<uint64_t>& ids) const {
 }
 
 bool RowsForRoom::rest(uint64_t number, const Plan& plan, const wire::Words& words) {
-  if (is_repeatable(plan, words) || owners_.may_have_room(2 * plan.given_bytes)) return false;
+  if (owners_.may_have_room(2 * plan.given_bytes) || is_repeatable(plan, words)) return false;
   auto& templates = gang_.templates();
   if (templates.length_of_items(number) < 2) return is_too_large(storages_of(plan, words)) && rest_largest(number, plan, words);
   bool rests = false;
