@@ -7,6 +7,7 @@ import hashlib
 import os
 import queue
 import secrets
+import signal
 import socket
 import ssl
 import subprocess
@@ -146,6 +147,11 @@ class Linked:
         self.pool.expect(messages.Assigned)
         self.open()
         return self.client()
+
+    def kill(self) -> None:
+        """The worker, which is a child of the process that was started, and then that process ends by itself."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.process.wait(WAIT_SECONDS_MAX)
 
     def drain(self, client: Any) -> None:
         client.send(stream.Mark(self.epoch))

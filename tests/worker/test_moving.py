@@ -73,8 +73,7 @@ def test_a_worker_that_dies_while_it_writes_the_last_image_leaves_the_one_before
         reading = os.open(folder / "unfinished", os.O_RDONLY | os.O_NONBLOCK)
         leave(client, 2, 1)
         assert select.select([reading], [], [], WAIT_SECONDS_MAX)[0]
-        old.process.kill()
-        old.process.wait()
+        old.kill()
     os.close(reading)
     for name in ("7x", "x7", "-3", "99999999999999999999"):
         (folder / name).touch()

@@ -128,7 +128,7 @@ def test_another_worker_goes_back_by_what_an_image_has(start_on_pool: Start, tmp
             worker.drain(client)
             park(worker, 1 << 40, 1 << 40)
         assert kept(client).bytes > 9 * BYTES
-    worker.process.kill()
+    worker.kill()
     second = start_on_pool()
     again = second.serve(images=str(tmp_path / "images"))
     with again.socket:
@@ -220,7 +220,7 @@ def test_an_image_that_has_no_room_for_them_is_kept_without(start_on_pool: Start
             overwrite(client, storage, b"%d" % number)
         assert BYTES <= kept(client).bytes < 2 * BYTES
         assert len(told(client).there) == 9, "the worker itself has them"
-    worker.process.kill()
+    worker.kill()
     again = start_on_pool(device="cpu:0").serve(images=str(small_disk / "images"))
     with again.socket:
         again.send(images.Restore(1))
