@@ -69,7 +69,7 @@ test-pure: TESTS = tests/test_tidy.py tests/wire/test_command_stream.py \
 
 test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred thousand, a thousand kills, thousands of seeds of faults
 	@$(SETUP) --dev
-	$(PYTEST) --full-sweep $(addprefix tests/device/test_,operator_sweep.py repeated_operators.py data_parallel.py full_memory.py environments.py libraries_by_default.py divided_loops.py division_search.py cut_connections.py disturbed_gangs.py divided_checkpoints.py group_deaths.py large_plans.py layouts.py model_families.py pipelined_trainings.py pipelines_by_default.py process_groups.py random_eager.py tensor_parallel.py toolkit_command.py web_sockets.py \
+	$(PYTEST) --full-sweep $(addprefix tests/device/test_,operator_sweep.py repeated_operators.py data_parallel.py full_memory.py environments.py libraries_by_default.py divided_loops.py division_search.py cut_connections.py disturbed_gangs.py divided_checkpoints.py group_deaths.py large_plans.py large_stages.py layouts.py model_families.py pipelined_trainings.py pipelines_by_default.py process_groups.py random_eager.py tensor_parallel.py toolkit_command.py web_sockets.py \
 		torchrun.py worker_deaths.py)
 	$(PYTEST) --full-sweep tests/device/test_toolkit_models.py tests/test_gpu_parts.py
 	FOREBAY_URL=local $(PYTEST) --full-sweep tests/device_generic

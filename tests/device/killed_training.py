@@ -229,6 +229,24 @@ def stack() -> tuple[nn.Module, Steps]:
     return net, _trained(net, lambda: (torch.randn(32, 160).to(DEVICE), torch.randint(0, 10, (32,)).to(DEVICE)))
 
 
+def large_stack() -> tuple[nn.Module, Steps]:
+    """Weights, gradients and momenta that four devices of 20 MiB hold in stages alone. Sizes are odd, so nothing lies in rows."""
+    layers = [layer for _ in range(20) for layer in (nn.Linear(509, 509), nn.Tanh())]
+    net = nn.Sequential(*layers, nn.Linear(509, 11)).to(DEVICE)
+    optimizer = torch.optim.SGD(net.parameters(), 0.01, momentum=0.9)
+
+    def steps() -> Steps:
+        while True:
+            x, y = torch.randn(48, 509).to(DEVICE), torch.randint(0, 11, (48,)).to(DEVICE)
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(net(x), y)
+            loss.backward()
+            optimizer.step()
+            yield loss
+
+    return net, steps()
+
+
 def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tensor]]) -> Steps:
     optimizer = torch.optim.Adam(net.parameters(), 1e-3)
     while True:
@@ -240,7 +258,7 @@ def _trained(net: nn.Module, batch: Callable[[], tuple[torch.Tensor, torch.Tenso
         yield loss
 
 
-PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload, leftovers, wide, deep, stack)}
+PROGRAMS = {one.__name__: one for one in (perceptron, convolutions, recurrent, large_upload, leftovers, wide, deep, stack, large_stack)}
 
 
 def main(program: str, kills: int, seed: int, steps: int, writing: bool) -> None:

@@ -41,6 +41,7 @@ std::atomic<int64_t> limit_bytes{std::numeric_limits<int64_t>::max()};
 std::atomic<int64_t> allocated_bytes{0};
 
 thread_local std::function<void(int64_t)> reclaim;
+thread_local int uncounted = 0;  // as many UncountedOnHost live
 
 // Before the data of an allocation.
 struct Header {
@@ -117,7 +118,7 @@ c10::DataPtr allocate_on_host(size_t size, void* (*reserve_block)(int64_t), bool
 
 class LimitedAllocator final : public c10::Allocator {
  public:
-  c10::DataPtr allocate(size_t size) override { return allocate_on_host(size, &reserve); }
+  c10::DataPtr allocate(size_t size) override { return allocate_on_host(size, &reserve, /*counted=*/uncounted == 0); }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* target, const void* source, size_t count) const override { default_copy_data(target, source, count); }
 };
@@ -144,6 +145,10 @@ LimitedAllocator& limited_allocator() {
 void install_host_limit() {
   c10::SetCPUAllocator(&limited_allocator(), kAbovePyTorchs);
 }
+
+UncountedOnHost::UncountedOnHost() { ++uncounted; }
+
+UncountedOnHost::~UncountedOnHost() { --uncounted; }
 
 c10::DataPtr allocate_zeroed_on_host(int64_t bytes) { return allocate_on_host(static_cast<size_t>(bytes), &reserve_zeroed); }
 

@@ -22,6 +22,15 @@ c10::DataPtr allocate_zeroed_on_host(int64_t bytes);
 // Memory for what a session holds off its device, which is under the device's limit already.
 c10::DataPtr allocate_uncounted_on_host(int64_t bytes);
 
+// As long as it lives, what the calling thread allocates is not counted: what this worker needs for itself, and is little.
+class UncountedOnHost {
+ public:
+  UncountedOnHost();
+  ~UncountedOnHost();
+  UncountedOnHost(const UncountedOnHost&) = delete;
+  UncountedOnHost& operator=(const UncountedOnHost&) = delete;
+};
+
 // Memory that a library of this process has allocated, under the same limit (unless it is not to be counted) until `release` gives it back.
 c10::DataPtr adopt_on_host(void* data, int64_t bytes, std::function<void()> release, bool is_counted);
 

@@ -48,7 +48,7 @@ wire::Argument flat(c10::ScalarType dtype, int64_t bytes) { return dense(dtype, 
 
 MicroBatches::MicroBatches(const Path& path, const PipelineShape& shape, Gang& gang, Storages& storages, Templates& templates, const Batches& batches, Ways& ways)
     : path_(path), shape_(shape), gang_(gang), storages_(storages), templates_(templates), batches_(batches), ways_(ways), graph_(gang), is_left_(shape.end - shape.begin, false) {
-  if (shape.rows > 1) wanted_ = followers_of(path, shape.begin, shape.stages, gang, templates);
+  wanted_ = followers_of(path, shape.begin, shape.stages, gang, templates);
   note_left();
   note_frees();
   for (size_t index = shape_.begin; index < shape_.end; ++index) {
@@ -238,7 +238,7 @@ void MicroBatches::merge(const std::vector<uint64_t>& parts, size_t lead, const 
   const auto dtype = static_cast<c10::ScalarType>(placement.dtype);
   const bool is_whole_number = c10::isIntegralType(dtype, /*includeBool=*/true);
   const auto tag = is_whole_number ? wire::Tag::kScalarInt : wire::Tag::kScalarDouble;
-  const uint64_t one = is_whole_number ? 1 : wire::bits_word(1);
+  const uint64_t one = is_whole_number ? wire::zigzag_word(1) : wire::bits_word(1);
   const int place = graph_.place_of(parts[lead]);
   const uint64_t sum = in_place(gang_.templates(), "add_.Tensor", {flat(dtype, bytes), flat(dtype, bytes), number_of(tag)});
   const auto add = [&](uint64_t target, uint64_t summand, size_t part) {
@@ -276,7 +276,7 @@ int64_t MicroBatches::missing_bytes(const Value& value, int place) const {
   return bytes;
 }
 
-// That of the largest weight that belongs to one; else where the fewest bytes are missing, and what is the oldest, of what was made here.
+// That of the largest weight that belongs to one; else, of what makes a weight's gradient, that of the weight; else where the fewest bytes are missing, and what is the oldest, of what was made here.
 int MicroBatches::stage_for(const Call& call) {
   const Value* weight = nullptr;
   int stage = 0;
@@ -292,6 +292,7 @@ int MicroBatches::stage_for(const Call& call) {
     (one.is_batch ? batches : one.was_there ? others : here).push_back(&one);
   });
   if (weight != nullptr) return stage;
+  if (const auto wanted = stage_wanted_of(call)) return *wanted;
   const auto& among = !here.empty() ? here : !batches.empty() ? batches : others;
   if (among.empty()) return 0;
   const auto missing = [&](const Value& one, int there) {
@@ -311,6 +312,22 @@ int MicroBatches::stage_for(const Call& call) {
     if (std::get<0>(best) < 0 || rank < best) best = rank;
   }
   return std::get<3>(best);
+}
+
+// Of the largest that it makes, so that a gradient is sent nowhere.
+std::optional<int> MicroBatches::stage_wanted_of(const Call& call) const {
+  std::vector<const OutputPlan*> outputs;
+  flatten(call.plan.outputs, outputs);
+  std::optional<int> stage;
+  int64_t most = 0;
+  for_each_made(call.plan, call.words, [&](size_t number, uint64_t id) {
+    const auto wanted = wanted_.find(id);
+    const int64_t bytes = outputs[number]->storage_bytes;
+    if (wanted == wanted_.end() || (stage && bytes <= most)) return;
+    stage = shape_.stage_of(wanted->second);
+    most = bytes;
+  });
+  return stage;
 }
 
 int MicroBatches::place_for(const Call& call) {

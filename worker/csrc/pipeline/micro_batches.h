@@ -112,6 +112,7 @@ class MicroBatches {
   void take_slices(Call& call);
   uint64_t taken_slice(const DataSlice& slice, size_t step);
   int stage_for(const Call& call);
+  std::optional<int> stage_wanted_of(const Call& call) const;
   // Of the stage's devices, the one that has most of what a call is given that is carried out once.
   int place_for(const Call& call);
   int place_of(const Call& call, int64_t part) const { return shape_.place_of(call.stage, part); }

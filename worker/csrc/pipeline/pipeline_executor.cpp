@@ -6,10 +6,14 @@
 #include <cstdio>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <set>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
+#include <forebay/out_of_memory.h>
 
+#include "base/memory.h"
 #include "call/call_storages.h"
 #include "parallel/call_seconds.h"
 #include "pipeline/followers.h"
@@ -99,7 +103,7 @@ bool PipelineExecutor::resume(Candidate& candidate) {
 std::vector<uint64_t> PipelineExecutor::packed(const Pipeline& pipeline) const {
   const auto& shape = pipeline.shape;
   const auto foretold = static_cast<uint64_t>(kForetoldUnits * pipeline.foretold.value_or(1)), step_ns = static_cast<uint64_t>(1e9 * pipeline.step_s());
-  std::vector<uint64_t> numbers{gang_.gang().size(), foretold, step_ns, static_cast<uint64_t>(pipeline.bytes), shape.begin, shape.end, static_cast<uint64_t>(shape.parts),
+  std::vector<uint64_t> numbers{gang_.gang().size(), foretold, step_ns, static_cast<uint64_t>(pipeline.bytes()), shape.begin, shape.end, static_cast<uint64_t>(shape.parts),
                                 static_cast<uint64_t>(shape.rows)};
   for (const auto* stages : {&shape.stages, &pipeline.followers}) {
     numbers.push_back(stages->size());
@@ -124,7 +128,7 @@ std::optional<PipelineExecutor::Pipeline> PipelineExecutor::unpacked(const std::
   Pipeline pipeline;
   pipeline.foretold = static_cast<double>(next(0, wire::kStepsMax)) / kForetoldUnits;
   pipeline.seconds = static_cast<double>(next(0, std::numeric_limits<int64_t>::max())) / 1e9;
-  pipeline.bytes = static_cast<int64_t>(next(0, wire::kStorageBytesMax));
+  pipeline.held.assign(devices, static_cast<int64_t>(next(0, wire::kStorageBytesMax)));
   pipeline.shape.begin = next(0, path.size());
   pipeline.shape.end = next(pipeline.shape.begin + 1, path.size());
   pipeline.shape.parts = static_cast<int64_t>(next(1, devices * static_cast<uint64_t>(kPartsOfDevices.back())));
@@ -151,22 +155,47 @@ std::vector<int> PipelineExecutor::rows_of_stages() const {
   return rows;
 }
 
-// Stages whose layers cost as much; and of the best, then with one layer more or less.
+// Stages that take as long; where none of them fits, those with weights of as many bytes, and whose updates may go by turns. And of the best, then with
+// one layer more or less.
 PipelineExecutor::Pipeline PipelineExecutor::chosen(const Path& path, size_t first, const SlicedData& data) {
   const Layers layers(path, first, data, gang(), context_.storages, [this](uint64_t number) -> const Plan& { return context_.templates.known(number); });
+  const PipelineShape all{first, path.size(), 0, 1, {}, data};
+  std::optional<Pipeline> best;
+  std::optional<NotPipelined> why;
+  using By = Layers::By;
+  for (const auto& [by, spills] : {std::pair(By::kSeconds, false), {By::kBytes, false}, {By::kBytes, true}}) {
+    try {
+      best = best_of(path, layers, all, by, spills);
+      break;
+    } catch (const NotPipelined& reason) {
+      why = reason;
+    }
+  }
+  if (!best) throw *why;
+  best = improved(path, layers, std::move(*best));
+  if (const auto otherwise = steps().foretold()) best->foretold = best->step_s() / otherwise->seconds;
+  note(*best, /*serves=*/false);
+  return std::move(*best);
+}
+
+PipelineExecutor::Pipeline PipelineExecutor::best_of(const Path& path, const Layers& layers, const PipelineShape& all, Layers::By by, bool spills) {
   const auto devices = static_cast<int64_t>(gang().size());
   std::optional<Pipeline> best;
   std::string why = "it has fewer layers than there are stages";
   bool is_tried = false;
+  int trials = by == Layers::By::kBytes ? kTrials : 0;
   for (const int rows : rows_of_stages()) {
     const size_t stages = gang().size() / static_cast<size_t>(rows);
     if (layers.count() < stages) continue;
-    const auto cuts = layers.balanced(stages);
+    const auto cuts = layers.balanced(stages, by);
     for (const int64_t times : kPartsOfDevices) {
       try {
-        auto pipeline = pipeline_of(path, layers, {first, path.size(), times * devices, rows, {}, data}, cuts);
+        auto shape = all;
+        shape.parts = times * devices;
+        shape.rows = rows;
+        auto pipeline = fitted(path, layers, pipeline_of(path, layers, std::move(shape), cuts, spills), trials);
         const bool is_few = always() && best && best->shape.parts == devices;
-        if (!best || is_few || pipeline.seconds < best->seconds) best = std::move(pipeline);
+        if (!best || is_few || pipeline.step_s() < best->step_s()) best = std::move(pipeline);
       } catch (const NotPipelined& reason) {
         if (!std::exchange(is_tried, true)) why = reason.what();
       } catch (const wire::WireError& reason) {  // of a template that its contract does not allow; nothing was sent yet
@@ -175,9 +204,6 @@ PipelineExecutor::Pipeline PipelineExecutor::chosen(const Path& path, size_t fir
     }
   }
   if (!best) throw NotPipelined(why);
-  best = improved(path, layers, std::move(*best));
-  if (const auto otherwise = steps().foretold()) best->foretold = best->step_s() / otherwise->seconds;
-  note(*best, /*serves=*/false);
   return std::move(*best);
 }
 
@@ -203,15 +229,16 @@ void PipelineExecutor::note(const Pipeline& pipeline, bool serves) {
   told.serves = serves;
   told.parts = static_cast<uint64_t>(pipeline.shape.parts);
   told.step_ns = static_cast<uint64_t>(pipeline.step_s() * 1e9);
-  told.bytes = static_cast<uint64_t>(pipeline.bytes);
+  told.bytes = static_cast<uint64_t>(pipeline.bytes());
   told.rows = static_cast<uint64_t>(pipeline.shape.rows);
   told.stages.resize(gang().size() / told.rows);
   for (const auto& [id, place] : pipeline.shape.stages) told.stages[static_cast<size_t>(pipeline.shape.stage_of(place))] += static_cast<uint64_t>(context_.storages.at(id).bytes());
   steps().note_pipeline(std::move(told));
 }
 
-PipelineExecutor::Pipeline PipelineExecutor::pipeline_of(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts) {
+PipelineExecutor::Pipeline PipelineExecutor::pipeline_of(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts, bool spills) {
   Pipeline pipeline;
+  pipeline.spills = spills;
   pipeline.shape = std::move(shape);
   pipeline.cuts = cuts;
   pipeline.shape.stages = layers.divided(cuts, pipeline.shape.rows);
@@ -220,12 +247,13 @@ PipelineExecutor::Pipeline PipelineExecutor::pipeline_of(const Path& path, const
   if (pipeline.shape.end <= pipeline.shape.begin) throw NotPipelined("no rule divides its calls");
   const auto batches = built(path, pipeline.shape);
   const auto order = order_of(batches.tasks(), gang().size(), batches.kept());
+  if (!has_weights(batches, pipeline)) throw NotPipelined("some of its layers are given no part of a batch");
   pipeline.followers = followers_of(path, pipeline.shape.begin, pipeline.shape.stages, gang(), context_.templates);
   std::erase_if(pipeline.followers, [&](const auto& follower) { return !context_.storages.has(follower.first); });
   auto bytes = order.bytes;
-  const auto afterwards = bytes_afterwards(path, batches, pipeline.shape);
+  const auto afterwards = bytes_afterwards(path, batches, pipeline);
   for (size_t place = 0; place < bytes.size(); ++place) bytes[place] = std::max(bytes[place], afterwards[place]);
-  pipeline.bytes = demanded_room(pipeline, std::move(bytes));
+  pipeline.held = held_with(pipeline, batches, std::move(bytes));
   pipeline.seconds = order.seconds;
   double left_s = work_of(path, 0, pipeline.shape.begin) + work_of(path, pipeline.shape.end, path.size());
   for (const size_t index : batches.left()) left_s += work_of(path, index, index + 1);
@@ -234,8 +262,8 @@ PipelineExecutor::Pipeline PipelineExecutor::pipeline_of(const Path& path, const
 }
 
 std::optional<PipelineExecutor::Pipeline> PipelineExecutor::quicker(const Path& path, const Layers& layers, const Pipeline& than, const std::vector<size_t>& cuts) try {
-  auto other = pipeline_of(path, layers, than.shape, cuts);
-  if (other.step_s() >= than.step_s() * kWorthIt) return std::nullopt;
+  auto other = pipeline_of(path, layers, than.shape, cuts, than.spills);
+  if (!has_room(other.held) || other.step_s() >= than.step_s() * kWorthIt) return std::nullopt;
   return other;
 } catch (const NotPipelined&) {
   return std::nullopt;
@@ -262,6 +290,33 @@ PipelineExecutor::Pipeline PipelineExecutor::improved(const Path& path, const La
   return from;
 }
 
+PipelineExecutor::Pipeline PipelineExecutor::fitted(const Path& path, const Layers& layers, Pipeline from, int& trials) {
+  std::set<std::vector<size_t>> tried{from.cuts};
+  while (!has_room(from.held) && --trials >= 0) {
+    const auto cuts = lighter_cuts(from, layers.count());
+    if (!tried.insert(cuts).second) break;
+    from = pipeline_of(path, layers, from.shape, cuts, from.spills);
+  }
+  demand_room(from.held);
+  return from;
+}
+
+// Towards the end where a stage holds less.
+std::vector<size_t> PipelineExecutor::lighter_cuts(const Pipeline& pipeline, size_t layers) {
+  const auto& held = pipeline.held;
+  const auto rows = static_cast<size_t>(pipeline.shape.rows), stage = static_cast<size_t>(std::max_element(held.begin(), held.end()) - held.begin()) / rows;
+  auto cuts = pipeline.cuts;
+  const size_t first = stage == 0 ? 0 : cuts[stage - 1], end = stage == cuts.size() ? layers : cuts[stage];
+  if (end - first < 2) return cuts;
+  const auto mean = [&](size_t begin, size_t until) {
+    const auto from = held.begin() + static_cast<std::ptrdiff_t>(begin * rows), to = held.begin() + static_cast<std::ptrdiff_t>(until * rows);
+    return from == to ? std::numeric_limits<double>::infinity() : std::accumulate(from, to, 0.0) / static_cast<double>(to - from);
+  };
+  if (mean(0, stage) < mean(stage + 1, cuts.size() + 1)) ++cuts[stage - 1];
+  else --cuts[stage];
+  return cuts;
+}
+
 double PipelineExecutor::work_of(const Path& path, size_t begin, size_t end) {
   double seconds = 0;
   for (size_t index = begin; index < end; ++index) {
@@ -272,10 +327,11 @@ double PipelineExecutor::work_of(const Path& path, size_t begin, size_t end) {
   return seconds;
 }
 
-// What the tasks leave, and what the steps afterwards make: each device its part of that, as owners do.
-std::vector<int64_t> PipelineExecutor::bytes_afterwards(const Path& path, const MicroBatches& batches, const PipelineShape& shape) {
+// Each device makes its part of what the steps after the tasks make, as owners do.
+std::vector<int64_t> PipelineExecutor::bytes_afterwards(const Path& path, const MicroBatches& batches, const Pipeline& pipeline) {
   std::vector<int64_t> bytes(gang().size(), 0);
   for (const auto& result : batches.results()) bytes[static_cast<size_t>(result.place)] += result.bytes;
+  if (pipeline.spills) return bytes;
   std::unordered_map<uint64_t, int64_t> made;
   int64_t now = 0, most = 0;
   const auto follow = [&](const wire::Step& step) {
@@ -294,21 +350,30 @@ std::vector<int64_t> PipelineExecutor::bytes_afterwards(const Path& path, const 
     most = std::max(most, now);
   };
   for (const size_t index : batches.left()) follow(*path[index]);
-  for (size_t index = shape.end; index < path.size(); ++index) follow(*path[index]);
+  for (size_t index = pipeline.shape.end; index < path.size(); ++index) follow(*path[index]);
   for (auto& at_device : bytes) at_device += most / static_cast<int64_t>(bytes.size());
   return bytes;
 }
 
-int64_t PipelineExecutor::demanded_room(const Pipeline& pipeline, std::vector<int64_t> bytes) {
+std::vector<int64_t> PipelineExecutor::held_with(const Pipeline& pipeline, const MicroBatches& batches, std::vector<int64_t> bytes) {
   auto kept = pipeline.shape.stages;
   kept.insert(pipeline.followers.begin(), pipeline.followers.end());
+  kept.insert(batches.given().begin(), batches.given().end());
   for (const auto& [id, place] : kept) {
     if (context_.storages.has(id)) bytes[static_cast<size_t>(place)] += context_.storages.at(id).bytes();
   }
+  return bytes;
+}
+
+bool PipelineExecutor::has_room(const std::vector<int64_t>& held) {
   const int64_t part = gang().memory().part_of(context_.storages.limit_bytes());
-  const int64_t most = *std::max_element(bytes.begin(), bytes.end());
-  if (most > part - part / kSpareShare) throw NotPipelined("a device has no room for its stage");
-  return most;
+  return *std::max_element(held.begin(), held.end()) <= part - part / kSpareShare;
+}
+
+void PipelineExecutor::demand_room(const std::vector<int64_t>& held) {
+  if (has_room(held)) return;
+  const int64_t part = gang().memory().part_of(context_.storages.limit_bytes());
+  throw NotPipelined("a device has no room for its stage: that takes " + human_bytes(*std::max_element(held.begin(), held.end())) + " of " + human_bytes(part));
 }
 
 // Carrying out.
@@ -327,8 +392,8 @@ std::optional<MicroBatches> PipelineExecutor::computed(const Path& path, const P
     if (!has_weights(batches, pipeline)) throw NotPipelined(kOtherWeights);
     const auto kept = batches.kept();
     const auto order = order_of(batches.tasks(), gang().size(), kept);
-    demanded_room(pipeline, order.bytes);
-    place(batches, pipeline);
+    demand_room(held_with(pipeline, batches, order.bytes));
+    place(batches, pipeline, order.bytes);
     const auto began = Clock::now();
     TaskRunner runner(batches.tasks(), order.order, kept, gang(), context_.device, context_.storages, context_.caller);
     auto held = gang().memory().used();
@@ -351,16 +416,29 @@ bool PipelineExecutor::has_weights(const MicroBatches& batches, const Pipeline& 
   return std::all_of(stages.begin(), stages.end(), [&](const auto& stage) { return batches.given().count(stage.first) != 0; });
 }
 
-void PipelineExecutor::place(const MicroBatches& batches, const Pipeline& pipeline) {
+void PipelineExecutor::place(const MicroBatches& batches, const Pipeline& pipeline, const std::vector<int64_t>& made_bytes) {
   std::vector<std::vector<uint64_t>> kept(gang().size());
   for (const auto* stages : {&pipeline.shape.stages, &pipeline.followers}) {
     for (const auto& [id, place] : *stages) {
       if (context_.storages.has(id)) kept[static_cast<size_t>(place)].push_back(id);
     }
   }
+  auto wanted = made_bytes;  // at each device, beside what lies there
   for (size_t place = 0; place < kept.size(); ++place) {
-    std::sort(kept[place].begin(), kept[place].end());
-    data_parallel().keep(kept[place], static_cast<int>(place));
+    auto& ids = kept[place];
+    std::sort(ids.begin(), ids.end());
+    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+    for (const uint64_t id : ids) {
+      const Entry& entry = context_.storages.at(id);
+      const bool is_there = entry.share() == nullptr && entry.holds_anything() && entry.home() == static_cast<int>(place);
+      if (!is_there) wanted[place] += entry.bytes();
+    }
+  }
+  const int64_t most = *std::max_element(wanted.begin(), wanted.end());
+  for (size_t place = 0; place < kept.size(); ++place) {
+    const auto device = static_cast<int>(place);
+    if (wanted[place] > gang().memory().spare_room(device, 0)) gang().homes().relieve(device, wanted[place], kept[place], 0, most);
+    data_parallel().keep(kept[place], device);
   }
   for (const auto& [id, place] : batches.given()) {
     if (pipeline.shape.stages.count(id) != 0) continue;
@@ -425,7 +503,7 @@ void PipelineExecutor::verify(Candidate& candidate) {
   if (!context_.effects.goes_on()) return;
   if (why == kOtherWeights) return candidate.record_again(why);
   if (!batches) return candidate.stay("its pipeline could not be carried out: " + why);
-  if (!is_right) return candidate.mismatched();
+  if (!is_right) return candidate.stay("there is no room to compare what its pipeline computes");
   if (!*is_right) return candidate.stay("its pipeline computes something else");
   pipeline.slower += !candidate.is_steady() && took_s_ > kMuchSlower * tier_1_s;
   if (pipeline.slower == kSlowerMost) candidate.stay("its pipeline takes much longer than tier 1");
@@ -470,6 +548,7 @@ std::optional<bool> PipelineExecutor::is_same(const MicroBatches& batches, const
       const auto piece = [&](const c10::Storage& memory) {
         return at::from_blob(static_cast<uint8_t*>(memory.mutable_data()) + at, {items}, at::TensorOptions(is_even ? result.dtype : c10::ScalarType::Byte));
       };
+      const UncountedOnHost uncounted;  // or a full device could not be compared
       pieces.note(piece(found[index]), piece(expected));
     }
     if (!pieces.holds()) return false;

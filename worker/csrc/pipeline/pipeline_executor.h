@@ -2,6 +2,7 @@
 // while the next have the one before.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -38,11 +39,13 @@ class PipelineExecutor final : public Executor {
     std::vector<size_t> cuts;
     Stages followers;    // what the steps after it use together with weights, as an optimizer's states
     double seconds = 0;  // as it is predicted, as the next three
-    int64_t bytes = 0;   // of a device, at most
+    std::vector<int64_t> held;  // by device, the bytes that it holds at most
+    bool spills = false; // what the steps after its tasks make may have to go by turns, or to the host
     double left_s = 0;   // of steps that are no tasks
     std::optional<double> foretold;  // what the step takes of the time that it takes as it is planned otherwise
 
     double step_s() const { return seconds + left_s; }
+    int64_t bytes() const { return *std::max_element(held.begin(), held.end()); }
     int slower = 0;      // how often it was much slower than tier 1 when it was held against that
   };
   using Results = std::vector<MicroBatches::Result>;
@@ -54,21 +57,29 @@ class PipelineExecutor final : public Executor {
   std::optional<Pipeline> unpacked(const std::vector<uint64_t>& numbers, const Path& path) const;
   // Throw NotPipelined.
   Pipeline chosen(const Path& path, size_t first, const SlicedData& data);
+  Pipeline best_of(const Path& path, const Layers& layers, const PipelineShape& all, Layers::By by, bool spills);
   // Before anything is looked for, of one that is steady: where it cannot gain enough.
   void demand_chance(const Path& path);
   // Where it gains too little. `is_steady`: nothing is timed, so it must gain much.
   void demand_gain(const Pipeline& pipeline, bool is_steady);
-  Pipeline pipeline_of(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts);
+  Pipeline pipeline_of(const Path& path, const Layers& layers, PipelineShape shape, const std::vector<size_t>& cuts, bool spills);
   std::optional<Pipeline> quicker(const Path& path, const Layers& layers, const Pipeline& than, const std::vector<size_t>& cuts);
   Pipeline improved(const Path& path, const Layers& layers, Pipeline from);
+  // Layers of the fullest stage go to those beside it, until each has room. Takes off `trials`. Throws NotPipelined.
+  Pipeline fitted(const Path& path, const Layers& layers, Pipeline from, int& trials);
+  static std::vector<size_t> lighter_cuts(const Pipeline& pipeline, size_t layers);
   // How many devices a stage may have.
   std::vector<int> rows_of_stages() const;
   bool always() const { return homes_ == Homes::kPipeline || homes_ == Homes::kMesh; }
   // Of the path's steps, on one device.
   double work_of(const Path& path, size_t begin, size_t end);
-  // The most that a device holds, of which so many bytes are made in the step. Throws NotPipelined where it cannot.
-  int64_t demanded_room(const Pipeline& pipeline, std::vector<int64_t> bytes);
-  std::vector<int64_t> bytes_afterwards(const Path& path, const MicroBatches& batches, const PipelineShape& shape);
+  // What each device holds at most, of which so many bytes are made in the step.
+  std::vector<int64_t> held_with(const Pipeline& pipeline, const MicroBatches& batches, std::vector<int64_t> bytes);
+  bool has_room(const std::vector<int64_t>& held);
+  // Throws NotPipelined.
+  void demand_room(const std::vector<int64_t>& held);
+  // What the tasks leave at each device, and what the steps after them make unless that spills.
+  std::vector<int64_t> bytes_afterwards(const Path& path, const MicroBatches& batches, const Pipeline& pipeline);
   void note(const Pipeline& pipeline, bool serves);
   MicroBatches built(const Path& path, const PipelineShape& shape);
   // Whether its weights are those of the segment.
@@ -77,7 +88,8 @@ class PipelineExecutor final : public Executor {
   std::optional<MicroBatches> computed(const Path& path, const Pipeline& pipeline, std::string& why);
   // Whether the pipeline has carried it out; tier 1 has otherwise.
   bool carried_out(Candidate& candidate);
-  void place(const MicroBatches& batches, const Pipeline& pipeline);
+  // Weights come to their stages, and each device has room for so many bytes that the tasks make there. Throws CommandError.
+  void place(const MicroBatches& batches, const Pipeline& pipeline, const std::vector<int64_t>& made_bytes);
   // Results become the session's storages.
   void adopt(const Results& results);
   // What the pipeline's steps free, once those are carried out that were left; and the steps after them.

@@ -6,39 +6,56 @@
 #include <optional>
 #include <unordered_set>
 
+#include "call/call_storages.h"
 #include "parallel/batches.h"
 #include "parallel/call_seconds.h"
 
 namespace forebay::worker {
 
-// Storages that were there before and are the same each time, of steps that are given what comes of a batch too, and write to nothing, as an optimizer does.
-std::vector<Layers::Use> Layers::uses_of(const Path& path, size_t begin, const SlicedData& data, Storages& storages, const PlanOf& plan_of) {
-  std::vector<Use> uses;
-  std::unordered_set<uint64_t> of_batch;
+namespace {
+
+std::unordered_set<uint64_t> written_in(const Path& path, const Layers::PlanOf& plan_of) {
+  std::unordered_set<uint64_t> written;
+  for (const wire::Step* step : path) {
+    if (wire::is_allocation(step->key)) continue;
+    const auto ids = written_of(plan_of(wire::key_value(step->key)), words_of(*step));
+    written.insert(ids.begin(), ids.end());
+  }
+  return written;
+}
+
+}  // namespace
+
+// Weights were there before and are the same each time. What rows are taken of by indices is one where the segment writes to it, as a table of words that
+// is trained; else it is data.
+Layers::OfBatch Layers::of_batch(const Path& path, size_t begin, const SlicedData& data, Storages& storages, const PlanOf& plan_of) {
+  OfBatch found;
+  const auto written = written_in(path, plan_of);
+  std::unordered_set<uint64_t> made;
   for (size_t index = begin; index < path.size(); ++index) {
     const wire::Step& step = *path[index];
     if (wire::is_allocation(step.key) || !plan_of(wire::key_value(step.key)).mutated.empty()) continue;
-    const bool makes_batch = Batches::makes_batch(plan_of(wire::key_value(step.key)), words_of(step));  // of data, which is no weight
+    const bool makes_batch = Batches::makes_batch(plan_of(wire::key_value(step.key)), words_of(step));
     const bool is_of_batch = makes_batch || std::any_of(step.slots.begin(), step.slots.end(), [&](const wire::Slot& slot) {
-      return slot.kind == wire::Word::kStorage && (of_batch.count(slot.last) != 0 || data.count(slot.last) != 0 || (slot.moves && storages.has(slot.last)));
+      return slot.kind == wire::Word::kStorage && (made.count(slot.last) != 0 || data.count(slot.last) != 0 || (slot.moves && storages.has(slot.last)));
     });
     if (!is_of_batch) continue;
+    found.steps.push_back(index);
+    const size_t first = found.uses.size();
     for (const auto& slot : step.slots) {
-      if (slot.kind == wire::Word::kNew) of_batch.insert(slot.last);
+      if (slot.kind == wire::Word::kNew) made.insert(slot.last);
+      const bool may_be_weight = slot.kind == wire::Word::kStorage && !slot.moves && data.count(slot.last) == 0 && (!makes_batch || written.count(slot.last) != 0);
+      if (may_be_weight && storages.has(slot.last) && storages.at(slot.last).bytes() > 0) found.uses.push_back({index, slot.last});
     }
-    if (makes_batch) continue;
-    const size_t first = uses.size();
-    for (const auto& slot : step.slots) {
-      if (slot.kind == wire::Word::kStorage && !slot.moves && data.count(slot.last) == 0 && storages.has(slot.last) && storages.at(slot.last).bytes() > 0) uses.push_back({index, slot.last});
-    }
-    std::stable_sort(uses.begin() + static_cast<std::ptrdiff_t>(first), uses.end(),
+    std::stable_sort(found.uses.begin() + static_cast<std::ptrdiff_t>(first), found.uses.end(),
                      [&](const Use& one, const Use& other) { return storages.at(one.weight).bytes() > storages.at(other.weight).bytes(); });
   }
-  return uses;
+  return found;
 }
 
 Layers::Layers(const Path& path, size_t begin, const SlicedData& data, Gang& gang, Storages& storages, const PlanOf& plan_of) {
-  const auto uses = uses_of(path, begin, data, storages, plan_of);
+  const auto all = of_batch(path, begin, data, storages, plan_of);
+  const auto& uses = all.uses;
   std::unordered_map<uint64_t, std::vector<size_t>> steps;  // by weight, where it is the largest one
   std::map<size_t, uint64_t> firsts;                        // weights, by the step that uses them first
   for (auto use = uses.begin(); use != uses.end(); ++use) {
@@ -58,7 +75,7 @@ Layers::Layers(const Path& path, size_t begin, const SlicedData& data, Gang& gan
     layers_.push_back({weight, storages.at(weight).bytes()});
   }
   find_companions(uses, storages);
-  add_up(path, begin, gang, plan_of, uses);
+  add_up(path, gang, all);
 }
 
 void Layers::find_companions(const std::vector<Use>& uses, Storages& storages) {
@@ -78,27 +95,27 @@ void Layers::find_companions(const std::vector<Use>& uses, Storages& storages) {
   for (const auto& [weight, of_layer] : companions_) layers_[of_layer].bytes += storages.at(weight).bytes();
 }
 
-void Layers::add_up(const Path& path, size_t begin, Gang& gang, const PlanOf& plan_of, const std::vector<Use>& uses) {
+void Layers::add_up(const Path& path, Gang& gang, const OfBatch& of_batch) {
   std::unordered_map<size_t, size_t> layer_of_step;
-  for (const auto& use : uses) {
+  for (const auto& use : of_batch.uses) {
     if (const auto found = numbers_.find(use.weight); found != numbers_.end()) layer_of_step.emplace(use.step, found->second);
   }
   size_t layer = 0;
-  for (size_t index = begin; index < path.size() && !layers_.empty(); ++index) {
+  for (const size_t index : of_batch.steps) {
+    if (layers_.empty()) return;
     if (const auto found = layer_of_step.find(index); found != layer_of_step.end()) layer = found->second;
-    const wire::Step& step = *path[index];
-    const uint64_t number = wire::key_value(step.key);
-    if (wire::is_allocation(step.key) || !plan_of(number).mutated.empty()) continue;
+    const uint64_t number = wire::key_value(path[index]->key);
     layers_[layer].seconds += seconds_of(gang.templates().template_of(number), gang.templates().operator_of(number), gang.rates());
   }
 }
 
-std::vector<size_t> Layers::balanced(size_t stages) const {
-  const double all = std::accumulate(layers_.begin(), layers_.end(), 0.0, [](double sum, const Layer& layer) { return sum + layer.seconds; });
+std::vector<size_t> Layers::balanced(size_t stages, By by) const {
+  const auto cost = [by](const Layer& layer) { return by == By::kSeconds ? layer.seconds : static_cast<double>(layer.bytes); };
+  const double all = std::accumulate(layers_.begin(), layers_.end(), 0.0, [&](double sum, const Layer& layer) { return sum + cost(layer); });
   std::vector<size_t> cuts;
   double before = 0;
   for (size_t layer = 0; layer < layers_.size() && cuts.size() + 1 < stages; ++layer) {
-    const double until = before + layers_[layer].seconds, wanted = all * static_cast<double>(cuts.size() + 1) / static_cast<double>(stages);
+    const double until = before + cost(layers_[layer]), wanted = all * static_cast<double>(cuts.size() + 1) / static_cast<double>(stages);
     if (layer > 0 && until > wanted) cuts.push_back(until - wanted > wanted - before ? layer : layer + 1);
     before = until;
   }

@@ -27,8 +27,9 @@ class Layers {
 
   // Of weights that layers next to each other use; others, as those of an embedding that is used at both ends, belong to no stage.
   size_t count() const { return layers_.size(); }
-  // For so many devices: the number of the first layer of each stage but the first. Each stage costs as much, as far as can be.
-  std::vector<size_t> balanced(size_t stages) const;
+  // For so many devices: the number of the first layer of each stage but the first. Each stage takes as long, or has weights of as many bytes, as far as can be.
+  enum class By { kSeconds, kBytes };
+  std::vector<size_t> balanced(size_t stages, By by) const;
   // Of so many devices each, which keep as many bytes, as far as can be.
   Stages divided(const std::vector<size_t>& cuts, int devices) const;
 
@@ -42,11 +43,14 @@ class Layers {
     size_t step;
     uint64_t weight;
   };
-  // The weights that each step is given, the largest first.
-  static std::vector<Use> uses_of(const Path& path, size_t begin, const SlicedData& data, Storages& storages, const PlanOf& plan_of);
+  struct OfBatch {
+    std::vector<size_t> steps;  // that are given what comes of a batch, and write to nothing that was there
+    std::vector<Use> uses;      // the weights that each of them is given, the largest first
+  };
+  static OfBatch of_batch(const Path& path, size_t begin, const SlicedData& data, Storages& storages, const PlanOf& plan_of);
   // Weights that come with those of one layer alone, as biases.
   void find_companions(const std::vector<Use>& uses, Storages& storages);
-  void add_up(const Path& path, size_t begin, Gang& gang, const PlanOf& plan_of, const std::vector<Use>& uses);
+  void add_up(const Path& path, Gang& gang, const OfBatch& of_batch);
 
   std::vector<Layer> layers_;
   std::unordered_map<uint64_t, size_t> numbers_;     // of layers, by weight
