@@ -22,6 +22,7 @@ if __name__ == "__main__":
 
 import torch
 from forebay import gang_work
+from forebay_wire.gang_work import Alone
 from torch import Tensor, nn
 
 ROWS = 12
@@ -145,6 +146,7 @@ def compared(name: str) -> dict[str, Any]:
     after = gang_work.read(0)
     found: dict[str, Any] = {
         "divided": after.since(before).divided.calls if after is not None else 0,
+        "whole": [one.operator for one in after.since(before).alone if one.reason == Alone.NO_RULE] if after is not None else [],
         "numbers": sum(value.numel() for value in (*ours.told, *ours.weights)),
     }
     if name in DRAWN_ON_THE_DEVICE:

@@ -232,6 +232,33 @@ def attention_with_padding(run: Run) -> None:
 
 
 @loop
+def tokens_of_one_sequence(run: Run) -> None:
+    """Of a batch of one the devices share the tokens, and the heads of attention: fused weights, masks, grouped queries, another memory."""
+    heads, width, length = 12, 24, 24
+    embed, fused = run.up_model(nn.Embedding(WORDS, width)), run.up_model(nn.Linear(width, 3 * width))
+    query, memory = run.up_model(nn.Linear(width, width, bias=False)), run.up_model(nn.Linear(width, 2 * width))
+    layer = run.up_model(nn.TransformerEncoderLayer(width, heads, 16, dropout=0.0, batch_first=True))
+    head = run.up_model(nn.Linear(width, WORDS))
+
+    def loss_of(step: int) -> Tensor:
+        words, kept = run.up(run.classes(step, WORDS, 1, length)), run.up(1 + run.whole_numbers(length, 1))
+        hidden, other = embed(words), run.up(run.numbers(step, 1, 2 * length, width))
+        mask = (torch.arange(length, device=words.device) < kept[:, None])[:, None, None]
+        queries, keys, values = fused(hidden).view(1, length, 3, heads, -1).permute(2, 0, 3, 1, 4)
+        own = query(hidden).view(1, length, heads, -1).transpose(1, 2)
+        others = memory(other).view(1, 2 * length, 2, heads, -1).permute(2, 0, 3, 1, 4)
+        attend = functional.scaled_dot_product_attention
+        found = attend(queries, keys, values, is_causal=True) + attend(own, keys, values, attn_mask=mask)
+        found = found + attend(own, keys[:, :4], values[:, 4:8], enable_gqa=True) + attend(queries, others[0], others[1])
+        found = found + (own @ keys.transpose(2, 3) / 2).masked_fill(~mask, -torch.inf).softmax(3) @ values
+        encoded = layer(hidden + found.transpose(1, 2).reshape(1, length, width))
+        run.tell(found, mask.sum())
+        return functional.cross_entropy(head(encoded)[0], words[0].roll(-1, 0))
+
+    run.train(nn.ModuleList([embed, fused, query, memory, layer, head]), loss_of)
+
+
+@loop
 def gradients_of_each_row(run: Run) -> None:
     """By `torch.func`: each row's gradient is clipped by itself; Jacobians, and products with second derivatives."""
     model = run.up_model(nn.Sequential(nn.Linear(FEATURES, 6), nn.Tanh(), nn.Linear(6, 3)))

@@ -1,5 +1,7 @@
 #include "device/placement.h"
 
+#include <algorithm>
+
 namespace forebay::worker {
 
 namespace {
@@ -44,6 +46,11 @@ std::optional<int64_t> local_offset(int64_t offset, int64_t period, int64_t room
   const int64_t in_row = offset % period;
   if (in_row > room) return std::nullopt;
   return offset / period * (period / devices) + in_row;
+}
+
+bool can_turn(int64_t from, int64_t to, int64_t devices) {
+  const int64_t outer = std::max(from, to), inner = std::min(from, to);
+  return inner > 0 && outer % devices == 0 && inner % devices == 0 && (outer / devices) % inner == 0;
 }
 
 int64_t period_of(const wire::Geometry& whole, size_t dimension, int64_t rows, int64_t item_bytes) {

@@ -38,6 +38,9 @@ std::optional<LocalView> local_view(const wire::Geometry& whole, int64_t item_by
 // Where a view begins that begins at `offset` of the whole storage, in bytes; none where a view with so much room does not lie in whole rows.
 std::optional<int64_t> local_offset(int64_t offset, int64_t period, int64_t room, int64_t devices);
 
+// Whether rows of one period lie whole within a device's rows of the other one, so that they can be turned from one into the other piece by piece.
+bool can_turn(int64_t from, int64_t to, int64_t devices);
+
 // The period of what has such strides, and so many rows of a dimension in a period.
 int64_t period_of(const wire::Geometry& whole, size_t dimension, int64_t rows, int64_t item_bytes);
 

@@ -133,6 +133,7 @@ std::vector<GangTemplates::Part> DataParallel::parts_by_placement(uint64_t numbe
 
 Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) {
   ++calls_;
+  turned_back_.clear();
   if (batches_.has_any(plan, words) || step_.is_given_large(plan, words) || !rows_.missing(plan, words).empty()) return nullptr;
   const Given given = note_use(plan, words);
   if (!given.has_rows && (!given.fits || gang_.templates().length_of_items(number) > 1)) {
@@ -142,7 +143,7 @@ Way* DataParallel::known(uint64_t number, Plan& plan, const wire::Words& words) 
   if (!given.fits) return nullptr;
   if (!given.has_rows) return owners_.have_room(plan.new_bytes + given.untouched_bytes) ? &copies_ : nullptr;
   Way* way = ways_.known({number, &plan, words}, holding_);
-  if (way == nullptr || way->whole || !way->copied.empty() || !serves(*way, plan, words) || !owners_.have_room(made_bytes(gang_, *way, plan))) return nullptr;
+  if (way == nullptr || !way->is_divided() || !serves(*way, plan, words) || !owners_.have_room(made_bytes(gang_, *way, plan))) return nullptr;
   return to_be_cut(*way, plan, words).empty() ? way : nullptr;
 }
 
@@ -202,10 +203,15 @@ Way& DataParallel::way_with_copies(uint64_t number, const Plan& plan, const wire
     if (!plan.mutated.empty() && fails_by_value(plan) && !plan.random) return whole_;  // or some devices would write their rows, and others not
     Way& way = ways_.of({number, &plan, words}, holding_);
     if (rows_.copy_for(way, plan, words)) continue;
+    if (rows_.turn_for(way, plan, words)) {
+      turned_back_ = way.turned_back;
+      continue;
+    }
     if (way.composition) owners_.make_room(way.composition->bytes(devices()), ids);
-    if (!way.whole && way.copied.empty() && serves(way, plan, words)) return way;
+    if (way.is_divided() && serves(way, plan, words)) return way;
     make_room_for_whole(plan, ids);
-    whole_.alone = way.whole ? way.alone : way.composition || !way.copied.empty() ? wire::Alone::kNoRoom : wire::Alone::kViews;
+    turned_back_.clear();
+    whole_.alone = way.whole ? way.alone : way.composition || !way.is_divided() ? wire::Alone::kNoRoom : wire::Alone::kViews;
     return whole_;
   }
 }
@@ -253,6 +259,7 @@ void DataParallel::carry_out(Way& way, uint64_t number, Plan& plan, const wire::
   }
   if (way.composition) return run_composed(way, plan, words, sequence);
   run_divided(way, number, plan, words, sequence);
+  if (!turned_back_.empty() && settle_()) rows_.turn_back(turned_back_, plan, words);
 }
 
 void DataParallel::run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <forebay/gang_work.h>
@@ -166,6 +167,7 @@ class DataParallel {
   Way copies_, whole_, owned_;
   std::vector<Owners::Part> parts_;                // of the present call, if it is owned
   std::vector<Share*> given_;                      // to the present call
+  std::vector<std::pair<size_t, int64_t>> turned_back_;  // of the present call's results (way.h)
   uint64_t calls_ = 0;
 };
 

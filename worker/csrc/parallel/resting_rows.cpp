@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "call/call_storages.h"
+#include "parallel/row_turn.h"
 #include "sharding/call_tensors.h"
 
 namespace forebay::worker {
@@ -85,6 +86,34 @@ bool RestingRows::copy_for(const Way& way, const Plan& plan, const wire::Words& 
   for (const uint64_t id : copied) bytes += storages_.at(id).bytes();
   if (!owners_.make_room(bytes, storages_of(plan, words))) return false;
   shares_.copy(copied);
+  return true;
+}
+
+bool RestingRows::turn_for(const Way& way, const Plan& plan, const wire::Words& words) {
+  if (way.turned.empty()) return false;
+  std::vector<uint64_t> given;
+  for_each_tensor(plan, words, [&](size_t, uint64_t id) { given.push_back(id); });
+  const auto ids = storages_of(plan, words);
+  return std::all_of(way.turned.begin(), way.turned.end(), [&](const auto& turned) {
+    const auto [tensor, period] = turned;
+    return storages_.at(given[tensor]).share()->placement.period == period || turn(given[tensor], period, ids);
+  });
+}
+
+void RestingRows::turn_back(const std::vector<std::pair<size_t, int64_t>>& made, const Plan& plan, const wire::Words& words) {
+  std::vector<uint64_t> ids;
+  for_each_made(plan, words, [&](size_t, uint64_t id) { ids.push_back(id); });
+  for (const auto& [number, period] : made) turn(ids[number], period, ids);
+}
+
+bool RestingRows::turn(uint64_t id, int64_t period, const std::vector<uint64_t>& given) {
+  const int64_t rows = storages_.at(id).bytes() / shares_.devices();
+  if (!owners_.make_room(RowTurn::kTimesRows * rows, given)) return false;
+  try {
+    shares_.turn(id, period);
+  } catch (const CommandError&) {
+    return false;
+  }
   return true;
 }
 

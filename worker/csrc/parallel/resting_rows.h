@@ -1,7 +1,9 @@
 // What rests in rows, as a step's plan says (step_plan.h): how it comes to lie in them, and how each device has a copy for a call divided by other rows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "call/plan.h"
@@ -29,8 +31,14 @@ class RestingRows {
   void return_from_host(const std::vector<uint64_t>& ids);
   // Copies what a way wants copied. False where that is nothing, or a device has no room for it. All must be settled.
   bool copy_for(const Way& way, const Plan& plan, const wire::Words& words);
+  // Turns what a way wants turned, likewise. And new storages of a call that is carried out, by number, where the devices have room for that.
+  bool turn_for(const Way& way, const Plan& plan, const wire::Words& words);
+  void turn_back(const std::vector<std::pair<size_t, int64_t>>& made, const Plan& plan, const wire::Words& words);
 
  private:
+  // Whether it was turned.
+  bool turn(uint64_t id, int64_t period, const std::vector<uint64_t>& given);
+
   Storages& storages_;
   Shares& shares_;
   Owners& owners_;

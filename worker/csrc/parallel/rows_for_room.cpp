@@ -94,7 +94,7 @@ bool RowsForRoom::is_divided_by(const std::vector<Rows>& rows, uint64_t number, 
     const Placement placement = cut == rows.end() ? Placement{} : Placement{Sharing::kRows, cut->period, 0};
     return Held{placement, storages_.at(id).bytes(), false, false};
   });
-  return !way.whole && way.copied.empty();
+  return way.is_divided();
 }
 
 }  // namespace forebay::worker

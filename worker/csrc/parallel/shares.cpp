@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "device/bulk_copy.h"
+#include "parallel/row_turn.h"
 
 namespace forebay::worker {
 
@@ -173,6 +174,21 @@ uint64_t Shares::draft_of_parts(uint64_t id, int64_t bytes) {
     }
   }
   return draft;
+}
+
+void Shares::turn(uint64_t id, int64_t period) {
+  Entry& entry = storages_.at(id);
+  const Placement before = entry.share()->placement;
+  RowTurn turn(gang_, device_, {id, draft(), entry.bytes(), before.period, period});
+  auto own = turn.made(entry.memory());
+  const Placement after{Sharing::kRows, period, 0};
+  entry.share_as(nullptr);  // and the rows before are freed
+  hold(id, after, /*made=*/false);
+  entry.exchange(own);
+  turn.take();
+  for (int place = 1; place < devices(); ++place) {
+    if (const auto failure = gang_.rank(place).settle()) gang_.rank(place).lose("has no room any more for what it held: " + failure->message);
+  }
 }
 
 void Shares::host_rows(uint64_t id) {

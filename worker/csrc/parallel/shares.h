@@ -20,6 +20,8 @@ class Shares {
  public:
   Shares(Gang& gang, const Device& device, Storages& storages, Layouts& layouts) : gang_(gang), device_(device), storages_(storages), layouts_(layouts) {}
 
+  int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
+
   // Has every device hold a copy of what lies whole on one. Throws CommandError where a device has no room.
   void spread(const std::vector<uint64_t>& ids);
   // Makes what is still to be made of the devices' parts, on all of them; or on one alone, which keeps it.
@@ -38,6 +40,9 @@ class Shares {
   void gather(uint64_t id);
   // Has every device hold a copy of what lies in rows. Throws CommandError where a device has no room.
   void copy(const std::vector<uint64_t>& ids);
+  // Has rows be rows of another period, as can_turn allows: each device sends each other one the piece that becomes its own. Throws CommandError where a
+  // device has no room; then nothing has changed.
+  void turn(uint64_t id, int64_t period);
   // Makes rows whole on the host, which keeps how they were cut.
   void host_rows(uint64_t id);
 
@@ -53,7 +58,6 @@ class Shares {
  private:
   static constexpr int64_t kPiecesMax = 4096;  // that a device copies one by one
 
-  int64_t devices() const { return static_cast<int64_t>(gang_.size()); }
   void cut_copies(uint64_t id, int64_t period);
   void pad_rows(uint64_t id);
   uint64_t draft_of_parts(uint64_t id, int64_t bytes);

@@ -153,7 +153,7 @@ void StepPlan::divide_large(const StepRecord::Call& call, const HeldLookup& held
         if (!now.placement && !now.is_untouched) now.placement = Placement{Sharing::kCopies, 0, 0};
         return now;
       });
-      if (way.whole) continue;
+      if (way.whole || !way.turned.empty()) continue;
       periods_[id] = period;
       has_rows_ = true;
       return;

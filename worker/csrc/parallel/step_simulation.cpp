@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "call/call_storages.h"
+#include "parallel/row_turn.h"
 
 namespace forebay::worker {
 
@@ -163,10 +164,12 @@ void StepSimulation::carry_out(const StepRecord::Call& call) {
   merge_for(ids);
   const HeldLookup lookup = [this](uint64_t id) { return held(id); };
   const Way* way = nullptr;
+  const Way* turned = nullptr;
   while (is_in_rows(ids)) {
     way = &rules_.way_of(call, lookup);
-    if (way->copied.empty()) break;
-    copy_for(call, *way);
+    if (way->whole || way->is_divided()) break;
+    if (!way->copied.empty()) copy_for(call, *way);
+    else turn_for(call, *(turned = way));
     way = nullptr;
   }
   if (way == nullptr) {
@@ -180,6 +183,7 @@ void StepSimulation::carry_out(const StepRecord::Call& call) {
   cost_.compute_s += seconds_of(call, *way);
   if (!way->whole && way->composition) add_up_for(*way->composition);
   place_results(call, *way);
+  if (turned != nullptr) turn_back(call, *turned);
   for (const uint64_t id : ids) {  // copies that are not kept
     const auto rows = placement_->rows.find(id);
     Held now = held(id);
@@ -221,6 +225,30 @@ void StepSimulation::copy_for(const StepRecord::Call& call, const Way& way) {
   }
   if (returns_rows_) cost_.bytes = std::max(cost_.bytes, bytes_ + together);
   move(bytes);
+}
+
+void StepSimulation::turn_for(const StepRecord::Call& call, const Way& way) {
+  std::vector<uint64_t> given;
+  for_each_storage(*call.plan, call.words, wire::Word::kStorage, [&](uint64_t id) { given.push_back(id); });
+  turn(given, way.turned);
+}
+
+void StepSimulation::turn_back(const StepRecord::Call& call, const Way& way) {
+  std::vector<uint64_t> made;
+  for_each_storage(*call.plan, call.words, wire::Word::kNew, [&](uint64_t id) { made.push_back(id); });
+  turn(made, way.turned_back);
+}
+
+// Each device keeps the piece that stays its own.
+void StepSimulation::turn(const std::vector<uint64_t>& ids, const std::vector<std::pair<size_t, int64_t>>& turned) {
+  for (const auto& [number, period] : turned) {
+    Held now = held(ids[number]);
+    if (now.period() == 0 || now.period() == period) continue;
+    cost_.bytes = std::max(cost_.bytes, bytes_ + RowTurn::kTimesRows * now.bytes / devices_);
+    move(static_cast<double>(now.bytes / devices_) * static_cast<double>(devices_ - 1) / static_cast<double>(devices_));
+    now.placement->period = period;
+    hold(ids[number], now);
+  }
 }
 
 // Of a whole call, what is in rows comes to one device, and what it makes of the same size goes back to rows.

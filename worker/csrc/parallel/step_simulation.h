@@ -6,6 +6,7 @@
 #include <functional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "parallel/call_seconds.h"
@@ -55,6 +56,9 @@ class StepSimulation {
   void carry_out(const StepRecord::Call& call);
   void merge_for(const std::vector<uint64_t>& ids);
   void copy_for(const StepRecord::Call& call, const Way& way);
+  void turn_for(const StepRecord::Call& call, const Way& way);
+  void turn_back(const StepRecord::Call& call, const Way& way);
+  void turn(const std::vector<uint64_t>& ids, const std::vector<std::pair<size_t, int64_t>>& turned);
   // Until each device has done its part of it.
   double seconds_of(const StepRecord::Call& call, const Way& way) const;
   void add_up_for(const Composition& composition);

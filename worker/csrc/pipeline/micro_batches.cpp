@@ -361,7 +361,7 @@ void MicroBatches::carry_out(Call call) {
 }
 
 bool MicroBatches::serves(const Way& way, const Call& call) {
-  if (way.whole || !way.written.empty() || !way.copied.empty() || (way.starts.empty() && !way.composition)) return false;
+  if (!way.is_divided() || !way.written.empty() || (way.starts.empty() && !way.composition)) return false;
   if (way.zero_word && wire::bits_value(call.words[*way.zero_word]) != 0) return false;
   for (int64_t part = 0; part < shape_.parts; ++part) {
     if (!local_words(way, call.plan, call.words, static_cast<int>(part), shape_.parts)) return false;

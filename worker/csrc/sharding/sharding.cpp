@@ -42,6 +42,7 @@ Sharding::Sharding(Gang& gang, const Device& device, int64_t parts, HeldLookup h
       device_(device),
       parts_(parts),
       held_(std::move(held)),
+      number_(number),
       source_(gang.templates().template_of(number)),
       op_(gang.templates().operator_of(number)),
       plan_(plan),
@@ -89,6 +90,88 @@ std::optional<Way> Sharding::way_by(const Cut& cut, const Strategy& strategy) {
     if (copied_.count(storage_of(tensor)) != 0) way.copied.push_back(tensor);
   }
   return std::move(way);
+}
+
+std::optional<Way> Sharding::turned() {
+  if (!plan_.sparse.empty() || is_composed_) return std::nullopt;
+  const auto strategy = strategy_of(source_, op_);
+  if (!strategy || !strategy->is_worth_turning || (plan_.random && !strategy->dropout)) return std::nullopt;
+  std::set<int> tried{kUncut};
+  for (size_t tensor = 0; tensor < places_.size(); ++tensor) {
+    if (held_(storage_of(tensor)).period() == 0) continue;
+    for (const int label : strategy->tensors[tensor]) {
+      if (!tried.insert(label).second) continue;
+      const auto periods = periods_by(label, *strategy);
+      if (!periods) continue;
+      if (auto way = turned_to(*periods)) return way;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::map<uint64_t, int64_t>> Sharding::periods_by(int label, const Strategy& strategy) const {
+  std::map<uint64_t, int64_t> periods;
+  const LocalCall call(source_);
+  for (size_t tensor = 0; tensor < places_.size(); ++tensor) {
+    const Held held = held_(storage_of(tensor));
+    if (held.period() == 0) continue;
+    int64_t period = 0;
+    if (const auto dim = place_of(strategy.tensors[tensor], label)) {
+      const auto& geometry = call.tensors()[tensor]->geometry;
+      const auto local = rows_of(geometry, held.bytes, *dim);
+      if (!local || held.may_be_copied) return std::nullopt;
+      period = *local;
+      if (period != held.period() && !can_turn(held.period(), period, parts_)) return std::nullopt;
+    }
+    const auto [known, is_new] = periods.emplace(storage_of(tensor), period);
+    if (!is_new && known->second != period) return std::nullopt;
+  }
+  return periods;
+}
+
+std::optional<int64_t> Sharding::rows_of(const wire::Geometry& geometry, int64_t bytes, size_t dimension) const {
+  const int64_t item_bytes = item_bytes_of(geometry), period = forebay::worker::period_of(geometry, dimension, geometry.sizes[dimension], item_bytes);
+  if (period == 0 || bytes % period != 0) return std::nullopt;
+  const auto local = local_view(geometry, item_bytes, period, parts_);
+  return local && local->dimension == dimension ? std::optional(period) : std::nullopt;
+}
+
+std::optional<Way> Sharding::turned_to(const std::map<uint64_t, int64_t>& periods) const {
+  const auto held = [&](uint64_t id) {
+    Held now = held_(id);
+    const auto period = periods.find(id);
+    if (period != periods.end()) now.placement = period->second == 0 ? Placement() : Placement{Sharing::kRows, period->second, 0};
+    return now;
+  };
+  const auto divided = Sharding(gang_, device_, parts_, held, number_, plan_, words_).way();
+  if (!divided || !divided->is_divided()) return std::nullopt;
+  Way way;
+  for (size_t tensor = 0; tensor < places_.size(); ++tensor) {
+    const auto period = periods.find(storage_of(tensor));
+    if (period == periods.end() || period->second == held_(period->first).period()) continue;
+    if (period->second == 0) way.copied.push_back(tensor);
+    else way.turned.emplace_back(tensor, period->second);
+  }
+  if (way.turned.empty()) return std::nullopt;
+  turn_back(*divided, way);
+  return way;
+}
+
+void Sharding::turn_back(const Way& divided, Way& way) const {
+  const LocalCall call(source_);
+  const size_t first = way.turned.front().first;
+  const auto& given = call.tensors()[first]->geometry;
+  const auto before = local_view(given, item_bytes_of(given), held_(storage_of(first)).period(), parts_);
+  if (!before) return;
+  size_t made = 0;
+  for (const auto* output : call.outputs()) {
+    if (output->tag != wire::OutputTag::kNew) continue;
+    const auto& placement = divided.made.at(made).placement;
+    const bool may_turn = placement.sharing == Sharing::kRows && output->geometry.sizes == given.sizes && is_gapless(*output);
+    const auto period = may_turn ? rows_of(output->geometry, output->storage_bytes, before->dimension) : std::nullopt;
+    if (period && can_turn(placement.period, *period, parts_)) way.turned_back.emplace_back(made, *period);
+    ++made;
+  }
 }
 
 std::optional<Composition> Sharding::composed() const {

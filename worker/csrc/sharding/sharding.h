@@ -25,6 +25,9 @@ class Sharding {
 
   // None where no rule divides the call, or its views do not lie in whole rows. Throws wire::WireError as making a plan does.
   std::optional<Way> way();
+  // Where none divides it as it is held: how it is divided once what is in rows of a dimension is in rows of another one, as attention by heads and not by
+  // the tokens of a sequence. What it makes in the sizes of what it is given is turned back.
+  std::optional<Way> turned();
   wire::Alone why_none() const { return why_none_; }
 
  private:
@@ -38,6 +41,15 @@ class Sharding {
   // By which the call may be divided, first the one for which the fewest bytes are copied.
   std::vector<Cut> cuts(const Strategy& strategy);
   std::optional<Way> way_by(const Cut& cut, const Strategy& strategy);
+  // The periods of what is in rows, once it is in those of a label's dimension; 0 of what has none such, as a mask, and is to be copies. None where
+  // something cannot be turned.
+  std::optional<std::map<uint64_t, int64_t>> periods_by(int label, const Strategy& strategy) const;
+  // The period of what is in rows of a dimension; none where it cannot be.
+  std::optional<int64_t> rows_of(const wire::Geometry& geometry, int64_t bytes, size_t dimension) const;
+  // As turned, to such periods.
+  std::optional<Way> turned_to(const std::map<uint64_t, int64_t>& periods) const;
+  // What it makes of the sizes of the first that is turned.
+  void turn_back(const Way& divided, Way& way) const;
   std::optional<Composition> composed() const;
   bool refuse(wire::Alone reason);
 
@@ -63,6 +75,7 @@ class Sharding {
   const Device& device_;
   const int64_t parts_;
   HeldLookup held_;
+  const uint64_t number_;
   const wire::Template& source_;
   const c10::OperatorHandle op_;
   const Plan& plan_;

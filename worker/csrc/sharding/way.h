@@ -58,10 +58,16 @@ struct Way {
   std::vector<Made> made;     // the new storages, in order
   std::vector<int64_t> fresh; // of each tensor argument, the period that it is to have where it is untouched or a copy; 0 for copies; none where all are
   std::vector<size_t> copied;  // tensor arguments in rows that must be copies first; such a way is not for carrying out
+  // Tensor arguments in rows that must first be turned into rows of another period, of another dimension; such a way is not for carrying out. And results,
+  // new storages by number, that are turned afterwards.
+  std::vector<std::pair<size_t, int64_t>> turned, turned_back;
   std::vector<std::pair<size_t, Placement>> written;  // tensor arguments, copies before, which each device writes to, and of which the whole is then made so
   std::optional<size_t> first_word; // of the call, a number: 0 to all devices but this one, as of what is added once to a sum
   std::optional<size_t> zero_word;  // of the call, a number: the way serves only calls where it is 0
   std::shared_ptr<const Composition> composition;  // of more calls than one, if it is
+
+  // Whether a call is divided so, as it is held.
+  bool is_divided() const { return !whole && copied.empty() && turned.empty(); }
 };
 
 // The words of a way's call on one device; none where a view does not lie in whole rows.

@@ -55,6 +55,7 @@ Way Ways::new_way(const TemplateCall& call, const HeldLookup& held) {
   Sharding sharding(gang_, device_, parts_, held, call.number, *call.plan, call.words);
   if (auto way = sharding.way()) return *way;
   if (auto way = ItemSharding(gang_, parts_, held, call.number, *call.plan, call.words).way()) return *way;
+  if (auto way = sharding.turned()) return *way;
   Way whole;
   whole.whole = true;
   whole.alone = sharding.why_none();

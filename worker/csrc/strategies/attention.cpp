@@ -1,4 +1,4 @@
-// Fused attention: each sequence of a batch by itself, and its mask where that has one for each.
+// Fused attention: each sequence of a batch by itself, and each head; and its mask where that has one for each.
 #include "strategies/strategy.h"
 
 #include <algorithm>
@@ -7,23 +7,36 @@ namespace forebay::worker {
 
 namespace {
 
-void label_batch(StrategyDraft& draft, std::initializer_list<const char*> names) {
+// Batch and heads; the batch alone where heads of queries share one of keys and values.
+size_t labelled(const StrategyDraft& draft) {
+  const int64_t heads = draft.sizes("query")[1];
+  return draft.sizes("key")[1] == heads && draft.sizes("value")[1] == heads ? 2 : 1;
+}
+
+void label_leading(StrategyDraft& draft, std::initializer_list<const char*> names) {
   for (const char* name : names) {
-    if (draft.is_tensor(name)) draft.label(name, leading_labels(1, draft.rank(name)));
+    if (draft.is_tensor(name)) draft.label(name, leading_labels(labelled(draft), draft.rank(name)));
   }
 }
 
 // A mask is broadcast to batch, heads, and both sequences.
 void label_mask(StrategyDraft& draft, const char* name) {
-  if (draft.is_tensor(name) && draft.rank(name) == 4 && draft.sizes(name)[0] == draft.sizes("query")[0]) draft.label(name, leading_labels(1, 4));
+  if (!draft.is_tensor(name) || draft.rank(name) != 4) return;
+  Labels labels(4, kUncut);
+  for (size_t dim = 0; dim < labelled(draft); ++dim) {
+    if (draft.sizes(name)[dim] == draft.sizes("query")[dim]) labels[dim] = static_cast<int>(dim);
+  }
+  draft.label(name, labels);
 }
 
 bool is_served(const StrategyDraft& draft) { return draft.rank("query") == 4 && draft.rank("key") == 4 && draft.rank("value") == 4; }
 
-// Of what they make, results with the batch in front are divided: the output and the logarithms of the sums. What else there is concerns dropouts.
+// Of what they make, results with the batch and the heads in front are divided: the output and the logarithms of the sums. What else there is concerns
+// dropouts.
 bool attention(StrategyDraft& draft) {
   if (!is_served(draft)) return false;
-  label_batch(draft, {"query", "key", "value"});
+  draft.turn();
+  label_leading(draft, {"query", "key", "value"});
   label_mask(draft, "attn_mask");
   label_mask(draft, "attn_bias");
   draft.dropout("dropout_p");
@@ -31,7 +44,7 @@ bool attention(StrategyDraft& draft) {
     const auto& one = *draft.outputs()[output];
     if (one.tag != wire::OutputTag::kNew) continue;
     const size_t rank = one.geometry.sizes.size();
-    if (output < 2) draft.result(output, leading_labels(1, rank));
+    if (output < 2) draft.result(output, leading_labels(labelled(draft), rank));
     else draft.result(output, Labels(rank, kUncut), Merge::kSame);
   }
   return true;
@@ -40,11 +53,12 @@ bool attention(StrategyDraft& draft) {
 // Masks have no gradients here.
 bool attention_backward(StrategyDraft& draft) {
   if (!is_served(draft)) return false;
-  label_batch(draft, {"grad_out", "grad_out_", "query", "key", "value", "out", "logsumexp"});
+  draft.turn();
+  label_leading(draft, {"grad_out", "grad_out_", "query", "key", "value", "out", "logsumexp"});
   label_mask(draft, "attn_mask");
   label_mask(draft, "attn_bias");
   draft.dropout("dropout_p");
-  for (size_t output = 0; output < 3; ++output) draft.result(output, leading_labels(1, 4));
+  for (size_t output = 0; output < 3; ++output) draft.result(output, leading_labels(labelled(draft), 4));
   return true;
 }
 

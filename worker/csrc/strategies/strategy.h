@@ -41,6 +41,7 @@ struct Strategy {
   std::vector<ResultStrategy> results;  // of the outputs in their order, those in lists included
   std::vector<SizeArgument> sizes;
   std::optional<size_t> added_once;  // where results are sums of the parts': the argument that is the factor of what is added, by one of the parts alone
+  bool is_worth_turning = false;  // what it is given is turned into rows by which it is divided, before it is carried out whole
   std::optional<size_t> dropout;  // of an operator that draws: the argument that is its probability, and must be 0, so that nothing is drawn
 };
 
@@ -75,6 +76,7 @@ class StrategyDraft {
   void results(const Labels& labels, Merge merge = Merge::kNone);
   void size(std::string_view name, size_t position, int label);
   void added_once(std::string_view name) { strategy_.added_once = place_of(name); }
+  void turn() { strategy_.is_worth_turning = true; }
   void dropout(std::string_view name) { strategy_.dropout = place_of(name); }
   Strategy take() { return std::move(strategy_); }
 
