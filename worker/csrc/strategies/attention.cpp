@@ -68,6 +68,8 @@ const StrategyRules& attention_rules() {
   static const StrategyRules rules{
       {"_scaled_dot_product_efficient_attention", attention},
       {"_scaled_dot_product_efficient_attention_backward", attention_backward},
+      {"_scaled_dot_product_flash_attention", attention},
+      {"_scaled_dot_product_flash_attention_backward", attention_backward},
       {"_scaled_dot_product_flash_attention_for_cpu", attention},
       {"_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},
   };
