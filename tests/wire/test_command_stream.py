@@ -256,6 +256,7 @@ REPLIES: st.SearchStrategy[stream.Reply] = st.one_of(
     st.builds(images.WentBack, UNSIGNED, UNSIGNED, IDS, UNSIGNED),
     st.builds(images.Kept, UNSIGNED, UNSIGNED, UNSIGNED, TEXT),
     st.builds(images.ImageVersions, st.binary(max_size=50)),
+    st.builds(images.ImageProducts, st.binary(max_size=50)),
     st.builds(images.ImageSegmentStates, SEGMENT_STATES),
     st.builds(Resumed, UNSIGNED),
     st.builds(stream.Refused, TEXT, st.booleans()),

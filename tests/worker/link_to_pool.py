@@ -124,9 +124,9 @@ class Linked:
             )
         )
 
-    def open(self) -> None:
+    def open(self, limit_bytes: int = LIMIT_BYTES) -> None:
         self.epoch += 1
-        self.pool.send(messages.Open(epoch=self.epoch, memory_limit_bytes=LIMIT_BYTES))
+        self.pool.send(messages.Open(epoch=self.epoch, memory_limit_bytes=limit_bytes))
         while self.pool.expect(messages.Heartbeat).epoch != self.epoch:
             pass
 

@@ -116,6 +116,13 @@ class ImageVersions:
 
 
 @dataclass(frozen=True)
+class ImageProducts:
+    """A part of which storages can be made again, and by which calls; all parts come before the head."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
 class SegmentState:
     """How a segment that repeats is carried out when it comes next."""
 
@@ -199,10 +206,10 @@ STEPS_MAX = _stream.STEPS_MAX
 COURSE_MAX = 5
 PIPELINE_COURSES = (4, 5)
 PIPELINE_NUMBERS_MAX = 8 * _stream.STORAGES_MAX
-PartBefore = ImageSegmentStates | ImageLibraries | ImageVersions
+PartBefore = ImageSegmentStates | ImageProducts | ImageLibraries | ImageVersions
 ImagePart = PartBefore | ImageHead | ImageCause | ImageStorages | ImageBytes | ImageHoldings | ImageSummand
 ImageReply = ImagePart | Kept | CheckpointReply
-OPCODES = (72, 73, 74, 75, 82, 85, 86, 87, 90, 91, 92, 93)
+OPCODES = (72, 73, 74, 75, 82, 85, 86, 87, 90, 91, 92, 93, 94)
 
 
 def put_image_command(out: Writer, command: ImageCommand) -> None:
@@ -280,8 +287,8 @@ def put_image_reply(out: Writer, reply: ImageReply) -> None:
         case ImageBytes():
             out.u8(75)
             out.raw(reply.data)
-        case ImageLibraries() | ImageHoldings() | ImageVersions():
-            out.u8({ImageLibraries: 82, ImageHoldings: 86, ImageVersions: 92}[type(reply)])
+        case ImageLibraries() | ImageHoldings() | ImageVersions() | ImageProducts():
+            out.u8({ImageLibraries: 82, ImageHoldings: 86, ImageVersions: 92, ImageProducts: 94}[type(reply)])
             out.raw(reply.data)
         case ImageSegmentStates():
             out.u8(93)
@@ -356,6 +363,8 @@ def get_image_reply(reader: Reader, opcode: int) -> ImageReply:
             return ImageSegmentStates(tuple(_segment_state(reader) for _ in range(count)))
         case 92:
             return ImageVersions(reader.raw(reader.left()))
+        case 94:
+            return ImageProducts(reader.raw(reader.left()))
         case 87:
             return ImageSummand(reader.varint(), reader.varint(), reader.raw(reader.left()))
         case 90:

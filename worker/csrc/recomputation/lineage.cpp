@@ -22,6 +22,13 @@ std::vector<Product*> RecordedCall::inputs() const {
   return found;
 }
 
+std::vector<Input> RecordedCall::given() const {
+  std::vector<Input> found;
+  found.reserve(uses_.size());
+  for (const Use& use : uses_) found.push_back({use.input, use.place->reads});
+  return found;
+}
+
 Product::~Product() { host_.forget(*this); }
 
 void Product::before_read() { host_.read(*this); }

@@ -56,6 +56,7 @@ class RecordedCall {
   RecordedCall& operator=(const RecordedCall&) = delete;
 
   std::vector<Product*> inputs() const;
+  std::vector<Input> given() const;
 
   const uint64_t number;  // of its template
   Plan& plan;

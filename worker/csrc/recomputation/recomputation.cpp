@@ -67,14 +67,6 @@ double price_of(const Product& product, uint64_t clock) {
   return seconds / (static_cast<double>(product.entry.bytes()) * static_cast<double>(clock - product.last_used + 1));
 }
 
-bool is_lacking(const Product* product) { return product->absent && !product->freed; }
-
-std::vector<Product*> lacking_of(const std::vector<Product*>& products) {
-  std::vector<Product*> found;
-  std::copy_if(products.begin(), products.end(), std::back_inserter(found), is_lacking);
-  return found;
-}
-
 int64_t bytes_made_of(const Product& product) {
   int64_t bytes = 0;
   for (const User& user : product.users) {
@@ -101,34 +93,18 @@ class Recomputation::Lock {
 
 Recomputation::~Recomputation() {
   written_ = {};
-  for (Product* product : products_) product->origin.clear();
-  while (!products_.empty()) products_.back()->entry.watch_by(nullptr);
+  products_.clear();
 }
 
 void Recomputation::forget(Product& product) {
   if (is_repeating_) std::erase(remade_, &product);
   locked_.forget(product);
   origins_.forget(product);
-  products_[product.place] = products_.back();
-  products_[product.place]->place = product.place;
-  products_.pop_back();
-}
-
-Product& Recomputation::product_of(uint64_t id) {
-  Entry& entry = storages_.at(id);
-  if (entry.watch() == nullptr) {
-    auto product = std::make_unique<Product>(*this, id, entry);
-    product->last_used = clock_;
-    product->last_call = calls_;
-    product->place = products_.size();
-    products_.push_back(product.get());
-    entry.watch_by(std::move(product));
-  }
-  return static_cast<Product&>(*entry.watch());
+  products_.forget(product);
 }
 
 void Recomputation::read(Product& product) {
-  locked_.add(product, clock_);
+  locked_.add(product, products_.clock);
   if (product.absent) recompute(product);
 }
 
@@ -148,8 +124,8 @@ void Recomputation::end() {
 // Calls.
 
 void Recomputation::begin(const Plan& plan, const wire::Words& words) {
-  ++calls_;
-  ++clock_;
+  ++products_.calls;
+  ++products_.clock;
   bury();
   std::vector<Product*> given;
   for (const uint64_t id : storages_of(plan, words)) {
@@ -157,8 +133,8 @@ void Recomputation::begin(const Plan& plan, const wire::Words& words) {
     if (entry.watch() != nullptr) given.push_back(static_cast<Product*>(entry.watch()));
   }
   for (Product* product : given) {  // so that none goes for another one
-    product->last_call = calls_;
-    locked_.add(*product, clock_);
+    product->last_call = products_.calls;
+    locked_.add(*product, products_.clock);
   }
   for (Product* product : given) {
     if (product->absent) recompute(*product);
@@ -219,7 +195,7 @@ void Recomputation::withdraw(uint64_t sequence, const std::vector<uint64_t>& nev
   if (!is_on_) return;
   written_ = {};
   const auto is_later = [sequence](const auto& call) { return call->sequence >= sequence; };
-  for (Product* product : std::vector<Product*>(products_)) {
+  for (Product* product : std::vector<Product*>(products_.all())) {
     const auto first = std::find_if(product->origin.begin(), product->origin.end(), is_later);
     if (first == product->origin.end()) continue;
     if (!product->absent) {
@@ -242,13 +218,13 @@ void Recomputation::begin_allocation(int64_t bytes) {
   make_room({bytes, nullptr, nullptr});
 }
 
-void Recomputation::note_allocation(uint64_t id) { product_of(id).is_zeros = true; }
+void Recomputation::note_allocation(uint64_t id) { products_.of(id).is_zeros = true; }
 
 std::vector<Input> Recomputation::inputs_of(const Plan& plan, const wire::Words& words, const Product* except) {
   const auto written = written_of(plan, words);
   std::vector<Input> inputs;
   for (const uint64_t id : storages_of(plan, words)) {
-    Product& product = product_of(id);
+    Product& product = products_.of(id);
     if (&product != except) inputs.push_back({&product, std::find(written.begin(), written.end(), id) == written.end()});
   }
   return inputs;
@@ -263,7 +239,7 @@ void Recomputation::record_results(const RecordedCall::Call& call, double second
   if (depth > kDepthMax) return;
   const auto recorded = std::make_shared<RecordedCall>(call, seconds, inputs);
   for_each_storage(plan, call.words, wire::Word::kNew, [&](uint64_t id) {
-    Product& product = product_of(id);
+    Product& product = products_.of(id);
     product.origin.push_back(recorded);
     product.depth = depth;
     recorded->outputs.push_back(&product);
@@ -316,16 +292,16 @@ int64_t Recomputation::let_go(const IsEnough& is_enough, int64_t gone, bool of_l
     bool operator>(const Offer& other) const { return std::pair(price, product->id) > std::pair(other.price, other.product->id); }
   };
   std::priority_queue<Offer, std::vector<Offer>, std::greater<>> offers;
-  for (Product* product : products_) {
+  for (Product* product : products_.all()) {
     if (product->origin.empty() || product->absent || product->locks > 0 || !repeater_->gives_room(product->entry) || product->entry.bytes() < kBytesMin) continue;
-    if (!of_last_calls && !product->freed && calls_ - product->last_call < kLastCalls) continue;
-    const double price = price_of(*product, clock_);
+    if (!of_last_calls && !product->freed && products_.calls - product->last_call < kLastCalls) continue;
+    const double price = price_of(*product, products_.clock);
     if (price < std::numeric_limits<double>::infinity()) offers.push({price, product});
   }
   while (!is_enough(gone) && !offers.empty()) {
     Product& product = *offers.top().product;
     offers.pop();
-    const double price = price_of(product, clock_);
+    const double price = price_of(product, products_.clock);
     if (price == std::numeric_limits<double>::infinity()) continue;
     if (!offers.empty() && price > offers.top().price) {
       offers.push({price, &product});
@@ -420,7 +396,7 @@ void Recomputation::repeat(RecordedCall& call, Product& product) {
 }
 
 void Recomputation::rerun(RecordedCall& call, Product& product) {
-  ++clock_;
+  ++products_.clock;
   const size_t locked = locked_.size();
   std::vector<uint64_t> results{product.id};
   std::vector<std::pair<Product*, std::unique_ptr<StorageWatch>>> others;  // that the call makes, too
@@ -474,25 +450,23 @@ bool Recomputation::comes_back(Product& product) {
   }
 }
 
-bool Recomputation::lacks_any() const { return std::any_of(products_.begin(), products_.end(), is_lacking); }
-
 std::vector<uint64_t> Recomputation::settle(bool may_compute) {
   std::vector<uint64_t> lost;
-  for (Product* product : lacking_of(products_)) {
+  for (Product* product : products_.lacking()) {
     if (may_compute && comes_back(*product)) {
       origins_.drop(*product);
     } else if (product->absent) {
       lost.push_back(product->id);
     }
   }
-  for (const uint64_t id : lost) come_back(product_of(id));
-  for (Product* product : products_) origins_.drop(*product);
+  for (const uint64_t id : lost) come_back(products_.of(id));
+  for (Product* product : products_.all()) origins_.drop(*product);
   bury();
   return lost;
 }
 
 void Recomputation::restore() {
-  const auto all = lacking_of(products_);
+  const auto all = products_.lacking();
   std::all_of(all.begin(), all.end(), [this](Product* product) { return comes_back(*product); });
 }
 

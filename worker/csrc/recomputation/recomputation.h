@@ -19,12 +19,13 @@
 #include "recomputation/call_repeater.h"
 #include "recomputation/lineage.h"
 #include "recomputation/origins.h"
+#include "recomputation/products.h"
 
 namespace forebay::worker {
 
 class Recomputation final : public ProductHost {
  public:
-  Recomputation(const Device& device, Storages& storages) : storages_(storages), repeater_(std::make_unique<DeviceRepeater>(device, storages)) {}
+  Recomputation(const Device& device, Storages& storages) : storages_(storages), repeater_(std::make_unique<DeviceRepeater>(device, storages)), products_(*this, storages) {}
   ~Recomputation() override;
   Recomputation(const Recomputation&) = delete;
   Recomputation& operator=(const Recomputation&) = delete;
@@ -58,8 +59,9 @@ class Recomputation final : public ProductHost {
   std::vector<uint64_t> settle(bool may_compute);
   // Makes what was let go as far as there is room.
   void restore();
-  // Whether something that the client has is let go.
-  bool lacks_any() const;
+  // What it knows of storages.
+  Products& products() { return products_; }
+  const Products& products() const { return products_; }
 
  private:
   class Lock;
@@ -75,8 +77,6 @@ class Recomputation final : public ProductHost {
   void move(Product& product) override { repeater_->moves_storages() ? read(product) : write(product); }
   bool keeps_freed(Product& product) override;
   void forget(Product& product) override;
-
-  Product& product_of(uint64_t id);
 
   // What a call that has been carried out leaves.
   void record_results(const RecordedCall::Call& call, double seconds);
@@ -108,9 +108,7 @@ class Recomputation final : public ProductHost {
   Storages& storages_;
   std::unique_ptr<CallRepeater> repeater_;
   bool is_on_ = false;
-  uint64_t calls_ = 0;               // of the program
-  uint64_t clock_ = 0;               // counts them, and those that are carried out again
-  std::vector<Product*> products_;
+  Products products_;
   ProductLocks locked_;              // by the present command, as often as it used them
   Origins origins_;
   std::vector<Product*> remade_; // since `is_repeating_`

@@ -56,6 +56,7 @@ void Images::restore(wire::Reader& frame) {
   const uint64_t number = frame.varint();
   if (!session_.image().is_fresh()) throw wire::WireError("a RESTORE of a session that has begun");
   try {
+    session_.image().expect_restore();
     go_on_from(number);
     session_.image().restore();
     session_.restore();
@@ -109,7 +110,7 @@ int64_t Images::write(uint64_t number, uint64_t base, Clock::time_point until) {
   const std::string why = folder_.is_set() ? session_.image().refusal() : "this worker keeps none";
   if (!why.empty()) throw std::runtime_error(why);
   const auto write_with = [&](Packing packing, int64_t kept_bytes) {
-    return folder_.write(number, base, session_.storages().used_bytes() + kept_bytes, [&](const SendImage& send) {
+    return folder_.write(number, base, session_.storages().used_bytes() - session_.storages().absent_bytes() + kept_bytes, [&](const SendImage& send) {
       session_.send_image(packing, [&](const wire::Writer& head, const uint8_t* payload, size_t bytes) {
         if (Clock::now() > until) throw std::runtime_error("it takes too long");
         send(head, payload, bytes);

@@ -245,7 +245,6 @@ void Server::step(wire::Reader& frame) {
   } else if (command == kLeave) {
     leave(frame);
   } else if (command == kKeep) {
-    if (lease_.is_open()) session_.image().gather();
     images_.keep(frame);
   } else if (command == kRestore) {
     images_.restore(frame);

@@ -31,8 +31,8 @@ std::string GangImage::refusal() {
 
 // Sending.
 
-std::vector<Storages::Item> GangImage::items() {
-  auto items = storages_.items();
+std::vector<Storages::Item> GangImage::items(bool with_freed) {
+  auto items = storages_.items(with_freed);
   for (auto& item : items) {
     const Entry& entry = storages_.at(item.id);
     item.has_bytes = item.has_bytes || entry.home() != 0;
@@ -73,11 +73,11 @@ void GangImage::hand_over_remote(uint64_t id, const Storages::TakeBytes& take) {
   }
 }
 
-void GangImage::send(const SendImage& send) {
+void GangImage::send(const std::vector<Storages::Item>& items, const SendImage& send) {
   wire::Writer out;
   out.varint(gang_.gang().size());
   std::vector<uint64_t> ids;
-  for (const auto& item : items()) {
+  for (const auto& item : items) {
     if (item.has_bytes && item.bytes > 0) ids.push_back(item.id);
   }
   out.varint(ids.size());

@@ -38,10 +38,10 @@ class GangImage final : public SharedStorages {
   std::string refusal();
 
   // As of Storages; nothing moves. All must be settled. Of a sum that is still to be made of the devices' parts, this device's part.
-  std::vector<Storages::Item> items();
+  std::vector<Storages::Item> items(bool with_freed);
   void hand_over(const std::vector<Storages::Item>& items, const Storages::TakeBytes& take);
-  // What comes behind the storages' bytes.
-  void send(const SendImage& send);
+  // What comes behind the bytes of these storages.
+  void send(const std::vector<Storages::Item>& items, const SendImage& send);
 
   // For checkpoints.
   bool are_several() const override { return gang_.is_on(); }

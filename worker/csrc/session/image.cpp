@@ -11,6 +11,7 @@ constexpr size_t kStoragesPerFrame = 4096;
 constexpr size_t kSmallBytes = size_t{256} << 10;  // smaller storages are sent together
 constexpr int64_t kStagingBytes = int64_t{16} << 20;
 constexpr size_t kVersionsBytesMax = size_t{1} << 30;
+constexpr size_t kProductsBytesMax = size_t{1} << 30;
 constexpr size_t kCausesBytesMax = size_t{1} << 30;  // more than a session can have failures (effects.cpp)
 
 // Each failure once, numbered from 1.
@@ -56,13 +57,9 @@ void send_bytes(const std::function<void(const Storages::TakeBytes&)>& hand_over
   send_together();
 }
 
-namespace {
-
 void send_parts(wire::Reply reply, const uint8_t* data, size_t bytes, const SendImage& send) {
   for (size_t done = 0; done < bytes; done += wire::kChunkBytesMax) send(opcode(reply), data + done, std::min(wire::kChunkBytesMax, bytes - done));
 }
-
-}  // namespace
 
 void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string& libraries, PackedVersions* versions, const SendImage& send) {
   const auto& items = snapshot.items;
@@ -113,7 +110,6 @@ wire::Writer segment_states(const std::vector<wire::ImageSegment>& segments) {
 
 std::string ImageReceiver::refusal() {
   if (!effects_.goes_on()) return "a failure has stopped the session";
-  if (recomputed_.lacks_any()) return "something is to be computed again before it is in memory";
   return storages_.falls_short() ? "a failure kept a storage from growing" : gang_image_.refusal();
 }
 
@@ -137,10 +133,18 @@ void ImageReceiver::take(wire::Reader& frame) {
       versions_.insert(versions_.end(), part, part + bytes);
       return;
     }
+    case wire::Reply::kProducts: {
+      const size_t bytes = frame.left();
+      if (arrival_ || !is_restored_ || bytes > kProductsBytesMax - products_.size()) throw wire::WireError("what is made again, behind an image, of a session that left, or too much of it");
+      const uint8_t* part = frame.raw(bytes);
+      products_.insert(products_.end(), part, part + bytes);
+      return;
+    }
     case wire::Reply::kImage:
       if (arrival_) throw wire::WireError("a second image");
       arrival_ = std::make_unique<Arrival>();
       arrival_->head = wire::get_image_head(frame);
+      if (!products_.empty()) get_products();
       storages_.check_room(arrival_->head.bytes);
       break;
     case wire::Reply::kCause: {
@@ -179,6 +183,10 @@ void ImageReceiver::admit(const wire::ImageStorage& announced) {
   const Cause cause = announced.cause == 0 ? nullptr : arrival_->causes[announced.cause - 1];
   if (cause && (announced.bytes > 0 || announced.has_bytes)) throw wire::WireError("a storage that was never made, with bytes");
   const Storages::Item item{announced.id, announced.bytes, cause, bytes};
+  if (arrival_->let_go.contains(announced.id)) {
+    if (bytes) throw wire::WireError("a storage that is let go, with bytes");
+    storages_.count_absent(announced.bytes);
+  }
   bytes && memory_ ? storages_.admit(item, memory_(item.bytes)) : storages_.admit(item, /*parked=*/is_off_device());
   arrival_->storages.push_back(announced);
 }
@@ -193,6 +201,12 @@ void ImageReceiver::make_places() {
   }
   if (!versions_.empty()) get_versions();
   finish_if_whole();
+}
+
+void ImageReceiver::get_products() {
+  const auto bytes = std::exchange(products_, {});
+  wire::Reader in(bytes.data(), bytes.size());
+  arrival_->let_go = recomputed_.arrive(in);
 }
 
 void ImageReceiver::get_versions() {

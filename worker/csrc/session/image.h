@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,9 @@ void send_head(const Snapshot& snapshot, const Cause& unheard, const std::string
 // And then those bytes, which `hand_over` gives in the snapshot's order, and those of versions behind them.
 void send_bytes(const std::function<void(const Storages::TakeBytes&)>& hand_over, const SendImage& send);
 
+// Bytes in frames of that kind; none where there are none.
+void send_parts(wire::Reply reply, const uint8_t* data, size_t bytes, const SendImage& send);
+
 // How its segments are carried out, which comes before all else.
 wire::Writer segment_states(const std::vector<wire::ImageSegment>& segments);
 
@@ -39,6 +43,8 @@ class ImageReceiver {
                 Checkpoints& checkpoints)
       : device_(device), storages_(storages), gang_(gang), gang_image_(gang_image), effects_(effects), recomputed_(recomputed), checkpoints_(checkpoints) {}
 
+  // The image that comes is restored at once, so it may have storages that are let go.
+  void expect_restore() { is_restored_ = true; }
   // The image that comes is kept off the device.
   void stay_parked() { stays_parked_ = true; }
   // The bytes of storages lie on this host already: `memory` gives each storage its own, in their order. To be called first.
@@ -57,13 +63,16 @@ class ImageReceiver {
   Room room();
   void received(size_t bytes);
   // All has come that was kept for another worker: several devices hold it again. Throws as what takes it.
-  void restore() { gang_image_.restore(); }
+  void restore() {
+    gang_image_.restore();
+    recomputed_.resume();
+  }
   // Why no image can be made of the session as it is now; empty: one can.
   std::string refusal();
   // Under a lease: as much as there is room for is made of what is to be computed again.
   void gather() { recomputed_.restore(); }
   // The session leaves with what it has.
-  void leave() { recomputed_.settle(/*may_compute=*/false); }
+  void leave() { recomputed_.leave(); }
   // Whether the session has done nothing yet.
   bool is_fresh() const { return storages_.size() == 0 && effects_.next_call() == 0; }
   bool is_whole() const { return arrival_ && arrival_->is_announced() && arrival_->next == arrival_->places.size(); }
@@ -82,6 +91,7 @@ class ImageReceiver {
     std::vector<wire::ImageStorage> storages;  // as they came; those with bytes get them in this order
     int64_t bytes = 0;       // of those with bytes
     size_t cause_bytes = 0;
+    std::unordered_set<uint64_t> let_go;  // storages that are made again
     std::unique_ptr<ArrivingVersions> versions;  // null: none come
     std::vector<ArrivingVersions::Place> places;  // where bytes belong: of storages, and then of versions
     size_t next = 0;         // place to be filled
@@ -95,6 +105,7 @@ class ImageReceiver {
   void admit(const wire::ImageStorage& announced);
   // All but the bytes has come.
   void make_places();
+  void get_products();
   void get_versions();
   // If all bytes have come, the session goes on where it was.
   void finish_if_whole();
@@ -112,8 +123,10 @@ class ImageReceiver {
   std::string libraries_;
   std::vector<wire::ImageSegment> segments_;
   std::vector<uint8_t> versions_;  // as packed
+  std::vector<uint8_t> products_;  // likewise
   std::function<c10::Storage(int64_t)> memory_;  // null: the bytes come
   bool stays_parked_ = false;
+  bool is_restored_ = false;
 };
 
 }  // namespace forebay::worker

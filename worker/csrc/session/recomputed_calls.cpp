@@ -1,6 +1,7 @@
 #include "session/recomputed_calls.h"
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "parallel/gang_repeater.h"
@@ -18,7 +19,9 @@ void RecomputedCalls::join(GangCaller& gang) {
 }
 
 void RecomputedCalls::heed(bool is_wanted) {
+  if (arrived_ && !is_wanted) throw wire::WireError("an image of a session that recomputes, which is not told to");
   if (recomputation_.is_on() && (!is_wanted || !device_.is_host())) settle();  // as it was computed
+  if (arrived_) recomputation_.products().resume_calls(*std::exchange(arrived_, nullptr), templates_);
   recomputation_.turn(is_wanted);
   was_wanted_ = was_wanted_ || is_wanted;
 }
@@ -44,6 +47,28 @@ void RecomputedCalls::settle(bool may_compute) {
   const CommandError error(wire::FailureCode::kOutOfMemory, "tensors that were to be computed again have no room in memory, and are lost");
   const Cause cause = effects_.announced(effects_.stop(error, "recomputation", effects_.next_call()));
   for (const uint64_t id : lost) effects_.never_make(id, cause);
+}
+
+void RecomputedCalls::leave() {
+  settle(/*may_compute=*/false);
+  recomputation_.turn(false);
+}
+
+std::vector<uint8_t> RecomputedCalls::packed() {
+  recomputation_.end();
+  if (!recomputation_.is_on()) return {};
+  wire::Writer out;
+  put_products(out, recomputation_.products().packed());
+  return out.bytes();
+}
+
+std::unordered_set<uint64_t> RecomputedCalls::arrive(wire::Reader& in) {
+  arrived_ = std::make_unique<PackedProducts>(get_products(in));
+  return arrived_->absent();
+}
+
+void RecomputedCalls::resume() {
+  if (arrived_) recomputation_.products().resume(*arrived_);
 }
 
 }  // namespace forebay::worker

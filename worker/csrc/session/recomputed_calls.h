@@ -2,10 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include <forebay/wire.h>
 
 #include "call/call.h"
 #include "call/effects.h"
 #include "call/plan.h"
+#include "call/templates.h"
 #include "device/device.h"
 #include "device/storage.h"
 #include "parallel/gang_caller.h"
@@ -15,8 +21,8 @@ namespace forebay::worker {
 
 class RecomputedCalls {
  public:
-  RecomputedCalls(const Device& device, Storages& storages, Caller& caller, Effects& effects)
-      : device_(device), storages_(storages), caller_(caller), effects_(effects), recomputation_(device, storages) {}
+  RecomputedCalls(const Device& device, Storages& storages, Templates& templates, Caller& caller, Effects& effects)
+      : device_(device), storages_(storages), templates_(templates), caller_(caller), effects_(effects), recomputation_(device, storages) {}
 
   // The session computes on several devices; it has done nothing yet.
   void join(GangCaller& gang);
@@ -43,7 +49,7 @@ class RecomputedCalls {
   void end() { recomputation_.end(); }
 
   // Whether something is let go.
-  bool lacks_any() const { return recomputation_.lacks_any(); }
+  bool lacks_any() const { return recomputation_.products().lacks_any(); }
   // What was let go is made, as far as there is room. Computes.
   void restore() {
     recomputation_.restore();
@@ -51,14 +57,25 @@ class RecomputedCalls {
   }
   // What was let go is made for good, where the device may compute; what is not made is lost, and a failure says so.
   void settle(bool may_compute = true);
+  // The session leaves with what is in memory: nothing is made again from here on.
+  void leave();
+
+  // For an image: what there is to know of storages that can be made again; nothing where none is noted.
+  std::vector<uint8_t> packed();
+  // And of a worker that goes on from that image: before its storages come, of which those that are returned are let go; once they have; and once
+  // the program has said that it recomputes, and templates are known, by `heed`. They throw wire::WireError.
+  std::unordered_set<uint64_t> arrive(wire::Reader& in);
+  void resume();
 
  private:
   const Device& device_;
   Storages& storages_;
+  Templates& templates_;
   Caller& caller_;
   Effects& effects_;
   Recomputation recomputation_;
   bool was_wanted_ = false;
+  std::unique_ptr<PackedProducts> arrived_;  // whose calls are not known yet
 };
 
 }  // namespace forebay::worker

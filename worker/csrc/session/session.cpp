@@ -140,7 +140,7 @@ Session::Session(Device& device, Replies& replies, GroupHost& group_host)
       templates_(device),
       caller_(device, storages_),
       effects_(device, storages_, replies),
-      recomputed_(device, storages_, caller_, effects_),
+      recomputed_(device, storages_, templates_, caller_, effects_),
       timing_(device),
       tier1_(*this, storages_),
       segments_({device, storages_, templates_, caller_, effects_, tier1_}, replies, timing_),
@@ -470,9 +470,12 @@ void Session::restore() {
 
 void Session::send_image(Packing packing, const SendImage& send) {
   const bool is_divided = gang_image_.is_on();
-  const Snapshot now{effects_.next_call(), effects_.failures(), is_divided ? gang_image_.items() : storages_.items()};
+  const auto products = recomputed_.packed();
+  const bool with_freed = !products.empty();  // of which others are made again
+  const Snapshot now{effects_.next_call(), effects_.failures(), is_divided ? gang_image_.items(with_freed) : storages_.items(with_freed)};
   const auto segments = segments_.resumable(traces_);
   if (!segments.empty()) send(segment_states(segments), nullptr, 0);
+  send_parts(wire::Reply::kProducts, products.data(), products.size(), send);
   PackedVersions versions = checkpoints_.packed(packing);
   send_head(now, effects_.stopped(), image_.libraries(), versions.are_known() ? &versions : nullptr, send);
   const auto hand_over = [&](const Storages::TakeBytes& take) {
@@ -480,7 +483,7 @@ void Session::send_image(Packing packing, const SendImage& send) {
     versions.hand_over(take);
   };
   send_bytes(hand_over, send);
-  if (is_divided) gang_image_.send(send);
+  if (is_divided) gang_image_.send(now.items, send);
 }
 
 void Session::report_segments(wire::Reader& in) {

@@ -131,7 +131,7 @@ enum class Reply : uint8_t {
   kDoor = 79,
   kMeeting = 80,  // at a process group's door: before a MEET, and in answer to it
   kMet = 81,
-  kLibraries = 82, kResumed = 83, kKept = 85, kHoldings = 86, kSummand = 87, kVersions = 92, kSegmentStates = 93,  // of images; answers RESUME, KEEP; of images
+  kLibraries = 82, kResumed = 83, kKept = 85, kHoldings = 86, kSummand = 87, kVersions = 92, kSegmentStates = 93, kProducts = 94,  // of images; answers RESUME, KEEP; of images
   kCompiled = 88, kCallback = 89, kCheckpoints = 90, kWentBack = 91,  // answers PROGRAM; before that to EXECUTE_CALLING; answer the last two commands
 };
 
