@@ -1,5 +1,5 @@
 // What a journal has another worker be sent, a line each time: with a kernel of the program, from the beginning and from an image; from one of a session in
-// a process group; and of a session that leaves its worker, by what the next one has.
+// a process group; of a session that leaves its worker, by what the next one has; and which uploads wait for an image.
 #include <cstdio>
 #include <string>
 
@@ -58,6 +58,20 @@ void leave(const std::vector<uint64_t>& there, uint64_t answered, uint64_t befor
   show(journal, answered);
 }
 
+// Whether uploads of so many bytes are to wait for an image, of a journal of 1,600 bytes.
+void await(uint64_t before, uint64_t since, bool leaves = false) {
+  Journal journal;
+  journal.begin(1600);
+  const std::vector<uint8_t> data(1600);
+  journal.write(1, 0, data.data(), static_cast<int64_t>(before));
+  std::printf("%d", journal.must_await_image(1600));  // none was asked for
+  leaves ? journal.leave(1, 7) : journal.ask_image(1, {}, frame_of(Command::kSettings, 0), {});
+  journal.write(1, 0, data.data(), static_cast<int64_t>(since));
+  for (const uint64_t bytes : {0, 500, 501, 1000, 1001, 1500, 1501}) std::printf("%d", journal.must_await_image(bytes));
+  journal.image_kept();
+  std::printf("%d\n", journal.must_await_image(1600));
+}
+
 }  // namespace
 
 int main() {
@@ -93,6 +107,11 @@ int main() {
   append(journal, Command::kReduce, 3);
   journal.image_kept();  // the next worker has what the session left, but not what came then
   show(journal, 8, false);
+  await(1000, 0);        // there is room for 1,500 and some commands
+  await(500, 500);
+  await(0, 0);
+  await(1200, 600);      // what was before the image is dropped already
+  await(1000, 0, true);
   journal.leave(0, 9);
   std::printf("%d%d\n", journal.is_whole(), journal.may_be_whole());
 }

@@ -35,7 +35,10 @@ def test_another_worker_is_sent_what_it_lacks_in_the_right_order(tmp_path: Path)
     between = f"{RESTORE} {SETTINGS} {FREE} {RENUMBER} {READ}"
     assert said[7:10] == [f"111 101 {RESTORE} {READ}", f"111 110 {between}", f"111 110 {between}"], "from the image before"
     assert said[10:12] == ["111 000"] * 2, "nothing is there to go on from"
-    assert said[12:] == [f" {REDUCE}", "00"], "what the worker has already is not restored"
+    assert said[12] == f" {REDUCE}", "what the worker has already is not restored"
+    assert said[13:15] == ["000111100", "000110000"], "uploads that find room once the image is there"
+    assert said[15:18] == ["0" * 9] * 3, "there is room, or nothing to wait for"
+    assert said[18:] == ["00"]
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed: pip install triton (190 MB)")

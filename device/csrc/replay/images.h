@@ -49,6 +49,9 @@ class Images {
   // The number of the image to be asked for, behind all that the journal holds. `together`: as the members of a process group agree.
   uint64_t ask(const Journal& journal, Duration worked, bool together = false);
 
+  // Whether the worker must have answered before so many bytes are uploaded. Of what members of a process group ask for together, another one may answer last.
+  bool must_await(const Journal& journal, uint64_t bytes) const { return !is_asked_together_ && journal.must_await_image(bytes); }
+
   // Of a session in a process group. Whether to ask its members for one now; whether one may be asked for.
   bool is_wanted(const Journal& journal, Duration worked) const { return is_needed(journal, worked, /*between=*/true); }
   bool may_ask(const Journal& journal) const { return keeps_ && !holds_ && !journal.is_given_up() && !journal.awaits_image(); }

@@ -14,6 +14,7 @@ using wire::Command;
 
 constexpr size_t kQuestionBytes = sizeof(AskedCommand) + 16;  // with its answer's hash
 constexpr size_t kCommandsBytes = 1 << 20;  // of commands, at least
+constexpr uint64_t kCommandsPart = 16;  // of what is kept, for commands between two uploads
 
 size_t frame_bytes(const uint8_t* frame) { return wire::kFrameHeaderBytes + wire::get_frame_header(frame); }
 
@@ -77,6 +78,12 @@ void Journal::append(const std::vector<uint8_t>& frames, std::vector<AskedComman
     block.questions.push_back(question);
   }
   block.bytes.insert(block.bytes.end(), frames.begin(), frames.end());
+}
+
+bool Journal::must_await_image(uint64_t bytes) const {
+  if (!now_ || !next_ || next_->left) return false;
+  const uint64_t room = bytes_max_ - bytes_max_ / kCommandsPart;
+  return bytes + this->bytes() > room && bytes + next_->bytes <= room;
 }
 
 void Journal::write(uint64_t storage, int64_t offset, const uint8_t* data, int64_t bytes) {

@@ -66,6 +66,9 @@ class Journal {
   void image_failed();
   void image_lost();
   bool awaits_image() const { return next_.has_value(); }
+  // Whether there is no room for an upload of so many bytes, and there will be once the image that was asked for is there. Without waiting for that,
+  // what came before it would be dropped, so that no other worker could go on if it never will be.
+  bool must_await_image(uint64_t bytes) const;
   // Likewise of the image that the worker was to keep as the session left it: what came before is kept until it is known.
   bool awaits_last_image() const { return next_ && next_->left; }
   // These images are there. That one counts if all before it was answered.

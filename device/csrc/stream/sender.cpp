@@ -162,6 +162,13 @@ void Sender::add(Upload upload) {
   unsent_ = true;
 }
 
+bool Sender::must_await_image(int64_t bytes) {
+  if (in_callback()) return false;  // the worker waits for this thread
+  const std::lock_guard lock(mutex_);
+  images_.settle(journal_);
+  return !session_.away && !session_.broken && images_.must_await(journal_, static_cast<uint64_t>(bytes));
+}
+
 void Sender::take_last(const std::vector<uint8_t>& frame) {
   Upload behind{};
   auto& target = uploads_.empty() ? outgoing_ : behind.before;

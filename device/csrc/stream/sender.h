@@ -76,6 +76,8 @@ class Sender {
   void send_rest();
   // Takes over an upload behind all that was recorded. If it has a source, another thread may send it later.
   void add(Upload upload);
+  // Whether the worker is to be waited for before so many bytes are added, since it has not kept an image yet.
+  bool must_await_image(int64_t bytes);
   // Sends uploads, and what was recorded before them, in order. Whether all are sent, or will be by another connection.
   bool send_uploads(Wait wait);
   // A wait for the last upload was interrupted: it ends with the frame that has begun.

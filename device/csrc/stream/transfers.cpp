@@ -40,6 +40,7 @@ void Transfers::write(StorageHandle& storage, int64_t offset, const void* data, 
     return write_small(storage, offset, first, bytes);
   }
   refuse_in_signal_handler();
+  if (stream_.sender_.must_await_image(bytes)) stream_.synchronize();
   Upload upload{storage.id, offset, first, bytes, std::move(source)};
   if (bytes < kContentBytesMin) {
     contents.forget(storage);
