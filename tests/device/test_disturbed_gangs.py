@@ -36,10 +36,6 @@ QUICK = ("recomputed", "in stages")
 IMAGES = [SHORT_JOURNAL, pytest.param({}, marks=pytest.mark.full_sweep)]
 ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full_sweep) for name in GANGS]
 
-KILLED = [name if name == "in stages" else pytest.param(name, marks=pytest.mark.full_sweep) for name in GANGS]
-"""With a journal so short, some kills still lose a session that recomputes: mend that, and try those always."""
-
-
 @contextmanager
 def gang(folder: Path, name: str, devices: int) -> Iterator[dict[str, str]]:
     """What the program needs to know of a pool that has so many devices, and a flavor of the gang's."""
@@ -84,7 +80,7 @@ def assert_same(found: Any, alone: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("images", IMAGES, ids=["images", "no images"])
-@pytest.mark.parametrize("name", KILLED)
+@pytest.mark.parametrize("name", ALL)
 def test_it_goes_on_whichever_process_is_killed(
     run_python: Any, tmp_path: Path, name: str, images: dict[str, str], full_sweep: bool
 ) -> None:
