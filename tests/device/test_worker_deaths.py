@@ -67,7 +67,7 @@ def test_a_worker_that_dies_in_the_middle_of_an_image_leaves_the_one_before(run_
 
 
 @pytest.mark.full_sweep
-@pytest.mark.parametrize("images", [OFTEN, {}])
+@pytest.mark.parametrize("images", [OFTEN, SHORT_JOURNAL, {}])
 def test_a_training_beyond_its_memory_goes_on_over_workers_that_are_killed(run_python: Any, images: dict[str, str]) -> None:
     with pool(1) as environment:
         for name, memory_bytes in (("roomy", 2**30), ("tight", TIGHT_BYTES)):

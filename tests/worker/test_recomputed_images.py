@@ -22,7 +22,8 @@ LIMIT_BYTES = 8 * BYTES
 CHAINS, LENGTH = 4, 3
 GEOMETRY = Geometry(6, (FLOATS,), (1,))
 TENSOR = Argument(Tag.TENSOR, geometry=GEOMETRY)
-SCALE = Template(0, (TENSOR, Argument(Tag.SCALAR_TENSOR, dtype=7, flag=True)), (Output(OutputTag.NEW, geometry=GEOMETRY, storage_bytes=BYTES),))
+MADE = Output(OutputTag.NEW, geometry=GEOMETRY, storage_bytes=BYTES)
+SCALE = Template(0, (TENSOR, Argument(Tag.SCALAR_TENSOR, dtype=7, flag=True)), (MADE,))
 DRAW = Template(1, (TENSOR, Argument(Tag.DOUBLE), Argument(Tag.DOUBLE), Argument(Tag.GENERATOR)), (Output(OutputTag.SAME),), stream.RANDOM)
 SEED = stream.Random(5, 0)
 
@@ -91,8 +92,7 @@ def test_another_worker_makes_what_was_let_go(start_on_pool: Start, tmp_path: Pa
     with again.socket:
         again.send(images.Restore(1))
         define(again)
-        images_bytes = kept(again, 2).bytes
-        assert images_bytes == first, "it knows what the one before knew"
+        assert kept(again, 2).bytes == first, "it knows what the one before knew"
         story.check(again)
     second.kill()
     _, third = serve(start_on_pool, device, tmp_path / "images")
