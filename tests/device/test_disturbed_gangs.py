@@ -36,6 +36,7 @@ QUICK = ("recomputed", "in stages")
 IMAGES = [SHORT_JOURNAL, pytest.param({}, marks=pytest.mark.full_sweep)]
 ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full_sweep) for name in GANGS]
 
+
 @contextmanager
 def gang(folder: Path, name: str, devices: int) -> Iterator[dict[str, str]]:
     """What the program needs to know of a pool that has so many devices, and a flavor of the gang's."""
