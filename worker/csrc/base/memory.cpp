@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
@@ -40,7 +41,7 @@ int64_t data_bytes() {
 std::atomic<int64_t> limit_bytes{std::numeric_limits<int64_t>::max()};
 std::atomic<int64_t> allocated_bytes{0};
 
-thread_local std::function<void(int64_t)> reclaim;
+thread_local std::array<std::function<void(int64_t)>, 2> reclaims;  // by their turn
 thread_local int uncounted = 0;  // as many UncountedOnHost live
 
 // Before the data of an allocation.
@@ -72,7 +73,8 @@ void take(int64_t bytes) {
   const int64_t limit = limit_bytes.load(std::memory_order_relaxed);
   int64_t before = 0;
   if (try_to_take(bytes, limit, before)) return;
-  if (reclaim && bytes >= 0 && bytes <= limit) {
+  for (const auto& reclaim : reclaims) {
+    if (!reclaim || bytes < 0 || bytes > limit) continue;
     reclaim(before - (limit - bytes));
     if (try_to_take(bytes, limit, before)) return;
   }
@@ -163,7 +165,9 @@ c10::DataPtr adopt_on_host(void* data, int64_t bytes, std::function<void()> rele
   return result;
 }
 
-void reclaim_on_host_by(std::function<void(int64_t)> asked) { reclaim = std::move(asked); }
+void reclaim_on_host_by(Reclaim turn, std::function<void(int64_t)> reclaim) { reclaims[static_cast<size_t>(turn)] = std::move(reclaim); }
+
+int64_t allocated_on_host() { return allocated_bytes.load(std::memory_order_relaxed); }
 
 void set_host_limit(int64_t bytes) { limit_bytes.store(bytes, std::memory_order_relaxed); }
 

@@ -13,8 +13,12 @@ namespace forebay::worker {
 // set_host_limit. Beyond it allocation throws c10::OutOfMemoryError. To be called once, before any operator runs.
 void install_host_limit();
 void set_host_limit(int64_t bytes);
-// Before an allocation of the calling thread would exceed the limit, `reclaim` is asked to free so many bytes. Null: nobody is.
-void reclaim_on_host_by(std::function<void(int64_t bytes)> reclaim);
+// Who is asked to free so many bytes before an allocation of the calling thread would exceed the limit, in turn until there is room: what only saves time
+// (cached.h), then what a session could go back to (versions.h). Null: nobody is.
+enum class Reclaim { kCached, kVersions };
+void reclaim_on_host_by(Reclaim turn, std::function<void(int64_t bytes)> reclaim);
+// What counts against the limit.
+int64_t allocated_on_host();
 
 // Zeroed memory under the same limit, which costs nothing where it is fresh from the system.
 c10::DataPtr allocate_zeroed_on_host(int64_t bytes);

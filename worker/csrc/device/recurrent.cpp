@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "device/cached.h"
 #include "forebay/operators.h"
 
 namespace forebay::worker {
@@ -264,7 +265,13 @@ thread_local uint64_t stretch = 0;
 
 // What a layer keeps for its derivative, beside the storage of its last result, which has no bytes. Workspaces are opaque: they hold for this process and for
 // such a layer alone, and the kernel trusts their size. A storage that was parked, moved, or made by anything else than `forward` has nothing beside it: then
-// the derivative computes the layer again; and where it is recorded apart from the layer, as a graph would hold on to an address.
+// the derivative computes the layer again; where memory of the host was short since; and where it is recorded apart from the layer, as a graph would hold on
+// to an address.
+struct Kept {
+  std::vector<Made> directions;  // without what the session has: output and last states
+  MadeByCudnn all;               // likewise
+};
+
 struct Reserve {
   using Shape = std::array<int64_t, 8>;
   enum class By { kSteps, kOneDnn, kCudnn };
@@ -273,8 +280,7 @@ struct Reserve {
   By by;
   uint64_t stretch;
   c10::weak_intrusive_ptr<c10::StorageImpl> output;  // that was made with it
-  std::vector<Made> directions;                      // without what the session has: output and last states
-  MadeByCudnn all;                                   // likewise
+  Cached kept;
 };
 
 Reserve::By kernel_of(const Layer& layer) {
@@ -296,13 +302,14 @@ Tensor beside_nothing(std::unique_ptr<Reserve> reserve, const Layer& layer) {
   return at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)), c10::DispatchKeySet(key), caffe2::TypeMeta::Make<uint8_t>());
 }
 
-// Null where nothing was kept for this layer.
-Reserve* reserve_of(const Layer& layer, TensorList results) {
+// Null where nothing is kept for this layer.
+std::shared_ptr<Kept> kept_for(const Layer& layer, TensorList results) {
   if (!results.back().defined() || !results.back().has_storage()) return nullptr;
   auto* found = results.back().storage().data_ptr().cast_context<Reserve>(&drop_reserve);
   if (found == nullptr || found->output.lock().get() != results[0].storage().unsafeGetStorageImpl()) return nullptr;
-  const bool is_used = found->by == Reserve::By::kCudnn && !found->all.reserve.defined();
-  return !is_used && found->shape == shape_of(layer) && found->by == kernel_of(layer) && found->stretch == stretch ? found : nullptr;
+  const auto kept = std::static_pointer_cast<Kept>(found->kept.contents());
+  const bool is_gone = kept == nullptr || (found->by == Reserve::By::kCudnn && !kept->all.reserve.defined());  // or used
+  return !is_gone && found->shape == shape_of(layer) && found->by == kernel_of(layer) && found->stretch == stretch ? kept : nullptr;
 }
 
 // Whether what the kernels here keep serves the derivative, and their results are PyTorch's to the bit.
@@ -311,9 +318,11 @@ bool can_keep(const Layer& layer) {
 }
 
 // The results, and behind them what is kept beside the first one.
-std::vector<Tensor> with_reserve(const Layer& layer, std::vector<Tensor> results, std::vector<Made> directions, MadeByCudnn all) {
+std::vector<Tensor> with_reserve(const Layer& layer, std::vector<Tensor> results, Kept kept) {
   auto output = results[0].storage().getWeakStorageImpl();
-  results.push_back(beside_nothing(std::make_unique<Reserve>(Reserve{shape_of(layer), kernel_of(layer), stretch, std::move(output), std::move(directions), std::move(all)}), layer));
+  auto contents = std::make_shared<Kept>(std::move(kept));
+  std::unique_ptr<Reserve> reserve(new Reserve{shape_of(layer), kernel_of(layer), stretch, std::move(output), Cached(std::move(contents), layer.input.is_cpu())});
+  results.push_back(beside_nothing(std::move(reserve), layer));
   return results;
 }
 
@@ -321,7 +330,7 @@ std::vector<Tensor> forward_and_keep_by_cudnn(const Layer& layer) {
   MadeByCudnn made = forward_by_cudnn(layer);
   std::vector<Tensor> results{made.output.contiguous(), made.h.contiguous()};
   if (layer.cell == kLstmCell) results.push_back(made.c.contiguous());
-  return with_reserve(layer, std::move(results), {}, {{}, {}, {}, std::move(made.reserve), std::move(made.weights)});
+  return with_reserve(layer, std::move(results), {{}, {{}, {}, {}, std::move(made.reserve), std::move(made.weights)}});
 }
 
 std::vector<Tensor> forward_and_keep(const Layer& layer) {
@@ -338,7 +347,7 @@ std::vector<Tensor> forward_and_keep(const Layer& layer) {
   std::vector<Tensor> results{both ? at::cat(outputs, 2) : std::move(outputs[0])};
   results.push_back(both ? at::stack(hs) : hs[0].unsqueeze(0));
   if (layer.cell == kLstmCell) results.push_back(both ? at::stack(cs) : cs[0].unsqueeze(0));
-  return with_reserve(layer, std::move(results), std::move(kept), {});
+  return with_reserve(layer, std::move(results), {std::move(kept), {}});
 }
 
 std::vector<Tensor> forward(const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional, bool keeps) {
@@ -361,9 +370,9 @@ std::vector<Tensor> forward(const Tensor& input, TensorList state, TensorList we
 }
 
 // What the layer made of a direction, and kept, if anything; or computed again.
-Made made_of(const Layer& layer, TensorList results, const Reserve* reserve, int64_t number) {
-  if (reserve == nullptr) return forward_of(layer, number);
-  Made made = reserve->directions[static_cast<size_t>(number)];
+Made made_of(const Layer& layer, TensorList results, const Kept* kept, int64_t number) {
+  if (kept == nullptr) return forward_of(layer, number);
+  Made made = kept->directions[static_cast<size_t>(number)];
   made.output = results[0].narrow(2, number * layer.hidden, layer.hidden).contiguous();
   made.h = results[1][number].contiguous();
   if (layer.cell == kLstmCell) made.c = results[2][number].contiguous();
@@ -371,7 +380,7 @@ Made made_of(const Layer& layer, TensorList results, const Reserve* reserve, int
 }
 
 // All directions at once. cuDNN writes to its reserve, so that another derivative of the same results finds none.
-Gradients backward_by_cudnn(const Layer& layer, const c10::List<std::optional<Tensor>>& gradients, TensorList results, Reserve* kept) {
+Gradients backward_by_cudnn(const Layer& layer, const c10::List<std::optional<Tensor>>& gradients, TensorList results, Kept* kept) {
   const Tensor input = layer.input.contiguous(), h = layer.state[0].contiguous();
   const std::optional<Tensor> c = layer.cell == kLstmCell ? std::optional(layer.state[1].contiguous()) : std::nullopt;
   const auto given = [&](size_t place) -> std::optional<Tensor> {
@@ -407,12 +416,12 @@ Gradients backward(const c10::List<std::optional<Tensor>>& gradients, TensorList
     const std::optional<Tensor> one = gradients.get(place);
     if (one && one->defined()) check_result(layer, *one, place, "gradient");
   }
-  Reserve* const reserve = reserve_of(layer, results);
-  if (takes_cudnn(layer)) return backward_by_cudnn(layer, gradients, results, reserve);
+  const auto kept = kept_for(layer, results);
+  if (takes_cudnn(layer)) return backward_by_cudnn(layer, gradients, results, kept.get());
   std::vector<Outgoing> outgoing;
   for (int64_t number = 0; number < layer.directions; ++number) {
     const auto by = takes_onednn(layer) ? backward_by_onednn : backward_by_steps;
-    outgoing.push_back(by(layer, layer.direction(number), made_of(layer, results, reserve, number), incoming_of(layer, gradients, number), number == 1));
+    outgoing.push_back(by(layer, layer.direction(number), made_of(layer, results, kept.get(), number), incoming_of(layer, gradients, number), number == 1));
   }
   const bool both = layer.directions == 2;
   const auto stacked = [&](Tensor Outgoing::*part) { return both ? at::stack({outgoing[0].*part, outgoing[1].*part}) : (outgoing[0].*part).unsqueeze(0).contiguous(); };

@@ -71,7 +71,7 @@ void Versions::take(uint64_t number, bool is_named) {
 
 void Versions::follow() {
   storages_.make_room_by([this](int64_t bytes) { give_up(bytes); });
-  reclaim_on_host_by([this](int64_t bytes) { give_up(bytes); });
+  reclaim_on_host_by(Reclaim::kVersions, [this](int64_t bytes) { give_up(bytes); });
 }
 
 void Versions::take_for_forks(uint64_t number, Snapshot snapshot) {
@@ -328,7 +328,7 @@ void Versions::end(const std::string& why) {
   drop_all(why);
   storages_.for_each([](uint64_t, Entry& entry) { entry.watch_by(nullptr); });
   storages_.make_room_by(nullptr);
-  reclaim_on_host_by(nullptr);
+  reclaim_on_host_by(Reclaim::kVersions, nullptr);
   newest_ = 0;
 }
 
