@@ -353,7 +353,13 @@ std::vector<Tensor> forward_and_keep(const Layer& layer) {
 std::vector<Tensor> forward(const Tensor& input, TensorList state, TensorList weights, int64_t cell, bool bidirectional, bool keeps) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const Layer layer(input, state, weights, cell, bidirectional);
-  if (keeps && can_keep(layer)) return takes_cudnn(layer) ? forward_and_keep_by_cudnn(layer) : forward_and_keep(layer);
+  if (keeps && takes_cudnn(layer)) return forward_and_keep_by_cudnn(layer);
+  if (keeps && can_keep(layer)) {
+    try {
+      return forward_and_keep(layer);
+    } catch (const c10::OutOfMemoryError&) {  // then the derivative computes the layer again
+    }
+  }
   std::vector<Tensor> results;
   if (cell == kLstmCell) {
     const auto [output, h, c] = at::lstm(input, state, weights, layer.biases, /*num_layers=*/1, /*dropout=*/0, /*train=*/false, bidirectional, /*batch_first=*/false);
@@ -404,6 +410,19 @@ void check_result(const Layer& layer, const Tensor& one, size_t place, const cha
   check_alike(one, layer.input, {layer.directions, rows, layer.hidden}, what);
 }
 
+// Of a direction. Where there is no memory for what oneDNN keeps while it runs, which is several times the weights, step by step: to the last bits as well.
+Outgoing outgoing_of(const Layer& layer, TensorList results, std::shared_ptr<Kept> kept, const Incoming& incoming, int64_t number) {
+  const Direction part = layer.direction(number);
+  const bool reverse = number == 1;
+  if (!takes_onednn(layer)) return backward_by_steps(layer, part, made_of(layer, results, kept.get(), number), incoming, reverse);
+  try {
+    return backward_by_onednn(layer, part, made_of(layer, results, kept.get(), number), incoming, reverse);
+  } catch (const c10::OutOfMemoryError&) {
+    kept.reset();  // it may go
+  }
+  return backward_by_steps(layer, part, forward_by_steps(layer, part, reverse), incoming, reverse);
+}
+
 Gradients backward(const c10::List<std::optional<Tensor>>& gradients, TensorList results, const Tensor& input, TensorList state, TensorList weights, int64_t cell,
                    bool bidirectional) {
   const at::AutoDispatchBelowADInplaceOrView below;
@@ -416,12 +435,10 @@ Gradients backward(const c10::List<std::optional<Tensor>>& gradients, TensorList
     const std::optional<Tensor> one = gradients.get(place);
     if (one && one->defined()) check_result(layer, *one, place, "gradient");
   }
-  const auto kept = kept_for(layer, results);
-  if (takes_cudnn(layer)) return backward_by_cudnn(layer, gradients, results, kept.get());
+  if (takes_cudnn(layer)) return backward_by_cudnn(layer, gradients, results, kept_for(layer, results).get());
   std::vector<Outgoing> outgoing;
   for (int64_t number = 0; number < layer.directions; ++number) {
-    const auto by = takes_onednn(layer) ? backward_by_onednn : backward_by_steps;
-    outgoing.push_back(by(layer, layer.direction(number), made_of(layer, results, kept.get(), number), incoming_of(layer, gradients, number), number == 1));
+    outgoing.push_back(outgoing_of(layer, results, kept_for(layer, results), incoming_of(layer, gradients, number), number));
   }
   const bool both = layer.directions == 2;
   const auto stacked = [&](Tensor Outgoing::*part) { return both ? at::stack({outgoing[0].*part, outgoing[1].*part}) : (outgoing[0].*part).unsqueeze(0).contiguous(); };
