@@ -39,9 +39,10 @@ bool GangMemory::all_have_room(int64_t bytes) const {
   return true;
 }
 
-void GangMemory::demand_room(int64_t bytes) const {
-  if (all_have_room(bytes)) return;
-  refuse(bytes);
+void GangMemory::demand_room(const std::vector<int64_t>& bytes) const {
+  for (size_t place = 0; place < bytes.size(); ++place) {
+    if (!has_room(static_cast<int>(place), bytes[place])) refuse(bytes[place]);
+  }
 }
 
 int GangMemory::roomiest() const {

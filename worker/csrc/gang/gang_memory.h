@@ -34,8 +34,8 @@ class GangMemory {
   // Whether each device has room for so many bytes more.
   bool all_have_room(int64_t bytes) const;
   int roomiest() const;
-  // As all_have_room. Throws CommandError if not.
-  void demand_room(int64_t bytes) const;
+  // Throws CommandError where a device has no room for so many bytes more, given for each.
+  void demand_room(const std::vector<int64_t>& bytes) const;
   // Throws the CommandError that says so.
   [[noreturn]] void refuse(int64_t bytes) const;
   // What is said of a failure for want of memory, given what a device says.

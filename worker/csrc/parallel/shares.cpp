@@ -295,8 +295,10 @@ std::vector<c10::Storage> Shares::fetched(const std::vector<uint64_t>& ids) {
 
 void Shares::spread(const std::vector<uint64_t>& ids) {
   if (ids.empty()) return;
-  int64_t bytes = 0;
-  for (const uint64_t id : ids) bytes += storages_.at(id).bytes();
+  std::vector<int64_t> bytes(static_cast<size_t>(devices()), 0);  // that come to each device
+  for (const uint64_t id : ids) {
+    for (int place = 0; place < devices(); ++place) bytes[static_cast<size_t>(place)] += storages_.at(id).home() == place ? 0 : storages_.at(id).bytes();
+  }
   gang_.memory().demand_room(bytes);
   auto memory = fetched(ids);
   for (size_t index = 0; index < ids.size(); ++index) {
