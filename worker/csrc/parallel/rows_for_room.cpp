@@ -76,7 +76,7 @@ bool RowsForRoom::rest_largest(uint64_t number, const Plan& plan, const wire::Wo
 bool RowsForRoom::divide(uint64_t number, const Plan& plan, const wire::Words& words) {
   const auto all = possible(plan, words);
   for (const auto& one : all) {
-    for (const auto& rows : {std::vector<Rows>{one}, alike(all, one)}) {
+    for (const auto& rows : {alike(all, one), std::vector<Rows>{one}}) {  // the more are in rows, the fewer devices need whole
       if (!is_divided_by(rows, number, plan, words)) continue;
       for (const auto& cut : rows) {
         if (!storages_.at(cut.id).is_in_rows()) rows_.cut(cut.id, cut.period, storages_of(plan, words));  // it may be given twice
