@@ -87,7 +87,18 @@ class Transformer(nn.Module):
         return hidden.flatten(0, 1)
 
 
-MODELS: dict[str, Callable[[int], nn.Module]] = {"transformer": Transformer, "resnet": resnet, "unet": UNet}
+class Recurrent(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(WORDS, width)
+        self.layers, self.head = nn.LSTM(width, width, 2, batch_first=True), nn.Linear(width, WORDS)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        hidden: torch.Tensor = self.head(self.layers(self.embedding(words))[0])
+        return hidden.flatten(0, 1)
+
+
+MODELS: dict[str, Callable[[int], nn.Module]] = {"transformer": Transformer, "resnet": resnet, "unet": UNet, "recurrent": Recurrent}
 OPTIMIZERS = {"fused": {"fused": True}, "foreach": {"foreach": True}, "plain": {"foreach": False}}
 
 
@@ -102,7 +113,7 @@ def largest(make: Callable[[int], nn.Module], count: int) -> nn.Module:
 
 
 def batch(model: str, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    if model == "transformer":
+    if model in ("transformer", "recurrent"):
         return torch.randint(0, WORDS, (ROWS, 12), generator=generator), torch.randint(0, WORDS, (ROWS * 12,), generator=generator)
     x = torch.randn(ROWS, 3, 16, 16, generator=generator)
     return x, x.mean(1, keepdim=True) if model == "unet" else torch.randint(0, WORDS, (ROWS,), generator=generator)

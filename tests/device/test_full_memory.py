@@ -42,10 +42,10 @@ def found_by_one_and_several(folder: Path, memory_mib: int, *arguments: str) -> 
 LONG = [
     (memory_mib, model, optimizer)
     for memory_mib in (64, 256)
-    for model in ("transformer", "resnet", "unet")
+    for model in ("transformer", "resnet", "unet", "recurrent")
     for optimizer in ("fused", "foreach", "plain")
 ]
-SHORT = {(64, "unet", "foreach")}
+SHORT = {(64, "unet", "foreach"), (64, "recurrent", "foreach")}
 
 
 @pytest.mark.parametrize(
