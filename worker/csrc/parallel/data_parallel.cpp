@@ -171,7 +171,15 @@ bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& i
 }
 
 bool DataParallel::divides_for_room(uint64_t number, const Plan& plan, const wire::Words& words) {
-  return gang_.templates().length_of_items(number) < 2 && rows_for_room_.divide(number, plan, words);
+  if (gang_.templates().length_of_items(number) > 1 || !is_repeatable(plan, words)) return false;
+  try {
+    return rows_for_room_.divide(number, plan, words);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {  // without room to part what it is given one device may still carry it out
+    if (!is_out_of_memory(std::current_exception())) throw;
+    return false;
+  }
 }
 
 Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {
