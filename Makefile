@@ -79,7 +79,7 @@ test-long: ## what takes hours: the sweeps in full, hostile calls by the hundred
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,data_parallel.py gang.py gang_memory.py hostile_programs.py process_groups.py process_host.py process_sandbox.py worker_parking.py)
 	$(PYTEST) --every-device tests/worker -k standin
 	$(PYTEST) --full-sweep $(addprefix tests/worker/test_,compiled.py graphs.py matmul_backend.py random_libraries.py)
-	$(PYTEST) --full-sweep tests/device/test_checkpoints.py tests/device/test_compiled_training.py tests/device/test_graphed_training.py tests/device/test_recomputation.py tests/device/test_recomputed_gangs.py
+	$(PYTEST) --full-sweep tests/device/test_checkpoints.py tests/device/test_compiled_training.py tests/device/test_graphed_training.py tests/device/test_recomputation.py tests/device/test_recomputed_gangs.py tests/device/test_recurrent_memory.py
 	$(PYTEST) --full-sweep $(addprefix tests/agents/test_,budgets.py kernels.py)
 	$(PYTEST) --full-sweep tests/packages
 	$(PYTEST) --full-sweep tests/kubernetes

@@ -1,4 +1,4 @@
-"""``ADDRESS TICKET NAME``: trains layers of recurrent networks of that name on the device; prints, as JSON, losses and what became of the weights.
+"""``ADDRESS TICKET NAME``: trains recurrent layers of that name on the device; prints, as JSON, losses and what became of the weights.
 
 Numbers are printed by their bits. ``most_bytes``: of the program's tensors, without what layers keep for their derivatives.
 """
@@ -24,7 +24,7 @@ NETWORKS = {
     "wide": (lambda: nn.LSTM(256, 256), (4, 2, 256)),
     "gated": (lambda: nn.GRU(32, 32, 5, bidirectional=True), (24, 16, 32)),
 }
-"""A layer, and the sizes of its input. What the long ones keep is many times their tensors; what oneDNN packs for a wide one is twice its weights."""
+"""Layers, and the sizes of their input. What long ones keep is many times their tensors; what oneDNN packs for a wide one, twice its weights."""
 
 
 def main(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Layers of recurrent networks keep for their derivatives what there is room for; the rest is computed again, or in a way that takes less."""
+"""Recurrent layers keep for their derivatives what there is room for; the rest is computed again, or in a way that takes less."""
 
 from __future__ import annotations
 

@@ -170,18 +170,6 @@ bool DataParallel::has_room_for(const Plan& plan, const std::vector<uint64_t>& i
   return owners_.make_room(bytes, ids, gang_.memory().scratch_of(ids, plan.new_bytes), there);
 }
 
-bool DataParallel::divides_for_room(uint64_t number, const Plan& plan, const wire::Words& words) {
-  if (gang_.templates().length_of_items(number) > 1 || !is_repeatable(plan, words)) return false;
-  try {
-    return rows_for_room_.divide(number, plan, words);
-  } catch (const wire::WireError&) {
-    throw;
-  } catch (...) {  // without room to part what it is given one device may still carry it out
-    if (!is_out_of_memory(std::current_exception())) throw;
-    return false;
-  }
-}
-
 Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& words) {
   const auto ids = storages_of(plan, words);
   whole_.alone = wire::Alone::kNoRule;
@@ -195,7 +183,7 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   }
   rows_.place(plan, words);
   if (gang_.templates().length_of_items(number) > 1) rows_.place_items(gang_.templates().items_of(number, words), ids);
-  has_room_ = has_room_for(plan, ids) || (divides_for_room(number, plan, words) && has_room_for(plan, ids));
+  has_room_ = has_room_for(plan, ids) || (rows_for_room_.divide_if_repeatable(number, plan, words) && has_room_for(plan, ids));
   if (!has_room_) {
     leave();
     return whole_;
@@ -265,32 +253,13 @@ void DataParallel::place_untouched(const Way& way, const Plan& plan, const wire:
 
 void DataParallel::carry_out(Way& way, uint64_t number, Plan& plan, const wire::Words& words, uint64_t sequence) {
   if (way.whole) return run_whole(plan, words);
-  if (way.by_owners) return run_by_owners(plan, words, sequence);
+  if (way.by_owners) {
+    for (const auto& part : parts_) may_fail_ = may_fail_ || (part.place != 0 && may_fail(*part.call.plan));
+    return owners_.carry_out(parts_, sequence, settle_);
+  }
   if (way.composition) return run_composed(way, plan, words, sequence);
   run_divided(way, number, plan, words, sequence);
   if (!turned_back_.empty() && settle_()) rows_.turn_back(turned_back_, plan, words);
-}
-
-void DataParallel::run_by_owners(const Plan& plan, const wire::Words& words, uint64_t sequence) {
-  for (const auto& part : parts_) may_fail_ = may_fail_ || (part.place != 0 && may_fail(*part.call.plan));
-  const int place = parts_.front().place;
-  if (is_parted() || !gang_.memory().may_lack(place, plan) || !is_repeatable(plan, words)) return owners_.carry_out(parts_, sequence, settle_);
-  if (!settle_()) throw CommandError(wire::FailureCode::kOperator, "a call before it failed");
-  const auto run = [&] {
-    owners_.carry_out(parts_, sequence, settle_);
-    for (const auto& [at, failure] : gang_.settle_each()) throw CommandError(failure.code, failure.message);
-    may_fail_ = false;
-  };
-  try {
-    return run();
-  } catch (const wire::WireError&) {
-    throw;
-  } catch (...) {  // for want of memory for what its operator keeps while it runs: then its owner keeps nothing else
-    if (!is_out_of_memory(std::current_exception())) throw;
-  }
-  caller_.withdraw();
-  gang_.homes().empty(place, storages_of(plan, words));
-  run();
 }
 
 void DataParallel::run_composed(const Way& way, const Plan& plan, const wire::Words& words, uint64_t sequence) {

@@ -135,10 +135,6 @@ class DataParallel {
   void make_room_for_whole(const Plan& plan, const std::vector<uint64_t>& ids);
   // Whether each device has room for what a call makes and is given, or has by now.
   bool has_room_for(const Plan& plan, const std::vector<uint64_t>& ids);
-  // Where they have not: whether it comes to be divided by rows that take less.
-  bool divides_for_room(uint64_t number, const Plan& plan, const wire::Words& words);
-  // One owner whose memory may not suffice for what an operator keeps while it runs tries again when it keeps nothing but what the call is given.
-  void run_by_owners(const Plan& plan, const wire::Words& words, uint64_t sequence);
   void run_whole(Plan& plan, const wire::Words& words);
   void run_on_whole(Plan& plan, const wire::Words& words, const std::vector<uint64_t>& ids);
   // Where memory does not suffice on a device for what an operator keeps while it runs, tries again when it keeps nothing but what the call is given.

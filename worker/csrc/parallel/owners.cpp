@@ -190,6 +190,11 @@ void Owners::prepare_round(const Round& parts) {
 }
 
 void Owners::carry_out(std::vector<Part>& parts, uint64_t sequence, const std::function<bool()>& settle) {
+  Part& first = parts.front();
+  if (parts.size() == 1 && gang_.memory().may_lack(first.place, *first.call.plan) && is_repeatable(*first.call.plan, first.call.words)) {
+    if (!settle()) throw CommandError(wire::FailureCode::kOperator, "a call before it failed");
+    return carry_out_where_room(first, sequence);
+  }
   for (size_t round = 0;; ++round) {
     const auto these = of_round(parts, round);
     if (these.empty()) return;
@@ -199,6 +204,23 @@ void Owners::carry_out(std::vector<Part>& parts, uint64_t sequence, const std::f
     }
     carry_out_round(these, sequence);
   }
+}
+
+void Owners::carry_out_where_room(Part& part, uint64_t sequence) {
+  const auto run = [&] {
+    carry_out_round({&part}, sequence);
+    for (const auto& [place, failure] : gang_.settle_each()) throw CommandError(failure.code, failure.message);
+  };
+  try {
+    return run();
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    if (!is_out_of_memory(std::current_exception())) throw;
+  }
+  caller_.withdraw();
+  gang_.homes().empty(part.place, given_to({&part}));
+  run();
 }
 
 void Owners::carry_out_round(const Round& parts, uint64_t sequence) {

@@ -40,7 +40,8 @@ class Owners {
   // For the first round. All must be settled. Throws CommandError.
   void prepare(std::vector<Part>& parts) { prepare_round(of_round(parts, 0)); }
   // `settle`: waits until all that was sent is carried out; false where something failed. Throws as Caller::run, when the other devices have been sent
-  // their parts.
+  // their parts. Where one owner alone may lack memory for what an operator keeps while it runs, it tries again when it keeps nothing but what the call is
+  // given.
   void carry_out(std::vector<Part>& parts, uint64_t sequence, const std::function<bool()>& settle);
 
   // Has each of these that one device keeps be a copy on all, and more that calls on rows have used, as there is room. All must be settled. Throws CommandError.
@@ -84,6 +85,7 @@ class Owners {
   static std::vector<uint64_t> shared_by(const std::vector<const Part*>& parts);
   void prepare_round(const Round& parts);
   void carry_out_round(const Round& parts, uint64_t sequence);
+  void carry_out_where_room(Part& part, uint64_t sequence);
   // Leaves the copies that a part writes to to its device.
   void keep_written(const Part& part);
   // Leaves a copy to one device.

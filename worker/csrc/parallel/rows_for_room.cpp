@@ -87,6 +87,18 @@ bool RowsForRoom::divide(uint64_t number, const Plan& plan, const wire::Words& w
   return false;
 }
 
+bool RowsForRoom::divide_if_repeatable(uint64_t number, const Plan& plan, const wire::Words& words) {
+  if (gang_.templates().length_of_items(number) > 1 || !is_repeatable(plan, words)) return false;
+  try {
+    return divide(number, plan, words);
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {
+    if (!is_out_of_memory(std::current_exception())) throw;
+    return false;
+  }
+}
+
 // Whether a rule divides a call that has these in rows, and copies of all else.
 bool RowsForRoom::is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words) {
   const Way& way = ways_.of({number, &plan, words}, [&](uint64_t id) {
