@@ -24,7 +24,7 @@ NETWORKS = {
     "wide": (lambda: nn.LSTM(256, 256), (4, 2, 256)),
     "gated": (lambda: nn.GRU(32, 32, 5, bidirectional=True), (24, 16, 32)),
 }
-"""Layers, and the sizes of their input. What long ones keep is many times their tensors; what oneDNN packs for a wide one, twice its weights."""
+"""Layers, and their input's sizes. What long ones keep is many times their tensors; what oneDNN packs for a wide one, twice its weights."""
 
 
 def main(name: str) -> None:

@@ -73,11 +73,11 @@ bool RowsForRoom::rest_largest(uint64_t number, const Plan& plan, const wire::Wo
   return false;
 }
 
-bool RowsForRoom::divide(uint64_t number, const Plan& plan, const wire::Words& words) {
+bool RowsForRoom::divide(uint64_t number, const Plan& plan, const wire::Words& words, Rest rest) {
   const auto all = possible(plan, words);
   for (const auto& one : all) {
     for (const auto& rows : {alike(all, one), std::vector<Rows>{one}}) {  // the more are in rows, the fewer devices need whole
-      if (!is_divided_by(rows, number, plan, words)) continue;
+      if (!is_divided_by(rows, number, plan, words, rest)) continue;
       for (const auto& cut : rows) {
         if (!storages_.at(cut.id).is_in_rows()) rows_.cut(cut.id, cut.period, storages_of(plan, words));  // it may be given twice
       }
@@ -90,7 +90,7 @@ bool RowsForRoom::divide(uint64_t number, const Plan& plan, const wire::Words& w
 bool RowsForRoom::divide_if_repeatable(uint64_t number, const Plan& plan, const wire::Words& words) {
   if (gang_.templates().length_of_items(number) > 1 || !is_repeatable(plan, words)) return false;
   try {
-    return divide(number, plan, words);
+    return divide(number, plan, words, Rest::kAsItLies);
   } catch (const wire::WireError&) {
     throw;
   } catch (...) {
@@ -99,12 +99,15 @@ bool RowsForRoom::divide_if_repeatable(uint64_t number, const Plan& plan, const 
   }
 }
 
-// Whether a rule divides a call that has these in rows, and copies of all else.
-bool RowsForRoom::is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words) {
+// Whether a rule divides a call that has these in rows.
+bool RowsForRoom::is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words, Rest rest) {
   const Way& way = ways_.of({number, &plan, words}, [&](uint64_t id) {
     const auto cut = std::find_if(rows.begin(), rows.end(), [&](const Rows& one) { return one.id == id; });
-    const Placement placement = cut == rows.end() ? Placement{} : Placement{Sharing::kRows, cut->period, 0};
-    return Held{placement, storages_.at(id).bytes(), false, false};
+    const Entry& entry = storages_.at(id);
+    Placement placement;
+    if (cut != rows.end()) placement = {Sharing::kRows, cut->period, 0};
+    else if (rest == Rest::kAsItLies && entry.is_in_rows()) placement = entry.share()->placement;
+    return Held{placement, entry.bytes(), false, false};
   });
   return way.is_divided();
 }

@@ -21,7 +21,9 @@ class RowsForRoom {
       : gang_(gang), storages_(storages), ways_(ways), rows_(rows), owners_(owners), step_(step) {}
 
   // Has some of what a call is given lie in rows by which a rule divides it. False where none does. All must be settled. Throws CommandError.
-  bool divide(uint64_t number, const Plan& plan, const wire::Words& words);
+  bool divide(uint64_t number, const Plan& plan, const wire::Words& words) {
+    return divide(number, plan, words, Rest::kAsItLies) || divide(number, plan, words, Rest::kCopies);
+  }
 
   // As divide, of a call that has not begun; false, too, where there is no room for that, or the call could not be tried again.
   bool divide_if_repeatable(uint64_t number, const Plan& plan, const wire::Words& words);
@@ -39,6 +41,9 @@ class RowsForRoom {
     const Layout* view;  // of all of it
   };
 
+  // How what does not come to lie in rows is taken to be held.
+  enum class Rest { kAsItLies, kCopies };
+  bool divide(uint64_t number, const Plan& plan, const wire::Words& words, Rest rest);
   // Whether no device has room for these, whole, and as much beside as the largest takes.
   bool is_too_large(const std::vector<uint64_t>& ids) const;
   // As rest, of the largest that a call is given, and of all else of the same sizes.
@@ -47,7 +52,7 @@ class RowsForRoom {
   std::vector<Rows> possible(const Plan& plan, const wire::Words& words) const;
   // Of these, those of the same sizes, by the same dimension: as both of what a gradient is made of.
   static std::vector<Rows> alike(const std::vector<Rows>& all, const Rows& one);
-  bool is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words);
+  bool is_divided_by(const std::vector<Rows>& rows, uint64_t number, const Plan& plan, const wire::Words& words, Rest rest = Rest::kCopies);
 
   Gang& gang_;
   Storages& storages_;
