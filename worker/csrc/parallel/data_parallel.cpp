@@ -183,7 +183,7 @@ Way& DataParallel::prepared(uint64_t number, Plan& plan, const wire::Words& word
   }
   rows_.place(plan, words);
   if (gang_.templates().length_of_items(number) > 1) rows_.place_items(gang_.templates().items_of(number, words), ids);
-  has_room_ = has_room_for(plan, ids) || (rows_for_room_.divide_if_repeatable(number, plan, words) && has_room_for(plan, ids));
+  has_room_ = has_room_for(plan, ids) || (rows_for_room_.divide_ahead(number, plan, words) && has_room_for(plan, ids));
   if (!has_room_) {
     leave();
     return whole_;

@@ -87,8 +87,9 @@ bool RowsForRoom::divide(uint64_t number, const Plan& plan, const wire::Words& w
   return false;
 }
 
-bool RowsForRoom::divide_if_repeatable(uint64_t number, const Plan& plan, const wire::Words& words) {
-  if (gang_.templates().length_of_items(number) > 1 || !is_repeatable(plan, words)) return false;
+bool RowsForRoom::divide_ahead(uint64_t number, const Plan& plan, const wire::Words& words) {
+  const bool may_write_in_part = !plan.mutated.empty() && (!plan.bounds.empty() || plan.partial_writes != PartialWrites::kNone);  // it is carried out whole
+  if (may_write_in_part || gang_.templates().length_of_items(number) > 1) return false;
   try {
     return divide(number, plan, words, Rest::kAsItLies);
   } catch (const wire::WireError&) {

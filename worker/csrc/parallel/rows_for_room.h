@@ -25,8 +25,8 @@ class RowsForRoom {
     return divide(number, plan, words, Rest::kAsItLies) || divide(number, plan, words, Rest::kCopies);
   }
 
-  // As divide, of a call that has not begun; false, too, where there is no room for that, or the call could not be tried again.
-  bool divide_if_repeatable(uint64_t number, const Plan& plan, const wire::Words& words);
+  // As divide, of a call that has not begun, whatever it writes to; false, too, where there is no room for that.
+  bool divide_ahead(uint64_t number, const Plan& plan, const wire::Words& words);
 
   // A call that cannot be carried out again, since it writes to what it is given, is never tried where that and what its operator may keep are more than a
   // device's memory: has it, or of lists what such items are given, rest in rows from here on. False where nothing comes to.
