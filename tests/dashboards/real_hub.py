@@ -51,7 +51,7 @@ class RealHub:
         self.folder = folder
         self.port, self._api, self._proxy = free_port(), free_port(), free_port()
         self.address = f"http://127.0.0.1:{self.port}"
-        self._tokens = {name: secrets.token_hex(16) for name in SERVICES}
+        self._tokens = {name: secrets.token_hex(16) for name in (*SERVICES, "edge")}  # which does not run
 
     @property
     def url(self) -> str:

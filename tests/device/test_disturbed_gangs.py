@@ -32,9 +32,13 @@ GANGS: dict[str, tuple[int, str, int, dict[str, str]]] = {
     "in stages for want of memory": (4, "large_stack", 80 << 20, {}),
 }
 """By name: devices, program, bytes that the devices have together, what is set."""
-QUICK = ("recomputed", "in stages")
 IMAGES = [SHORT_JOURNAL, pytest.param({}, marks=pytest.mark.full_sweep)]
-ALL = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full_sweep) for name in GANGS]
+
+
+def names(quick: str, among: str = "") -> list[Any]:
+    """All whose name has ``among``; with ``--full-sweep`` alone but for one. Stages that are killed: ``test_pipelines_by_default.py``."""
+    found = [name for name in GANGS if among in name]
+    return [name if name == quick else pytest.param(name, marks=pytest.mark.full_sweep) for name in found]
 
 
 @contextmanager
@@ -81,7 +85,7 @@ def assert_same(found: Any, alone: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("images", IMAGES, ids=["images", "no images"])
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", names("recomputed"))
 def test_it_goes_on_whichever_process_is_killed(
     run_python: Any, tmp_path: Path, name: str, images: dict[str, str], full_sweep: bool
 ) -> None:
@@ -111,13 +115,13 @@ def disturbed(run_python: Any, folder: Path, name: str, way: str, seeds: int, st
             yield found, alone
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", names("recomputed"))
 def test_it_computes_the_same_when_it_is_parked_again_and_again(run_python: Any, tmp_path: Path, name: str, full_sweep: bool) -> None:
     for found, alone in disturbed(run_python, tmp_path, name, "revoke", 6 if full_sweep else 1):
         assert_same(found, alone, name)
 
 
-@pytest.mark.parametrize("name", [one for one in ALL if "stages" in str(one)])
+@pytest.mark.parametrize("name", names("in stages", "stages"))
 def test_it_goes_on_where_it_was_when_it_is_moved(run_python: Any, tmp_path: Path, name: str, full_sweep: bool) -> None:
     for found, alone in disturbed(run_python, tmp_path, name, "move", 6 if full_sweep else 1, STEPS_ALIKE):
         assert found["losses"] == pytest.approx(alone["losses"], rel=1e-4)

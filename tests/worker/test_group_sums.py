@@ -205,7 +205,7 @@ def test_a_rank_killed_in_a_sum_ends_those_of_the_others_in_time_and_leaves_noth
     ids = members.upload([torch.ones(2 * MIB)] * len(clients))
     span = [Span(one, 0, 8 * MIB) for one in ids]
     dead = chance.randrange(len(clients))
-    for _ in range(100):
+    for _ in range(1000):  # more than are made before the kill
         for rank, client in enumerate(clients):
             client.send(vocabulary.Reduce(1, Collective.ALL_REDUCE, DTYPES[torch.float32], Reduction.SUM, span[rank], span[rank]))
     time.sleep(chance.uniform(0, 0.2))
