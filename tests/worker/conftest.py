@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -322,6 +323,12 @@ class Worker:
         """What it printed, after it has ended."""
         output, _ = self.process.communicate(timeout=STOP_SECONDS_MAX)
         return [json.loads(line) for line in output.splitlines()]
+
+
+def pid_of(client: Client) -> int:
+    """Of the worker at the other end of a Unix socket: what a test starts may be a process that asks for a fork of another one."""
+    pid: int = struct.unpack("3i", client.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))[0]
+    return pid
 
 
 def connect(address: str) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import fork_server
 import pytest
 import torch
-from conftest import DTYPES, bytes_of
+from conftest import DTYPES, bytes_of, pid_of
 from forebay_wire import messages, stream, vocabulary
 from forebay_wire.vocabulary import Collective, Parcel, Reduction, Span
 from forebay_worker import WorkerError
@@ -262,7 +263,7 @@ def test_a_rank_killed_in_a_sum_ends_those_of_the_others_in_time(start_worker: A
     for _ in range(100):
         reduce(members, Collective.ALL_REDUCE, spans, spans)
     time.sleep(chance.uniform(0, 0.4))
-    workers[dead].process.kill()
+    os.kill(pid_of(clients[dead]), signal.SIGKILL)
     killed = time.monotonic()
     for rank, client in enumerate(clients):
         with client.socket:
