@@ -149,7 +149,7 @@ class Linked:
         return self.client()
 
     def kill(self) -> None:
-        """The worker, which is a child of the process that was started, and then that process ends by itself."""
+        """The worker. What was started may be a process that asks for a fork of another one: it ends by itself then."""
         os.kill(self.pid, signal.SIGKILL)
         self.process.wait(WAIT_SECONDS_MAX)
 
