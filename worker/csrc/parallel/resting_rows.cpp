@@ -1,8 +1,10 @@
 #include "parallel/resting_rows.h"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 
+#include "base/failure.h"
 #include "call/call_storages.h"
 #include "parallel/row_turn.h"
 #include "sharding/call_tensors.h"
@@ -111,7 +113,10 @@ bool RestingRows::turn(uint64_t id, int64_t period, const std::vector<uint64_t>&
   if (!owners_.make_room(RowTurn::kTimesRows * rows, given)) return false;
   try {
     shares_.turn(id, period);
-  } catch (const CommandError&) {
+  } catch (const wire::WireError&) {
+    throw;
+  } catch (...) {  // this device may be the one without room
+    if (!is_out_of_memory(std::current_exception())) throw;
     return false;
   }
   return true;
