@@ -79,6 +79,16 @@ def serve(start_on_pool: Start, device: str, folder: Path) -> tuple[Linked, Any]
     return worker, worker.client()
 
 
+def next_client(start_on_pool: Start, folder: Path) -> Any:
+    """Of a worker after one that kept an image of what was let go, and was killed."""
+    worker, client = serve(start_on_pool, "cpu:0", folder)
+    with client.socket:
+        Story(client)
+        kept(client)
+    worker.kill()
+    return serve(start_on_pool, "cpu:0", folder)[1]
+
+
 @pytest.mark.parametrize("device", ["cpu:0", "cpu:0,cpu:0"])
 def test_another_worker_makes_what_was_let_go(start_on_pool: Start, tmp_path: Path, device: str) -> None:
     worker, client = serve(start_on_pool, device, tmp_path / "images")
@@ -104,12 +114,7 @@ def test_another_worker_makes_what_was_let_go(start_on_pool: Start, tmp_path: Pa
 
 def test_a_session_that_does_not_recompute_goes_on_from_no_such_image(start_on_pool: Start, tmp_path: Path) -> None:
     """What is let go would be zeros."""
-    worker, client = serve(start_on_pool, "cpu:0", tmp_path / "images")
-    with client.socket:
-        Story(client)
-        kept(client)
-    worker.kill()
-    _, again = serve(start_on_pool, "cpu:0", tmp_path / "images")
+    again = next_client(start_on_pool, tmp_path / "images")
     with again.socket:
         again.send(images.Restore(1))
         define(again, bits=0)
@@ -118,12 +123,7 @@ def test_a_session_that_does_not_recompute_goes_on_from_no_such_image(start_on_p
 
 
 def test_an_image_whose_calls_have_other_templates_is_refused(start_on_pool: Start, tmp_path: Path) -> None:
-    worker, client = serve(start_on_pool, "cpu:0", tmp_path / "images")
-    with client.socket:
-        Story(client)
-        kept(client)
-    worker.kill()
-    _, again = serve(start_on_pool, "cpu:0", tmp_path / "images")
+    again = next_client(start_on_pool, tmp_path / "images")
     with again.socket:
         again.send(images.Restore(1), stream.Settings(RECOMPUTED))
         refused = again.reply()
